@@ -31,7 +31,6 @@ CAUSAL: Final = Family(
     attention="causal",
     logit_shift=1,
     shape=read_shape,
-    tensors=shapes.LLAMA_TENSORS,
     tokens=read_tokens,
     max_hole=512,
     model_types=tuple(SHAPES),

@@ -3,13 +3,12 @@
 from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
-from midfill_engine.models.shapes import LLAMA_TENSORS, find_mask, read_qwen3_shape, read_specials
+from midfill_engine.models.shapes import find_mask, read_qwen3_shape, read_specials
 
 CODA: Final = Family(
     name="coda",
     logit_shift=1,
     shape=read_qwen3_shape,
-    tensors=LLAMA_TENSORS,
     tokens=lambda files: read_specials(files, find_mask(files, "<|mask|>")),
     model_types=("CoDA", "coda"),
     authors=AuthorsSetting("SalesforceAIResearch/CoDA, README: defaults of its server", sampler="dream", steps=128),

@@ -10,7 +10,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, ending, find_mask, need, read_qwen2_shape, read_specials, refuse
+from midfill_engine.models.shapes import ending, find_mask, need, read_qwen2_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 DIFFUCODER_PAD: Final = "<|dlm_pad|>"
@@ -42,7 +42,6 @@ DREAM: Final = Family(
     name="dream",
     logit_shift=1,
     shape=read_shape,
-    tensors=LLAMA_TENSORS,
     # The mask id is config.json's: Dream-v0's generation_config.json says null. The bos is the tokenizer's,
     # `<|beginoftext|>`, which the authors' code puts first: config.json has eos in its place.
     tokens=ending(with_edges=True, deletes_rest=True),

@@ -3,14 +3,13 @@
 from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
-from midfill_engine.models.shapes import LLAMA_TENSORS, ending, read_qwen2_shape
+from midfill_engine.models.shapes import ending, read_qwen2_shape
 
 FAST_DLLM2: Final = Family(
     name="fast-dllm-v2",
     attention="block_causal",
     logit_shift=1,
     shape=read_qwen2_shape,
-    tensors=LLAMA_TENSORS,
     tokens=ending("mask_token", "<|mask|>", "|<MASK>|", ends_text=True),
     sampler="sub-blocks",
     context_window=4096,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, ending, read_ends, read_llama_shape, read_specials, refuse
+from midfill_engine.models.family import LLAMA_TENSORS, AuthorsSetting, Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.shapes import ending, read_ends, read_llama_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 # `blocks.i.ff_out` brings the MLP's width down; `transformer.ff_out` is the head; `ff_proj` is the gate.

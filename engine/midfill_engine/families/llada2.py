@@ -7,13 +7,12 @@ from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, ending, read_qwen3_shape, refuse
+from midfill_engine.models.shapes import MOE_TENSORS, ending, read_qwen3_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 FUSED: Final = "model.layers.{i}.attention.query_key_value.weight"
 TENSORS: Final = {
-    **LLAMA_TENSORS,
-    **EXPERT_TENSORS,
+    **MOE_TENSORS,
     "embedding.weight": "model.word_embeddings.weight",
     "blocks.{i}.attention.q.weight": FUSED + "#q",
     "blocks.{i}.attention.k.weight": FUSED + "#k",

@@ -29,7 +29,7 @@ def read_shape(config: Values) -> TransformerConfig:
 LLADA_MOE: Final = Family(
     name="llada-moe",
     shape=read_shape,
-    tensors={**shapes.LLAMA_TENSORS, **shapes.EXPERT_TENSORS},
+    tensors=shapes.MOE_TENSORS,
     tokens=shapes.ending("<|mask|>", deletes_rest=True),
     context_window=4096,
     model_types=("llada", "llada_moe", "lladamoe", "LLaDAMoE"),

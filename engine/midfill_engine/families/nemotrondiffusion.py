@@ -7,8 +7,8 @@ attend to it and to each other, with scores in place (`generate` of the publishe
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, ending, read_llama_shape, refuse
+from midfill_engine.models.family import LLAMA_TENSORS, AuthorsSetting, Family, KnownModel, Values
+from midfill_engine.models.shapes import ending, read_llama_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 WINDOW: Final = 4096

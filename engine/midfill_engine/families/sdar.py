@@ -7,7 +7,7 @@ from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, ending, read_qwen3_shape, refuse
+from midfill_engine.models.shapes import MOE_TENSORS, ending, read_qwen3_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 
@@ -26,7 +26,6 @@ SDAR: Final = Family(
     name="sdar",
     attention="block_causal",
     shape=read_qwen3_shape,
-    tensors=LLAMA_TENSORS,
     tokens=ending("mask_token", "<|MASK|>", ends_text=True),
     context_window=4096,
     model_types=("sdar",),
@@ -42,7 +41,7 @@ SDAR_MOE: Final = replace(
     SDAR,
     name="sdar-moe",
     shape=read_moe_shape,
-    tensors={**LLAMA_TENSORS, **EXPERT_TENSORS},
+    tensors=MOE_TENSORS,
     model_types=("sdar_moe",),
     known=(KnownModel("JetLM/SDAR-30B-A3B-Chat", 30.5, "Apache-2.0"),),
 )

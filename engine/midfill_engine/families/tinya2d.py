@@ -33,7 +33,6 @@ def _in_blocks(base: Family, known: KnownModel) -> Family:
 TINY_A2D: Final = Family(
     name="tiny-a2d",
     shape=shapes.read_qwen2_shape,
-    tensors=shapes.LLAMA_TENSORS,
     tokens=lambda files: shapes.read_specials(files, shapes.need(files.token("mask_token", MASK), "mask", files)),
     model_types=("a2d-qwen2",),
     claims=lambda files: not is_in_blocks(files),

@@ -1,7 +1,7 @@
 """What differs between model families. A family's file fills in one `Family` and holds nothing else."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import torch
@@ -21,6 +21,27 @@ LENGTHS_BY_ATTENTION: Final[Mapping[Attention, str]] = {
 }
 Pieces = list[list[int]]
 Values = Mapping[str, Any]  # a checkpoint's config.json
+
+# Ours by theirs. {i} counts layers, {e} experts (stacked); "NAME#q" are a fused matrix's query rows, so "#k", "#v".
+LLAMA_TENSORS: Final[Mapping[str, str]] = {
+    "embedding.weight": "model.embed_tokens.weight",
+    "blocks.{i}.attention_norm.weight": "model.layers.{i}.input_layernorm.weight",
+    "blocks.{i}.attention.q.weight": "model.layers.{i}.self_attn.q_proj.weight",
+    "blocks.{i}.attention.k.weight": "model.layers.{i}.self_attn.k_proj.weight",
+    "blocks.{i}.attention.v.weight": "model.layers.{i}.self_attn.v_proj.weight",
+    "blocks.{i}.attention.q.bias": "model.layers.{i}.self_attn.q_proj.bias",
+    "blocks.{i}.attention.k.bias": "model.layers.{i}.self_attn.k_proj.bias",
+    "blocks.{i}.attention.v.bias": "model.layers.{i}.self_attn.v_proj.bias",
+    "blocks.{i}.attention.q_norm.weight": "model.layers.{i}.self_attn.q_norm.weight",
+    "blocks.{i}.attention.k_norm.weight": "model.layers.{i}.self_attn.k_norm.weight",
+    "blocks.{i}.attention.out.weight": "model.layers.{i}.self_attn.o_proj.weight",
+    "blocks.{i}.mlp_norm.weight": "model.layers.{i}.post_attention_layernorm.weight",
+    "blocks.{i}.mlp.gate.weight": "model.layers.{i}.mlp.gate_proj.weight",
+    "blocks.{i}.mlp.up.weight": "model.layers.{i}.mlp.up_proj.weight",
+    "blocks.{i}.mlp.down.weight": "model.layers.{i}.mlp.down_proj.weight",
+    "final_norm.weight": "model.norm.weight",
+    "head.weight": "lm_head.weight",
+}
 
 
 @dataclass(frozen=True)
@@ -158,8 +179,8 @@ class Family:
 
     name: str
     shape: Callable[[Values], TransformerConfig]
-    tensors: Mapping[str, str]
     tokens: Callable[[CheckpointFiles], SpecialTokens]
+    tensors: Mapping[str, str] = field(default_factory=lambda: LLAMA_TENSORS)
     attention: Attention = "bidirectional"
     logit_shift: int = 0
     sampler: str = "threshold"

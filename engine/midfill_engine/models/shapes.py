@@ -4,30 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.models.family import Markers, SpecialTokens, Values
+from midfill_engine.models.family import LLAMA_TENSORS, Markers, SpecialTokens, Values
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 
-# Ours by theirs. {i} counts layers, {e} experts (stacked); "NAME#q" are a fused matrix's query rows, so "#k", "#v".
-LLAMA_TENSORS: Final[Mapping[str, str]] = {
-    "embedding.weight": "model.embed_tokens.weight",
-    "blocks.{i}.attention_norm.weight": "model.layers.{i}.input_layernorm.weight",
-    "blocks.{i}.attention.q.weight": "model.layers.{i}.self_attn.q_proj.weight",
-    "blocks.{i}.attention.k.weight": "model.layers.{i}.self_attn.k_proj.weight",
-    "blocks.{i}.attention.v.weight": "model.layers.{i}.self_attn.v_proj.weight",
-    "blocks.{i}.attention.q.bias": "model.layers.{i}.self_attn.q_proj.bias",
-    "blocks.{i}.attention.k.bias": "model.layers.{i}.self_attn.k_proj.bias",
-    "blocks.{i}.attention.v.bias": "model.layers.{i}.self_attn.v_proj.bias",
-    "blocks.{i}.attention.q_norm.weight": "model.layers.{i}.self_attn.q_norm.weight",
-    "blocks.{i}.attention.k_norm.weight": "model.layers.{i}.self_attn.k_norm.weight",
-    "blocks.{i}.attention.out.weight": "model.layers.{i}.self_attn.o_proj.weight",
-    "blocks.{i}.mlp_norm.weight": "model.layers.{i}.post_attention_layernorm.weight",
-    "blocks.{i}.mlp.gate.weight": "model.layers.{i}.mlp.gate_proj.weight",
-    "blocks.{i}.mlp.up.weight": "model.layers.{i}.mlp.up_proj.weight",
-    "blocks.{i}.mlp.down.weight": "model.layers.{i}.mlp.down_proj.weight",
-    "final_norm.weight": "model.norm.weight",
-    "head.weight": "lm_head.weight",
-}
-EXPERT_TENSORS: Final[Mapping[str, str]] = {
+MOE_TENSORS: Final[Mapping[str, str]] = {
+    **LLAMA_TENSORS,
     "blocks.{i}.mlp.router.weight": "model.layers.{i}.mlp.gate.weight",
     "blocks.{i}.mlp.gate": "model.layers.{i}.mlp.experts.{e}.gate_proj.weight",
     "blocks.{i}.mlp.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
