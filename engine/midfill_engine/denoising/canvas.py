@@ -22,9 +22,9 @@ class Canvas:
 
     `ids`, `masked`, `confidence` are [T]. `anchored` [T] marks positions that never change. `hole_of` [T] and
     `rule_of` [T] give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes each position must
-    begin with. `deletable` [G] counts the deletions each hole may still settle before it gets too short, `expandable`
-    [G] the positions it may still gain. `is_length_chosen`: the lengths were chosen, not only an upper
-    bound. The last `spill` positions only complete a block and are not part of the fill.
+    begin with. Each hole has `least` [G] to `most` [G] positions that are neither anchors nor deletions.
+    `is_length_chosen`: the lengths were chosen, not only an upper bound. The last `spill` positions only complete a
+    block and are not part of the fill.
     """
 
     outlines: list[HoleOutline]
@@ -38,8 +38,8 @@ class Canvas:
     rule_of: Tensor
     leading: list[bytes]
     allowed: Tensor
-    deletable: Tensor
-    expandable: Tensor
+    least: Tensor
+    most: Tensor
     is_length_chosen: bool
     certainties: dict[int, float] = field(default_factory=dict)  # of holes that got a draft
     spill: int = 0
@@ -49,6 +49,21 @@ class Canvas:
     def __post_init__(self) -> None:
         self.guesses = torch.full_like(self.ids, -1)
         self.guessed = torch.zeros_like(self.confidence)
+
+    def _count(self, where: Tensor) -> Tensor:
+        """[G]: how many of the positions `where` [T] each hole has."""
+        return torch.bincount(self.hole_of[where], minlength=len(self.outlines))
+
+    @property
+    def deletable(self) -> Tensor:
+        """[G]: how many deletions each hole may still settle before it gets too short."""
+        is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
+        return self._count(~self.anchored & ~is_deleted) - self.least
+
+    @property
+    def expandable(self) -> Tensor:
+        """[G]: how many positions each hole may still gain."""
+        return (self.most - self._count(~self.anchored)).clamp(min=0)
 
     def lay_draft(self, hole: int, ids: Sequence[int], certainty: float) -> None:
         """Settles the masked positions of a hole with the `ids` of a draft; each token gets the draft's certainty."""
@@ -70,17 +85,13 @@ class Canvas:
         settle = self._write(settle, proposals)
         self.masked = self.masked & ~settle
         if decision.remask is not None:
-            again = decision.remask & ~self.masked & ~settle & ~self.anchored
-            self._count_deletions(again, 1)
-            self.masked = self.masked | again
+            self.masked = self.masked | (decision.remask & ~settle & ~self.anchored)
 
     def _write(self, where: Tensor, proposals: Proposals) -> Tensor:
         """Takes over the proposals at `where` [T], except deletions that a hole cannot afford; returns where it did."""
         where = where & ~self._excess(where & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
-        self._count_deletions(where & ~self.masked, 1)
         self.ids = torch.where(where, proposals.ids, self.ids)
         self.confidence = torch.where(where, proposals.confidence, self.confidence)
-        self._count_deletions(where, -1)
         return where
 
     def cut_spill(self, mask_id: int) -> None:
@@ -98,36 +109,25 @@ class Canvas:
             excess |= here & (rank(-proposals.confidence, here) >= room[hole])
         return excess
 
-    def _count_deletions(self, where: Tensor, change: int) -> None:
-        deleted = (where & self.vocabulary.is_deletion(self.ids)).long()
-        self.deletable = self.deletable.index_add(0, self.hole_of, deleted, alpha=change)
-
     def delete_behind(self, *, ends_text: bool) -> None:
         """Deletes all masked positions behind a deletion, up to the next anchor, as far as the hole may shrink. With
         `ends_text` deletes all positions, but only behind a deletion that has no mask before it.
         """
         running, is_final = False, True
-        is_deletion = self.vocabulary.is_deletion(self.ids)
-        for place, hole in enumerate(self.hole_of):
-            if place == 0 or bool(hole != self.hole_of[place - 1]) or bool(self.anchored[place]):
+        is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
+        room = self.deletable.tolist()
+        for place, hole in enumerate(self.hole_of.tolist()):
+            if place == 0 or hole != self.hole_of[place - 1] or self.anchored[place]:
                 running, is_final = False, True
-            if running and (ends_text or bool(self.masked[place])):
-                self._delete(place)
+            if running and not is_deleted[place] and (ends_text or self.masked[place]):
+                if room[hole] > 0 and not self.leading[place]:
+                    self.ids[place], self.confidence[place] = self.vocabulary.delete_ids[0], 1.0
+                    self.masked[place] = False
+                    room[hole] -= 1
             elif self.masked[place]:
                 is_final = False
-            elif is_deletion[place] and not self.anchored[place]:
+            elif is_deleted[place] and not self.anchored[place]:
                 running = running or is_final or not ends_text
-
-    def _delete(self, place: int) -> None:
-        """Deletes `place` unless it is deleted already or the hole may not shrink."""
-        hole = int(self.hole_of[place])
-        is_deleted = not self.masked[place] and int(self.ids[place]) in self.vocabulary.delete_ids
-        if is_deleted or self.deletable[hole] <= 0 or self.leading[place]:
-            return
-        self.ids[place] = self.vocabulary.delete_ids[0]
-        self.confidence[place] = 1.0
-        self.masked[place] = False
-        self.deletable[hole] -= 1
 
     def growth(self) -> list[int | None] | None:
         """The order for `reshape` without deletions and with two masks for each settled expansion; None if nothing
@@ -143,7 +143,6 @@ class Canvas:
 
     def reshape(self, order: list[int | None], mask_id: int) -> None:
         """Position i becomes the old position `order[i]`, or a new mask like the position before it if that is None."""
-        before = torch.bincount(self.hole_of, minlength=len(self.outlines))
         index = torch.tensor([place if place is not None else order[i - 1] for i, place in enumerate(order)]).long()
         is_new = torch.tensor([place is None for place in order], dtype=torch.bool)
         if self.vocabulary.expand_id is not None:
@@ -155,9 +154,6 @@ class Canvas:
         self.masked[is_new] = True
         self.confidence[is_new] = 0.0
         self.guesses[is_new] = -1
-        grown = torch.bincount(self.hole_of, minlength=len(self.outlines)) - before
-        self.expandable = self.expandable - grown
-        self.deletable = self.deletable + grown.clamp(min=0)
 
     def hole_lengths(self) -> list[int]:
         """Number of positions per hole, anchors included."""

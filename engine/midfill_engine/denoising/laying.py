@@ -40,11 +40,7 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
         message = f"the holes take {len(places)} tokens, {plan.request.n} times, of {MAX_CANVAS_TOKENS} in all"
         raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
     anchors = torch.tensor([rule is None for rule in rules], dtype=torch.bool)
-    sizes = [(outline, sum(hole_lengths)) for outline, hole_lengths in zip(outlines, lengths, strict=True)]
-    deletable = [max(0, size - outline.min_tokens) for outline, size in sizes]
-    deletable[-1] += spill
     max_hole = runtime.loaded.config.max_hole
-    expandable = [max(0, outline.need(max_hole).max_tokens - size) for outline, size in sizes]
     return Canvas(
         outlines=outlines,
         vocabulary=runtime.vocabulary,
@@ -57,8 +53,8 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
         rule_of=torch.tensor([numbers[rule] if rule else 0 for rule in rules], dtype=torch.int64),
         leading=[rule[1].encode() if rule else b"" for rule in rules],
         allowed=torch.stack(masks) if masks else runtime.vocabulary.allowed()[None],
-        deletable=torch.tensor(deletable),
-        expandable=torch.tensor(expandable),
+        least=torch.tensor([outline.min_tokens for outline in outlines]),
+        most=torch.tensor([outline.need(max_hole).max_tokens for outline in outlines]),
         is_length_chosen=policy.chooses,
         spill=spill,
     )
