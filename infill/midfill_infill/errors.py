@@ -123,7 +123,7 @@ def is_disk_full(error: OSError) -> bool:
 
 
 class MidfillError(Exception):
-    """A failure that a user can cause or must know of. `code` is a key of `TABLE`.
+    """An error that a user can cause or must know of. `code` is a key of `TABLE`.
 
     `message` says what is wrong without a full stop ("t.py has 12 lines, line 40 is outside"); `next_step` replaces
     the table's when the place that raises knows better.
@@ -146,7 +146,7 @@ class MidfillError(Exception):
 
     @property
     def sentence(self) -> str:
-        """What is wrong and what to do next, on one line."""
+        """The problem and the next step, on one line."""
         return " ".join(f"{self.message}; {self.next_step}.".split())
 
     def __str__(self) -> str:

@@ -92,6 +92,6 @@ def put_drafts(
 
 
 def _byte(document: Document, text: str | None, own: str, char: int) -> int:
-    r"""Where code point `char` of a draft starts; one that stands in the document may have `\r\n` itself."""
+    r"""Returns the byte where code point `char` of a draft starts; text of the document may contain `\r\n`."""
     before = own[:char] if text is None else text[:char].replace("\n", document.newline)
     return len(before.encode("utf-8", "surrogatepass"))

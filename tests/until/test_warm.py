@@ -94,9 +94,9 @@ def test_a_try_ends_after_its_time_with_all_its_children(runner: Runner) -> None
     assert ran.code is None and ran.verdict == "too slow" and ran.seconds < 50
     runner.command = replace(runner.command, timeout_s=60.0)
     count = "import os; return sum(name.isdigit() for name in os.listdir('/proc'))"
-    first, second = (runner.run(body(count)).output for _ in range(2))
-    assert first.split("assert ")[1].split()[0] == second.split("assert ")[1].split()[0]
-    assert runner.num_warm == 3
+    first, second = (runner.run(body(count)) for _ in range(2))
+    assert first.output.split("assert ")[1].split()[0] == second.output.split("assert ")[1].split()[0]
+    assert ran.is_warm and first.is_warm and second.is_warm
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
@@ -142,7 +142,8 @@ def test_others_are_started_anew(shop: Path, line: str) -> None:
     for runner in open_runner(shop, line):
         cold = runner.run({})
         assert runner.warm_up({}, cold) is cold
-        assert runner.run(body("return price - rate")).is_good and runner.num_warm == 0
+        ran = runner.run(body("return price - rate"))
+        assert ran.is_good and not ran.is_warm
 
 
 def test_one_that_dies_is_replaced_by_cold_runs(runner: Runner) -> None:

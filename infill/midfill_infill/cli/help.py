@@ -66,7 +66,7 @@ def _title(page: Path) -> str:
 
 
 def _read_options(context: Any, words: list[str], *, or_nothing: bool) -> str:
-    """What `--help` prints of a command. Raises MidfillError where there is none, unless nothing will do."""
+    """Returns the `--help` text of a command. Raises MidfillError if there is none, unless `or_nothing`."""
     for word in words:
         command = context.command.get_command(context, word) if hasattr(context.command, "get_command") else None
         if command is None and or_nothing:
@@ -80,7 +80,7 @@ def _read_options(context: Any, words: list[str], *, or_nothing: bool) -> str:
 
 
 def _show(options: str, page: str) -> None:
-    """As a page to leaf through on a terminal, elsewhere as it is written."""
+    """Shows the text in a pager on a terminal, otherwise prints it as it is."""
     if not sys.stdout.isatty():
         print("\n".join(part for part in (options, page.rstrip()) if part))
         return

@@ -37,7 +37,7 @@ class Results:
     filled: Filled
     held_back: frozenset[int] = frozenset()
     number: int = 1
-    """Which of all candidates the best was before it was taken."""
+    """The rank of the best among all candidates before `take` moved it first."""
     tried: "Tried | None" = None
 
     @property
@@ -46,7 +46,7 @@ class Results:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether nothing of the best is put in place."""
+        """True if no hole of the best candidate is written."""
         return len(self.held_back) == len(self.filled.fills)
 
     def after(self) -> bytes:
@@ -54,7 +54,7 @@ class Results:
         return self.document.apply(Patch.of(edits))
 
     def take(self, number: int) -> "Results":
-        """The same with another candidate as the best. Raises MidfillError where there are not so many."""
+        """The results with another candidate as the best. Raises MidfillError if there are fewer candidates."""
         candidates = list(self.candidates)
         if number > len(candidates):
             message = f"the fill has {plural(len(candidates), 'alternative')}, not {number}"
@@ -145,7 +145,7 @@ def print_diffs(results: Results, *, all_of_them: bool) -> None:
 
 
 def show_diff(results: Results, number: int) -> None:
-    """In colours on a terminal, elsewhere as `patch` reads it."""
+    """Prints a diff: in color on a terminal, otherwise as `patch` reads it."""
     titles, diff = results.titles(number), results.diff(results.candidates[number - 1])
     if not sys.stdout.isatty():
         return write_bytes(titles.encode("utf-8", "replace") + diff)

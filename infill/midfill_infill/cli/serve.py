@@ -33,13 +33,13 @@ def serve_command(**given: Any) -> None:
 
 
 def as_words(given: dict[str, Any]) -> list[str]:
-    """The options that were given, as the engine's command takes them."""
+    """Converts the given options to words of the engine's command."""
     pairs = [(name, each) for name, value in given.items() for each in (value if isinstance(value, list) else [value])]
     return [word for name, value in pairs if value is not None for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def say_where(model: str, socket: Path | None, host: str | None, port: int | None) -> None:
-    """How to reach it; the engine itself says on which port it listens, and where its token is kept."""
+    """Prints how to reach the engine; the engine itself prints its port and the place of its token."""
     if host is not None:
         print(f"{model} will answer at {host}, with the bearer token that the next lines name", file=sys.stderr)
     elif socket is not None:

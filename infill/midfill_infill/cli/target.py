@@ -16,7 +16,7 @@ from midfill_infill.text.notebook import MAX_NOTEBOOK_BYTES, SUFFIX, Notebook
 from midfill_infill.text.spans import Hole
 
 _POSITION: Final = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
-_LINE: Final = re.compile(r"(?P<path>.+):(?P<line>\d+)(?P<column>)")
+_LINE: Final = re.compile(r"(?P<path>.+):(?P<line>\d+)")
 _CELL: Final = re.compile(r"(?P<path>.+\.ipynb):(?P<cell>\d+)(?::(?P<line>\d+)(?::(?P<column>\d+))?)?")
 _STDIN: Final = Path("-")
 _RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+):(\d+)")
@@ -41,7 +41,7 @@ def parse_target(text: str) -> Target:
     if os.path.exists(text):  # unlike Path.exists, False too where it must not be known
         return Target(Path(text))
     if cell := _CELL.fullmatch(text):
-        return _cell_target(cell)
+        return _target(cell)
     # The shortest position first: `a:1.py:2` and `a:1:2` where `a:1` exists are positions in those files.
     candidates = [match for match in (_POSITION.fullmatch(text), _LINE.fullmatch(text)) if match]
     parsed = [_target(match) for match in candidates]
@@ -55,13 +55,8 @@ def parse_target(text: str) -> Target:
 
 
 def _target(match: re.Match[str]) -> Target:
-    column = match["column"]
-    return Target(Path(match["path"]), int(match["line"]), int(column) if column else None)
-
-
-def _cell_target(match: re.Match[str]) -> Target:
-    cell, line, column = (int(match[name]) if match[name] else None for name in ("cell", "line", "column"))
-    return Target(Path(match["path"]), line, column, cell)
+    place = {name: int(number) for name, number in match.groupdict().items() if name != "path" and number}
+    return Target(Path(match["path"]), **place)
 
 
 @dataclass(frozen=True)

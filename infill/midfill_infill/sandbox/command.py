@@ -33,7 +33,7 @@ class Command:
 
     @property
     def line(self) -> str:
-        """As its user wrote it."""
+        """The command line as its user wrote it, up to quoting."""
         return self.words[2] if self.words[:2] == ("/bin/sh", "-c") else shlex.join(self.words)
 
     def check_cancelled(self) -> None:

@@ -20,7 +20,7 @@ from midfill_infill.sandbox.mirror import Mirror, remove
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.view import CopiedTree
 
-# How many lines of a failed command's output, and how many names of what it did not get, are shown.
+# Limits of an explanation: lines of output, and names of missing files or variables.
 _LINES: Final = 12
 _NAMED: Final = 12
 _PREFIX: Final = "midfill-verify-"
@@ -30,7 +30,7 @@ _YOUNG_S: Final = 2.0
 
 
 class Copy:
-    """Every run finds the tree as it was when the copy was made, with what was written into the copy since."""
+    """A copy of the tree. Every run finds it as it was made, with the files that `put` wrote."""
 
     def __init__(self, place: Repository, folder: Path, *, sandboxed: bool = True) -> None:
         """Copies the tree into `folder`, where callers may keep files of their own. See `open_copy` for errors."""
@@ -50,14 +50,14 @@ class Copy:
                     self.mirror.link(name, place.root / name)
 
     def put(self, files: Mapping[str, bytes]) -> None:
-        """Undoes what the last run did; the next one finds `files`, by their names below the root."""
+        """Undoes what the last run did and writes `files`, whose names are relative to the root."""
         self.mirror.reset()
         for name, data in files.items():
             self.mirror.write(name, data)
         self.mirror.settle()
 
     def run(self, command: Command) -> Outcome:
-        """Raises `bad_request` where the command cannot be started."""
+        """Raises `bad_request` if the command cannot be started."""
         try:
             return run.run(command, self.tree)
         except OSError as error:
@@ -65,7 +65,7 @@ class Copy:
             raise MidfillError("bad_request", said, "give another command") from None
 
     def explain(self, command: Command, failed: Outcome) -> list[str]:
-        """The end of what was printed, and what the command did not get."""
+        """Returns the end of the output, and the files and variables that the command did not get."""
         said = [f"  {line}" for line in failed.output.rstrip().splitlines()[-_LINES:]]
         if self.left_out:
             said.append(f"not in its copy: {_some(self.left_out)}")

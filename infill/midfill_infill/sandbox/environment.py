@@ -16,20 +16,21 @@ _HARMLESS: Final = frozenset(
      "CPP", "LD", "AR", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LIBRARY_PATH", "LD_LIBRARY_PATH", "CPATH",
      "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "MAKEFLAGS", "MAKELEVEL",
      "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_DIRS", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
-     "TOKENIZERS_PARALLELISM", "MPLBACKEND", "QT_QPA_PLATFORM", "LOCALE_ARCHIVE", "NIX_PATH", "NIX_PROFILES")
+     "TOKENIZERS_PARALLELISM", "MPLBACKEND", "QT_QPA_PLATFORM", "LOCALE_ARCHIVE", "NIX_PATH", "NIX_PROFILES", "GOPATH",
+     "GOROOT", "GOFLAGS", "GOCACHE", "GOMODCACHE", "GOOS", "GOARCH", "GOTOOLCHAIN")
 )  # fmt: skip
 _HARMLESS_BEGINNINGS: Final = (
     "LC_", "PYTEST_", "PYTHON", "HYPOTHESIS_", "COVERAGE_", "TOX_", "GIT_AUTHOR_", "GIT_COMMITTER_", "OMP_", "MKL_",
     "OPENBLAS_", "CGO_",
 )  # fmt: skip
-_GO: Final = frozenset(("GOPATH", "GOROOT", "GOFLAGS", "GOCACHE", "GOMODCACHE", "GOOS", "GOARCH", "GOTOOLCHAIN"))
 # A user and a password in a URL, in a variable of any name.
 _LOGIN: Final = re.compile(r"://[^/\s@]+@")
 
 
 def choose_variables(given: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
-    """Those of `given` that a command gets. `named` are "NAME", which is passed on, or "NAME=VALUE"."""
-    chosen = {name: value for name, value in given.items() if _is_harmless(name) and not _LOGIN.search(value)}
+    """Returns the variables of `given` that a command gets. `named` holds "NAME" (passed on) or "NAME=VALUE"."""
+    harmless = {name for name in given if name in _HARMLESS or name.startswith(_HARMLESS_BEGINNINGS)}
+    chosen = {name: given[name] for name in harmless if not _LOGIN.search(given[name])}
     for word in named:
         name, has_value, value = word.partition("=")
         if has_value or name in given:
@@ -38,12 +39,8 @@ def choose_variables(given: Mapping[str, str], named: Iterable[str] = ()) -> dic
 
 
 def withheld(given: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
-    """The names of variables that a command does not get."""
+    """Returns the names of variables that a command does not get."""
     return sorted(given.keys() - choose_variables(given, named).keys())
-
-
-def _is_harmless(name: str) -> bool:
-    return name in _HARMLESS or name in _GO or name.startswith(_HARMLESS_BEGINNINGS)
 
 
 def for_command(named: Iterable[str], source_path: str) -> dict[str, str]:

@@ -34,13 +34,13 @@ class Failure:
 
     @property
     def sentence(self) -> str:
-        """On one line."""
+        """The failure on one line."""
         said = f"{self.kind}: {self.message}" if self.message and not self.message.startswith("assert") else ""
         return " ".join((said or self.message or self.kind).split())
 
 
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
-    """How many tests passed, if it says so, and the failures, the first one first."""
+    """Returns the number of tests that passed (None if unknown) and the failures in order."""
     passed = next((int(match[1]) for match in _PASSED.finditer(output) if match[1]), None)
     failures = [failure for part in _parts(output) if (failure := _read_part(part)) is not None]
     return passed, tuple(failures)

@@ -15,7 +15,7 @@ from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.planning import walk
 
-# Of files that git ignores: built modules and generated sources are small, data sets and build trees are not.
+# For ignored files: built modules and generated sources are small, data sets and build trees are not.
 MAX_IGNORED_BYTES: Final = 512 << 20
 _ENVIRONMENTS: Final = frozenset(("node_modules", ".tox", ".nox"))
 _MARKS: Final = ("pyvenv.cfg", "conda-meta")
@@ -38,7 +38,7 @@ class Inventory:
 
 
 def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
-    """Looks at every folder of the tree once. Raises `git_failed`."""
+    """Walks the tree once. Raises `git_failed`."""
     inventory = Inventory()
     tracked, own = _tracked(place), set(walk.list_files(place))
     ignored: list[tuple[int, str]] = []
@@ -103,7 +103,7 @@ def _take_link(inventory: Inventory, name: str, entry: os.DirEntry[str]) -> None
 
 
 def _take_ignored(inventory: Inventory, ignored: list[tuple[int, str]], most: int) -> None:
-    """The smallest first, as far as they fit; of the rest each folder is named once."""
+    """Takes the smallest files first, as far as they fit; names each folder of the rest once."""
     total, large = 0, dict[str, int]()
     for size, name in sorted(ignored):
         total += size

@@ -41,7 +41,7 @@ class Mirror:
             try:
                 clone(self.root / name, self._clean / name)
             except FileNotFoundError:
-                continue  # it has gone since it was listed
+                continue  # deleted since it was listed
             except PermissionError:
                 unreadable.append(name)
                 continue
@@ -82,7 +82,7 @@ class Mirror:
         time.sleep(max(0, min(_TICK_NS, self._touched_ns + _TICK_NS - time.monotonic_ns())) / 1e9)
 
     def _sweep(self) -> Iterable[str]:
-        """Removes what does not belong in the copy; yields those names and the names to copy again."""
+        """Removes unexpected entries from the copy; yields their names and the names to copy again."""
         pending = [""]
         while pending:
             folder = pending.pop()
@@ -157,7 +157,7 @@ def _scan(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _read_facts(status: os.stat_result) -> Facts:
-    """What identifies an unchanged file; of a folder only the mode, since its entries are compared themselves."""
+    """Returns inode facts that identify an unchanged file. A folder has only a mode: its entries are compared."""
     if stat.S_ISDIR(status.st_mode):
         return (status.st_mode,)
     return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

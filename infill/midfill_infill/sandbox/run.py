@@ -1,8 +1,8 @@
-"""Runs a command of the user's over a copy of the tree: no network, nothing but the copy writable, bounded in time.
+"""Runs the user's command over a copy of the tree: no network, only the copy is writable, bounded in time.
 
-With bubblewrap it sees what `view` lists and can call what `seccomp` leaves, and the copy stands where the tree itself
-stands, so that what was installed from the tree runs the copy; without it only limits and a timeout hold, and what
-makes itself a session of its own outlives the command.
+With bubblewrap it sees what `view` lists and may call what `seccomp` allows. The copy is mounted at the tree's path, so
+that packages installed from the tree run the copy. Without bubblewrap only limits and the timeout hold, and processes
+that start their own session outlive the command.
 """
 
 import json
@@ -147,7 +147,7 @@ def _start(
 
 
 class _Inside:
-    """The sandbox's first process, which the kernel ends only after all others in the sandbox."""
+    """The sandbox's first process; it ends last, after all others in the sandbox."""
 
     def __init__(self) -> None:
         self._read, self.descriptor = os.pipe()

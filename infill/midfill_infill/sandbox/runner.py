@@ -1,4 +1,4 @@
-"""The user's command over one copy, run after run: kept warm where it is pytest, started anew elsewhere.
+"""Runs the user's command repeatedly over one copy. pytest is kept warm, other commands start each time.
 
 Knows files and outcomes, nothing of fills.
 """
@@ -16,7 +16,7 @@ from midfill_infill.sandbox.failures import Failure, Frame, read_output
 from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
 
 MARKER: Final = ".midfill-reached"
-# What a shell says of a command that is not there or cannot be started.
+# A shell's exit codes for a command that is missing or cannot be started.
 _NOT_FOUND: Final = (126, 127)
 
 
@@ -52,17 +52,15 @@ class Runner:
     def __init__(self, copy: Copy, command: Command) -> None:
         self.copy, self.command = copy, command
         self._warm: WarmPytest | None = None
-        self.num_warm = self.num_cold = 0
         self.start_s = 0.0  # least time limit of a run that is cold on purpose
 
     def run(self, files: Mapping[str, bytes], *, cold: bool = False) -> Ran:
-        """What the command says of the tree with `files` in it."""
+        """Runs the command on the tree with `files` in it; `cold` starts a new process even if one is warm."""
         self.copy.put(files)
         marker = self.copy.mirror.work / MARKER
         if self._warm is not None and not cold:
             try:
                 ran = _read(self._warm.run(self.command.timeout_s, marker=str(self.copy.root / MARKER)))
-                self.num_warm += 1
                 return replace(ran, reached=marker.exists())
             except WarmEnded:
                 self.close()
@@ -73,7 +71,6 @@ class Runner:
         began_s = time.perf_counter()
         timeout_s = max(self.command.timeout_s, self.start_s if cold else 0.0)
         outcome = self.copy.run(replace(self.command, timeout_s=timeout_s))
-        self.num_cold += 1
         seconds, reached = time.perf_counter() - began_s, marker.exists()
         return Ran(outcome.code, outcome.output, seconds, *read_output(outcome.output), reached=reached)
 

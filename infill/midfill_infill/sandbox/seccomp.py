@@ -1,7 +1,7 @@
-"""The system calls that a command in the sandbox is refused, as a program for the kernel. Knows no mounts.
+"""Builds the kernel filter that refuses system calls to a command in the sandbox. Knows no mounts.
 
-What containers refuse by default, and what no name space holds: keyrings, other machines' sockets (VSOCK), io_uring.
-libseccomp makes the program; where it is not installed there is none, and the name spaces hold alone.
+It refuses what containers refuse by default and what no namespace isolates: keyrings, sockets to the host (VSOCK),
+io_uring. libseccomp compiles the filter; without it there is no filter, only namespaces.
 """
 
 import ctypes

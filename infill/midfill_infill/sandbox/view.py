@@ -1,7 +1,7 @@
-"""What of the machine a command in bubblewrap sees. Knows paths; starts nothing.
+"""Lists the paths of the machine that a command in bubblewrap sees. Starts nothing.
 
-Nothing is seen but what is listed: system programs, a few files of /etc, tools and caches of the home, the copy, and
-what the user allows. So a key, a token or a socket is out of reach wherever it lies, not where somebody thought of it.
+It sees system programs, a few files of /etc, tools and caches of the home, the copy, and what the user allows. Because
+this is an allowlist, keys, tokens and sockets are hidden wherever they are.
 """
 
 import os
@@ -115,7 +115,7 @@ def _read_only(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def _interpreters(tree: CopiedTree, command: Command) -> Iterator[Path]:
-    """Where Python of this process, of the tree's environments and of the command are installed, if not for all."""
+    """Yields the folders of the command and of the Pythons it may use, unless the system folders hold them."""
     name = command.words[0]
     programs = [Path(sys.executable), tree.root / name, *(Path(folder) / name for folder in _search_path())]
     programs += [folder / "bin/python" for folder in tree.shown]

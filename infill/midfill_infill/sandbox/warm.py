@@ -1,6 +1,6 @@
 """A pytest command that is kept warm in the sandbox: after its imports it forks a child for every run.
 
-What was installed is imported once, what is the tree's own is run anew every time. Ends when it cannot be trusted.
+Installed packages are imported once, modules of the tree again in every run. The process ends if it cannot be trusted.
 """
 
 import json
@@ -30,7 +30,7 @@ class WarmEnded(Exception):
 
 
 def can_be_warm(command: Command) -> bool:
-    """Whether it is one pytest and nothing else. Workers of xdist are processes of their own."""
+    """True if the command is a single pytest. Workers of xdist are separate processes and cannot be forked."""
     words = [os.path.basename(word) for word in command.words]
     is_pytest = "pytest" in words or "py.test" in words
     many = any(word.startswith(("-n", "--numprocesses", "--dist", "--forked")) for word in command.words)
@@ -55,19 +55,17 @@ class WarmPytest:
             f"MIDFILL_WARM_ROOT={copy.root}",
         )
         self._command = replace(command, variables=variables, allowed=(*command.allowed, folder))
-        self._said, self._stack = b"", ExitStack()
-        try:
-            self._process = self._stack.enter_context(run.started(self._command, copy.tree, stdin=subprocess.PIPE))
+        self._said = b""
+        with ExitStack() as stack:
+            try:
+                self._process = stack.enter_context(run.started(self._command, copy.tree, stdin=subprocess.PIPE))
+            except OSError as error:
+                raise WarmEnded(str(error)) from None
             self._read(_START_S)
-        except OSError as error:
-            self.close()
-            raise WarmEnded(str(error)) from None
-        except WarmEnded:
-            self.close()
-            raise
+            self._stack = stack.pop_all()
 
     def run(self, timeout_s: float, *, marker: str = "", wants_modules: bool = False) -> dict[str, Any]:
-        """What became of one run: `code` (None after the timeout), `output`, `passed`, `failures`."""
+        """Runs the tests once. Returns `code` (None after the timeout), `output`, `passed` and `failures`."""
         asked = {"timeout_s": timeout_s, "marker": marker, "wants_modules": wants_modules}
         return self._ask(asked, timeout_s + _REST_S)
 

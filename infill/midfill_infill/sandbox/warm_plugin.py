@@ -1,4 +1,4 @@
-"""Keeps pytest warm: imported as a plugin of the user's own command, it forks a child for every run and never ends.
+"""Keeps pytest warm: a plugin of the user's command that forks a child for every run and never ends.
 
 It runs in the sandbox, in the user's Python, and imports nothing of ours. Requests are lines of JSON on standard
 input; an answer is a line on standard output that begins with a mark that only the client knows.
@@ -29,7 +29,7 @@ _known: dict[tuple[str, bytes], Any] = {}
 
 
 class Recorder:
-    """Tells the server of a run's failures; `marker` is a file that the code makes which is looked for."""
+    """Reports a run's failures to the server. Code that is reached creates the file `marker`."""
 
     def __init__(self, descriptor: int, marker: str, wants_modules: bool) -> None:
         self._descriptor, self._marker, self._wants_modules = descriptor, marker, wants_modules
@@ -43,7 +43,7 @@ class Recorder:
         if len(self._failures) >= _MOST_FAILURES or call.excinfo is None:
             return
         value, kind, frames = call.excinfo.value, call.excinfo.typename, []
-        if kind == "CollectError" and value.__cause__ is not None:  # it only says so once more
+        if kind == "CollectError" and value.__cause__ is not None:  # it only repeats its cause
             value, kind = value.__cause__, type(value.__cause__).__name__
         traceback = value.__traceback__
         while traceback is not None:
@@ -53,7 +53,7 @@ class Recorder:
             traceback = traceback.tb_next
         try:
             message = str(value)
-        except Exception:  # noqa: BLE001 - a fill's own exception may fail to say what it is
+        except Exception:  # noqa: BLE001 - the exception's own __str__ may raise
             message = ""
         told = {"test": node.nodeid, "kind": kind, "message": message[:_MESSAGE_CHARACTERS]}
         self._failures.append(dict(told, frames=frames[-_MOST_FRAMES:]))
@@ -87,7 +87,7 @@ class Recorder:
         if self._code is not None:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(self._code)  # what an interpreter's end takes is a fifth of a short run
+            os._exit(self._code)  # interpreter shutdown takes a fifth of a short run
 
 
 def _is_installed(module: Any) -> bool:
@@ -105,13 +105,13 @@ def _is_own(path: str) -> bool:
 
 
 def _take_in(modules: list[str], sources: list[str], paths: list[str]) -> None:
-    """Imports what was installed, and compiles what is the tree's own; whether this process can still fork."""
+    """Imports installed modules and compiles modules of the tree, so that later runs need not."""
     before = sys.path[:]
     sys.path += [path for path in paths if path not in before]
     for name in modules:
         try:
             importlib.import_module(name)
-        except BaseException:  # noqa: BLE001 - then the run imports it, or doesn't
+        except BaseException:  # noqa: BLE001 - the run itself will report it
             continue
     sys.path[:] = before
     for path in sources:
@@ -133,7 +133,7 @@ def _pids() -> set[int]:
 
 
 def _end_all(but: set[int]) -> None:
-    """Ends every process of the sandbox but those."""
+    """Ends every process of the sandbox except `but`."""
     for _ in range(_ROUNDS):
         left = _pids() - but
         for pid in left:
@@ -154,7 +154,7 @@ def _end_all(but: set[int]) -> None:
 
 
 def _tidy(kept: dict[str, set[str]]) -> None:
-    """Removes what a run has left in the sandbox's own folders."""
+    """Removes files that a run left in the sandbox's own folders."""
     import shutil
 
     for folder, names in kept.items():
@@ -248,7 +248,7 @@ _mark, _space, _root = (os.environ.pop(f"MIDFILL_WARM_{name}", "") for name in (
 _others = [name for name in os.environ.pop("PYTEST_PLUGINS", "").split(",") if name not in ("", __name__)]
 if _others:
     os.environ["PYTEST_PLUGINS"] = ",".join(_others)
-# Never where other processes are the user's own.
+# Only in a PID namespace of its own: `_end_all` kills every other process.
 if _mark and os.readlink("/proc/self/ns/pid") != _space:
     _compile_anew = importlib.machinery.SourceFileLoader.source_to_code
     importlib.machinery.SourceFileLoader.source_to_code = _compile  # type: ignore[method-assign, assignment]

@@ -24,7 +24,7 @@ class Document:
 
     `language` is an id of the registry, or None: then there are no functions in it, but ranges can be filled.
     `stored_as` names the encoding where the bytes themselves do not tell it.
-    Raises MidfillError `file_binary` for what is no text and `unknown_language` for an unknown id.
+    Raises MidfillError `file_binary` for binary data and `unknown_language` for an unknown id.
     """
 
     data: bytes
@@ -86,7 +86,7 @@ class Document:
 
     @cached_property
     def text(self) -> str:
-        """All of it without the byte order mark, line ends as they are, undecodable bytes as lone surrogates."""
+        """The whole text without the byte order mark; line ends are kept, undecodable bytes are lone surrogates."""
         return self.decode(len(self.bom), len(self.data))
 
     @cached_property
@@ -190,7 +190,7 @@ class Document:
 
 
 def _spans(data: bytes, start: int, byte: int) -> bool:
-    """Whether one UTF-8 character begins at `start` and ends behind `byte`."""
+    """True if one UTF-8 character begins at `start` and ends behind `byte`."""
     for end in range(byte + 1, min(start + 4, len(data)) + 1):
         try:
             return len(data[start:end].decode("utf-8")) == 1

@@ -62,7 +62,7 @@ class Lines:
         return not self.content(line).strip()
 
     def columns(self, line: int) -> int:
-        """How deep `line` is indented."""
+        """Width of the indentation of `line`, in columns."""
         return count_columns(self.indent(line))
 
 
@@ -97,7 +97,7 @@ def find_indent_unit(lines: Lines) -> str | None:
 
 @lru_cache(maxsize=8)
 def mixes_indents(lines: Lines) -> bool:
-    """Whether both tabs and spaces indent lines. A single space, as in ` * text`, does not count."""
+    """True if both tabs and spaces indent lines. A single space, as in ` * text`, does not count."""
     kinds = Counter(lines.indent(line)[:2].replace(b"\t", b"\t\t")[:2] for line in range(len(lines)))
     tabbed, spaced = kinds[b"\t\t"], kinds[b"  "]
     return min(tabbed, spaced) * 10 > max(tabbed, spaced)

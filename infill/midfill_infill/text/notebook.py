@@ -14,11 +14,11 @@ from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document, read_byte
 from midfill_infill.text.spans import Edit, Hole, Patch
 
 SUFFIX: Final = ".ipynb"
-# Pictures in outputs are not read as code.
+# Much larger than a document: outputs with pictures are not read as code.
 MAX_NOTEBOOK_BYTES: Final = 64 * 1024 * 1024
 BETWEEN_CELLS: Final = "\n\n"
 _LANGUAGES: Final = {"c++": "cpp", "c++17": "cpp", "ipython": "python", "node": "javascript"}
-# A cell that begins so is in the notebook's language all the same.
+# Cells with these magics are still in the notebook's language.
 _OWN_MAGICS: Final = re.compile(r"%%(?:time|timeit|capture|prun)\b")
 _WHITE: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = JSONDecoder(strict=False)
@@ -27,9 +27,9 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its kind, its text, where its source stands in the JSON, and from which line and byte in the document.
+    """One cell: its kind, its text, the span of its source in the JSON, its first line and byte in the document.
 
-    `line` and `start_byte` are None where the cell is not a part of the document: text, or another language.
+    `line` and `start_byte` are None if the document does not contain the cell: markdown, or another language.
     """
 
     kind: str
@@ -148,7 +148,7 @@ def _encode(text: str) -> bytes:
 
 
 def _find_language(root: dict[str, Any]) -> str | None:
-    """What the notebook's metadata say, as our id; one that says nothing is Python's, as notebooks of IPython are."""
+    """The id of the language in the notebook's metadata; Python if they name none, as in IPython notebooks."""
     about = root.get("metadata", {})
     named = about.get("language_info", {}).get("name") or about.get("kernelspec", {}).get("language") or "python"
     name = named.lower()
@@ -185,9 +185,9 @@ def _skip(text: str, at: int) -> int:
 
 
 def _items(text: str, at: int) -> Iterator[tuple[Span, Any]]:
-    """Where the elements of the JSON array or object that begins at `at` stand, and what they are.
+    """Yields the span and value of each element of the JSON array or object that begins at `at`.
 
-    Of an object they are keys and values in turn.
+    For an object these are keys and values in turn.
     """
     at = _skip(text, at + 1)
     while text[at] not in "]}":
@@ -198,7 +198,7 @@ def _items(text: str, at: int) -> Iterator[tuple[Span, Any]]:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, Span]]:
-    """The keys of the JSON object that begins at `at`, and where their values stand."""
+    """Yields the keys of the JSON object that begins at `at`, with the spans of their values."""
     items = _items(text, at)
     for (_, key), (span, _) in zip(items, items, strict=True):
         yield key, span

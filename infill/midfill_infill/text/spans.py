@@ -41,12 +41,12 @@ class Hole:
 
     @property
     def is_body(self) -> bool:
-        """Whether the hole is the inside of one function, which a fill must not leave."""
+        """True if the hole is the inside of one function, which a fill must not leave."""
         return self.kind in ("body", "stub")
 
     @property
     def is_at_cursor(self) -> bool:
-        """Whether the hole is a place where somebody types, which a fill need not indent as a block."""
+        """True if the hole is a place where somebody types, which a fill need not indent as a block."""
         return self.kind in ("cursor", "line")
 
 
@@ -79,7 +79,7 @@ class Patch:
         return cls(ordered)
 
     def shift(self, byte: int) -> int:
-        """Where a byte outside of the edits is after them."""
+        """Returns the offset after the edits of a byte that is outside of them."""
         return byte + sum(edit.growth for edit in self.edits if edit.end_byte <= byte)
 
     def apply(self, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Finds the line of a candidate that a failure points at, and makes a hole of it. Asks no engine."""
+"""Finds the line of a candidate that a failure points at, and turns it into a hole. Asks no engine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from midfill_infill.text.spans import Hole, Patch
 
 @dataclass(frozen=True)
 class Fault:
-    """Which hole's text is at fault, and which characters of it: those of one line, without its indentation."""
+    """The faulty line of a candidate: its hole, and its characters without the indentation."""
 
     hole: int
     span: tuple[int, int]
@@ -23,9 +23,9 @@ class Fault:
 
 
 def find_fault(document: Document, candidate: Alternative, ran: Ran, where: Callable[[str], bool]) -> Fault | None:
-    """The line of the first failure's last frame that lies in a hole; of a wrong value the only `return`.
+    """The line of the first failure's last frame that is in a hole; otherwise the only `return`.
 
-    None where no line is to blame more than the others, or the text has only one.
+    None if no single line is suspect, or the text has only one line.
     """
     starts = _first_lines(document, candidate)
     for failure in ran.failures:
@@ -82,7 +82,7 @@ def reopen(
 
 
 def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedFill) -> Alternative | None:
-    """The candidate with another text in one hole; None where it cannot be put in."""
+    """The candidate with another text in one hole; None if the text does not fit."""
     fills = [*candidate.fills[:index], fill, *candidate.fills[index + 1 :]]
     try:
         return place.row([_as_answer(each) for each in fills]).candidate

@@ -1,4 +1,4 @@
-"""Which tests reach a function, what they say of it, and which command runs them. Reads files, runs none."""
+"""Finds the tests that reach a function, lines of them that call it, and commands that run them. Runs nothing."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Reach:
         self._imports = cache(self._read_imports)
 
     def of(self, path: Path, name: str | None = None) -> list[Path]:
-        """The test files that import `path`, if only through others: those that name the function, else all."""
+        """The test files that import `path`, directly or not: those that name the function, otherwise all."""
         reaching = [test for test in self._files if path in self._reached(test) and find_language(test)]
         naming = [test for test in reaching if name and _names(test, name.rpartition(".")[2])]
         direct = [test for test in reaching if path in self._imports(test)]
@@ -67,7 +67,7 @@ def _names(test: Path, name: str) -> bool:
 
 
 def add_tests(line: str, tests: Sequence[str]) -> str:
-    """The command for some tests: where it says `{tests}`, else behind a pytest that names none."""
+    """The command for some tests: they replace `{tests}`, or follow a pytest that names none."""
     named = shlex.join(tests)
     if PLACEHOLDER in line:
         return line.replace(PLACEHOLDER, named)
@@ -78,9 +78,9 @@ def add_tests(line: str, tests: Sequence[str]) -> str:
 
 
 def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: Path) -> str:
-    """The command with the tests that reach some functions of a file in the place of `{tests}`, relative to `folder`.
+    """The command with `{tests}` replaced by the tests that reach some functions of a file, relative to `folder`.
 
-    Raises `bad_request` where there are none.
+    Raises `bad_request` if there are none.
     """
     if PLACEHOLDER not in line:
         return line
@@ -93,7 +93,7 @@ def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: 
 
 
 def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
-    """The hole with the lines of its tests that say what its function gives, as a note for the model."""
+    """The hole with a note for the model: lines of its tests that check its function's results."""
     name = (hole.name or "").rpartition(".")[2]
     if not name or not hole.is_body:
         return hole
@@ -103,7 +103,7 @@ def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
 
 
 def guess_commands(path: Path, folder: Path) -> list[str]:
-    """What probably tests a file, the likeliest first, to be run in `folder`."""
+    """Commands that probably test a file, the likeliest first, to be run in `folder`."""
     file, root, found = path.resolve(), folder.resolve(), list[str]()
     if file.suffix == ".py":
         bins = [f"{name}/bin/" for name in (".venv", "venv") if (root / name / "bin/pytest").exists()]

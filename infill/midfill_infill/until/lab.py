@@ -1,4 +1,4 @@
-"""One document in a copy of its tree, and the command that tells candidates apart. Knows no engine's connection."""
+"""Tests candidates for one document in a copy of its tree. Knows no engine connection."""
 
 import os
 import re
@@ -33,7 +33,7 @@ _LEAST_S: Final = 10.0
 
 
 def _plain(failure: Failure) -> str:
-    """Without addresses, which differ from run to run."""
+    """Removes addresses, which differ from run to run."""
     return _ADDRESS.sub("", failure.sentence)
 
 
@@ -103,7 +103,7 @@ class Lab:
                 raise MidfillError("until_unreached", f"`{line}` fails in {test}: {failure.sentence}")
 
     def find_examples(self, holes: Sequence[Hole]) -> tuple[Hole, ...]:
-        """The holes with what the tests say of them."""
+        """Returns the holes with lines of tests that call their functions as notes."""
         place, path = self.runner.copy.place, self.runner.copy.root / self._name
         tests = Reach(place)
         return tuple(with_examples(hole, tests.of(path, hole.name)) for hole in holes)
@@ -116,7 +116,7 @@ class Lab:
         return fill_until(self._document, holes, options, make, self.run, where=where, num_tries=num_tries)
 
     def run(self, candidate: Alternative) -> Ran:
-        """What the command says of a candidate; that it passes, twice. Raises `verify_flaky`."""
+        """Runs the command on a candidate; one that passes is run again from a cold start. Raises `verify_flaky`."""
         files = self._files(candidate.patch)
         ran = self.runner.run(files)
         if not ran.is_good:
@@ -130,7 +130,7 @@ class Lab:
         return ran
 
     def is_document(self, path: str) -> bool:
-        """Whether a path of a traceback, as the command printed it, is the document."""
+        """True if a path that a traceback shows is the document."""
         copy = self.runner.copy
         found = os.path.normpath(copy.root / self.runner.command.folder / path)
         return found in (str(copy.root / self._name), str(copy.mirror.work / self._name))
@@ -139,7 +139,7 @@ class Lab:
         return {**self._others, self._name: self._complete(patch)}
 
     def _count_from_top(self, ran: Ran, patch: Patch) -> Ran:
-        """The run with the lines of the patched document in its tracebacks."""
+        """Corrects the line numbers of tracebacks for lines that `complete` added above the holes."""
         added = self._complete(patch).count(b"\n") - self._document.apply(patch).count(b"\n")
         failures = tuple(
             replace(

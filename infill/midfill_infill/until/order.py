@@ -93,7 +93,7 @@ class Queue:
 
 
 def _is_no_body(candidate: Alternative) -> bool:
-    """Whether a function would get its own header or a test of itself as its body, or text in quotes alone."""
+    """True if a body consists of the function's own header, a test of it, or only a string."""
     for fill in candidate.fills:
         name = re.escape((fill.hole.name or "").rpartition(".")[2])
         own = name and re.search(rf"\bassert\b.*\b{name}\(|^\s*(?:async\s+)?def\s+{name}\b", fill.text, re.MULTILINE)
@@ -112,7 +112,7 @@ def _lines(candidate: Alternative) -> Iterator[str]:
 
 
 def _leaves(root: tree_sitter.Node) -> Iterator[tuple[str, int, bytes | None]]:
-    """The words of a text with their depth, which is all that indentation says; no comments."""
+    """Yields the tokens of a text with their depth in the tree, without comments."""
     pending = [(root, 0)]
     while pending:
         node, depth = pending.pop()

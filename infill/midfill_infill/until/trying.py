@@ -1,4 +1,4 @@
-"""Tries the candidates of a fill one after another until one passes. Knows no file: what a try is, its caller says."""
+"""Tries the candidates of a fill one after another until one passes. Knows no files: its caller runs the tries."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -28,7 +28,7 @@ _OF_A_REQUEST: Final = ("hole_too_large", "bad_request", "engine_error", "file_e
 
 @dataclass(frozen=True)
 class Goal:
-    """What fills must pass. `timeout_s` ends a try, by default five times what the tree as it is takes."""
+    """The command that a fill must pass. `timeout_s` ends a try; the default is five times the run without a fill."""
 
     command: Command
     num_tries: int = DEFAULT_TRIES
@@ -61,7 +61,7 @@ class Tried:
 
     @property
     def sentence(self) -> str:
-        """Why none passed."""
+        """The reason why no candidate passed."""
         if not self.tries:
             return "the model has no candidate to try"
         tried = f"none of {len(self.tries)} tries passes" if len(self.tries) > 1 else "the one candidate does not pass"
@@ -90,9 +90,9 @@ def fill_until(
 ) -> Generator[Preview | Try | Tried, None, None]:
     """Fills `holes` jointly and tries the candidates, the best first; then hole by hole and line by line.
 
-    `make` asks an engine for candidates, `run` says what the command says of one, `where` whether a path of a traceback
-    is the document. What would fail as an earlier one did goes to the end. The line at fault is drafted anew while the
-    rest stays. Closing the generator closes the engine's connection. Raises MidfillError.
+    `make` asks an engine for candidates, `run` runs the command on one, `where` tells whether a path of a traceback is
+    the document. Candidates that would fail like an earlier one go to the end. The faulty line is drafted again while
+    the rest stays. Closing the generator closes the engine's connection. Raises MidfillError.
     """
     holes = tuple(sort_holes(document, list(holes)))
     queue, tries, stats = Queue(document), list[Try](), None

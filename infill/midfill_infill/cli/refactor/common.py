@@ -1,4 +1,4 @@
-"""What the commands of `midfill refactor` share: exit codes, the run they mean, remarks. Prints no results."""
+"""Shared by the commands of `midfill refactor`: exit codes, opening a run, remarks. Prints no results."""
 
 import sys
 from collections.abc import Iterator, Sequence

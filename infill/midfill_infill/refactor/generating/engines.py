@@ -1,4 +1,4 @@
-"""Engines as a run asks them, in parallel: the user's own, or a cluster's actors. Knows no repository."""
+"""Engines that answer many requests in parallel: the user's own, or actors of a cluster. Knows no repository."""
 
 import threading
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
 
 class Engine(EngineClient):
-    """Its opener closes it. Thread-safe."""
+    """An engine for a whole run. Thread-safe; whoever opens it closes it."""
 
     def revive(self) -> None:
-        """Restarts what has died, if anything."""
+        """Restarts the engine if it died."""
 
 
 class LocalEngine(Engine):

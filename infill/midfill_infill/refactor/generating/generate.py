@@ -177,7 +177,7 @@ Task = Callable[[threading.Event], Made]
 
 
 class RunFiller:
-    """Fills single holes of a run by `engine`. Its tasks may run in any thread, all else in the journal's."""
+    """Fills single holes of a run with `engine`. Its tasks may run in any thread, other methods in the journal's."""
 
     def __init__(self, journal: Journal, root: Path, engine: Engine, options: FillOptions = _DEFAULTS) -> None:
         self._journal, self._root, self.engine = journal, root, engine
@@ -252,7 +252,7 @@ class RunFiller:
                     self.engine.revive()
 
     def describe(self, document: Document, hole: HoleRow, filled: Filled, options: FillOptions) -> Made:
-        """What the journal keeps of a fill of one hole."""
+        """Converts a fill of one hole to the rows that the journal keeps."""
         edits = filled.patch.edits
         assert len(edits) == 1 and (edits[0].start_byte, edits[0].end_byte) == (hole.start_byte, hole.end_byte)
         old, new = document.data[hole.start_byte : hole.end_byte], edits[0].replacement

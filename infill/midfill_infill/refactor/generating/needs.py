@@ -46,7 +46,7 @@ class Resolver:
         return tuple(sorted(statement for statement in found if statement))
 
     def knows(self, name: str) -> bool:
-        """Whether some use of a name can be imported."""
+        """True if an import statement for the name is found."""
         return self._resolve(name, f"{name}.".encode(), None) is not None
 
     def _resolve(self, name: str, text: bytes, own: str | None) -> str | None:
@@ -124,6 +124,6 @@ def _public(module: str) -> frozenset[str]:
 
 
 def _is_installed(root: Path, name: str) -> bool:
-    """Whether the repository's own environment has a top-level package or module of that name."""
+    """True if the repository's own environment has a top-level package or module of that name."""
     folders = [folder for kind in (".venv", "venv") for folder in (root / kind / "lib").glob("python*/site-packages")]
     return any((folder / name).is_dir() or (folder / f"{name}.py").is_file() for folder in folders)

@@ -140,7 +140,7 @@ def generate_until(
     show: Show = lambda _: None,
     say: Say = lambda _: None,
 ) -> Progress:
-    """As `generate`, a hole at a time: a hole of which no candidate passes has failed, its best fill is kept to see.
+    """Like `generate`, one hole at a time. A hole fails if no candidate passes; its best fill is kept for review.
 
     Raises `sandbox_missing`, `disk_full` and `git_failed`.
     """

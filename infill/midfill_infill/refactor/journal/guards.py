@@ -22,7 +22,7 @@ _GENERATED_NAMES: Final = re.compile(
 
 
 def is_vendored(path: str) -> bool:
-    """Whether a path relative to the root is inside a folder of third-party code."""
+    """True if a path relative to the root is inside a folder of third-party code."""
     return not _VENDORED.isdisjoint(path.split("/")[:-1])
 
 
@@ -31,7 +31,7 @@ def is_generated_name(path: str) -> bool:
 
 
 def is_generated(data: bytes) -> bool:
-    """Whether the first 2 KiB of a file mark it as generated."""
+    """True if the first 2 KiB of a file mark it as generated."""
     return _MARKER.search(data, 0, _MARKED_BYTES) is not None
 
 
@@ -62,7 +62,7 @@ def check_writable(path: Path, status: os.stat_result) -> None:
 
 
 def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
-    """Those of `paths` that git ignores and does not track. Raises `git_failed`."""
+    """Returns the `paths` that git ignores and does not track. Raises `git_failed`."""
     names = b"".join(os.fsencode(path) + b"\0" for path in paths)
     if not names:
         return set()
@@ -71,17 +71,17 @@ def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
 
 
 def list_files(root: Path, *options: str) -> list[str]:
-    """What `git ls-files` prints. Raises `git_failed`."""
+    """Returns the paths that `git ls-files` prints. Raises `git_failed`."""
     return split_names(run_git(root, "ls-files", "-z", *options))
 
 
 def split_names(data: bytes) -> list[str]:
-    """File names, each with a NUL behind it."""
+    """Splits NUL-terminated file names."""
     return [os.fsdecode(name) for name in data.split(b"\0") if name]
 
 
 def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int, ...] = (0,)) -> bytes:
-    """Output of a git command. Raises `git_failed` with git's message."""
+    """Returns the output of a git command. Raises `git_failed` with git's message."""
     environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
     command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
     try:

@@ -11,10 +11,11 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
+from dataclasses import astuple, fields
+from importlib import resources
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.records import (
@@ -34,9 +35,7 @@ VERSION: Final = 2
 BUSY_TIMEOUT_S: Final = 30.0
 _PLAN_BATCH: Final = 2000
 
-_HOLE: Final = "id, file, start_byte, end_byte, name, kind, spec, state, reason, at, length, attempt"
-_FILL: Final = "hole, attempt, seed, old, new, new_errors, certainty, ms, imports"
-_FILE: Final = "id, path, language, planned_hash, known_hash"
+_HOLE, _FILL, _FILE = (", ".join(field.name for field in fields(row)) for row in (HoleRow, FillRow, FileRow))
 
 
 class Journal:
@@ -72,7 +71,7 @@ class Journal:
         young.unlink(missing_ok=True)
         db = sqlite3.connect(young, isolation_level=None)
         try:
-            db.executescript(files(__package__).joinpath("schema.sql").read_text("utf-8"))
+            db.executescript(resources.files(__package__).joinpath("schema.sql").read_text("utf-8"))
             db.execute(f"PRAGMA user_version = {VERSION}")
             db.executemany("INSERT INTO meta VALUES (?, ?)", ((key, json.dumps(value)) for key, value in meta.items()))
         except sqlite3.Error as error:
@@ -194,8 +193,7 @@ class Journal:
         """Stores fills with the files they were made for, and the results of holes without a fill."""
         with self._transaction() as db:
             for fill, source in fills:
-                row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.certainty, fill.ms)
-                values = (*row, json.dumps(fill.imports))
+                values = (*astuple(fill)[:-1], json.dumps(fill.imports))
                 db.execute(f"INSERT OR REPLACE INTO fills ({_FILL}) VALUES ({_marks(values)})", values)
                 _keep_snapshot(db, source)
                 changed = (State.GENERATED, fill.attempt, fill.hole)
@@ -274,15 +272,8 @@ class Journal:
                 db.execute("UPDATE files SET known_hash = ? WHERE id = ?", (new_hash, file))
                 db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (number,))
 
-    def drop(self, write_id: int) -> None:
-        """Ends a write that is not in its file."""
-        self._set_write(write_id, "dropped")
-
-    def retract(self, write_id: int) -> None:
-        """Cancels a write; its staged file may be deleted."""
-        self._set_write(write_id, "retracted")
-
-    def _set_write(self, write_id: int, state: str) -> None:
+    def cancel(self, write_id: int, state: Literal["retracted", "dropped"]) -> None:
+        """Ends a write that is not in its file; `retracted`: its staged file is still to be deleted."""
         with self._transaction() as db:
             db.execute("UPDATE writes SET state = ? WHERE id = ?", (state, write_id))
 
@@ -295,7 +286,7 @@ class Journal:
         return [WriteRow(*row) for row in rows]
 
     def has_written(self, file_id: int, content_hash: bytes) -> bool:
-        """Whether these bytes of a file are ours."""
+        """True if this run wrote these bytes to the file."""
         query = "SELECT 1 FROM writes WHERE file = ? AND new_hash = ? AND state = 'done' LIMIT 1"
         return next(self._rows(query, (file_id, content_hash)), None) is not None
 
@@ -309,9 +300,7 @@ def _file(row: Any) -> FileRow:
 
 
 def _hole(row: Any) -> HoleRow:
-    values = list(row)
-    values[7] = State(values[7])
-    return HoleRow(*values)
+    return HoleRow(*(*row[:7], State(row[7]), *row[8:]))
 
 
 def _keep_snapshot(db: sqlite3.Connection, data: bytes) -> None:

@@ -38,7 +38,7 @@ class State(StrEnum):
 
 
 WRITTEN = (State.APPLIED, State.VERIFIED)
-"""The fill of a hole in one of these stands in its file."""
+"""In these states a hole's fill is in its file."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class HoleRow:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its place is unknown because somebody else changed the region."""
+        """True if its place is unknown because somebody else changed the region."""
         return self.at < 0
 
 
@@ -169,7 +169,7 @@ class Trouble:
 
     @classmethod
     def of(cls, path: str, error: MidfillError | OSError, *, reading: bool = False) -> Self:
-        """`reading`: the file was read, not written, when the error came."""
+        """Describes an error of a file; `reading` says that it was being read, not written."""
         if isinstance(error, MidfillError):
             return cls(path, error.code, error.message)
         is_missing = reading and isinstance(error, FileNotFoundError)

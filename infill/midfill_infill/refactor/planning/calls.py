@@ -42,14 +42,14 @@ class CallSite:
     is_broken: bool
 
     def calls(self, pattern: str) -> bool:
-        """Whether this is a call of `pattern`; the import path may be longer."""
+        """True if this calls `pattern`; the import path may be longer."""
         wanted = plain(pattern)
         if fnmatchcase(self.name, wanted):
             return True
         return "." in wanted and any(fnmatchcase(f".{path}", f"*.{wanted}") for path in self.full)
 
     def calls_named(self, pattern: str) -> bool:
-        """The same; a name without dots matches anything of that name."""
+        """Like `calls`, but a name without dots also matches methods and attributes of that name."""
         return self.calls(pattern) or fnmatchcase(self.name.rpartition(".")[2], pattern)
 
 

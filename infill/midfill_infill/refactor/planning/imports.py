@@ -42,7 +42,7 @@ class Imports:
 
 
 def _leads(start: str, path: str) -> bool:
-    """Whether `path` is `start` or inside it."""
+    """True if `path` is `start` or inside it."""
     first, _, rest = path[len(start) + 1 :].partition(".")
     return path == start or (path.startswith(f"{start}.") and (not rest or first[:1].isupper()))
 

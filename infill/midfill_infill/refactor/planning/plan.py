@@ -33,7 +33,7 @@ class ChangedLines:
     ranges: dict[str, tuple[tuple[int, int], ...] | None]
 
     def touches(self, path: str, data: bytes, hole: Hole) -> bool:
-        """Whether a hole overlaps changed lines."""
+        """True if a hole overlaps changed lines."""
         found = self.ranges.get(path, ())
         if found is None:
             return True
@@ -74,7 +74,7 @@ _MAX_INTENT: Final = 200
 
 @dataclass(frozen=True)
 class Request:
-    """What to plan: a selection, and the files to look at. `names` are explicitly given paths.
+    """A selection and the files to search. `names` are explicitly given paths.
 
     `intent` is shown to the model as a comment above every hole. Raises `bad_request` if it has several lines.
     """

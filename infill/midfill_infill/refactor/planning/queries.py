@@ -30,7 +30,7 @@ def find_matches(document: Document, query: str) -> Iterator[Match]:
 
 
 def find_comments(document: Document) -> Iterator[tree_sitter.Node]:
-    """In no particular order."""
+    """Yields all comments, in no particular order."""
     assert document.syntax is not None
     pending = [document.syntax.parse(document.source).root_node]
     while pending:

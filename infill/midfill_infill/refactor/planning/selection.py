@@ -1,4 +1,4 @@
-"""What a plan looks for in each file: stubs, functions by name or `--where`, query matches, a recipe."""
+"""Selects the holes of a file: stubs, functions by name or `--where`, query matches, a recipe."""
 
 import operator
 import re
@@ -75,7 +75,7 @@ class Selection:
         )
 
     def _find(self, document: Document) -> Iterator[tuple[Hole, list[Function]]]:
-        """Holes with the functions that they stand in, the innermost first; a body's own alone."""
+        """Yields holes with the functions around them, innermost first; a body comes only with its own function."""
         if self.recipe is None and self.query is None:
             for function in outline(document).functions:
                 if not self.stubs or is_stub(document, function):
@@ -206,7 +206,7 @@ def _count_lines(document: Document, function: Function) -> int:
 
 
 def _has_docstring(document: Document, function: Function) -> bool:
-    """In Python a string that opens the body, elsewhere a comment directly above the definition."""
+    """True for a string at the start of the body (Python) or a comment directly above the definition (others)."""
     lines = document.source_lines
     assert document.syntax is not None
     if document.syntax.has_indented_blocks:

@@ -20,7 +20,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.visible import encodable, visible
 
 CHOSEN: Final = (State.ACCEPTED, *WRITTEN)
-"""What `apply` would write or has written."""
+"""The states of holes that `apply` would write or has written."""
 
 _SPECIAL: Final = re.compile(rb'[\x00-\x1f"\\\x7f]')
 
@@ -81,7 +81,7 @@ def _tabbed(name: bytes) -> bytes:
 
 
 def json_lines(journal: Journal) -> Iterator[str]:
-    """Every hole of the run with its latest fill."""
+    """One JSON object per hole of the run, with its latest fill."""
     run = str(journal.get_meta("run"))
     for file in list(journal.files()):
         source = journal.snapshot(file.planned_hash)

@@ -99,9 +99,9 @@ class Verifier:
         return [hole.id for holes in self._suspects.values() for hole in holes]
 
     def put(self, chosen: Sequence[int]) -> None:
-        """Undoes what the last run did, and writes the files so that just the fills of `chosen` are in them.
+        """Undoes what the last run did, and writes the files with exactly the fills of `chosen`.
 
-        Raises `disk_full`, and `file_changed` where fills cannot be taken out of a file of the copy again.
+        Raises `disk_full`, and `file_changed` if fills cannot be removed from a file again.
         """
         self._mirror.reset()
         wanted = frozenset(chosen)
@@ -112,7 +112,7 @@ class Verifier:
         self._mirror.settle()
 
     def _guarded(self, number: int, act: Callable[[int], None]) -> None:
-        """Does something with a file; where it fails its holes are no suspects."""
+        """Calls `act` with a file; if it fails, the file's holes are no longer suspects."""
         try:
             act(number)
         except (MidfillError, OSError) as error:
@@ -123,7 +123,7 @@ class Verifier:
             del self._suspects[number]
 
     def _keep_first(self, number: int) -> None:
-        """What the file held when the copy was made; it may be edited meanwhile."""
+        """Saves the file as the copy has it: the user may edit the original meanwhile."""
         target = guards.find_target(self.copy.root, self._journal.file(number).below(self.copy.root))
         data = replace.read_content(target).data
         self._names[number] = target.relative_to(self.copy.root).as_posix()
@@ -151,7 +151,7 @@ class Verifier:
         return self.run(chosen).passed
 
     def run(self, chosen: Sequence[int]) -> Outcome:
-        """Raises `bad_request` where the command cannot be started."""
+        """Raises `bad_request` if the command cannot be started."""
         self.put(chosen)
         self.num_runs += 1
         outcome = self.copy.run(self.command)
@@ -160,7 +160,7 @@ class Verifier:
         return outcome
 
     def check_baseline(self) -> None:
-        """Raises `verify_baseline` where the command fails without any fill, `verify_flaky` where it does at times."""
+        """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes."""
         outcomes = [self.run([]) for _ in range(self.command.flake_runs)]
         failed = [outcome for outcome in outcomes if not outcome.passed]
         if failed and len(failed) < len(outcomes):
@@ -182,9 +182,9 @@ def verify(
     command: Command,
     note: Note = lambda _: None,
 ) -> tuple[Verdict, Report]:
-    """Tests the holes of `suspects` and rolls back the guilty; what was written for it. The caller holds the lock.
+    """Tests the holes of `suspects` and rolls back the guilty; the caller holds the lock.
 
-    Those of a file that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
+    Holes of unreadable files are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
     with open_copy(place, sandboxed=command.sandboxed) as copy:
@@ -194,7 +194,7 @@ def verify(
         except MidfillError as error:
             if error.code != "verify_baseline" or not (verifier.suspects and verifier.passes(verifier.suspects)):
                 raise
-            verdict = Verdict(good=list(verifier.suspects))  # it is the fills that make it pass
+            verdict = Verdict(good=list(verifier.suspects))  # the fills make it pass
         else:
             verdict = find_guilty(verifier.suspects, verifier.passes)
         if verdict.doubtful:

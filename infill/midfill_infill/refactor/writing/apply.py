@@ -38,11 +38,10 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ApplyOptions:
-    """Each disables a guard."""
+    """Options that disable guards."""
 
     allow_dirty: bool = False
     include_generated: bool = False
-    allow_errors: bool = False
 
 
 Prepare = Callable[[FileRow, Sequence[HoleRow], Report], Rewrite | None]
@@ -147,12 +146,11 @@ class Writer:
                 self._leave(change, Trouble(file.path, "hole_stale", f"{_name(file, hole)}: {change.reason}"), report)
             else:
                 texts[hole.id] = fill.new
-        if not self.options.allow_errors:
-            for broken in _find_broken(document, regions, texts):
-                del texts[broken]
-                change = StateChange(broken, State.FAILED, "its fill adds a syntax error")
-                message = f"hole {broken} of {file.path}: {change.reason}"
-                self._leave(change, Trouble(file.path, "holes_failed", message), report)
+        for broken in _find_broken(document, regions, texts):
+            del texts[broken]
+            change = StateChange(broken, State.FAILED, "its fill adds a syntax error")
+            message = f"hole {broken} of {file.path}: {change.reason}"
+            self._leave(change, Trouble(file.path, "holes_failed", message), report)
         if not texts:
             return None
         wanted_imports = {statement for hole in texts for statement in fills[hole].imports}
@@ -206,7 +204,7 @@ def _name(file: FileRow, hole: HoleRow) -> str:
 
 
 def _is_same_place(document: Document, hole: HoleRow, regions: Regions) -> bool:
-    """Whether a body that moved still belongs to the planned function."""
+    """True if a body that moved still belongs to the planned function."""
     at, length = regions.places[hole.id]
     if document.syntax is None or hole.kind not in ("body", "stub") or hole.name is None:
         return True

@@ -84,7 +84,7 @@ LOST = -1
 
 @dataclass(frozen=True)
 class Regions:
-    """Where the holes of a file are in `data`, in document order. Unknown ones are not in `places`."""
+    """The places of a file's holes in `data`, in document order; holes whose place is unknown are missing."""
 
     data: bytes
     places: Mapping[int, tuple[int, int]]

@@ -175,7 +175,7 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _join(form: re.Match[str], found: list[_Import]) -> tuple[int, str] | None:
-    """Where a name goes in an existing statement for its module."""
+    """Returns the position and text that add a name to an existing statement for its module."""
     for each in found:
         if not form["module"] or not each.takes_names or each.module != form["module"]:
             continue
@@ -226,7 +226,7 @@ def _block(found: list[_Import], one: _Import) -> list[_Import]:
 
 
 def _open(document: Document, line: str) -> tuple[int, str]:
-    """Where the first import of a file goes: below its docstring, otherwise above its first statement."""
+    """Returns the place of a file's first import: below its docstring, otherwise above its first statement."""
     doc, rest = _head(document)
     lines = document.source_lines
     if doc is not None:

@@ -170,7 +170,7 @@ def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
 
 
 def _is_quiet(path: Path, expected: bytes) -> bool:
-    """Whether a file that nobody has open for writing contains `expected`."""
+    """True if the file's content hashes to `expected` and nobody has it open for writing."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         deadline = time.monotonic() + QUIET_TIMEOUT_S

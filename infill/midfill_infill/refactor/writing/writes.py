@@ -105,9 +105,9 @@ def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
     The journal is updated before the staged file is deleted, because an intent without a staged file means that the
     exchange happened. Raises `write_unclear`, with the journal updated, if somebody wrote into the staged file too.
     """
-    journal.retract(row.id)
+    journal.cancel(row.id, "retracted")
     kept = replace.dispose(target.with_name(row.temporary), target, row.new_hash)
-    journal.drop(row.id)
+    journal.cancel(row.id, "dropped")
     if kept is not None:
         raise MidfillError("write_unclear", f"{target} was edited during the exchange, an edit is in {kept.name}")
     return Swap.CHANGED
@@ -154,7 +154,7 @@ def recover(journal: Journal, root: Path) -> list[Trouble]:
 
 
 def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
-    """Whether a write stands in its file; one that does not is retracted. Leaves no temporary file."""
+    """Finds out whether a write reached its file, and retracts it if not. Leaves no temporary file."""
     temporary = target.with_name(row.temporary)
     if row.state == "reserved":
         return _settle_reserved(journal, row, target)
@@ -187,7 +187,7 @@ def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
                 os.replace(temporary, target)
             return _retract(journal, row, target)
     replace.remove(temporary)
-    journal.drop(row.id)
+    journal.cancel(row.id, "dropped")
     return Swap.CHANGED
 
 

@@ -33,7 +33,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
 
 
 def _is_private_module(parts: tuple[str, ...]) -> bool:
-    """`__init__.py` is none."""
+    """True if a folder or the file has a leading underscore, `__init__.py` excepted."""
     names = (part.partition(".")[0] for part in parts)
     return any(name.startswith("_") and not (name.startswith("__") and name.endswith("__")) for name in names)
 
@@ -56,7 +56,7 @@ def _is_private(document: Document, function: Function) -> bool:
 
 
 def _is_described(document: Document, function: Function) -> bool:
-    """True for a docstring; literals of bytes and f-strings are none."""
+    """True if the function has a docstring. Bytes and f-strings are not docstrings."""
     start, end = function.keep or (0, 0)
     return start < end and not document.source[start:end].lower().startswith((b"b", b"f"))
 

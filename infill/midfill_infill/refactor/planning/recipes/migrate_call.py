@@ -47,7 +47,7 @@ def _frame(call: CallSite, callee: str) -> tuple[str, str]:
 
 
 def _spell(document: Document, new: str) -> tuple[str, tuple[str, ...]]:
-    """How a document spells the new function, and the imports it needs for that. Python only."""
+    """Returns the new function's name as the document spells it, and the (Python) imports that this needs."""
     dotted, separator = plain(new), "::" if "::" in new or document.language == "rust" else "."
     if (known := read_imports(document).spell(dotted)) is not None:
         return known.replace(".", separator), ()

@@ -75,7 +75,7 @@ def _is_alone(document: Document, node: tree_sitter.Node) -> bool:
 
 
 def _follows(document: Document, above: tree_sitter.Node, below: tree_sitter.Node) -> bool:
-    """Whether it is on the next line with the same indent."""
+    """True if `below` is on the next line with the same indent."""
     lines = document.source_lines
     is_next = lines.at(below.start_byte) == lines.at(max(above.start_byte, above.end_byte - 1)) + 1
     return is_next and above.start_point.column == below.start_point.column and _is_alone(document, below)

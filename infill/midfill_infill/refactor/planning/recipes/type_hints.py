@@ -17,7 +17,7 @@ _OWN = (b"self", b"cls")
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """From the opening bracket to the colon, with parameter names and existing types as anchors."""
+    """Yields signatures from the opening bracket to the colon; parameter names and existing types are anchors."""
     for match in find_matches(document, _SIGNATURE):
         function, name, parameters = match["function"][0], match["name"][0], match["parameters"][0]
         given, result = parameters.named_children, function.child_by_field_name("return_type")
