@@ -28,7 +28,7 @@ from typing import Final
 
 from tests.refactor.real_repositories import fetch
 
-from bench.planted_stubs import replace_body
+from bench.stubs import replace_body
 from midfill_infill.context.references import find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine

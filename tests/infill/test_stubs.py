@@ -14,6 +14,13 @@ def stubs(source: str, language: str = "python") -> list[str | None]:
 
 
 STUBS = {
+    "a remark that says later": "class A(B):\n    def g(x): return 1\n    def f(x):\n        pass  # later\n",
+    "a remark that says not yet": "class _A:\n    def f(x): pass  # not yet\n    def g(x): return 1\n",
+    "three dots in a class that derives": "class A(B):\n    def g(x): return 1\n    def f(x): ...\n",
+    "three dots where another is chosen": "if a:\n    def f(x): ...\nelse:\n    f = g\n",
+    "a message that says later, of a type": "@show.register(A)\ndef _(x):\n    raise NotImplementedError('later')\n",
+    "two that a private class leaves empty": "class _A:\n def f(x): return 1\n def g(x): pass\n",
+    "code that only starts like a built name": "class A:\n def do_f(x): pass\n def g(x): return 'do_it'\n",
     "three dots": "def f(x):\n    ...\n",
     "not implemented": "def f(x):\n    raise NotImplementedError\n",
     "called": "def f(x):\n    raise NotImplementedError()\n",
@@ -105,7 +112,18 @@ NONE = {
     "signatures for a type checker": "class A(type):\n    # in signature only to satisfy mypy\n    def f(x): ...\n",
     "a function that stands for its signature": "def g():\n def f(x): ...\n f.__signature__ = s\n return f\n",
     "a class that says it does nothing": 'class A(B):\n    """No-op status."""\n    def f(x):\n        pass\n',
-    "a generic interface": "class A(Generic[T]):\n    def f(x): raise NotImplementedError\n",
+    "one of three that a private class leaves empty": "class _A:\n def f(x): pass\n def g(x): pass\n def h(x): pass\n",
+    "a method that is called by a built name": "class A:\n def do_f(x): pass\n def g(x, n): getattr(x, f'do_{n}')()\n",
+    "what stands in for an import": "try:\n    from a import f\nexcept ImportError:\n    def f(x): pass\n",
+    "what stands in for another class": "if a:\n    A = B\nelse:\n    class A:\n        def f(x): pass\n",
+    "a name that a decorator gives code": "def f(x):\n    pass\n\n@overload(f)\ndef g(x):\n    return x\n",
+    "a body that a type checker lets be empty": "def f(x):  # type: ignore[empty-body]\n    ...\n",
+    "a signature for types of one version": "if sys.version_info > (3, 11) and TYPE_CHECKING:\n    def f(x): ...\n",
+    "an override that does nothing": "class A(B):\n    @override\n    def f(x): pass\n",
+    "a type that is refused": "@show.register(A)\ndef _(x):\n    raise NotImplementedError\n",
+    "a docstring of an interface's method": 'class IA(Interface):\n    def f():\n        """The sum."""\n',
+    "a message that names another way": "def f(x):\n    raise NotImplementedError('not implemented, use g instead')\n",
+    "a message to authors of subclasses": "class A:\n def f(x): raise NotImplementedError('Implement in a subclass')\n",
     "a message, overridden": "class A:\n def f(x): raise NotImplementedError('not implemented')\n"
     "class B(A):\n def f(x): return 1\n",
     "a docstring that says why": 'def f(x):\n    """A no-op for streams of others."""\n',
@@ -113,9 +131,7 @@ NONE = {
 
 
 def test_the_file_says_what_a_class_in_it_is_for() -> None:
-    source, doc = b"class A:\n    def f(x): raise NotImplementedError\n", b'def f(x):\n    """Doc."""\n'
-    assert not find_stubs(Document(source, "python", Path("db/base.py")))
-    assert find_stubs(Document(source, "python", Path("db/database.py")))
+    doc = b'def f(x):\n    """Doc."""\n'
     assert not find_stubs(Document(doc, "python", Path("tests/tools.py"))), "a dummy"
     assert find_stubs(Document(doc, "python", Path("src/tools.py")))
     assert find_stubs(Document(b"def f(x):\n    ...\n", "python", Path("tests/tools.py")))
@@ -150,6 +166,43 @@ def test_waits_to_be_written(case: str) -> None:
 @pytest.mark.parametrize("case", NONE)
 def test_is_as_it_should_be(case: str) -> None:
     assert stubs(NONE[case]) == []
+
+
+BASE = b"""class Reader:
+    def read(self): raise NotImplementedError
+    def skip(self): pass
+    def close_all(self): ...
+    def seek(self): raise NotImplementedError('not implemented')
+    def tell(self): raise NotImplementedError('not yet implemented')
+"""
+
+
+@pytest.mark.parametrize("derived", ["pkg/near.py", "pkg/inner/far.py", "pkg/__init__.py"])
+def test_a_package_says_which_classes_others_derive_from(tmp_path: Path, derived: str) -> None:
+    (tmp_path / "pkg" / "inner").mkdir(parents=True)
+    for name in ("pkg/__init__.py", "pkg/inner/__init__.py"):
+        (tmp_path / name).touch()
+    path = tmp_path / "pkg" / "readers.py"
+    path.write_bytes(BASE)
+    names = [hole.name for hole in find_stubs(Document.read(path))]
+    assert names == [f"Reader.{name}" for name in ("read", "skip", "close_all", "seek", "tell")]
+    (tmp_path / "outside.py").write_text("class A(Reader):\n    def read(self): return 1\n")
+    (tmp_path / "pkg" / "link.py").symlink_to(tmp_path / "outside.py")
+    (tmp_path / "pkg" / "other.py").write_text("class A(LineReader):\n    x = Reader\n")
+    assert len(find_stubs(Document.from_bytes(BASE + b"\n", path))) == 5, "not in the package"
+    (tmp_path / derived).write_text(
+        "class A(\n    readers.Reader[int]\n):\n    def seek(self): return 1\n\ndef tell(): 1\n"
+    )
+    names = [hole.name for hole in find_stubs(Document.from_bytes(BASE + b"\n\n", path))]
+    assert names == ["Reader.close_all", "Reader.tell"], "words and three dots are believed"
+
+
+def test_a_package_says_what_a_method_replaces(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text("class Reader:\n    def read(self): return 1\n    def skip(self): pass\n")
+    path = tmp_path / "readers.py"
+    path.write_text("class LineReader(Reader):\n    def read(self): raise NotImplementedError\n"
+                    "    def skip(self): raise NotImplementedError\n")  # fmt: skip
+    assert [hole.name for hole in find_stubs(Document.read(path))] == ["LineReader.skip"]
 
 
 def test_other_languages_have_base_classes_too() -> None:

@@ -14,7 +14,7 @@
 (decorated_definition
   (decorator) @_decorator
   definition: (function_definition body: (block) @deliberate)
-  (#match? @_decorator "^@\\s*([A-Za-z_]\\w*\\.)*(abstract(class|static)?method|abstractproperty|overload)\\b"))
+  (#match? @_decorator "^@\\s*([A-Za-z_]\\w*\\.)*(abstract(class|static)?method|abstractproperty|_?overload)\\b"))
 (class_definition
   superclasses: (argument_list) @_bases
   body: (block [

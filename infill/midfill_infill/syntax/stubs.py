@@ -2,67 +2,68 @@
 
 import re
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 from midfill_infill.syntax.captures import Function
+from midfill_infill.syntax.classes import Kin, find_bases, find_kin, is_overridden
 from midfill_infill.syntax.outline import outline, require_syntax
 from midfill_infill.text.document import Document
 
-TODO: Final = re.compile(rb"(?i)\b(todo|fixme|(?<!not )implement|your code|fill (this|me) in)\b")
+TODO: Final = re.compile(
+    rb"(?i)\b(todo|fixme|(?<!not )implement|your code|fill (this|me) in|not yet|coming soon|wip)\b|\blater\W*$"
+)
 
-_NOOP_NAME: Final = re.compile(r"(?i)_*(no_?op(_\w+)?|(\w+_)?nothing|blank)")
+_NOOP_NAME: Final = re.compile(r"(?i)_*(no_?op?(_\w+)?|\w+_no_?op|(\w+_)?nothing|blank|empty(_\w+)?|ignore|\w+_doc)")
 # Classes in which `raise NotImplementedError` addresses subclasses.
 _BASE_NAME: Final = re.compile(r"_*(Abstract|Base)(?=\w)|(?<=\w)(Base|Mixin|Interface|ABC|Abstract|Listener)$")
-_BASE_FILE: Final = re.compile(r"_*(abc|abstract|bases?|\w+_base|interfaces?|protocols?)\.py$")
 _TYPES_FILE: Final = re.compile(r"_*(typing|protocols?|interfaces?)\.py$")
 _TEST_FILE: Final = re.compile(r"(^|/)((\w*_)?tests?/|test_\w*\.py$|\w+_test\.py$|conftest\.py$)")
 # Classes that do nothing: `NullFile`, `LifespanOff`.
 _IDLE_NAME: Final = re.compile(
-    r"_*(Null|No(?=[A-Z])|Disabled|Dummy|Empty|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$"
+    r"_*(Null|No(?=[A-Z])|No[oO]?p|Drop|Skip|PassThrough|Disabled|[Dd]ummy|Empty|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$"
 )
 _HOOK_NAME: Final = re.compile(
-    r"__\w+__|_?on_\w+|a?close|flush|(un)?register|(before|after|pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|setup"
+    r"__\w+__|_*(async_)?(on|before|after|pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|a?close|flush|(un)?register|setup"
     r"|setUp\w*|tearDown\w*|teardown|a?shutdown|(up|down)grade|ignore_\w+|_?default_\w+_\w+|\w*(dummy|fake|stub|placeholder|hook)\w*"
 )
 # Groups of a command line have a docstring for their help and no code.
 _COMMAND_GROUP: Final = re.compile(rb"@[\w.]*\.?(group|callback)\b")
+# Decorators of functions that may have no code, or may refuse.
+_MAY_REFUSE: Final = re.compile(rb"@[\w.]*\b(register\w*|deprecated|fixture|override)\b")
 # Decorators that find the code elsewhere, or expect the error.
-_CODE_ELSEWHERE: Final = re.compile(rb"@[\w.]*(dispatch|\bbuiltin|\bextern(al)?)\b|\braises=NotImplementedError\b")
+_CODE_ELSEWHERE: Final = re.compile(
+    rb"@[\w.]*(dispatch(method)?|\bbuiltin|\bextern(al)?|cpp_method|stub_function)\b|\braises=NotImplementedError\b"
+)
 _FOR_OTHERS: Final = re.compile(
     rb"(?i)\bsub-?class|\boverrid|\bderived class|\bdo(es)? nothing|\bno-?op\b|\bby default\b|\bhook\b|\bplaceholder\b"
     rb"|\b(called|invoked) (when|if|by|before|after|once|each|every)\b|\b(left|is) empty\b"
-    rb"|\bnot (supported|needed|required|applicable|possible|be (called|invoked|used))\b|\bimplemented by\b|\bcannot\b"
-    rb"|\bno (longer )?(\w+ )?(need(ed)?|necessary|required|action)\b|\bunsupported\b|\bdoes(n't| not)\b|\bnothing to\b"
-    rb"|\b(delegated|ignored?|intentionally|deprecated)\b|#\s*no\b"
+    rb"|\bnot (supported|needed|required|necessary|applicable|possible|be (called|invoked|used))\b|\bcannot\b"
+    rb"|\bno (\w+ ){0,4}(need(ed)?|necessary|required|action)\b|\bunsupported\b|\bdoes(n't| not)\b|\bnothing to\b"
+    rb"|\b(abstract|delegated|deprecated|dummy|fake|ignored?|implemented by|intentionally|mock\w*|unused)\b"
+    rb"|\bonly makes sense\b|#\s*no\b"
 )
 _UNWRITTEN: Final = re.compile(
     rb"(?i)not[ _]?(yet[ _]?)?implemented( yet)?\W*$|unimplemented|todo|fixme|^\W*implement|^\W*$|\blater\b|\bsoon\b"
-    rb"|\bnot (done|ready|written|finished|available)\b|\bnot yet\b|\byet to\b|\bwork in progress\b|\bwip\b"
+    rb"|\bnot (done|ready|written|finished)\b|\bnot yet\b|\byet to\b|\bwork in progress\b|\bwip\b"
 )
 # Messages for authors of subclasses: they name the class that lacks the method.
-_SAYS_CLASS: Final = re.compile(rb"type\(self\)|__class__|\bcls\b|\bself\b")
+_SAYS_CLASS: Final = re.compile(rb"(?i)type\(self\)|__class__|\bcls\b|\bself\b|\bsub-?class|\boverrid|\binstead\b")
+_PROMISE: Final = re.compile(rb"(?i)\b(yet|later|soon|todo|fixme|wip)\b")
 _RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<said>.*)\))?", re.DOTALL)
-_TYPES_ONLY: Final = re.compile(rb"\bif\s+(typing\.|t\.)?TYPE_CHECKING\s*:")
+_TYPES_ONLY: Final = re.compile(rb"\bif\b.*(?<!not )\b(typing\.|t\.)?TYPE_CHECKING\s*:")
+_BRANCH: Final = re.compile(rb"\s*(if|elif|else|except)\b")
 _NO_COVER: Final = re.compile(rb"#\s*(pragma:\s*)?no cov")
 # A class with this many methods that only raise means them to raise.
 _DECIDED: Final = 3
 _REMARK_LINE: Final = re.compile(rb"(?m)^[ \t]*#[^\n]*\n?")
 _REMARK: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
 _LINT: Final = re.compile(rb"#\s*(noqa|(type|pyright|pylint|mypy):)[^\n]*")
-_REMARK_BEHIND: Final = re.compile(rb"\S[ \t]*#")
-_STRING: Final = re.compile(rb"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""")
-# Docstrings that say what kind of class it is; the kind is listed among its base classes.
-_OPENED: Final = rb"""\s*[rRuU]?(\"{3}|'{3})"""
-_KINDS: Final = {
-    "Interface": re.compile(_OPENED + rb"\s*(\w+\s+){0,2}(?i:interface|protocol)\s+(for|of|to|that)\b"),
-    "Null": re.compile(_OPENED + rb"\s*(\w+\s+)?(?i:no-?op|placeholder|dummy)\b"),
-}
 _CHECKED_ONLY: Final = re.compile(
     rb"(?im)^\s*#.*\b(signatures? only|only for typ(es|ing)|(satisfy|for) (mypy|pyright|the type checker))\b"
 )
-# Uses of a function's signature, annotations or code object; `{0}` is its name.
-_SIGNATURE_USE: Final = r"{0}\.__(annotations|code|signature)__|Signal\({0}\)"
+# Uses of a function's signature, annotations or code object, or of itself by a decorator; `{0}` is its name.
+_SIGNATURE_USE: Final = r"{0}\.__(annotations|code|signature)__|Signal\({0}\)|(?m:^[ \t]*@[\w.]+\({0}\b)"
 _DECORATOR: Final = re.compile(rb"(?m)^[ \t]*@((?:[A-Z]\w*\.)*\w+)\b(?!\.)")
 # Decorators of functions that users write.
 _PLAIN: Final = frozenset(
@@ -70,10 +71,6 @@ _PLAIN: Final = frozenset(
     b" tool task flow step node job component validator field_validator login_required receiver command".split()
 )
 _MANY: Final = 5
-_CLASS: Final = re.compile(
-    rb"\bclass\s+(?P<name>\w+)(?:<[^<>{}]*>)?\s*(?:\((?P<python>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*:"
-    rb"|(?P<others>(?:extends|implements|:)[^{};=]+)\{|:(?=\s*[rRuU]?\"{3}))"
-)
 
 
 def is_stub(document: Document, function: Function) -> bool:
@@ -131,10 +128,14 @@ class _Unwritten:
     @property
     def notes(self) -> bytes:
         """The comments in the body and around it, which its node may not hold."""
-        lines, function = self.document.source_lines, self.function
-        start = function.keep[1] if function.keep else function.head
-        text = self.document.source[start : lines.end(lines.at(max(start, function.end - 1)))]
-        return b"\n".join(_REMARK.findall(_LINT.sub(b"", text)))
+        start = self.function.keep[1] if self.function.keep else self.function.head
+        return b"\n".join(_REMARK.findall(_LINT.sub(b"", self.document.source[start : self.end])))
+
+    @cached_property
+    def end(self) -> int:
+        """Where its last line ends."""
+        lines = self.document.source_lines
+        return lines.end(lines.at(max(self.function.head, self.function.end - 1)))
 
     @cached_property
     def around(self) -> list[Function]:
@@ -149,8 +150,16 @@ class _Unwritten:
 
     @cached_property
     def bases(self) -> frozenset[str]:
-        named = (bases for name, bases in _bases(self.document) if self.function.path[-2:-1] == (name,))
-        return frozenset().union(*named) - {"object"}
+        return find_bases(self.document, self.owner)
+
+    @property
+    def is_overridden(self) -> bool:
+        """Whether a class of this file that derives from its own has a function of that name."""
+        return bool(self.owner) and is_overridden(self.document, self.owner, self.name)
+
+    @property
+    def kin(self) -> Kin:
+        return find_kin(self.document, self.owner) if self.owner else Kin()
 
     @property
     def is_in_tests(self) -> bool:
@@ -165,8 +174,10 @@ class _Unwritten:
         code = _REMARK_LINE.sub(b"", _inside(self.document, self.function)).strip()
         raised = _RAISE.match(code)
         if said := raised["said"] if raised else None:
-            is_overridden = b"yet" not in said and self.is_overridden
-            return is_overridden or not _UNWRITTEN.search(said) or bool(_SAYS_CLASS.search(said))
+            if not _UNWRITTEN.search(said) or _SAYS_CLASS.search(said):
+                return True
+            overridden = self.is_overridden or self.name in self.kin.derived
+            return (overridden or self.is_written_by_decorator) and not _PROMISE.search(said)
         if self.is_covered(code) or self.is_for_types or self.is_written_by_decorator or self.is_signature_source:
             return True
         if _NOOP_NAME.fullmatch(self.name):
@@ -177,7 +188,25 @@ class _Unwritten:
             return True
         if (self.owner or not raised) and self.is_for_others():
             return True
-        return self.has_remark or (self.refuses() if raised else self.may_be_empty())
+        if any(map(_BRANCH.match, self.openers)) or self.is_dispatched or self.is_one_of_many(raised):
+            return True
+        if _MAY_REFUSE.search(self.decorators) or (self.refuses() if raised else self.may_be_empty()):
+            return True
+        return self.kin.is_base or self.name in self.kin.inherited
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether the file builds names of methods from the first part of its name, as `"do_" + name`."""
+        parts = [self.name[: match.end()] for match in re.finditer(r"(?<=[^_])_", self.name)] if self.owner else []
+        built = "|".join(map(re.escape, parts)).encode()
+        return bool(parts) and bool(re.search(rb"""["'](?:""" + built + rb""")["'{%]""", self.document.source))
+
+    def is_one_of_many(self, raised: object) -> bool:
+        """Whether its class derives from another, or is private, and treats three methods or more in this way."""
+        if not (self.bases or self.owner.startswith("_")):
+            return False
+        alike = (each for each in self.methods if each.is_stub or not each.statements)
+        return sum(bool(raised) == bool(_RAISE.match(_inside(self.document, each))) for each in alike) >= _DECIDED
 
     def is_signature(self) -> bool:
         """Whether `...` is all that is needed: an interface's method or, in a test file, a dummy or one of many."""
@@ -218,50 +247,42 @@ class _Unwritten:
 
     def is_covered(self, code: bytes) -> bool:
         """Whether a pragma excludes it from coverage, which unwritten code has no reason for."""
-        lines, head = self.document.source_lines, self.function.head
-        last = lines.at(max(head, self.function.end - 1))
-        start = lines.start(last) if code.startswith(b"...") else head
-        return bool(_NO_COVER.search(self.document.source[start : lines.end(last)]))
+        lines = self.document.source_lines
+        start = lines.start(lines.at(self.end)) if code.startswith(b"...") else self.function.head
+        return bool(_NO_COVER.search(self.document.source[start : self.end]))
 
     @property
     def is_for_types(self) -> bool:
-        """Whether it stands under `if TYPE_CHECKING:`, where only signatures count."""
-        lines = self.document.source_lines
+        """Whether it stands under `if TYPE_CHECKING:`, or a type checker is told that its body is empty."""
+        source = self.document.source[self.function.head : self.end]
+        return b"[empty-body]" in source or any(map(_TYPES_ONLY.search, self.openers))
+
+    @cached_property
+    def openers(self) -> list[bytes]:
+        """The lines that open the blocks around it, the innermost first."""
+        lines, found = self.document.source_lines, []
         line = lines.at(self.function.head)
         columns = lines.columns(line)
-        for number in range(line - 1, -1, -1):
-            if not columns:
-                return False
-            if not lines.is_blank(number) and lines.columns(number) < columns:
-                columns = lines.columns(number)
-                if _TYPES_ONLY.search(lines.content(number)):
-                    return True
-        return False
+        while columns and line:
+            line -= 1
+            if not lines.is_blank(line) and lines.columns(line) < columns:
+                columns = lines.columns(line)
+                found.append(lines.content(line))
+        return found
 
     def is_for_others(self) -> bool:
-        """Whether subclasses are to write it, or nobody: its docstring or a comment says so, a class of the file
-        overrides it, or its class or file is named as one that others derive from.
-        """
+        """Whether its docstring or a comment says that it needs no code, or its class is for others to derive from."""
         doc = self.document.source[slice(*self.function.keep)] if self.function.keep else b""
         if _FOR_OTHERS.search(doc) or _FOR_OTHERS.search(self.notes):
             return True
-        if not self.owner:
-            return False
-        if _BASE_NAME.search(self.owner) or _BASE_FILE.fullmatch(self.document.name) or self.is_overridden:
+        if "Interface" in self.bases or (self.owner and _BASE_NAME.search(self.owner)):
             return True
         # An ABC that marks some methods as abstract has decided about the others.
         return "ABC" in self.bases and not any(each.is_deliberate for each in self.methods)
 
     def refuses(self) -> bool:
-        """Whether a method that raises refuses what its class inherits: from a base class, or like others beside it."""
-        if not self.owner:
-            return False
-        if self.is_idle or any(map(_BASE_NAME.search, self.bases)) or b"@override" in self.decorators:
-            return True
-        raising = sum(bool(_RAISE.match(_inside(self.document, each))) for each in self.methods)
-        if "Generic" in self.bases and raising == len(self.methods):
-            return True
-        return bool(self.owner.startswith("_") or self.bases) and raising >= _DECIDED
+        """Whether a method that raises refuses what its class inherits, or its class does nothing."""
+        return self.is_idle or any(map(_BASE_NAME.search, self.bases))
 
     @property
     def is_idle(self) -> bool:
@@ -274,49 +295,8 @@ class _Unwritten:
         """
         if _HOOK_NAME.fullmatch(self.name) or self.is_idle or self.is_in_tests:
             return True
-        if _COMMAND_GROUP.search(self.decorators) or (self.is_in_types and not self.function.statements):
+        if _COMMAND_GROUP.search(self.decorators) or (self.decorators and self.around):
             return True
-        if self.bases and any(each.statements and not each.is_stub for each in self.methods):
+        if any(each.path and each.path[-1].startswith("test") for each in self.around):
             return True
-        return any(self.decorators or (each.path and each.path[-1].startswith("test")) for each in self.around)
-
-    @property
-    def has_remark(self) -> bool:
-        """Whether a comment stands behind the placeholder, on its line: somebody has thought about it."""
-        lines = self.document.source_lines
-        last = lines.content(lines.at(max(self.function.head, self.function.end - 1)))
-        return bool(self.function.statements and _REMARK_BEHIND.search(_STRING.sub(b"", last)))
-
-    @property
-    def is_overridden(self) -> bool:
-        """Whether a class of this file that derives from its own has a function of that name."""
-        derived = _derived(self.document, self.owner) if self.owner else ()
-        return any((each, self.name) in _methods(self.document) for each in derived)
-
-
-@lru_cache(maxsize=8)
-def _methods(document: Document) -> frozenset[tuple[str, ...]]:
-    """The class and name of each method."""
-    return frozenset(function.path[-2:] for function in outline(document).functions)
-
-
-def _derived(document: Document, owner: str) -> set[str]:
-    """The classes of the file that derive from `owner`, through others too."""
-    found, size = {owner}, 0
-    while len(found) > size:
-        size = len(found)
-        found |= {name for name, bases in _bases(document) if bases & found}
-    return found - {owner}
-
-
-@lru_cache(maxsize=8)
-def _bases(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
-    """Each class of the file with the words that stand where its bases do."""
-    return tuple(
-        (
-            match["name"].decode(),
-            frozenset(re.findall(r"\w+", (match["python"] or match["others"] or b"").decode("utf-8", "replace")))
-            | {kind for kind, doc in _KINDS.items() if doc.match(document.source, match.end())},
-        )
-        for match in _CLASS.finditer(document.source)
-    )
+        return bool(self.bases) and any(each.statements and not each.is_stub for each in self.methods)
