@@ -116,12 +116,13 @@ class FillJob:
         """Fills, applies one versioned edit if requested, and describes the result. Raises MidfillError, FillFailed,
         CancelledError, and JsonRpcContentModified if a hole changed meanwhile.
         """
-        with self.document.recording() as self._moves:
+        self._moves = self.document.record()
+        try:
             async with show_progress(self._server, self.params.work_done_token, self._title) as progress:
                 filled = await self._run_make(executor, progress)
-                if not self.params.apply:
-                    return self._answer(filled)
-                return await self._apply(filled, pending)
+                return await self._apply(filled, pending) if self.params.apply else self._answer(filled)
+        finally:
+            self.document.forget(self._moves)
 
     def _check_size(self, document: Document, found: Sequence[Hole]) -> None:
         """Raises _Large for a large body that is not confirmed."""

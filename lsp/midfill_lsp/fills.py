@@ -2,10 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
 from midfill_infill import written
 from midfill_infill.errors import MidfillError
@@ -18,18 +20,20 @@ from midfill_lsp.filling import FillJob, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
-from midfill_lsp.pending import Pending, PendingHole, PendingStore, find_meant
+from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
-from midfill_lsp.text import SyncedDocument
-from midfill_lsp.until import Commands
+from midfill_lsp.text import SyncedDocument, find_at
+from midfill_lsp.until import ask_for_command, find_folder
 from midfill_lsp.views import find_exclusion, read_ahead, take_view
 
 SHORTER, LONGER = 0.6, 1.6
 MAX_TAKEN, MAX_TAKEN_CHARACTERS = 16, 4000
 REST_S = 0.1
 TELL_S = 0.02
+
+Fill = TypeVar("Fill", bound=FillJob | Pending)
 
 
 class Fills:
@@ -44,7 +48,7 @@ class Fills:
         self._ghost = GhostText(executor)
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._commands = Commands()
+        self._commands: dict[Path | None, str] = {}
         self._taken: deque[str] = deque(maxlen=MAX_TAKEN)
         self._num_busy = 0
         self._rest: asyncio.TimerHandle | None = None
@@ -75,12 +79,15 @@ class Fills:
 
     async def until(self, params: FillParams) -> FillResult:
         """Fills until the command of this workspace passes. Asks for the command once."""
-        line = params.until or await self._commands.ask(self._server, params.uri)
+        folder = find_folder(self._server.workspace, params.uri)
+        line = params.until or self._commands.get(folder)
+        if line is None:
+            self._commands[folder] = line = await ask_for_command(self._server, params.uri)
         return await self.fill(params.model_copy(update={"until": line}))
 
     async def finish(self, params: PendingParams) -> Done:
         """Ends a running fill now."""
-        job = find_meant(self._server.workspace, params, self._running)
+        job = self._find_meant(params, self._running)
         if job is None:
             raise FillFailed("Midfill: no fill is running here.")
         job.finish()
@@ -90,7 +97,7 @@ class Fills:
         """Keeps the text; a running fill keeps its current guesses."""
         if params.part != "all":
             return await self._decide(params, keeps=True)
-        meant = find_meant(self._server.workspace, params, [*self._running, *self._pending])
+        meant = self._find_meant(params, [*self._running, *self._pending])
         if isinstance(meant, FillJob):
             return await self.finish(PendingParams(id=meant.id))
         pending = self._find(params)
@@ -101,7 +108,7 @@ class Fills:
         """Restores the text before the first fill; a running fill is cancelled."""
         if params.part != "all":
             return await self._decide(params, keeps=False)
-        meant = find_meant(self._server.workspace, params, [*self._running, *self._pending])
+        meant = self._find_meant(params, [*self._running, *self._pending])
         if isinstance(meant, FillJob):
             meant.cancel()
             return Done(id=meant.id, uri=meant.document.uri)
@@ -267,8 +274,22 @@ class Fills:
             if text.strip() and len(text) <= MAX_TAKEN_CHARACTERS:
                 self._taken.appendleft(text.strip().replace(f"\n{hole.hole.indent}", "\n"))
 
+    def _find_meant(self, params: PendingParams, fills: Iterable[Fill]) -> Fill | None:
+        """By id; otherwise the latest at the cursor or on its line; otherwise the latest of the document, or of all."""
+        ordered = sorted(fills, key=lambda fill: fill.id)
+        if params.id is not None:
+            ordered = [fill for fill in ordered if fill.id == params.id]
+        elif params.uri is not None:
+            document = self._server.workspace.open_document(params.uri)
+            ordered = [fill for fill in ordered if fill.document is document]
+            if document and params.position is not None:
+                offset = document.text.offset(params.position.to_lsp())
+                placed = ((span, fill) for fill in ordered for span in fill.spans)
+                ordered = find_at(document.text, offset, placed) or ordered
+        return ordered[-1] if ordered else None
+
     def _find(self, params: PendingParams) -> Pending:
-        found = find_meant(self._server.workspace, params, self._pending)
+        found = self._find_meant(params, self._pending)
         if found is None and params.id is None:
             raise FillFailed("Midfill: nothing is pending here.")
         return self._same(found)

@@ -5,15 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import count
-from typing import Protocol, TypeVar
 
 from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.fill import Filled
 from midfill_infill.reroll import keep_ranges
 from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import Replacement
-from midfill_lsp.messages import DraftParams, PendingParams
-from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text, find_at, to_units, trim
+from midfill_lsp.messages import DraftParams
+from midfill_lsp.text import Moves, Span, SyncedDocument, Text, find_at, to_units, trim
 
 
 def find_hunks(old: str, new: str) -> list[tuple[Span, Span]]:
@@ -288,35 +287,3 @@ def place(candidate: Alternative, spans: Sequence[Span], originals: Sequence[str
         holes.append(PendingHole(fill.hole, outer, (start + lead, start + length - tail), fill, original))
         shift += length - (span[1] - span[0])
     return holes
-
-
-class Placed(Protocol):
-    """A fill that stands, or will stand, in a document."""
-
-    @property
-    def id(self) -> int: ...
-
-    @property
-    def document(self) -> SyncedDocument: ...
-
-    @property
-    def spans(self) -> list[Span]: ...
-
-
-P = TypeVar("P", bound=Placed)
-
-
-def find_meant(workspace: SyncedWorkspace, params: PendingParams, fills: Iterable[P]) -> P | None:
-    """By id; otherwise the latest at the cursor or on its line; otherwise the latest of the document, or of all."""
-    ordered = sorted(fills, key=lambda fill: fill.id)
-    if params.id is not None:
-        ordered = [fill for fill in ordered if fill.id == params.id]
-    elif params.uri is not None:
-        document = workspace.open_document(params.uri)
-        ordered = [fill for fill in ordered if fill.document is document]
-        if document and params.position is not None:
-            offset = document.text.offset(params.position.to_lsp())
-            ordered = (
-                find_at(document.text, offset, ((span, fill) for fill in ordered for span in fill.spans)) or ordered
-            )
-    return ordered[-1] if ordered else None

@@ -7,8 +7,7 @@ An offset counts code points of the text; a position's `character` counts units 
 import logging
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -25,10 +24,6 @@ Span = tuple[int, int]
 T = TypeVar("T")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _ENCODINGS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
-
-
-class OutsideError(ValueError):
-    """A position that the text does not have: past its end, or inside a character."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +54,10 @@ class Text:
             return len(self.source)
         return self.line_starts[position.line] + self._column(position)[0]
 
-    def exact_offset(self, position: types.Position) -> int:
-        """As `offset`, but raises OutsideError for a line that is not there or a place inside a character."""
-        if position.line > len(self.line_starts):
-            raise OutsideError(f"line {position.line} of {len(self.line_starts)}")
-        if position.line < len(self.line_starts) and not self._column(position)[1]:
-            raise OutsideError(f"inside a character of line {position.line}")
-        return self.offset(position)
+    def has(self, position: types.Position) -> bool:
+        """False for a line that is not there and a place inside a character."""
+        number = len(self.line_starts)
+        return position.line == number or (position.line < number and self._column(position)[1])
 
     def position(self, offset: int) -> types.Position:
         """The position of an offset in 0..len(source). Between `\\r` and `\\n` means before both."""
@@ -204,20 +196,6 @@ class SyncedDocument(TextDocument):
     def source(self) -> str:
         return self.text.source
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        ends = [*self.text.line_starts[1:], len(self.source)]
-        return tuple(self.source[start:end] for start, end in zip(self.text.line_starts, ends, strict=True))
-
-    @contextmanager
-    def recording(self) -> Iterator[Moves]:
-        """Records edits while the context is open."""
-        moves = self.record()
-        try:
-            yield moves
-        finally:
-            self.forget(moves)
-
     def record(self) -> Moves:
         """Records edits from now on, until they are forgotten or the document is closed."""
         self._recorders.append(Moves())
@@ -233,14 +211,11 @@ class SyncedDocument(TextDocument):
             return
         if self.desynced:
             return
-        try:
-            start, end = self.text.exact_offset(change.range.start), self.text.exact_offset(change.range.end)
-            if start > end:
-                raise OutsideError("the range ends before it starts")
-        except OutsideError as error:
-            self.lose_track(str(error))
-            return
-        self._replace(start, end, change.text)
+        start, end = self.text.offset(change.range.start), self.text.offset(change.range.end)
+        if start <= end and self.text.has(change.range.start) and self.text.has(change.range.end):
+            self._replace(start, end, change.text)
+        else:
+            self.lose_track("its range is not in the text")
 
     def lose_track(self, reason: str) -> None:
         """Stops applying changes until the client sends the full text."""

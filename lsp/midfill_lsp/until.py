@@ -78,26 +78,16 @@ def until_passes(
     return fill
 
 
-class Commands:
-    """The command that fills of each workspace must pass, once its user has chosen one."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path | None, str] = {}
-
-    async def ask(self, server: Host, uri: str) -> str:
-        """For clients that do not ask themselves. Raises MidfillError if the user chooses no command."""
-        folder = find_folder(server.workspace, uri)
-        if (known := self._known.get(folder)) is not None:
-            return known
-        guesses = await asyncio.to_thread(guess, server.workspace, uri)
-        if not guesses:
-            raise MidfillError("bad_request", "no tests of this file were found", "write some beside it")
-        sentence = "Midfill: fill until a command passes? It runs in a sandbox, on a copy of this folder."
-        answer = await server.ask(sentence, *(f"{RUN}{line}" for line in guesses[:3]), kind=types.MessageType.Info)
-        if answer is None or not answer.startswith(RUN):
-            raise MidfillError("cancelled", "no command was chosen, nothing was filled")
-        self._known[folder] = answer.removeprefix(RUN)
-        return self._known[folder]
+async def ask_for_command(server: Host, uri: str) -> str:
+    """The command that a fill of the document must pass. Raises MidfillError if the user chooses none."""
+    guesses = await asyncio.to_thread(guess, server.workspace, uri)
+    if not guesses:
+        raise MidfillError("bad_request", "no tests of this file were found", "write some beside it")
+    sentence = "Midfill: fill until a command passes? It runs in a sandbox, on a copy of this folder."
+    answer = await server.ask(sentence, *(f"{RUN}{line}" for line in guesses[:3]), kind=types.MessageType.Info)
+    if answer is None or not answer.startswith(RUN):
+        raise MidfillError("cancelled", "no command was chosen, nothing was filled")
+    return answer.removeprefix(RUN)
 
 
 def guess(workspace: SyncedWorkspace, uri: str) -> list[str]:

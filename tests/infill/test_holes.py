@@ -13,7 +13,6 @@ from midfill_infill.syntax.holes import (
     body_named,
     find_stubs,
     hole_at_cursor,
-    hole_at_lines,
     hole_at_place,
     hole_at_range,
     sort_holes,
@@ -77,7 +76,7 @@ def test_outside_of_functions_placeholders_and_blank_lines_are_holes() -> None:
 
 def test_a_document_without_a_language_has_ranges_but_no_functions() -> None:
     document = Document(b"one two three\n")
-    assert text_of(document, hole_at_lines(document, (1, 5), (1, 8))) == "two"
+    assert text_of(document, hole_at_range(document, document.offset_at(1, 5), document.offset_at(1, 8))) == "two"
     for find in (lambda: body_at(document, 0), lambda: body_named(document, "f"), lambda: find_stubs(document)):
         with pytest.raises(MidfillError) as caught:
             find()
@@ -143,7 +142,7 @@ def test_lead_and_tail_open_a_body_up_into_lines(language: str, source: str, lea
 
 def test_selections_lose_the_white_space_at_their_ends() -> None:
     document = Document(b"if x:\n    a = 1\n    b = 2\n\nc = 3\n", "python")
-    hole = hole_at_lines(document, (2, 1), (4, 1))
+    hole = hole_at_range(document, document.offset_at(2, 1), document.offset_at(4, 1))
     assert (text_of(document, hole), hole.indent) == ("a = 1\n    b = 2", "    ")
     assert text_of(document, hole_at_range(document, 10, 13)) == "a ="
     assert hole_at_range(document, 9, 10).kind == "cursor"
@@ -151,7 +150,7 @@ def test_selections_lose_the_white_space_at_their_ends() -> None:
 
 def test_positions_are_code_points_and_the_end_is_exclusive() -> None:
     document = Document("\ufeffé = '😀' + x\n".encode(), "python")
-    assert text_of(document, hole_at_lines(document, (1, 5), (1, 8))) == "'😀'"
+    assert text_of(document, hole_at_range(document, document.offset_at(1, 5), document.offset_at(1, 8))) == "'😀'"
 
 
 def test_cursors() -> None:

@@ -10,7 +10,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.splicing import drafts
 from midfill_infill.splicing.drafts import ADDED, DraftText, clean, rebase, respace
 from midfill_infill.splicing.splice import Spliced, splice
-from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor, hole_at_lines, hole_at_range
+from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
 
@@ -189,7 +189,12 @@ def test_a_try_that_is_handled_is_none(end: str) -> None:
     assert fill_stub(PYTHON, f"try:\n        a\n    {end}", "python")[1].new_errors == 0
     source = "def f():\n    try:\n        ...\n" + "        a()\n" * 9 + f"    {end}\n"
     document = Document(source.encode(), "python")
-    assert splice(document, [hole_at_lines(document, (3, 9), (3, 12))], ["b()\n"]).new_errors == 0
+    assert (
+        splice(
+            document, [hole_at_range(document, document.offset_at(3, 9), document.offset_at(3, 12))], ["b()\n"]
+        ).new_errors
+        == 0
+    )
 
 
 def test_holes_are_filled_together_and_answered_in_their_order() -> None:
@@ -284,7 +289,7 @@ def test_a_byte_that_is_no_text_is_not_kept_as_another() -> None:
 
 def test_without_a_language_text_goes_in_as_it_is() -> None:
     document = Document(b"a = (\n", None)
-    spliced = splice(document, [hole_at_lines(document, (1, 5), (1, 6))], ["[[["])
+    spliced = splice(document, [hole_at_range(document, document.offset_at(1, 5), document.offset_at(1, 6))], ["[[["])
     assert (spliced.patch.apply(document.data), spliced.new_errors) == (b"a = [[[\n", 0)
 
 

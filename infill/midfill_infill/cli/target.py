@@ -138,7 +138,8 @@ def _range_hole(document: Document, target: Target, text: str) -> Hole:
         raise MidfillError("bad_position", f"{text!r} is not a range", next_step)
     start_line, start_column, end_line, end_column = map(int, match.groups())
     first, last = _line(document, target, start_line), _line(document, target, end_line)
-    return holes.hole_at_lines(document, (first, start_column), (last, end_column))
+    start, end = document.offset_at(first, start_column), document.offset_at(last, end_column)
+    return holes.hole_at_range(document, start, end)
 
 
 def _find_stubs(document: Document, target: Target) -> list[Hole]:

@@ -45,7 +45,10 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
     left = budget_chars - sum(stretch.keep_edges(most_chars) for stretch in stretches)
     if fits:
         headers = min(left, int(HEADER_SHARE * budget_chars))
-        left -= _keep_headers(_header_lines(document, ordered), stretches, headers)
+        for line in _header_lines(document, ordered):
+            for stretch in stretches:
+                added = stretch.keep(line - stretch.first_line, headers) or 0
+                headers, left = headers - added, left - added
         left -= _keep_nearest(stretches[1:-1], min(left, int(BETWEEN_SHARE * budget_chars)))
         _keep_nearest(stretches, left)
     return Segments(tuple(_lay_out(document, ordered, [stretch.text for stretch in stretches])), ordered)
@@ -98,15 +101,6 @@ class _ShownText:
             yield iter(reversed(range(len(self.lines)))), 1 if self.follows_hole else PREFIX_WEIGHT
         if self.follows_hole:
             yield iter(range(len(self.lines))), 1
-
-
-def _keep_headers(lines: Sequence[int], stretches: Sequence[_ShownText], room: int) -> int:
-    """Shows lines of the document, at most `room` characters. Returns the number of added characters."""
-    left = room
-    for line in lines:
-        for stretch in stretches:
-            left -= stretch.keep(line - stretch.first_line, left) or 0
-    return room - left
 
 
 def _keep_nearest(stretches: Sequence[_ShownText], room: int) -> int:

@@ -71,32 +71,33 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
-    def status(self) -> int:
+    def _answer(self) -> HTTPResponse:
         assert self._response is not None
-        return self._response.status
+        return self._response
+
+    @property
+    def status(self) -> int:
+        return self._answer.status
 
     @property
     def is_success(self) -> bool:
         return 200 <= self.status < 300
 
     def header(self, name: str) -> str | None:
-        assert self._response is not None
-        return self._response.headers.get(name)
+        return self._answer.headers.get(name)
 
     def read(self) -> bytes:
         """The whole answer. Raises Silent and Broken."""
-        assert self._response is not None
         with _failures():
-            return self._response.read()
+            return self._answer.read()
 
     def json(self) -> Any:
         return json.loads(self.read())
 
     def lines(self) -> Iterator[str]:
         """The lines of the answer as they come, without their ends. Raises Silent and Broken."""
-        assert self._response is not None
         with _failures():
-            for line in iter(self._response.readline, b""):
+            for line in iter(self._answer.readline, b""):
                 yield line.rstrip(b"\r\n").decode()
 
 

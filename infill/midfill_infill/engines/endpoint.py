@@ -35,9 +35,6 @@ class Endpoint:
     protocol: str = ""
     model: str = ""
 
-    def __post_init__(self) -> None:
-        assert (self.socket is None) != (self.url is None)
-
     def __str__(self) -> str:
         return str(self.socket or self.url)
 

@@ -303,36 +303,30 @@ def _start(settings: EngineSettings, place: EnginePlace) -> tuple[subprocess.Pop
     lock = _take_lock(place)
     if lock is None:
         return None, 0
-    try:
-        return _spawn(settings, place, lock)
-    finally:
-        os.close(lock)
-
-
-def _spawn(settings: EngineSettings, place: EnginePlace, lock: int) -> tuple[subprocess.Popen[bytes], int]:
-    check_installed()
-    sweep_dead(SWEEP_AFTER_S)
-    end_idle(settings.record)
-    if place.log.exists() and place.log.stat().st_size > _MAX_LOG_BYTES:
-        place.log.replace(place.log.with_suffix(".log.old"))
-    command = [*engine_command(), "serve", "--socket", str(place.socket), *engine_arguments(settings)]
-    command += ["--idle-timeout-s", f"{settings.idle_timeout_s:g}"]
-    with open(place.log, "ab", opener=partial(os.open, mode=0o600)) as log:
-        log_start = log.tell()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=place.socket.parent,
-            env=engine_environment(),
-            start_new_session=True,
-            pass_fds=(lock,),
-        )
-    _started[:] = [process, *(earlier for earlier in _started if earlier.poll() is None)]
-    _sign_lock(lock, process.pid)
-    place.write(settings.record)
-    return process, log_start
+    with os.fdopen(lock):  # closes it
+        check_installed()
+        sweep_dead(SWEEP_AFTER_S)
+        end_idle(settings.record)
+        if place.log.exists() and place.log.stat().st_size > _MAX_LOG_BYTES:
+            place.log.replace(place.log.with_suffix(".log.old"))
+        command = [*engine_command(), "serve", "--socket", str(place.socket), *engine_arguments(settings)]
+        command += ["--idle-timeout-s", f"{settings.idle_timeout_s:g}"]
+        with open(place.log, "ab", opener=partial(os.open, mode=0o600)) as log:
+            log_start = log.tell()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=place.socket.parent,
+                env=engine_environment(),
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+        _started[:] = [process, *(earlier for earlier in _started if earlier.poll() is None)]
+        _sign_lock(lock, process.pid)
+        place.write(settings.record)
+        return process, log_start
 
 
 def check_installed() -> None:

@@ -135,7 +135,8 @@ def find_trials(document: Document, language: Language, holes: tuple[Hole, ...])
     whole = Trials(document, language, holes)
     if not whole.num_errors:
         return (whole,)
-    alone = [Trials(document, language, (hole,), window) for hole in holes if (window := _find_window(document, hole))]
+    bodies = [hole for hole in holes if hole.is_body]
+    alone = [Trials(document, language, (hole,), window) for hole in bodies if (window := _find_window(document, hole))]
     sound = [trials for trials in alone if not trials.num_errors]
     apart = {hole for trials in sound for hole in trials.holes}
     rest = tuple(hole for hole in holes if hole not in apart)
@@ -143,13 +144,19 @@ def find_trials(document: Document, language: Language, holes: tuple[Hole, ...])
 
 
 def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
-    """Lines of the function around a body hole, in source bytes."""
-    function, lines = find_own(document, hole), document.source_lines
-    if function is None:
-        return None
-    end = document.to_source(hole.end_byte)
-    closing = _CLOSING.match(document.source, end)
-    return lines.start(lines.at(function.start)), closing.end() if closing else lines.end(lines.at(end))
+    """Lines of the innermost function around a hole, or that the hole continues, in source bytes."""
+    start, end = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
+    lines, columns = document.source_lines, count_columns(hole.indent.encode("ascii"))
+    if (own := find_own(document, hole)) is not None:
+        closing = _CLOSING.match(document.source, end)
+        return lines.start(lines.at(own.start)), closing.end() if closing else lines.end(lines.at(end))
+    for function in reversed(outline(document).functions):
+        if function.head >= start:
+            continue
+        is_deeper = columns > lines.columns(lines.at(function.head))
+        if end <= function.end or (is_deeper and not document.source[function.end : start].strip()):
+            return lines.start(lines.at(function.start)), lines.end(lines.at(max(function.end, end)))
+    return None
 
 
 def settle(trials: Trials, document: Document, trimmed: list[DraftText]) -> list[DraftText]:
@@ -271,23 +278,10 @@ class Sieve:
 
 def find_sieve(document: Document, holes: tuple[Hole, ...], index: int) -> Sieve | None:
     """None if the hole is not in a function, or its function has errors or contains another hole."""
-    window = _find_function(document, holes[index]) if document.syntax else None
+    window = _find_window(document, holes[index]) if document.syntax else None
     if window is None or document.syntax is None:
         return None
     start, end = map(document.to_raw, window)
     inside = tuple(hole for hole in holes if start <= hole.start_byte and hole.end_byte <= end)
     trials = Trials(document, document.syntax, inside, window)
     return None if trials.num_errors else Sieve(document, trials, inside.index(holes[index]))
-
-
-def _find_function(document: Document, hole: Hole) -> tuple[int, int] | None:
-    """Lines of the innermost function around `hole`, or that the hole continues, in source bytes."""
-    start, end = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
-    lines, columns = document.source_lines, count_columns(hole.indent.encode("ascii"))
-    for function in reversed(outline(document).functions):
-        if function.head >= start:
-            continue
-        is_deeper = columns > lines.columns(lines.at(function.head))
-        if end <= function.end or (is_deeper and not document.source[function.end : start].strip()):
-            return lines.start(lines.at(function.start)), lines.end(lines.at(max(function.end, end)))
-    return None

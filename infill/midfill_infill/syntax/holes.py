@@ -43,14 +43,6 @@ def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
     return Hole(start, end, indent=_indent_at(document, start))
 
 
-def hole_at_lines(document: Document, start: tuple[int, int], end: tuple[int, int]) -> Hole:
-    """The hole between two positions, each a line and a column from 1 in code points; `end` is the first not in it.
-
-    Raises MidfillError `position_outside`.
-    """
-    return hole_at_range(document, document.offset_at(*start), document.offset_at(*end))
-
-
 def hole_at_cursor(document: Document, byte: int) -> Hole:
     """An empty hole at a cursor. On a blank line it takes the line; where that has no indent the fill brings one.
 

@@ -37,19 +37,16 @@ class OpenAI(Protocol):
         }
         template = next((shape for name, shape in TEMPLATES.items() if re.search(name, query.model.lower())), None)
         stops, told = list(query.stops), {"logprobs": 1}
+        stopped = body | ({"stop": stops} if stops else {})
+        inserting: list[dict[str, Any]] = []
         if template is not None:
-            filled = (
-                template.replace("{before}", "\0", 1)
-                .replace("{behind}", query.behind, 1)
-                .replace("\0", query.before, 1)
-            )
-            named = {**body, "prompt": filled, "stop": [*stops, *_ENDS][:4]}
-            yield from (Call("/v1/completions", named | more) for more in (told, {}))
+            texts = {"{before}": query.before, "{behind}": query.behind}
+            prompt = re.sub(r"\{\w+\}", lambda name: texts[name[0]], template)
+            inserting = [{**body, "prompt": prompt, "stop": [*stops, *_ENDS][:4]}]
         elif query.behind.strip():
-            named = {**body, "prompt": query.before, "suffix": query.behind} | ({"stop": stops} if stops else {})
-            yield from (Call("/v1/completions", named | more) for more in (told, {}))
-        left = {**body, "prompt": query.left} | ({"stop": stops} if stops else {})
-        yield Call("/v1/completions", left, goes_on=True)
+            inserting = [{**stopped, "prompt": query.before, "suffix": query.behind}]
+        yield from (Call("/v1/completions", each | more) for each in inserting for more in (told, {}))
+        yield Call("/v1/completions", {**stopped, "prompt": query.left}, goes_on=True)
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         if not message["choices"]:  # the last event of some counts tokens alone
