@@ -15,7 +15,7 @@ from midfill_engine.models.transformer import KeyValues, TransformerConfig, rota
 
 @dataclass
 class RowCache:
-    """`layers` are keys and values [1, K, T, E] per layer of the positions `kept` [T], computed from `tokens` [T].
+    """`layers` are keys and values [1, K, T, E] per layer, computed from `tokens` [T], -1 where there are none yet.
 
     `context_keys` is the context's KV cache, if it was computed once; `age` counts steps since everything was computed.
     """
@@ -24,7 +24,6 @@ class RowCache:
     context_keys: KeyValues | None
     config: TransformerConfig
     layers: KeyValues = field(default_factory=list)
-    kept: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     tokens: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     age: int = 0
     _asked: tuple[Tensor, KeyValues] | None = None  # the last result of `_past`, while it is valid
@@ -33,19 +32,19 @@ class RowCache:
 
     def reset(self, length: int) -> None:
         self.layers, self._asked, self.age = [], None, 0
-        self.kept = torch.zeros(length, dtype=torch.bool)
         self.tokens = torch.full((length,), -1)
 
     def build_pass(self, sequence: Sequence, masked: Tensor, active: int, targets: Tensor, choice: Choice) -> Pass:
         """The forward pass that scores the positions `targets`; `masked` is [T], `active` the last block to compute."""
-        if len(self.kept) != len(sequence.ids):
+        if len(self.tokens) != len(sequence.ids):
             self.reset(len(sequence.ids))
+        kept = self.tokens >= 0
         view = StepView(
             is_hole=sequence.is_hole,
             is_before_holes=sequence.positions[0] < sequence.positions[0, sequence.num_context :].min(),
             masked=masked,
-            kept=self.kept.clone(),
-            changed=self.kept & (self.tokens != sequence.ids),
+            kept=kept,
+            changed=kept & (self.tokens != sequence.ids),
             blocks=sequence.blocks,
             active_block=active,
             age=self.age,
@@ -56,7 +55,7 @@ class RowCache:
         self._sequence, self._computed = sequence, compute.nonzero().flatten()
         computed, rest, past = self._computed, torch.arange(sequence.num_context), self.context_keys
         if past is None or bool((computed < sequence.num_context).any()):
-            rest = (view.kept & ~compute).nonzero().flatten()
+            rest = (kept & ~compute).nonzero().flatten()
             past = self._past(rest)
         place = torch.full((len(sequence.ids),), -1)
         place[computed] = torch.arange(len(computed))
@@ -88,7 +87,7 @@ class RowCache:
         if own is None:
             return
         if not self.layers:
-            shape = (1, own[0][0].shape[1], len(self.kept), own[0][0].shape[3])
+            shape = (1, own[0][0].shape[1], len(self.tokens), own[0][0].shape[3])
             self.layers = [(key.new_zeros(shape), value.new_zeros(shape)) for key, value in own]
         if self._asked is not None and bool(torch.isin(where, self._asked[0]).any()):
             self._asked = None
@@ -96,9 +95,8 @@ class RowCache:
         for (keys, values), (key, value) in zip(self.layers, own, strict=True):
             keys[:, :, index] = key
             values[:, :, index] = value
-        self.kept[where] = True
         self.tokens[where] = self._sequence.ids[where]
-        self.age = 1 if len(where) == len(self.kept) else self.age + 1
+        self.age = 1 if len(where) == len(self.tokens) else self.age + 1
 
     def begin_with(self, other: "RowCache", sequence: Sequence, *, with_room: bool) -> None:
         """Reuses the context's keys of another canvas's last pass; `with_room` to keep the holes' keys too.
@@ -112,7 +110,6 @@ class RowCache:
         layers = _turned(layers, here - there, self.config) if bool((here != there).any()) else layers
         self.reset(len(sequence.ids))
         self.layers = [(F.pad(key, room), F.pad(value, room)) for key, value in layers] if with_room else layers
-        self.kept[:num] = True
         self.tokens[:num] = sequence.ids[:num]
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from midfill_engine.denoising.outline import HoleOutline
-from midfill_engine.models.family import Layout
 from midfill_engine.samplers.base import Decision, Proposals, rank
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import FilledHole, HoleState
@@ -29,7 +28,6 @@ class Canvas:
 
     outlines: list[HoleOutline]
     vocabulary: Vocabulary
-    layout: Layout
     ids: Tensor
     masked: Tensor
     confidence: Tensor

@@ -70,7 +70,7 @@ def begin_rows(plan: Plan) -> Asking[tuple[list[CanvasRow] | list[UniformRow], i
     """The rows to denoise, the number of forward passes so far, and if the context was cached. Raises RequestError."""
     if plan.runtime.family.attention == "canvas":
         canvases, _, _ = yield from choose_lengths(plan, None)
-        (encoded,) = yield from ask([CanvasPass(torch.tensor(plan.texts()[0]))])
+        (encoded,) = yield from ask([CanvasPass(torch.tensor(plan.texts[0]))])
         numbered = [(index, lengths) for index in range(plan.request.n) for lengths in canvases]
         return [make_uniform_row(plan, *each, encoded.past) for each in numbered], 1, False
     drafts = choose_drafts(plan)
@@ -162,7 +162,7 @@ def make_uniform_row(plan: Plan, index: int, lengths: Lengths, past: Any) -> Uni
     return UniformRow(
         model=model,
         canvas=canvas,
-        behind=texts_behind(plan.texts(), canvas.hole_lengths(), model.canvas_length),
+        behind=texts_behind(plan.texts, canvas.hole_lengths(), model.canvas_length),
         sampler=plan.sampler(),
         num_steps=min(plan.request.steps or model.num_steps, model.num_steps),
         quality=plan.quality,

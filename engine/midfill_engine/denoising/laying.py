@@ -19,9 +19,7 @@ Rule = tuple[tuple[str, ...], str]  # the strings that a token must not contain,
 def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
     """The canvas with `lengths` positions for the masked stretches of each hole. Raises RequestError."""
     runtime, outlines, policy = plan.runtime, plan.outline.holes, plan.policy
-    totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, outlines, strict=True)]
-    spill = count_spill(plan, totals[-1])
-    totals[-1] += spill
+    spill = count_spill(plan, sum(lengths[-1]) + outlines[-1].num_anchored)
     places: list[tuple[int, int, Rule | None]] = []  # token, hole, and its rule, None for anchors
     for hole, (outline, hole_lengths) in enumerate(zip(outlines, lengths, strict=True)):
         remaining = iter(hole_lengths)
@@ -44,7 +42,6 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
     return Canvas(
         outlines=outlines,
         vocabulary=runtime.vocabulary,
-        layout=plan.lay_out(totals),
         ids=torch.tensor([token for token, _, _ in places], dtype=torch.int64),
         masked=~anchors,
         confidence=anchors.float(),

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -16,7 +17,7 @@ from midfill_engine.errors import RequestError, check_model
 from midfill_engine.lengths import LENGTHS, LengthPolicy
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
-from midfill_engine.models.family import AuthorsSetting, Family, Layout
+from midfill_engine.models.family import AuthorsSetting, Family, Layout, Pieces
 from midfill_engine.registry import UnknownName
 from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal
@@ -29,30 +30,32 @@ TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 
 @dataclass(frozen=True)
 class Plan:
-    """A parsed request: what to fill, with which variants."""
+    """A parsed request: what to fill, with which variants. `texts` are the token ids of the visible texts, in the
+    model's order.
+    """
 
     runtime: Runtime
     request: InfillRequest
     outline: RequestOutline
-    context_ids: Tensor
-    text_lengths: list[int]
+    texts: Pieces
     sampler: Callable[[], Sampler]
     policy: LengthPolicy
     cache: Cache
 
+    @cached_property
+    def context_ids(self) -> Tensor:
+        return torch.tensor([token for text in self.texts for token in text], dtype=torch.int64)
+
     def lay_out(self, hole_lengths: list[int]) -> Layout:
         """Assigns positions to holes of these lengths."""
-        return self.runtime.family.lay_out(self.text_lengths, hole_lengths, self.runtime.loaded.config.hole_span)
+        lengths = [len(text) for text in self.texts]
+        return self.runtime.family.lay_out(lengths, hole_lengths, self.runtime.loaded.config.hole_span)
 
     @property
     def quality(self) -> float:
         """The request's dial as a number."""
         asked = self.request.quality
         return asked if isinstance(asked, (int, float)) else self.runtime.family.quality
-
-    def texts(self) -> list[list[int]]:
-        """Token ids of the visible texts, in document order."""
-        return [part.tolist() for part in torch.split(self.context_ids, self.text_lengths)]
 
     def count_bytes(self) -> int:
         """Upper bound of the memory a fill holds: KV caches, token masks, the largest forward. Raises RequestError."""
@@ -100,10 +103,8 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     if not family.sees_suffix and len(outline.holes) > 1:
         message = f"models of the family {family.name!r} fill one hole at a time"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
-    pieces = family.arrange(outline.pieces, tokens)
-    ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
-    lengths_of_texts = [len(piece) for piece in pieces]
-    return Plan(runtime, request, outline, ids, lengths_of_texts, sampler, policy, chosen_cache)
+    texts = family.arrange(outline.pieces, tokens)
+    return Plan(runtime, request, outline, texts, sampler, policy, chosen_cache)
 
 
 def find_variants(

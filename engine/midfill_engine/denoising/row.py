@@ -9,6 +9,7 @@ from midfill_engine.caches.keys import RowCache
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
+from midfill_engine.models.family import Layout
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Sequence
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
@@ -35,6 +36,10 @@ class CanvasRow:
     def is_last_step(self) -> bool:
         return self.step >= self.num_steps
 
+    @property
+    def layout(self) -> Layout:
+        return self.plan.lay_out(self.canvas.hole_lengths())
+
     def sequence(self) -> Sequence:
         """The canvas as model input. Deletions are shown as masks if the model never saw one in training."""
         family, tokens = self.plan.runtime.family, self.plan.runtime.tokens
@@ -43,7 +48,7 @@ class CanvasRow:
             hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids)
         ids = self.canvas.ids.masked_fill(hidden, tokens.mask_id)
         block_size = self.plan.runtime.loaded.config.block_size
-        return Sequence(self.plan.context_ids, ids, self.canvas.layout, family, block_size, tokens.mask_id)
+        return Sequence(self.plan.context_ids, ids, self.layout, family, block_size, tokens.mask_id)
 
     def open_pass(self) -> Pass:
         """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""
@@ -100,16 +105,14 @@ class CanvasRow:
         if self.plan.runtime.tokens.deletes_rest and self.plan.policy.may_delete:
             self.canvas.delete_behind(ends_text=False)
         if self.plan.runtime.tokens.ends_text and self.plan.policy.may_delete:
-            self._end_text()
-        if self.plan.policy.removes:
-            self._reshape()
-
-    def _end_text(self) -> None:
-        if not self.sampler.goes_on or self.is_last_step:
-            self.canvas.delete_behind(ends_text=True)
-        if self.is_done:
-            self.canvas.cut_spill(self.plan.runtime.tokens.mask_id)
-            self.canvas.layout = self.plan.lay_out(self.canvas.hole_lengths())
+            if not self.sampler.goes_on or self.is_last_step:
+                self.canvas.delete_behind(ends_text=True)
+            if self.is_done:
+                self.canvas.cut_spill(self.plan.runtime.tokens.mask_id)
+        order = self.canvas.growth() if self.plan.policy.removes else None
+        if order is not None:
+            self.canvas.reshape(order, self.plan.runtime.tokens.mask_id)
+            self.cache.reset(0)
 
     def _settle(self, places: Tensor, chosen: Chosen) -> None:
         """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
@@ -127,7 +130,7 @@ class CanvasRow:
             num_steps=self.num_steps,
             quality=self.plan.quality,
             fast_threshold=self.plan.runtime.family.fast_threshold,
-            places=self.canvas.layout.hole_positions[0] if block_size else None,
+            places=self.layout.hole_positions[0] if block_size else None,
             block_size=block_size,
         )
         decision = Decision(masked) if self.is_last_step else self.sampler.decide(state)
@@ -145,13 +148,6 @@ class CanvasRow:
             places, hidden = places[is_left], hidden[is_left.to(hidden.device)]
             choice = self._choice(places)
             self._settle(places, choose_again(transformer, hidden, choice, operators))
-
-    def _reshape(self) -> None:
-        order = self.canvas.growth()
-        if order is not None:
-            self.canvas.reshape(order, self.plan.runtime.tokens.mask_id)
-            self.canvas.layout = self.plan.lay_out(self.canvas.hole_lengths())
-            self.cache.reset(0)
 
 
 def scatter(places: Tensor, chosen: Chosen, size: int) -> Proposals:
