@@ -97,6 +97,6 @@ def test_excerpts_are_context_in_front(runtime: Runtime) -> None:
     whole = read_request(runtime, request.model_copy(update={"excerpts": ["x = other(7)"]}), None, None)
     plain = read_request(runtime, request, None, None)
     known, shown = (
-        b"".join(map(runtime.loaded.tokenizer.token_bytes, plan.texts()[0])).decode() for plan in (plain, whole)
+        b"".join(map(runtime.loaded.tokenizer.token_bytes, plan.texts[0])).decode() for plan in (plain, whole)
     )
     assert shown.endswith(f"x = other(7)\n\n{known}")
