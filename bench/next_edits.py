@@ -82,7 +82,7 @@ def read_blob(reader: subprocess.Popen[bytes], blob: str) -> bytes:
 
 
 def measure(before: bytes, after: bytes, path: Path) -> list[Row]:
-    """What is proposed after the first change and, where a like one follows, after that: two rows at most."""
+    """The proposals after the first change and, if a like one follows, after that one: at most two rows."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     units = find_units(old, new)
     marks = [signature(b"".join(old[a:b]), b"".join(new[c:d])) for a, b, c, d in units]
@@ -118,13 +118,13 @@ def differences(old: bytes, new: bytes) -> list[tuple[int, int, tuple[bytes, ...
 
 
 def signature(old: bytes, new: bytes) -> tuple[Any, ...]:
-    """What became of which tokens: the same for like changes; empty where none differs."""
+    """The replaced and the new tokens of a change: equal for like changes, empty if none differ."""
     found = [difference[2:] for difference in differences(old, new)]
     return found[0] if len(set(found)) == 1 else tuple(found)
 
 
 def is_step(was: bytes, proposed: bytes, wants: bytes) -> bool:
-    """Whether a proposal does what was done, or a part of it, and nothing else."""
+    """True if a proposal does what the commit did, or a part of it, and nothing else."""
     mine = differences(was, proposed)
     return proposed == wants or (bool(mine) and set(mine) <= set(differences(was, wants)))
 
@@ -143,7 +143,7 @@ class Commit:
         return b"".join([*parts, *self.old[position:]])
 
     def place_of(self, number: int, made: Sequence[int]) -> tuple[int, int]:
-        """Where the old lines of a unit that was not made stand, in bytes."""
+        """The byte range of the old lines of a unit that was not made."""
         a, b = self.units[number][:2]
         before = self.make([other for other in made if other < number])
         start = len(before) - sum(map(len, self.old[a:]))
@@ -165,7 +165,7 @@ class Commit:
         }
 
     def _show(self, before: bytes, state: bytes, made: list[int], is_right: Callable[..., bool]) -> list[Row]:
-        """As the product shows it."""
+        """The proposals that the product would show."""
         earlier: Versions | None = (self.make([]), before) if len(made) > 1 else None
         documents = (Document.from_bytes(text, self.path) for text in (before, state))
         return [
@@ -180,7 +180,7 @@ class Commit:
         ]
 
     def _list(self, before: bytes, state: bytes, seen: int, is_right: Callable[..., bool]) -> list[Row]:
-        """What the weights are fitted on."""
+        """The rows that the weights are fitted on."""
         change = find_change(before, state)
         places = find_places(change) if change else []
         if not change or not places:
@@ -233,7 +233,7 @@ def rate(counted: list[tuple[int, int, int]]) -> Iterator[tuple[str, str]]:
 
 
 def fit(path: Path) -> None:
-    """The weights, and how often what they show after the same edit twice is right in repositories left out."""
+    """Prints the weights, and their precision after the same edit twice in repositories that were left out."""
     rows = load(path)
     names = sorted({name for row in rows for place in row["places"] for name in place["features"]})
     weights = solve(rows, names)

@@ -166,7 +166,7 @@ def _branch(text: bytes, branches: list[bool], skipped: int) -> int:
 
 
 def is_function(head: bytes) -> bool:
-    """Whether `{` behind `head` opens a function: parentheses with a name, or a capture, before them."""
+    """True if `{` behind `head` opens a function: it ends in a name, or a capture, with parentheses."""
     rest = head[-_LONGEST_HEAD:].rstrip()
     while rest:
         if _LAMBDA.search(rest):
@@ -228,7 +228,7 @@ def is_right(document: Document, hole: Hole, function: Found) -> bool:
 
 
 def comes_back(document: Document, hole: Hole) -> bool:
-    """Whether the file's tree is the same with the hole's own text put in as a fill."""
+    """True if the file's tree stays the same when the hole's own text is put in as a fill."""
     assert document.syntax is not None
     text = document.decode(hole.start_byte, hole.end_byte).replace("\r\n", "\n")
     after = splice(document, [hole], [text]).patch.apply(document.data)

@@ -36,7 +36,7 @@ class Result:
     timings: dict[str, Timing]
 
     def ratio(self, name: str) -> float:
-        """How many times as long `name` takes as ours."""
+        """The time of `name` as a multiple of ours."""
         return self.timings[name].median_s / self.timings[OURS].median_s
 
 

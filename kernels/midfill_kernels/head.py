@@ -32,7 +32,7 @@ class TokenPredictions:
 
 @dataclass(frozen=True)
 class Rules:
-    """Which columns a row may take: `allowed` [rules, V] bool and each row's rule `of_row` [M] int32."""
+    """The columns that rows may take: `allowed` [rules, V] bool and each row's rule `of_row` [M] int32."""
 
     allowed: Tensor
     of_row: Tensor
@@ -49,7 +49,7 @@ def propose_reference(x: Tensor, weight: Weight, rules: Rules | None = None) -> 
 
 
 def choose_head_tile(weight: Weight, num_rows: int) -> Tile:
-    """As `matmul.choose_tile`; `splits` is the number of vocabulary pieces.
+    """Like `matmul.choose_tile`; `splits` is the number of vocabulary pieces.
 
     Always 4 warps over 64 columns, and 32 rows or more: the layout of their sums decides a row's bits, which must not
     depend on the number of rows (with rules and 16 rows it is another; `bench.gpu.compile` looks). Registers let two
@@ -92,7 +92,7 @@ def propose(x: Tensor, weight: Weight, *, rules: Rules | None = None, tile: Tile
         UPCAST=is_interpreted(),
         num_warps=tile.warps,
         num_stages=tile.stages,
-        enable_fp_fusion=False,  # what is fused into one rounding could differ from one number of rows to another
+        enable_fp_fusion=False,  # fused roundings could differ between numbers of rows
     )
     return join_pieces(numbers, ids)
 

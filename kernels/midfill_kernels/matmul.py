@@ -19,7 +19,7 @@ from midfill_kernels.quantize import Weight
 
 @dataclass(frozen=True)
 class Tile:
-    """How a product is cut: `cols` x `rows` outputs a program, `inner` positions a turn, K in `splits` pieces."""
+    """The tiling of a product: `cols` x `rows` outputs a program, `inner` positions a turn, K in `splits` pieces."""
 
     cols: int
     rows: int
@@ -54,7 +54,7 @@ def choose_inner(weight: Weight) -> int:
 
 
 def fit_stages(weight: Weight, cols: int, rows: int, inner: int) -> int:
-    """How many turns' operands fit into shared memory, 2 to 5. The rows are 16-bit numbers."""
+    """The number of turns whose operands fit into shared memory, 2 to 5. The rows are 16-bit numbers."""
     turn = inner * (cols * weight.data.itemsize + rows * 2)
     return max(2, min(5, SHARED_BYTES // turn))
 

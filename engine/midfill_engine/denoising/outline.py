@@ -148,7 +148,7 @@ def cut_behind(text: str, size: int) -> str:
 
 
 def weigh_sides(num_texts: int) -> list[int]:
-    """How many hole edges each text touches: a text between two holes touches two."""
+    """The number of hole edges that each text touches: a text between two holes touches two."""
     return [1, *[2] * (num_texts - 2), 1][:num_texts]
 
 

@@ -76,7 +76,7 @@ class CanvasRow:
         return max(first, int(blocks[len(self.plan.context_ids) + reach - 1])) if reach else first
 
     def _choice(self, places: Tensor) -> Choice:
-        """How tokens are chosen at the canvas positions `places` [M]."""
+        """The token choice at the canvas positions `places` [M]."""
         canvas, tokens = self.canvas, self.plan.runtime.tokens
         holes, barred = canvas.hole_of[places], {}
         if self.plan.policy.may_delete:

@@ -184,7 +184,7 @@ class Scheduler:
                 self.metrics.waits.labels(chosen.kind).observe(time.monotonic() - chosen.submitted_s)
 
     def _choose(self) -> list[tuple[Ticket, Work]]:
-        """Which tickets take part in the next forward pass."""
+        """The tickets of the next forward pass."""
         asking = [(ticket, ticket.work) for ticket in self._active if ticket.work and not ticket.is_cancelled]
         chosen = self._turns.choose([(ticket, work.num_rows) for ticket, work in asking], self.shared_rows)
         return [(ticket, work) for ticket, work in asking if ticket in chosen]

@@ -12,7 +12,7 @@ LengthSearch = Generator[list[Lengths], list[list[float]], list[Lengths]]
 
 @dataclass(frozen=True)
 class HoleNeed:
-    """What is known about a hole's length. `hints`: one per masked stretch, None if unknown. `min_tokens` and
+    """The known facts about a hole's length. `hints`: one per masked stretch, None if unknown. `min_tokens` and
     `max_tokens` bound the masked positions together; `anchored_tokens` come on top.
     """
 

@@ -130,7 +130,7 @@ def check_changes(files: CheckpointFiles, family: Family, config: ModelConfig, u
 
 @dataclass(frozen=True)
 class TensorSource:
-    """Where one of our tensors comes from: stored tensors (several are stacked), and which rows of a fused matrix."""
+    """The source of one of our tensors: stored tensors, stacked if several, and the rows of a fused matrix."""
 
     names: tuple[str, ...]
     is_stack: bool = False

@@ -17,8 +17,8 @@ class BadScores(RuntimeError):
 
 @dataclass(frozen=True)
 class Choice:
-    """How M rows choose tokens: row i among those where `allowed` [R, V] is true at `rule_of[i]`, without the `barred`,
-    which maps a token to the rows [M] that may not take it.
+    """The rules by which M rows choose tokens: row i chooses where `allowed` [R, V] is true at `rule_of[i]`, but not
+    among the `barred`, which maps a token to the rows [M] that may not take it.
 
     With a `temperature` tokens are sampled with `generator` from the smallest set with `top_p` of the probability.
     `is_scaled`: confidence is taken after temperature and top-p (Dream) instead of before (LLaDA). `asked` [M] are

@@ -1,4 +1,4 @@
-"""What differs between model families. A family's file fills in one `Family` and holds nothing else."""
+"""The differences between model families: each family's file defines a `Family`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -140,7 +140,7 @@ class Markers:
 
 @dataclass(frozen=True)
 class AuthorsSetting:
-    """How a family's authors evaluate or recommend it; `source` says where. Without `steps` the sampler counts them."""
+    """The settings that a family's authors use, according to `source`. Without `steps` the sampler counts them."""
 
     source: str
     sampler: str

@@ -159,7 +159,7 @@ def attend(
 
 
 def _rotate(rows: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """Of heads [R, H, E]."""
+    """Rotates the heads [R, H, E] of packed rows."""
     return rotate(rows.transpose(0, 1)[None], *tables)[0].transpose(0, 1)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Proposals:
-    """What a forward pass proposes for T hole positions; `ids` are -1 where it was not asked.
+    """The proposals of a forward pass for T hole positions; `ids` are -1 where none was requested.
 
     `ids` [T] are the chosen tokens, `confidence` [T] their probabilities. `entropy` [T] of the whole distribution, in
     nats, is expensive and only computed for samplers that need it.
@@ -51,7 +51,7 @@ class StepState:
 
     @property
     def quota(self) -> int:
-        """How many positions must be settled now to finish in equal steps."""
+        """The number of positions to settle now in order to finish in equal steps."""
         return -(-self.remaining // max(1, self.num_steps - self.step + 1))  # the remaining steps include this one
 
     def best(self, count: int, by: Tensor | None = None) -> Tensor:

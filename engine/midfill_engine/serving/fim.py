@@ -14,7 +14,7 @@ from midfill_engine import wire
 
 
 class ForeignRequest(BaseModel):
-    """What requests of other projects' clients have in common. Unknown keys are ignored."""
+    """The common keys of requests by other projects' clients. Unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -23,7 +23,7 @@ class ForeignRequest(BaseModel):
 
 
 class TextRequest(ForeignRequest):
-    """What requests for the text between a prompt and a suffix have in common."""
+    """The common keys of requests for the text between a prompt and a suffix."""
 
     suffix: wire.Text | None = None
     max_tokens: int | None = Field(

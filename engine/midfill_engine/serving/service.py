@@ -33,7 +33,7 @@ Route = TypeVar("Route", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Ready:
-    """What the service needs once the model is loaded."""
+    """The loaded model's part of the service state."""
 
     info: wire.ModelInfo
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class EngineState:
         return self.look(model)
 
     def look(self, model: str | None = None) -> Ready:
-        """As `use`, but marks no activity."""
+        """Like `use`, without marking activity."""
         if self.is_draining:
             raise is_ending()
         if self.ready is None:
@@ -149,7 +149,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
 @dataclass(frozen=True)
 class Door(Generic[R]):
-    """How clients of another project ask for fills: `to_infill` translates a request, `from_infill` the answers."""
+    """A route for clients of another project: `to_infill` translates a request, `from_infill` the answers."""
 
     request: type[R]
     to_infill: Callable[[R], list[wire.InfillRequest]]
