@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
@@ -89,16 +89,16 @@ class Preview:
 class Filled:
     """The end of a fill: the best candidate, the others in falling order, and what it took over all rounds.
 
-    `passes` is the command of the user's that the best passes, if one was run. `can_keep`: its engine can fill again
-    around kept tokens.
+    `passes` is the command of the user's that the best passes, if one was run. `keeps`: around which of them its
+    engine fills again.
     """
 
     best: Alternative
     alternatives: tuple[Alternative, ...]
     stats: wire.Stats
     model: str
+    keeps: Literal["tokens", "lines", "nothing"] = "lines"
     passes: str = ""
-    can_keep: bool = True
 
     @property
     def patch(self) -> Patch:
@@ -157,7 +157,7 @@ def fill(
     best, *others = (each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every))
     shown = (HolePreview(each.text, ((0, len(each.text)),), 0, each.tokens, each.confidence) for each in best.fills)
     yield Preview(stats.steps, max(1, stats.steps), tuple(shown), is_chosen=True)
-    yield Filled(best, tuple(others), stats, response.model, can_keep=not client.endpoint.is_outside)
+    yield Filled(best, tuple(others), stats, response.model, _find_kept(client, response))
 
 
 def _propose(place: Place, options: Options) -> list[list[Proposal]]:
@@ -180,6 +180,13 @@ def _is_laid(request: wire.InfillRequest, response: wire.InfillResponse) -> bool
     """Whether the engine may have taken a proposal without comparing it, so that it can still draft something."""
     holes = [segment.hole for segment in request.segments if isinstance(segment, wire.HoleSegment)]
     return not response.candidates and any(hole.candidates for hole in holes)
+
+
+def _find_kept(client: "EngineClient", response: wire.InfillResponse) -> Literal["tokens", "lines", "nothing"]:
+    """A model that compares texts writes from the left: it goes on from whole lines."""
+    if client.endpoint.is_outside:
+        return "nothing"
+    return "lines" if response.candidates else "tokens"
 
 
 def _says_no_certainty(response: wire.InfillResponse) -> bool:

@@ -1,17 +1,20 @@
 """Computes what a new fill keeps of an earlier one: text that the user typed into it, and its most confident tokens."""
 
+import math
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import accumulate
+from statistics import fmean
 from typing import Final
 
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Hole
 
 KEEP_SHARE: Final = 0.5
+SMALLEST: Final = 1e-9  # confidence
 
 Range = tuple[int, int]
 
@@ -23,18 +26,23 @@ def keep_ranges(
     current: str,
     share: float = KEEP_SHARE,
     fixed: Sequence[Range] = (),
+    *,
+    by_lines: bool = False,
 ) -> list[Range]:
     r"""Ranges of `current` in code points, ascending and disjoint, that survive as anchors.
 
     `filled` is the fill as it came with its `tokens` and their `confidence`; `current` is what its user made of it,
     which may have `\r\n` line ends. Everything typed is kept, and the `share` of tokens with the highest confidence
-    that were left alone, and `fixed` ranges of `current` whatever they are.
+    that were left alone, and `fixed` ranges of `current` whatever they are. With `by_lines` it is that share of the
+    lines, by the mean of their tokens' ln confidence: what a model that writes from the left can fill around.
     """
     if "\r\n" in current:
         chars = re.findall("\r\n|.", current, re.DOTALL)
         places = [0, *accumulate(map(len, chars))]
         placed = [(bisect_left(places, start), bisect_left(places, end)) for start, end in fixed]
-        kept_chars = keep_ranges(filled, tokens, confidence, current.replace("\r\n", "\n"), share, placed)
+        kept_chars = keep_ranges(
+            filled, tokens, confidence, current.replace("\r\n", "\n"), share, placed, by_lines=by_lines
+        )
         return [(places[start], places[end]) for start, end in kept_chars]
     kept = [False] * len(current)
     matcher = SequenceMatcher(None, filled, current, autojunk=False)
@@ -44,14 +52,26 @@ def keep_ranges(
             moved |= zip(range(start, end), range(begin, stop), strict=True)
         else:
             kept[begin:stop] = [True] * (stop - begin)
-    ranked = sorted(range(len(tokens)), key=lambda index: -confidence[index])
-    for index in ranked[: round(len(tokens) * share)]:
-        for char in range(*tokens[index]):
+    rated = _rate_lines(filled, tokens, confidence) if by_lines else list(zip(confidence, tokens, strict=True))
+    ranked = sorted(rated, key=lambda pair: -pair[0])
+    for _, span in ranked[: round(len(rated) * share)]:
+        for char in range(*span):
             if char in moved:
                 kept[moved[char]] = True
     for start, end in fixed:
         kept[start:end] = [True] * (end - start)
     return _join(kept, current)
+
+
+def _rate_lines(
+    filled: str, tokens: Sequence[Range], confidence: Sequence[float]
+) -> list[tuple[float, Range]]:
+    """The lines with tokens, line ends included, each with the mean ln confidence of the tokens that begin in it."""
+    ends = list(accumulate(map(len, filled.splitlines(keepends=True))))
+    logs: dict[int, list[float]] = {}
+    for (start, _), value in zip(tokens, confidence, strict=True):
+        logs.setdefault(bisect_right(ends, start), []).append(math.log(max(value, SMALLEST)))
+    return [(fmean(values), (ends[line - 1] if line else 0, ends[line])) for line, values in logs.items()]
 
 
 def _join(kept: list[bool], text: str) -> list[Range]:

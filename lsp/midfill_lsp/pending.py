@@ -207,13 +207,14 @@ class Pending:
         return edits, holes
 
     def drafts(self, share: float) -> tuple[DraftParams, ...]:
-        """What a reroll keeps of each hole: all typed text and, if the engine can, that share of the other tokens."""
-        return tuple(self._draft(hole, share if self.filled.can_keep else 0.0) for hole in self.holes)
+        """What a reroll keeps of each hole: all typed text and, if the engine can, that share of the rest."""
+        return tuple(self._draft(hole, share if self.filled.keeps != "nothing" else 0.0) for hole in self.holes)
 
     def _draft(self, hole: PendingHole, share: float) -> DraftParams:
         text = self.document.source[slice(*hole.inner)]
         fixed = hole.decided_ranges(self.document.source)
-        keep = keep_ranges(hole.fill.text, hole.fill.tokens, hole.fill.confidence, text, share, fixed)
+        fill, by_lines = hole.fill, self.filled.keeps == "lines"
+        keep = keep_ranges(fill.text, fill.tokens, fill.confidence, text, share, fixed, by_lines=by_lines)
         return DraftParams(keep=to_units(text, keep, self.document.text.encoding))
 
 

@@ -87,10 +87,20 @@ def test_a_reroll_keeps_what_was_typed_and_the_surest_half() -> None:
         assert shown == [mixed.replace("\r\n", "\n")[start:end] for start, end in plain]
 
 
-@given(st.text("ab \n", max_size=40), st.text("abc \n", max_size=40), st.floats(0, 1))
-def test_kept_ranges_are_ranges_of_the_present_text(filled: str, current: str, share: float) -> None:
+def test_a_model_that_writes_from_the_left_keeps_its_surest_lines() -> None:
+    filled = "a = 1\nb = wrong\nreturn a\n"
+    tokens, confidence = [(0, 5), (6, 10), (10, 15), (16, 22), (22, 24)], [0.9, 0.99, 0.01, 0.8, 0.0]
+    assert keep_ranges(filled, tokens, confidence, filled, by_lines=True) == [(0, 16)]
+    assert keep_ranges(filled, tokens, [*confidence[:4], 0.9], filled, by_lines=True) == [(0, 6), (16, 25)]
+    assert keep_ranges("return a", [(0, 6), (6, 8)], [0.9, 0.1], "return a", by_lines=True) == []
+    typed = keep_ranges("return a", [(0, 6), (6, 8)], [0.9, 0.1], "return abc", by_lines=True)
+    assert typed == [(8, 10)]
+
+
+@given(st.text("ab \n", max_size=40), st.text("abc \n", max_size=40), st.floats(0, 1), st.booleans())
+def test_kept_ranges_are_ranges_of_the_present_text(filled: str, current: str, share: float, by_lines: bool) -> None:
     tokens = [(start, start + 1) for start in range(len(filled))]
-    ranges = keep_ranges(filled, tokens, [0.5] * len(tokens), current, share)
+    ranges = keep_ranges(filled, tokens, [0.5] * len(tokens), current, share, by_lines=by_lines)
     edges = [edge for span in ranges for edge in span]
     assert edges == sorted(edges) and all(0 <= start < end <= len(current) for start, end in ranges)
     assert all(first[1] < second[0] for first, second in zip(ranges, ranges[1:], strict=False))

@@ -235,7 +235,7 @@ def test_a_body_is_filled_with_its_steps_shown_and_ends_where_its_block_does(sta
     after = filled.patch.apply(ADD + b"\n\ndef later():\n    return 1\n").partition(b"\n\n\n")[0] + b"\n"
     assert after == b"def add(a, b):\n    if a:\n        return a + b\n    return b\n" and not filled.new_errors
     assert [preview.holes[0].text for preview in previews][:2] == ["if a:\n", "if a:\n        return a"]
-    assert filled.best.certainty is None and filled.model == f"{name_of(stand_in)}:m" and not filled.can_keep
+    assert filled.best.certainty is None and filled.model == f"{name_of(stand_in)}:m" and filled.keeps == "nothing"
 
 
 def test_a_line_ends_with_its_line(stand_in: StandIn) -> None:

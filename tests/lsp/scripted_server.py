@@ -65,7 +65,7 @@ def follow_script(
     asked = f"seed {options.seed} min {options.min_tokens} max {options.max_tokens} line {options.single_line}"
     counted = " | ".join(f"{reference.kind} {reference.text}" for reference in options.references)
     stats = Stats(steps=3, forwards=3, tokens=4, ms=9.0)
-    yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} counted {counted} text {document.text}")
+    yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} counted {counted} text {document.text}", "tokens")
 
 
 def find_gate(text: str, model: str) -> Path | None:

@@ -37,6 +37,7 @@ from midfill_engine.wire import (
 )
 
 MIN_DRAWN: Final = 4  # texts that are drawn where fewer are wanted
+MORE_TOKENS: Final = 4  # than twice those of the masked text may stand between known text
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,10 @@ def lay_stretch(
     is_known_line = "\n" not in masked and (bool(masked.strip()) or not is_whole)
     single = "\n" in spec.forbid or is_known_line or spec.indent is None
     most = min(spec.max_tokens or config.max_hole, config.max_hole)
-    return Stretch(before, after, single, tuple(spec.forbid), most, spec.indent or "")
+    if single and not is_whole:
+        most = min(most, MORE_TOKENS + 2 * len(runtime.loaded.tokenizer.encode(masked)))
+    behind = None if is_whole else texts[number + 1]
+    return Stretch(before, after, single, tuple(spec.forbid), most, spec.indent or "", behind)
 
 
 def find_line_end(stretch: Stretch) -> str:

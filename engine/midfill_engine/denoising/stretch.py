@@ -13,7 +13,7 @@ LOOP_CHARACTERS: Final = 24  # within a line, end a text
 class Stretch:
     """What is to be filled between `before` and `after`, which ends where the next unknown text begins.
 
-    What is drafted for a stretch that is `single` has no line break; of any other every line but the first begins with
+    The prompt shows `behind`, the text behind the whole hole, where it is given, else `after`. What is drafted for a stretch that is `single` has no line break; of any other every line but the first begins with
     `indent`.
     """
 
@@ -23,6 +23,7 @@ class Stretch:
     forbid: tuple[str, ...] = ()
     max_tokens: int = 256
     indent: str = ""
+    behind: str | None = None
 
     @property
     def next_line(self) -> str | None:
