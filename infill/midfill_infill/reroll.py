@@ -63,9 +63,7 @@ def keep_ranges(
     return _join(kept, current)
 
 
-def _rate_lines(
-    filled: str, tokens: Sequence[Range], confidence: Sequence[float]
-) -> list[tuple[float, Range]]:
+def _rate_lines(filled: str, tokens: Sequence[Range], confidence: Sequence[float]) -> list[tuple[float, Range]]:
     """The lines with tokens, line ends included, each with the mean ln confidence of the tokens that begin in it."""
     ends = list(accumulate(map(len, filled.splitlines(keepends=True))))
     logs: dict[int, list[float]] = {}

@@ -13,8 +13,8 @@ LOOP_CHARACTERS: Final = 24  # within a line, end a text
 class Stretch:
     """What is to be filled between `before` and `after`, which ends where the next unknown text begins.
 
-    The prompt shows `behind`, the text behind the whole hole, where it is given, else `after`. What is drafted for a stretch that is `single` has no line break; of any other every line but the first begins with
-    `indent`.
+    The prompt shows `behind`, the text behind the whole hole, where it is given, else `after`. What is drafted for a
+    stretch that is `single` has no line break; of any other every line but the first begins with `indent`.
     """
 
     before: str

@@ -1,6 +1,7 @@
 """Masks of the tokens that may be chosen, from their bytes. Knows ids and bytes, not text or models."""
 
-from collections.abc import Callable, Hashable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -28,11 +29,30 @@ class Vocabulary:
         specials = frozenset(special_ids)
         is_clean = (bool(piece) and UNWANTED_BYTES.isdisjoint(piece) for piece in pieces)
         self._fillable = torch.tensor([clean and index not in specials for index, clean in enumerate(is_clean)])
-        self._where = lru_cache(maxsize=MAX_MASKS)(self._scan)
+        self._lengths = torch.tensor([len(piece) for piece in pieces])
+        self._order = sorted(range(len(pieces)), key=pieces.__getitem__)
+        self._sorted = [pieces[index] for index in self._order]
+        keep = lru_cache(maxsize=MAX_MASKS)
+        self.beginning, self.spelling = keep(self._mark_beginning), keep(self._mark_spelling)
+        self._containing, self._meeting = keep(self._mark_containing), keep(self._mark_meeting)
 
-    def _scan(self, test: Callable[..., bool], *given: Hashable) -> Tensor:
-        """The mask [V] of tokens for whose bytes `test(piece, *given)` is true."""
-        return torch.tensor([test(piece, *given) for piece in self.pieces])
+    def _mark(self, ids: Iterable[int]) -> Tensor:
+        mask = torch.zeros(len(self.pieces), dtype=torch.bool)
+        mask[list(ids)] = True
+        return mask
+
+    def _find_longer(self, start: bytes) -> list[int]:
+        """The tokens that begin with these bytes."""
+        first = bisect_left(self._sorted, start)
+        return self._order[first : bisect_right(self._sorted, start, first, key=lambda piece: piece[: len(start)])]
+
+    def _find_shorter(self, text: bytes) -> list[int]:
+        """The tokens with which these bytes begin."""
+        found = []
+        for end in range(1, len(text) + 1):
+            first = bisect_left(self._sorted, text[:end])
+            found += self._order[first : bisect_right(self._sorted, text[:end], first)]
+        return found
 
     def allowed(
         self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False, may_expand: bool = False
@@ -40,7 +60,7 @@ class Vocabulary:
         """The mask [V] of tokens without a string of `forbid`, beginning with `leading`."""
         mask = self._fillable.clone()
         for text in forbid:
-            mask &= ~self._where(bytes.__contains__, text.encode("utf-8", errors="replace"))
+            mask &= ~self._containing(text.encode("utf-8", errors="replace"))
         if leading:
             mask &= self.beginning(leading.encode())
         elif may_delete:
@@ -49,26 +69,38 @@ class Vocabulary:
             mask[self.expand_id] = True
         return mask
 
-    def spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...] = ()) -> Tensor:
+    def _mark_spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...] = ()) -> Tensor:
         """The mask [V] of tokens that spell a part of `left` or go beyond it, then without a string of `forbid` and, if
         `then_filled`, without white space first.
         """
-        return self._where(_spells, left, then_filled, forbid)
+        unwanted = [part.encode() for part in forbid]
+
+        def is_wanted(rest: bytes) -> bool:
+            return not (then_filled and rest[:1].isspace()) and not any(part in rest for part in unwanted)
+
+        longer = (index for index in self._find_longer(left) if is_wanted(self.pieces[index][len(left) :]))
+        return self._mark([*self._find_shorter(left), *longer])
 
     def spelling_only(self, left: bytes) -> Tensor:
         """The mask [V] of tokens that spell a part of `left`, or all of it, and no more."""
-        return self.spelling(left, False) & torch.tensor([len(piece) <= len(left) for piece in self.pieces])
+        return self.spelling(left, False) & (self._lengths <= len(left))
 
     def ending(self, after: str) -> Tensor:
         """The mask [V] of tokens that may come next before the text `after`; line breaks if that begins with one, or is
         empty.
         """
         start = after[:64].encode("utf-8", errors="replace")
-        return self.beginning(b"\n") if start[:1] in (b"", b"\n") else self._where(_meets, start)
+        return self.beginning(b"\n") if start[:1] in (b"", b"\n") else self._meeting(start)
 
-    def beginning(self, wanted: bytes) -> Tensor:
+    def _mark_meeting(self, start: bytes) -> Tensor:
+        return self._mark([*self._find_shorter(start), *self._find_longer(start)])
+
+    def _mark_beginning(self, wanted: bytes) -> Tensor:
         """The mask [V] of tokens that begin with these bytes."""
-        return self._where(bytes.startswith, wanted)
+        return self._mark(self._find_longer(wanted))
+
+    def _mark_containing(self, part: bytes) -> Tensor:
+        return self._mark(index for index, piece in enumerate(self.pieces) if part in piece)
 
     @property
     def spaced(self) -> Tensor:
@@ -78,15 +110,3 @@ class Vocabulary:
     def is_deletion(self, ids: Tensor) -> Tensor:
         """True where `ids` are tokens that shorten a hole."""
         return torch.isin(ids, torch.tensor(self.delete_ids, dtype=ids.dtype, device=ids.device))
-
-
-def _spells(piece: bytes, left: bytes, then_filled: bool, forbid: tuple[str, ...]) -> bool:
-    if len(piece) <= len(left):
-        return bool(piece) and left.startswith(piece)
-    rest = piece[len(left) :]
-    is_spaced = then_filled and rest[:1].isspace()
-    return piece.startswith(left) and not is_spaced and not any(part.encode() in rest for part in forbid)
-
-
-def _meets(piece: bytes, after: bytes) -> bool:
-    return bool(piece) and (after.startswith(piece) or piece.startswith(after))
