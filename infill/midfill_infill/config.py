@@ -1,6 +1,6 @@
 """Settings from environment, project file and user file, in this order.
 
-Knows files and names of settings; their meaning is known where they are used.
+Knows files and names of settings, not what they mean.
 """
 
 import os
@@ -145,10 +145,11 @@ def _read(file: Path, source: Source) -> dict[str, Setting]:
 
 def _checked(file: Path, name: str, value: Any) -> Value:
     if name == "engine" and file.name == PROJECT_FILE:
-        next_step = "take it out there, and set it for yourself by `midfill config engine`"
-        raise MidfillError("bad_config", f"{file} says where code goes, which is its user's to say", next_step)
+        next_step = "remove it there, and run `midfill config engine VALUE` for yourself"
+        raise MidfillError("bad_config", f"{file} sets `engine`, which a project may not choose", next_step)
     if name not in KEYS:
-        raise MidfillError("bad_config", f"{file} sets {name!r}, which is no setting", f"known are {', '.join(KEYS)}")
+        known = f"known are {', '.join(KEYS)}"
+        raise MidfillError("bad_config", f"{file} sets {name!r}, which is not a setting", known)
     if not KEYS[name].allows(value):
         raise MidfillError("bad_config", f"{file} sets {name} to {value!r}, and it takes {KEYS[name].expected}")
     return value  # type: ignore[no-any-return]

@@ -102,7 +102,7 @@ def test_fewer_alternatives_than_asked_for_are_said(answer: Answer) -> None:
     answer(rows=[*ROWS, ROWS[0]])
     code, out, err = fill("t.py", "-n", "4")
     assert (code, out.count(b"# alternative ")) == (0, 3)
-    assert b"midfill: of 4 fills 3 differ and do something; --seed draws others" in err.encode()
+    assert b"midfill: only 3 of 4 fills differ and do something; --seed draws others" in err.encode()
     assert "fills" not in fill("t.py", "-n", "3")[2]
 
 

@@ -80,7 +80,7 @@ def test_a_project_file_is_looked_for_within_the_repository_only(tmp_path: Path)
         ("model = 3", "sets model to 3, and it takes a model's name"),
         ("quality = 2", "from 0 to 1"),
         ("quality = true", "from 0 to 1"),
-        ('colour = "red"', "'colour', which is no setting; known are model"),
+        ('colour = "red"', "'colour', which is not a setting; known are model"),
         ("device = ", "cannot be read"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_list_says_where_more_is_and_what_is_removed_though_it_is_chosen_comes
     say("models", "use", HUB)
     assert f"* {HUB}  15.2 GB" in say("models", "list") and "--published" not in say("models", "list")
     assert say("models", "rm", "other/one") == "removed other/one, 15.2 GB\n"
-    assert "the next fill fetches it again; `midfill models use embedded`" in say("models", "rm", HUB)
+    assert "the next fill downloads it again, unless you run `midfill models use embedded`" in say("models", "rm", HUB)
     assert "--published" in say("models", "list")
 
 

@@ -442,7 +442,7 @@ def test_another_engine_is_used_only_where_its_user_named_it(monkeypatch: pytest
     Path(config.PROJECT_FILE).write_text('engine = "openai:m@https://far.example"\n')
     assert named_endpoint() is None, "a repository does not say where code goes"
     result = CliRunner().invoke(build_app(), ["config"])
-    assert result.exit_code == 2 and "says where code goes, which is its user's to say" in result.stderr
+    assert result.exit_code == 2 and "which a project may not choose" in result.stderr
     Path(config.PROJECT_FILE).unlink()
     said = CliRunner().invoke(build_app(), ["config", "engine", "openai:m@https://far.example"])
     assert said.exit_code == 0 and "sent to far.example; `midfill config engine --unset` keeps it" in said.output

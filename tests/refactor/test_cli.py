@@ -297,7 +297,7 @@ def test_an_editor_that_gives_no_text_is_named(root: Path, monkeypatch: pytest.M
     run("plan", "--stubs")
     run("generate")
     result = run("review", stdin="e\ny\n")
-    assert result.exit_code == 0 and f"the editor {editor} gives no text" in result.stdout
+    assert result.exit_code == 0 and f"the editor {editor} returns no text" in result.stdout
     assert json.loads(run("status", "--json").stdout)["holes"] == {"accepted": 1, "generated": 1}
 
 

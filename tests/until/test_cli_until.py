@@ -200,7 +200,7 @@ def test_what_tests_say_is_shown_to_the_model_and_in_no_fill(shop: Path, answer:
 def test_what_cannot_be_tested_is_said(shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, said in (
         (("--until", ""), "the command is empty"),
-        (("--until", "'"), "is no command"),
+        (("--until", "'"), "is not a command"),
         (("--until", "true", "--take", "1"), "leave out --take"),
         (("--until", "true", "--allow", "/nowhere"), "/nowhere does not exist"),
     ):
@@ -209,7 +209,7 @@ def test_what_cannot_be_tested_is_said(shop: Path, answer: Answer, monkeypatch: 
     result = CliRunner().invoke(build_app(), ["fill", "-", "--until", "true"], input=SHOP)
     assert result.exit_code == 2
     monkeypatch.setenv("HOME", str(shop))
-    assert "is no project" in fill().stderr
+    assert "is not a project" in fill().stderr
 
 
 def test_without_bubblewrap_it_must_be_said(shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:

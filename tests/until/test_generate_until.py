@@ -93,7 +93,7 @@ def test_what_was_interrupted_goes_on(root: Path, monkeypatch: pytest.MonkeyPatc
 def test_it_goes_with_no_shards(root: Path) -> None:
     run("plan", "--stubs")
     result = run("generate", "--until", PYTEST, "--shard", "1/2", "--out", str(root / "part"))
-    assert result.exit_code == 2 and "--until goes hole by hole" in result.stderr
+    assert result.exit_code == 2 and "--until fills one hole at a time" in result.stderr
 
 
 def place(root: Path) -> Repository:

@@ -44,4 +44,4 @@ def config_command(
             where = f"{setting.source}, {setting.place}" if setting.place else setting.source
             print(f"{key:<8} {'-' if setting.value is None else setting.value}  ({where})")
         if name is None:
-            print(f"your file: {config.user_file()}; a project's: {config.PROJECT_FILE}; flags go before all")
+            print(f"your file: {config.user_file()}; a project's: {config.PROJECT_FILE}; flags override all of them")

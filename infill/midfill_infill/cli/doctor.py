@@ -26,6 +26,7 @@ from midfill_infill.engines.installed import (
 )
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine, find_place, named_endpoint, probe
 from midfill_infill.errors import MidfillError
+from midfill_infill.text.visible import plural
 
 LARGE_PARAMETERS: Final = 200_000_000
 EXACT_CACHES: Final = ("none", "frozen", "block")
@@ -53,7 +54,7 @@ def doctor_command(
             print(f"{'!!' if finding.problem else 'ok'}  {finding.name:<9} {finding.value}".rstrip())
             if finding.problem:
                 print(f"    {'':<9} {finding.problem}")
-        print("all is well" if not problems else f"{problems} thing{'s' * (problems > 1)} to mend")
+        print("all is well" if not problems else f"{plural(problems, 'problem')} found")
     if problems:
         raise typer.Exit(1)
 
@@ -122,7 +123,7 @@ def whose_lengths(model: str, fitted_on: str) -> str | None:
     """A note for a model whose length search uses constants that were fitted to another model."""
     if not fitted_on or fitted_on in model:
         return None
-    return f"searched with constants that were fitted to {fitted_on}: borrowed, none are known for this model"
+    return f"the length search uses constants fitted to {fitted_on}; none are known for this model"
 
 
 def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
@@ -137,7 +138,7 @@ def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
 def describe_cache(cache: str) -> str:
     if cache in EXACT_CACHES:
         return f"{cache}, exact"
-    return f"{cache}, approximate; `midfill config cache none` is exact, docs/caches.md says what either costs"
+    return f"{cache}, approximate; `midfill config cache none` is exact, docs/caches.md compares their cost"
 
 
 def probe_words(state: str | None) -> str:

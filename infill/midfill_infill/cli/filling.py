@@ -43,7 +43,7 @@ class Output:
 
     def check(self, n: int, until: str | None) -> None:
         if self.take is not None and until is not None:
-            raise MidfillError("bad_request", "--until takes what passes", "leave out --take")
+            raise MidfillError("bad_request", "--until chooses the candidate itself", "leave out --take")
         if self.take is not None and self.take > n:
             raise MidfillError("bad_request", f"--take {self.take} of -n {n}", f"give -n {self.take} or more")
 
@@ -87,7 +87,9 @@ def run_fill(
     if tried is not None:
         output = replace(output, take=1, min_certainty=0.0, write=output.write and tried.passed)
     if tried is None and (made := len(results.candidates)) < options.n:
-        print(f"midfill: of {options.n} fills {made} differ and do something; --seed draws others", file=sys.stderr)
+        print(
+            f"midfill: only {made} of {options.n} fills differ and do something; --seed draws others", file=sys.stderr
+        )
     if is_shown := _can_choose(results, source, output):
         results, output = _let_choose(results, output)
     refusal = None

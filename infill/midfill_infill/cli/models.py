@@ -14,6 +14,7 @@ from midfill_infill import config
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceName, DeviceOption, ModelOption, complete_model
+from midfill_infill.cli.view import note
 from midfill_infill.engines import fetching, supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.installed import engine_command
@@ -48,11 +49,6 @@ def models_command(
     with report_failures(as_json=json_output):
         if published:
             _list_published(json_output)
-
-        def note(phrase: str) -> None:
-            if sys.stderr.isatty():
-                print(f"{phrase} ...", file=sys.stderr)
-
         endpoint = supervise.ensure_engine(EngineSettings(model, device, project=Path.cwd()), note)
         with EngineClient(endpoint) as client:
             known = client.models()
@@ -105,9 +101,9 @@ def list_command(
             print(stock.model_dump_json(indent=2))
             return
         chosen = config.load(Path.cwd())["model"].value or supervise.default_model() or SHIPPED
-        print(f"{'*' if chosen == SHIPPED else ' '} {SHIPPED}  ships with midfill, fills where no other model is here")
+        print(f"{'*' if chosen == SHIPPED else ' '} {SHIPPED}  ships with midfill, used if no other model is installed")
         for stored in stock.data:
-            state = "" if stored.is_whole else f", not whole: `midfill models get {stored.model}` goes on"
+            state = "" if stored.is_whole else f", incomplete: `midfill models get {stored.model}` resumes the download"
             mark = "*" if chosen == stored.model else " "
             print(f"{mark} {stored.model}  {stored.num_bytes / 1e9:.1f} GB{state}")
         if chosen not in (SHIPPED, *(stored.model for stored in stock.data)):
@@ -138,7 +134,7 @@ def remove_command(name: HubName) -> None:
         for gone in fetching.list_stock("--remove", name).data:
             print(f"removed {gone.model}, {gone.num_bytes / 1e9:.1f} GB")
         if config.load()["model"].value == name:
-            print("it is chosen still: the next fill fetches it again; `midfill models use embedded` ends that")
+            print("it is still chosen: the next fill downloads it again, unless you run `midfill models use embedded`")
 
 
 def _choose(name: str) -> None:
@@ -146,7 +142,7 @@ def _choose(name: str) -> None:
     file = config.set_for_user("model", chosen)
     print(f"{chosen} fills from now on ({file})")
     if os.environ.get("MIDFILL_MODEL"):
-        print("but MIDFILL_MODEL is set here, and goes first")
+        print("but MIDFILL_MODEL is set in this environment and overrides it")
 
 
 def _list_published(json_output: bool) -> None:

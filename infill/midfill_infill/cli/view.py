@@ -1,9 +1,16 @@
 """The display of a fill's progress where nothing is drawn. Does not import rich."""
 
 import sys
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from midfill_infill.fill import Preview
+if TYPE_CHECKING:
+    from midfill_infill.fill import Preview
+
+
+def note(phrase: str) -> None:
+    """Names slow work on stderr, if that is a terminal."""
+    if sys.stderr.isatty():
+        print(f"{phrase} ...", file=sys.stderr)
 
 
 class FillView:
@@ -16,8 +23,7 @@ class FillView:
         return None
 
     def note(self, phrase: str) -> None:
-        if sys.stderr.isatty():
-            print(f"{phrase} ...", file=sys.stderr)
+        note(phrase)
 
-    def show(self, preview: Preview) -> None:
+    def show(self, preview: "Preview") -> None:
         return None

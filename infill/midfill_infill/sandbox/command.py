@@ -63,7 +63,7 @@ def read_words(line: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:
-        raise MidfillError("bad_request", f"{line!r} is no command ({error})", "check the quotes") from None
+        raise MidfillError("bad_request", f"{line!r} is not a command ({error})", "check the quotes") from None
     if not words:
         raise MidfillError("bad_request", "the command is empty", "write a command, as 'pytest -q'")
     needs_shell = _OF_A_SHELL.search(line) or words[0] == "cd" or "=" in words[0]

@@ -1,6 +1,5 @@
 """Runs the user's command in a copy of a tree, and explains why it failed. Knows no fill."""
 
-import fcntl
 import os
 import tempfile
 import time
@@ -95,14 +94,13 @@ def scratch_folder() -> Iterator[Path]:
     """A folder of this process in the temporary folder. Its lock is freed by the kernel however the process ends."""
     remove_leftovers()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield folder
-    finally:
-        with suppress(OSError):
-            remove(folder)
-        os.close(descriptor)
+    (folder / _LOCK).touch(0o600)
+    with locked(folder / _LOCK):
+        try:
+            yield folder
+        finally:
+            with suppress(OSError):
+                remove(folder)
 
 
 def remove_leftovers() -> None:

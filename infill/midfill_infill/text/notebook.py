@@ -69,7 +69,7 @@ class Notebook(Document):
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise MidfillError(
                 "file_unreadable",
-                f"{path} is no notebook of version 4 ({type(error).__name__})",
+                f"{path} is not a notebook of version 4 ({type(error).__name__})",
                 "open it in Jupyter and save it there",
             ) from None
         joined = _encode(BETWEEN_CELLS.join(cell.text for cell in cells if cell.line is not None))

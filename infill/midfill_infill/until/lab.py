@@ -167,7 +167,7 @@ def open_lab(
     if not file.is_relative_to(place.root):
         place = find_place(file.parent)
     if place.root == Path(place.root.anchor) or place.root in find_homes():
-        said = f"{place.root} is no project, and all of it would be copied"
+        said = f"{place.root} is not a project, and all of it would be copied"
         raise MidfillError("bad_request", said, "run it in the folder of the project")
     inside = folder.relative_to(place.root).as_posix() if folder.is_relative_to(place.root) else "."
     held = {

@@ -27,6 +27,7 @@ from midfill_infill.cli.options import (
 )
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.until import read_goal, warn_of
+from midfill_infill.cli.view import note
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Options
@@ -82,7 +83,7 @@ def generate_command(
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
             warn_of(goal.command)
             if ray or shard:
-                raise MidfillError("bad_request", "--until goes hole by hole", "leave out --ray and --shard")
+                raise MidfillError("bad_request", "--until fills one hole at a time", "leave out --ray and --shard")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
         with (
             _open_engine(settings, ray, ray_address, ray_env) as (engine, answered),
@@ -106,7 +107,6 @@ def _open_engine(
 ) -> Iterator[tuple[engines.Engine, Mapping[str, int]]]:
     """The engine, and how much each node of a cluster has answered."""
     if not ray:
-        note = (lambda phrase: say(f"{phrase} ...")) if sys.stderr.isatty() else lambda phrase: None
         with closing(engines.LocalEngine(settings, note)) as engine:
             yield engine, {}
         return
@@ -122,7 +122,7 @@ def _read_environment(path: Path | None) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise MidfillError("bad_request", f"{path} cannot be read ({error})", "give a JSON file") from None
     if not isinstance(known, dict):
-        raise MidfillError("bad_request", f"{path} is no JSON object", "see Ray's runtime environments")
+        raise MidfillError("bad_request", f"{path} is not a JSON object", "see Ray's page on runtime environments")
     return known
 
 

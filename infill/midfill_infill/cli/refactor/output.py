@@ -39,7 +39,7 @@ def status_command(
         for state in sorted(counts, key=lambda state: -counts[state]):
             print(f"{counts[state]:>9} {state}")
         if num_open:
-            print(f"{plural(num_open, 'write')} cut short; `midfill refactor apply` or `undo` settles it")
+            print(f"{plural(num_open, 'write')} interrupted; `midfill refactor apply` or `undo` completes it")
 
 
 def export_command(

@@ -60,7 +60,7 @@ class TerminalScreen:
                     return None
                 edited = Path(file.name).read_text("utf-8")
             except (OSError, ValueError) as error:
-                message = f"the editor {editor} gives no text ({error})"
+                message = f"the editor {editor} returns no text ({error})"
                 raise MidfillError("bad_request", message, "set EDITOR to one that does") from None
         return edited if edited != text + "\n" else None
 

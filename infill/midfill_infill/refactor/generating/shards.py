@@ -52,7 +52,7 @@ def _open(journal: Journal, path: Path, *, read_only: bool) -> Journal:
     part, run = Journal(path, read_only=read_only), journal.get_meta("run")
     if part.get_meta("run") != run:
         part.close()
-        raise MidfillError("run_damaged", f"{path} is no part of run {run}", "name the run with --run")
+        raise MidfillError("run_damaged", f"{path} is not a part of run {run}", "name the run with --run")
     return part
 
 

@@ -3,15 +3,15 @@
 A lock that the kernel releases when its holder dies keeps it to one writer.
 """
 
-import fcntl
 import hashlib
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from midfill_infill.engines.records import locked
 from midfill_infill.errors import MidfillError
 
 
@@ -95,16 +95,13 @@ def new_run_id() -> str:
 def hold_lock(path: Path, doing: str) -> Iterator[None]:
     """Holds the lock file at `path` for the block. Raises `tree_locked`, naming the process that holds it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    path.touch(0o600)
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(path))
         except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").split("\n")
+            holder = path.read_text("utf-8", "replace").split("\n")
             who = f"process {holder[0]} ({holder[1]})" if len(holder) > 1 else "another process"
             raise MidfillError("tree_locked", f"{who} holds {path}") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n{doing}\n".encode(), 0)
+        path.write_text(f"{os.getpid()}\n{doing}\n", "utf-8")
         yield
-    finally:
-        os.close(descriptor)
