@@ -18,8 +18,7 @@ from rich.table import Table
 
 from bench.gpu.hopper import Program, compiled
 from bench.gpu.shapes import SHAPES
-from midfill_engine.models.fused import FusedModel, Rows, pack_transformer
-from midfill_engine.models.fused_runner import new_own
+from midfill_engine.models.fused import FusedModel, Rows, make_room, pack_transformer
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, propose
@@ -42,7 +41,7 @@ def compile_step(config: TransformerConfig, format: Format, num_rows: int) -> li
         schedule_cached(
             [CachedSequence(num_rows, 0, CONTEXT)], (heads.query, heads.key_value), META, num_rows=num_rows
         ),
-        new_own(model, num_rows),
+        make_room(model.config, num_rows, model.embedding),
     )
     with compiled() as programs:
         model.hidden(torch.zeros(num_rows, dtype=torch.int64, device=META), rows)

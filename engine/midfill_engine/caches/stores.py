@@ -18,10 +18,6 @@ class EncodedContext:
     edges: Tensor
     keys_values: KeyValues
 
-    @property
-    def num_bytes(self) -> int:
-        return self.edges.nbytes + count_bytes(self.keys_values)
-
 
 @dataclass(frozen=True)
 class Prefix:
@@ -33,10 +29,6 @@ class Prefix:
     ids: tuple[int, ...]
     keys_values: KeyValues
     state: Tensor
-
-    @property
-    def num_bytes(self) -> int:
-        return count_bytes(self.keys_values)
 
 
 Entry = TypeVar("Entry", EncodedContext, Prefix)
@@ -52,7 +44,9 @@ class LruStore(Generic[Entry]):
 
     @property
     def num_bytes(self) -> int:
-        return sum(entry.num_bytes for entry in list(self._entries.values()))
+        """Memory of all keys and values."""
+        parts = (part for entry in list(self._entries.values()) for pair in entry.keys_values for part in pair)
+        return sum(part.nbytes for part in parts)
 
     def put(self, key: Hashable, entry: Entry) -> None:
         self._entries[key] = entry
@@ -105,10 +99,6 @@ class PrefixStore(LruStore[Prefix]):
             if prefix.ids[: len(entry.ids)] == entry.ids:
                 del self._entries[entry.ids]
         self.put(prefix.ids, prefix)
-
-
-def count_bytes(keys_values: KeyValues) -> int:
-    return sum(keys.nbytes + values.nbytes for keys, values in keys_values)
 
 
 def count_common(first: tuple[int, ...], second: tuple[int, ...]) -> int:

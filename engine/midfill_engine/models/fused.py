@@ -14,8 +14,6 @@ from midfill_kernels.norm import add_rms_norm
 from midfill_kernels.quantize import Format, Weight, pack
 from midfill_kernels.rotary import Heads, norm_rotate_store
 
-KeyValue = tuple[Tensor, Tensor]
-
 
 @dataclass(frozen=True)
 class Layer:
@@ -44,14 +42,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class FusedModel:
-    """`cache` has keys and values [slots, K, E] a layer."""
+    """`cache` [L, 2, slots, K, E] has earlier keys and values."""
 
     config: TransformerConfig
     embedding: Tensor
     layers: list[Layer]
     final_gain: Tensor | None
     head: Weight
-    cache: list[KeyValue]
+    cache: Tensor
 
     @property
     def heads(self) -> Heads:
@@ -61,20 +59,20 @@ class FusedModel:
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor:
         """The normed states [R, D] of `ids` [R], which the head reads."""
         parts, stream = self.embedding[ids][None], None
-        for layer, cache, (keys, values) in zip(self.layers, self.cache, rows.own, strict=True):
+        for layer, (old_keys, old_values), (keys, values) in zip(self.layers, self.cache, rows.own, strict=True):
             stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.config.norm_eps)
             qkv = matmul(normed, layer.qkv)
             q = norm_rotate_store(qkv, self.heads, rows.tables, keys, values, bias=layer.bias, gains=layer.head_gains)
-            parts = matmul(cached_attention(q, (keys, values), cache, rows.schedule), layer.out)
+            parts = matmul(cached_attention(q, (keys, values), (old_keys, old_values), rows.schedule), layer.out)
             stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.config.norm_eps)
             parts = matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down)
         return add_rms_norm(parts, stream, self.final_gain, self.config.norm_eps)[1]
 
 
-def make_cache(config: TransformerConfig, num_slots: int, device: torch.device, dtype: torch.dtype) -> list[KeyValue]:
-    """Keys and values [slots, K, E] a layer, random, so that reading an unwritten slot is noticed."""
-    size = (config.num_layers, 2, num_slots, config.num_kv_heads, config.head_dim)
-    return [(layer[0], layer[1]) for layer in torch.randn(size, device=device, dtype=dtype)]
+def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:
+    """Room for keys and values, [L, 2, num_rows, K, E], random, so that reading an unwritten row is noticed."""
+    size = (config.num_layers, 2, num_rows, config.num_kv_heads, config.head_dim)
+    return torch.randn(size, device=like.device, dtype=like.dtype)
 
 
 def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -> FusedModel:
@@ -87,7 +85,7 @@ def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -
         [_pack_block(block, format) for block in transformer.blocks],
         transformer.final_norm.weight,
         pack(weight if transformer.head is None else transformer.head.weight.detach(), format),
-        make_cache(config, num_slots, weight.device, weight.dtype),
+        make_room(config, num_slots, weight),
     )
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.models.choice import Choice, Chosen, check
-from midfill_engine.models.fused import FusedModel, Rows, make_cache, pack_transformer
+from midfill_engine.models.fused import FusedModel, Rows, make_room, pack_transformer
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
@@ -185,8 +185,7 @@ class Pool:
         """Replaces the cache by an empty one."""
         self._places.clear()
         self._end = 0
-        weight = self.model.embedding
-        self.model = replace(self.model, cache=make_cache(self.model.config, num_slots, weight.device, weight.dtype))
+        self.model = replace(self.model, cache=make_room(self.model.config, num_slots, self.model.embedding))
 
     def place(self, pasts: Sequence[KeyValues | None]) -> list[int]:
         """The first slot of each past, 0 for None."""
@@ -200,7 +199,7 @@ class Pool:
 
     def _make_room(self, wanted: dict[int, KeyValues]) -> None:
         """Drops all copies if the free slots at the end are too few, and grows the cache if needed."""
-        num_slots = len(self.model.cache[0][0])
+        num_slots = self.model.cache.shape[2]
         missing = sum(length_of(past) for key, past in wanted.items() if key not in self._places)
         if self._end + missing <= num_slots:
             return
@@ -255,7 +254,7 @@ class Step:
         self.rows = Rows(
             (tables[0], tables[1]),
             schedule_cached(sequences, (heads.query, heads.key_value), device, num_rows=bucket, room=SCHEDULE_ROOM),
-            new_own(model, bucket),
+            make_room(model.config, bucket, model.embedding),
         )
         self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, TokenPredictions]] | None = None
 
@@ -287,13 +286,6 @@ class Step:
 
 def length_of(past: KeyValues | None) -> int:
     return 0 if past is None else past[0][0].shape[2]
-
-
-def new_own(model: FusedModel, num_rows: int) -> Tensor:
-    """Room for the keys and values of a step's own rows, [L, 2, num_rows, K, E]."""
-    heads, like = model.heads, model.embedding
-    size = (model.config.num_layers, 2, num_rows, heads.key_value, heads.width)
-    return torch.zeros(size, dtype=like.dtype, device=like.device)
 
 
 def keep_rows(own: Tensor, span: slice) -> KeyValues:

@@ -80,7 +80,9 @@ class AccessLogger:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        name, started_s, status = choose_id(scope), time.perf_counter(), 0
+        given = next((value for key, value in scope["headers"] if key == HEADER), b"")
+        name = given.decode() if FITTING.fullmatch(given) else secrets.token_hex(8)
+        started_s, status = time.perf_counter(), 0
 
         async def note(message: Message) -> None:
             nonlocal status
@@ -114,8 +116,3 @@ class AccessLogger:
         }
         plain = " ".join(f"{key}={value}" for key, value in values.items())
         logger.info("%s", json.dumps(values) if self.log == "json" else plain)
-
-
-def choose_id(scope: Scope) -> str:
-    given = next((value for key, value in scope["headers"] if key == HEADER), b"")
-    return given.decode() if FITTING.fullmatch(given) else secrets.token_hex(8)
