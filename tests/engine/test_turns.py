@@ -87,11 +87,11 @@ def test_who_was_passed_for_long_goes_first(clock: list[float]) -> None:
 
 def test_long_fills_go_on_beside_short_ones_a_few_at_a_time() -> None:
     turns, short, long = Turns(8), ticket(kind=Kind.SHORT), [ticket(str(number)) for number in range(4)]
-    asking = [(short, 8), *((one, 40) for one in long)]
-    assert turns.choose(asking[1:], 64) == long
+    asking = [(short, Work([], 8)), *((one, Work([], 40)) for one in long)]
+    assert [one for one, _ in turns.choose(asking[1:], 64)] == long
     seen: list[Any] = []
     for _ in range(4):
-        first, *rest = turns.choose(asking, 64)
+        first, *rest = (one for one, _ in turns.choose(asking, 64))
         assert first is short and len(rest) == 1
         turns.count(rest[0].client, 40)
         seen += rest

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache
 from midfill_engine.denoising.outline import HoleOutline, RequestOutline, no_healing, outline_request
-from midfill_engine.denoising.uniform import check_sampler
 from midfill_engine.denoising.work import MAX_ROWS
 from midfill_engine.errors import RequestError, check_model
 from midfill_engine.lengths import LENGTHS, LengthPolicy
@@ -126,8 +125,8 @@ def find_variants(
         fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
         message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
-    if family.attention == "canvas":
-        check_sampler(make_sampler())
+    if family.attention == "canvas" and make_sampler.takes_back:  # here every step may change every token
+        raise RequestError(ErrorCode.BAD_REQUEST, "this sampler is for models with a mask token", next_step)
     if policy.may_expand and runtime.tokens.expand_id is None:
         message = f"models of the family {family.name!r} have no token that lengthens a hole"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)

@@ -184,10 +184,9 @@ class Scheduler:
                 self.metrics.waits.labels(chosen.kind).observe(time.monotonic() - chosen.submitted_s)
 
     def _choose(self) -> list[tuple[Ticket, Work]]:
-        """The tickets of the next forward pass."""
+        """The work of the next forward pass."""
         asking = [(ticket, ticket.work) for ticket in self._active if ticket.work and not ticket.is_cancelled]
-        chosen = self._turns.choose([(ticket, work.num_rows) for ticket, work in asking], self.shared_rows)
-        return [(ticket, work) for ticket, work in asking if ticket in chosen]
+        return self._turns.choose(asking, self.shared_rows)
 
     def _advance(self, ticket: Ticket) -> Work | None:
         """Runs a fill up to its next forward pass or event. An exception ends only this ticket."""

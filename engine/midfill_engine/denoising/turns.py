@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any, Final
 
 from midfill_engine.denoising.work import Claim, Fill, Work
@@ -88,20 +89,18 @@ class Turns:
         name = chosen.request.document
         return chosen if name is None else [ticket for ticket in fitting if ticket.request.document == name][-1]
 
-    def choose(self, asking: Sequence[tuple[Ticket, int]], max_rows: int) -> list[Ticket]:
-        """The tickets of the next forward pass: all, but beside short ones at most `max_rows` rows of long ones."""
-        is_shared = len({ticket.kind for ticket, _ in asking}) > 1
-        if not is_shared:
-            return [ticket for ticket, _ in asking]
-        chosen = [ticket for ticket, _ in asking if ticket.kind is Kind.SHORT]
-        long = [(ticket, rows) for ticket, rows in asking if ticket.kind is Kind.LONG]
-        used = 0
-        for ticket, rows in sorted(long, key=lambda entry: (self._rows[entry[0].client], entry[0].num_rows)):
-            if used and used + rows > max_rows:
-                break
-            chosen.append(ticket)
-            used += rows
-        return chosen
+    def choose(self, asking: Sequence[tuple[Ticket, Work]], max_rows: int) -> list[tuple[Ticket, Work]]:
+        """The work of the next forward pass: all, but beside short fills at most `max_rows` rows of long ones, or one
+        of them.
+        """
+        short = [each for each in asking if each[0].kind is Kind.SHORT]
+        if len(short) in (0, len(asking)):
+            return list(asking)
+        long = [each for each in asking if each[0].kind is Kind.LONG]
+        long.sort(key=lambda each: (self._rows[each[0].client], each[0].num_rows))
+        totals = accumulate(work.num_rows for _, work in long)
+        fitting = sum(total <= max_rows for total in totals)
+        return short + long[: max(1, fitting)]
 
     def count(self, client: str, num_rows: int) -> None:
         self._rows[client] += num_rows

@@ -91,13 +91,6 @@ class UniformRow:
         )
 
 
-def check_sampler(sampler: Sampler) -> None:
-    """Raises RequestError for samplers that remask: here every step may change every token."""
-    if sampler.takes_back:
-        message = "this sampler is for models with a mask token"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
-
-
 def texts_behind(pieces: list[list[int]], hole_lengths: list[int], canvas_length: int) -> list[list[int]]:
     """`pieces` without the first, the last one truncated to the canvas. Raises RequestError if they do not fit."""
     *between, last = pieces[1:]
