@@ -1,7 +1,6 @@
 """Chooses the device and the number format of a model. Knows the machine, not the model."""
 
 import os
-import platform
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -61,12 +60,9 @@ def choose_num_threads(parameters: int, present: int) -> int:
 @cache
 def cpu_flags() -> frozenset[str]:
     """The instruction sets that Linux reports; empty elsewhere."""
-    if platform.system() != "Linux":
-        return frozenset()
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.exists() else []
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").split()[2:])
 
 
 def free_bytes(device: torch.device) -> int:

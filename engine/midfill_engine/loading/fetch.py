@@ -12,11 +12,11 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from filelock import FileLock
 from huggingface_hub import HfApi, constants, hf_hub_url
@@ -131,18 +131,13 @@ class DownloadProgress:
         """A class with tqdm's methods that `http_get` uses, for a file that has `here_bytes` already."""
         progress = self
 
-        class Bar:
+        class Bar(nullcontext[Any]):
             def __init__(self, *_: Any, initial: int = 0, **__: Any) -> None:
+                super().__init__(self)
                 progress.add(initial - here_bytes)  # the hub may ignore the range that was asked for
 
             def update(self, num_bytes: int = 1) -> None:
                 progress.add(num_bytes)
-
-            def __enter__(self) -> Self:
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                return
 
         return Bar
 
