@@ -203,7 +203,8 @@ def test_a_model_of_the_hub_is_fetched_before_the_engine_starts_and_no_limit_end
     set_plan(fetch_s=9.0, record=str(tmp_path / "record"))
     monkeypatch.setattr(supervise, "_SAY_EVERY_S", 0.0)
     phrases: list[str] = []
-    ensure_engine(EngineSettings(HUB, start_timeout_s=8.0), phrases.append)
+    monkeypatch.setattr(supervise, "START_TIMEOUT_S", 8.0)
+    ensure_engine(EngineSettings(HUB), phrases.append)
     assert phrases[3] == "getting owner/name: 300.0 MB of 1.0 GB, 50.0 MB/s"
     assert phrases[-1] in ("starting the engine", "loading the model")
     ensure_engine(EngineSettings(HUB))

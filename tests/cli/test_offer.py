@@ -1,6 +1,5 @@
 """A better model is offered once, to whom it is of use, and never again."""
 
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -19,32 +18,38 @@ def large_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MIDFILL_MODEL", raising=False)
 
 
-def test_it_is_said_once(tmp_path: Path) -> None:
-    said = offer.offer("embedded", tmp_path / "state")
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of what users were told, empty at first."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def test_it_is_said_once() -> None:
+    said = offer.offer("embedded")
     assert said is not None and BASE in said
-    assert offer.offer("embedded", tmp_path / "state") is None
+    assert offer.offer("embedded") is None
 
 
 def test_it_is_not_said_of_another_model_on_a_small_machine_or_to_who_chose(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert offer.offer("DreamOn-v0-7B", tmp_path) is None
+    assert offer.offer("DreamOn-v0-7B") is None
     monkeypatch.setenv("MIDFILL_MODEL", "embedded")
-    assert offer.offer("embedded", tmp_path) is None
+    assert offer.offer("embedded") is None
     monkeypatch.delenv("MIDFILL_MODEL")
     monkeypatch.setattr(offer, "memory_bytes", lambda: 2**30)
-    assert offer.offer("embedded", tmp_path) is None
-    assert not (tmp_path / "offered").exists()
+    assert offer.offer("embedded") is None
+    assert not state.exists()
 
 
-def test_editors_say_it_once_too_and_not_to_who_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_editors_say_it_once_too_and_not_to_who_chose() -> None:
     said: list[str] = []
 
     class Editor:
         def show(self, sentence: str, kind: object) -> None:
             said.append(sentence)
 
-    monkeypatch.setattr(telling, "offer", partial(offer.offer, state_folder=tmp_path))
     editor = cast(Host, Editor())
     telling.tell_of_better_models(editor, "embedded", "midfill-embedded")
     telling.tell_of_better_models(editor, None, "DreamOn-v0-7B")
@@ -59,9 +64,9 @@ def test_doctor_says_which_cache_fills_use_and_why() -> None:
     assert describe_cache("dual").startswith("dual, approximate; `midfill config cache none` is exact")
 
 
-def test_where_nothing_can_be_remembered_nothing_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert offer.offer("embedded", tmp_path / "file") is None
+def test_where_nothing_can_be_remembered_nothing_is_said(state: Path) -> None:
+    state.touch()
+    assert offer.offer("embedded") is None
 
 
 def test_the_doctor_says_what_a_large_model_on_a_cpu_waits_for() -> None:

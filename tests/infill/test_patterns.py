@@ -48,7 +48,7 @@ def test_a_line_that_is_no_pattern_leaves_the_others(tmp_path: Path, line: str) 
     assert find_exclusion(tmp_path / "build/a.py") == "git ignores it"
     (tmp_path / ".gitattributes").write_text(f"{line} linguist-generated\nmade.py linguist-generated\n")
     marked = read_attributes(tmp_path)
-    assert marked is not None and marked.take("made.py")
+    assert marked is not None and marked.says("made.py")
 
 
 def test_only_a_file_is_read(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def _find_exclusion(path: Path, listed: tuple[str, ...], stamp: tuple[int, ...])
     name = path.as_posix().lstrip("/")
     if is_secret(name):
         return "its name is that of a file with secrets"
-    if _compile(listed).take(name):
+    if _compile(listed).says(name):
         return "the setting `exclude` names it"
     root = next((folder for folder in path.parents if (folder / ".git").exists()), None)
     return "git ignores it" if root is not None and is_ignored(path, root) else None

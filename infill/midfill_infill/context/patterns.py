@@ -37,9 +37,6 @@ class Patterns:
                 said = takes if said is None else said
         return said
 
-    def take(self, name: str) -> bool:
-        return bool(self.says(name))
-
 
 def read_lines(file: Path, *, follow: bool = False) -> list[str]:
     """Lines of a pattern file; one that is too large matches everything. Raises OSError for what is no regular file,

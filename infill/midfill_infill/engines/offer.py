@@ -2,7 +2,6 @@
 
 import os
 import re
-from pathlib import Path
 from typing import Final
 
 from midfill_engine.wire import BASE
@@ -11,29 +10,28 @@ SHIPPED_NAMES: Final = ("embedded", "midfill-embedded")
 NEEDED_BYTES: Final = 2 * 2**30  # the engine with it, and room for an editor and a browser
 
 
-def offer(model: str, state_folder: Path | None = None) -> str | None:
+def offer(model: str) -> str | None:
     """The sentence; None if it does not apply or was shown before, which a file in the state folder records."""
     if model not in SHIPPED_NAMES or os.environ.get("MIDFILL_MODEL") or memory_bytes() < NEEDED_BYTES:
         return None
-    if not is_first_time("offered", state_folder):
+    if not is_first_time("offered"):
         return None
     return f"the small model that ships filled this; `midfill models get {BASE}` gets one that knows languages (93 MB)"
 
 
-def tell_where(host: str, state_folder: Path | None = None) -> str | None:
+def tell_where(host: str) -> str | None:
     """The sentence that code is sent to `host`; None for this machine or if it was shown for this host before."""
     mark = re.sub(r"[^\w.-]", "_", host)
-    if not host or not is_first_time(f"told-{mark}", state_folder):
+    if not host or not is_first_time(f"told-{mark}"):
         return None
     return f"the code around each hole is sent to {host}; `midfill config engine --unset` keeps it on this machine"
 
 
-def is_first_time(mark: str, state_folder: Path | None = None) -> bool:
+def is_first_time(mark: str) -> bool:
     """True if `mark` is new, and records it as a file in the user's state folder."""
-    if state_folder is None:
-        from platformdirs import user_state_path
+    from platformdirs import user_state_path
 
-        state_folder = user_state_path("midfill")
+    state_folder = user_state_path("midfill")
     try:
         state_folder.mkdir(parents=True, exist_ok=True)
         (state_folder / mark).touch(exist_ok=False)

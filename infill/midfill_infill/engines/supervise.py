@@ -69,7 +69,6 @@ class EngineSettings:
     model: str | None = None
     device: str = "auto"
     idle_timeout_s: float = DEFAULT_IDLE_TIMEOUT_S
-    start_timeout_s: float = START_TIMEOUT_S
     dtype: str | None = None
     cache: str | None = None
     weights: str | None = None
@@ -227,7 +226,7 @@ def probe(endpoint: Endpoint) -> str | None:
 
 
 def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endpoint, on_progress: Progress) -> None:
-    deadline = time.monotonic() + settings.start_timeout_s
+    deadline = time.monotonic() + START_TIMEOUT_S
     process: subprocess.Popen[bytes] | None = None
     log_start, said, heard_s = 0, "", time.monotonic()
     while True:
@@ -247,7 +246,7 @@ def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endp
         elif process is not None and process.poll() is not None:
             raise _explain_death(process.returncode, place, log_start)
         if time.monotonic() > deadline:
-            message = f"{_name(place)} was not ready after {settings.start_timeout_s:g} s"
+            message = f"{_name(place)} was not ready after {START_TIMEOUT_S:g} s"
             raise MidfillError("engine_failed", message, f"end that process and try again, or see {place.log}")
         time.sleep(_POLL_S)
 

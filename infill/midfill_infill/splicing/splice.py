@@ -60,8 +60,8 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
     characters that the encoding lacks, `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
     """
     ordered = sort_holes(document, list(holes))
-    fill_of = dict(zip(((hole.start_byte, hole.end_byte) for hole in holes), fills, strict=True))
-    cleaned = [clean(document, hole, fill_of[hole.start_byte, hole.end_byte]) for hole in ordered]
+    fill_of = dict(zip(holes, fills, strict=True))
+    cleaned = [clean(document, hole, fill_of[hole]) for hole in ordered]
     spliced = {
         hole: SplicedFill(draft.text, draft.origins, (), removed)
         for hole, (draft, removed) in zip(ordered, cleaned, strict=True)
@@ -75,9 +75,8 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
         for hole, (draft, ranges, names, is_idle) in zip(trials.holes, found, strict=True):
             removed = spliced[hole].removed
             spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, removed, names, is_idle)
-    by_place = {(hole.start_byte, hole.end_byte): fill for hole, fill in spliced.items()}
     patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
-    return Spliced(patch, tuple(by_place[hole.start_byte, hole.end_byte] for hole in holes), errors)
+    return Spliced(patch, tuple(spliced[hole] for hole in holes), errors)
 
 
 def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:

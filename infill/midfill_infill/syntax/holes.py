@@ -171,8 +171,7 @@ def body_named(document: Document, name: str) -> Hole:
     named = [function for function in outline(document).functions if function.path]
     found = [function for function in named if function.path[-len(path) :] == path]
     exact = [function for function in found if function.path == path]
-    if len(exact) == 1:
-        return body_hole(document, exact[0])
+    found = exact if len(exact) == 1 else found
     if not found:
         raise MidfillError("no_function", f"{document.name} has no function {name!r}{_suggest(name, named)}")
     if len(found) > 1:

@@ -72,7 +72,7 @@ def choose(
         if wanted is not None and not wanted.match_file(name):
             continue
         if include_generated or not (
-            guards.is_vendored(name) or guards.is_generated_name(name) or (marked is not None and marked.take(name))
+            guards.is_vendored(name) or guards.is_generated_name(name) or (marked is not None and marked.says(name))
         ):
             yield name
 
