@@ -95,58 +95,50 @@ class Fills:
 
     async def accept(self, params: PendingParams) -> Done:
         """Keeps the text; a running fill keeps its current guesses."""
-        if params.part != "all":
-            return await self._decide(params, keeps=True)
-        meant = self._find_meant(params, [*self._running, *self._pending])
-        if isinstance(meant, FillJob):
-            return await self.finish(PendingParams(id=meant.id))
-        pending = self._find(params)
-        self._take(pending.holes, pending.document)
-        return self._close(pending)
+        return await self._decide(params, keeps=True)
 
     async def discard(self, params: PendingParams) -> Done:
         """Restores the text before the first fill; a running fill is cancelled."""
-        if params.part != "all":
-            return await self._decide(params, keeps=False)
-        meant = self._find_meant(params, [*self._running, *self._pending])
-        if isinstance(meant, FillJob):
-            meant.cancel()
-            return Done(id=meant.id, uri=meant.document.uri)
-        pending = self._find(params)
-
-        def find_edits() -> list[Replacement]:
-            return [(hole.outer, hole.original) for hole in self._same(pending).holes]
-
-        await apply_edits(self._server, pending.document, find_edits, "Midfill: discard")
-        return self._close(pending)
+        return await self._decide(params, keeps=False)
 
     async def _decide(self, params: PendingParams, *, keeps: bool) -> Done:
-        """Accepts or discards the hole or hunk at a place; the rest stays pending."""
+        """Accepts or discards a fill, or its hole or hunk at a place; the rest stays pending."""
+        meant = self._find_meant(params, [*self._running, *self._pending]) if params.part == "all" else None
+        if isinstance(meant, FillJob):
+            (meant.finish if keeps else meant.cancel)()
+            return Done(id=meant.id, uri=meant.document.uri)
         pending = self._find(params)
-        offset = pending.document.text.offset(params.position.to_lsp()) if params.position else None
-        found = pending.find_part(params.part, offset)
-        if found is None:
-            raise FillFailed(f"Midfill: no {params.part} of a fill is here; put the cursor into one.")
-        hole, number = found
+        holes, number = (pending.holes, None) if params.part == "all" else self._find_part(pending, params)
 
         def find_edits() -> list[Replacement]:
-            source = self._same(pending).document.source
-            return [(hole.outer, hole.original)] if number is None else hole.hunks(source)[number : number + 1]
+            left = self._same(pending).holes
+            if number is not None:
+                return holes[0].hunks(pending.document.source)[number : number + 1]
+            return [(hole.outer, hole.original) for hole in left if hole in holes]
 
-        if keeps and number is not None:
-            hole.keep_hunk(number, pending.document.source)
-        elif not keeps:
-            await apply_edits(self._server, pending.document, find_edits, "Midfill: put back")
+        if not keeps:
+            title = "Midfill: discard" if params.part == "all" else "Midfill: put back"
+            await apply_edits(self._server, pending.document, find_edits, title)
+        elif number is None:
+            self._take(holes, pending.document)
+        else:
+            holes[0].keep_hunk(number, pending.document.source)
         if number is not None:
-            pending.decide(hole)
-        if keeps and number is None:
-            self._take([hole], pending.document)
-        if number is None or hole.holds_old(pending.document.source):
-            pending.narrow([other for other in pending.holes if other is not hole])
+            pending.decide(holes[0])
+        if number is None or holes[0].holds_old(pending.document.source):
+            pending.narrow([hole for hole in pending.holes if hole not in holes])
         if not pending.holes:
             return self._close(pending)
         self._tell_pending(pending.document)
         return Done(id=pending.id, uri=pending.document.uri)
+
+    def _find_part(self, pending: Pending, params: PendingParams) -> tuple[list[PendingHole], int | None]:
+        """The hole at a place, and the number of its hunk there. Raises FillFailed if there is none."""
+        offset = pending.document.text.offset(params.position.to_lsp()) if params.position else None
+        found = pending.find_part(params.part, offset)
+        if found is None:
+            raise FillFailed(f"Midfill: no {params.part} of a fill is here; put the cursor into one.")
+        return [found[0]], found[1]
 
     async def reroll(self, params: PendingParams) -> FillResult:
         """Fills again with the next seed; typed text and, at the same length, the most confident tokens stay."""

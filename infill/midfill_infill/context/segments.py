@@ -6,10 +6,11 @@ Imports and headers of enclosing blocks are always shown, then whole lines, near
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import chain
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
-from midfill_infill.syntax.captures import Function
+from midfill_infill.syntax.captures import Function, Outline
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.syntax.outline import find_header_end, find_own, outline
 from midfill_infill.text.document import Document
@@ -40,7 +41,7 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
     """
     ordered = sort_holes(document, list(holes))
     stretches = _cut(document, ordered)
-    fits = sum(stretch.edge_size() for stretch in stretches) <= budget_chars
+    fits = sum(stretch.edge_size for stretch in stretches) <= budget_chars
     most_chars = budget_chars if fits else budget_chars // max(1, 2 * len(ordered))
     left = budget_chars - sum(stretch.keep_edges(most_chars) for stretch in stretches)
     if fits:
@@ -62,6 +63,9 @@ class _ShownText:
         self.lines[-1] = self.lines[-1][:-1]
         self.first_line = first_line
         self.follows_hole, self.precedes_hole = follows_hole, precedes_hole
+        edges = (0, follows_hole), (len(self.lines) - 1, precedes_hole)
+        self.edge_size = sum(len(self.lines[number]) for number in {number for number, is_edge in edges if is_edge})
+        """Characters of the lines that holes stand in."""
         self.kept: list[str | None] = [None] * len(self.lines)
 
     @property
@@ -78,12 +82,6 @@ class _ShownText:
             return None
         self.kept[number] = self.lines[number]
         return len(self.lines[number])
-
-    def edge_size(self) -> int:
-        """Characters of the lines that holes stand in."""
-        numbers = {0} if self.follows_hole else set()
-        numbers |= {len(self.lines) - 1} if self.precedes_hole else set()
-        return sum(len(self.lines[number]) for number in numbers)
 
     def keep_edges(self, most_chars: int) -> int:
         """Shows the lines that holes stand in, at most `most_chars` at each hole. Returns the number of characters."""
@@ -136,31 +134,24 @@ def _cut(document: Document, holes: Sequence[Hole]) -> list[_ShownText]:
 
 def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
     """Lines that are always shown: requested context, headers of enclosing blocks, imports."""
-    headers: dict[int, None] = {}
-    for start, end in (span for hole in holes for span in hole.context):
-        headers |= dict.fromkeys(range(document.lines.at(start), document.lines.at(max(start, end - 1)) + 1))
-    if document.syntax is None:
-        return list(headers)
-    lines, found = document.source_lines, outline(document)
+    lines = document.source_lines
+    spans = [(document.to_source(start), document.to_source(end)) for hole in holes for start, end in hole.context]
+    found = outline(document) if document.syntax else Outline(False, (), (), ())
     for hole in holes:
         own = find_own(document, hole)
         place = own.head if own else document.to_source(hole.start_byte)
         around = [(scope[0], scope[0]) for scope, _ in found.scopes if scope[0] <= place < scope[1]]
-        around += [
-            (function.start, _header_end(lines, function))
-            for function in found.functions
-            if function.start <= place < function.end
-        ]
-        for start, end in sorted(around, reverse=True):
-            headers |= dict.fromkeys(range(lines.at(start), lines.at(end) + 1))
-    for start, end in found.imports:
-        headers |= dict.fromkeys(range(lines.at(start), lines.at(max(start, end - 1)) + 1))
-    return list(headers)
+        headers = (_header(lines, each) for each in found.functions if each.start <= place < each.end)
+        spans += sorted([*around, *headers], reverse=True)
+    spans += found.imports
+    numbers = (range(lines.at(start), lines.at(max(start, end - 1)) + 1) for start, end in spans)
+    return list(dict.fromkeys(chain.from_iterable(numbers)))
 
 
-def _header_end(lines: Lines, function: Function) -> int:
-    start = function.body[0]
-    return start if lines.data[start : start + 1] == b"{" else find_header_end(lines, function)
+def _header(lines: Lines, function: Function) -> tuple[int, int]:
+    brace = function.body[0]
+    has_brace = lines.data[brace : brace + 1] == b"{"
+    return function.start, (brace if has_brace else find_header_end(lines, function)) + 1
 
 
 def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) -> list[Segment]:

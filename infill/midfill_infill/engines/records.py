@@ -27,10 +27,8 @@ def runtime_folder() -> Path:
     folder = _wanted_folder()
     if len(os.fsencode(folder)) + len(_LONGEST_NAME) > _MAX_SOCKET_PATH_BYTES:
         mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]
-        folder = (
-            Path(tempfile.gettempdir() if len(tempfile.gettempdir()) < 50 else "/tmp")
-            / f"midfill-{os.geteuid()}-{mark}"
-        )
+        base = tempfile.gettempdir()
+        folder = Path(base if len(base) < 50 else "/tmp") / f"midfill-{os.geteuid()}-{mark}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
