@@ -17,9 +17,10 @@ from bench.in_process import denoise
 from midfill_engine.denoising import branches
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
-from midfill_engine.denoising.continuing import fill_causally
+from midfill_engine.denoising.continuing import MORE_TOKENS, Part, fill_causally, lay_stretch
 from midfill_engine.denoising.filler import MAX_THROUGH, Drawing, Filler
 from midfill_engine.denoising.judging import Candidate, rank, shipped_weights
+from midfill_engine.denoising.outline import split_draft
 from midfill_engine.denoising.prompt import (
     AHEAD_CHARACTERS,
     MAX_BEFORE,
@@ -32,7 +33,7 @@ from midfill_engine.denoising.prompt import (
     lay_prompt,
 )
 from midfill_engine.denoising.stretch import Block, Stretch
-from midfill_engine.denoising.work import Fill, Work
+from midfill_engine.denoising.work import Claim, Fill, Work
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.packaged import SMOLLM2
@@ -425,6 +426,35 @@ def test_known_text_stays_and_holes_are_filled_one_after_another(base: Runtime) 
     first, second = answer.holes
     assert [first.text[a:b] for a, b in first.anchors] == ["known()"]
     assert "\n" not in second.text
+
+
+def test_the_parts_between_known_text_are_short_and_see_the_text_behind(base: Runtime) -> None:
+    draft, behind = "total = item + other", "\n" + "".join(f"name_{number} = {number}\n" for number in range(40))
+    keep = [(draft.index("="), draft.index("=") + 2), (draft.index("+"), draft.index("+") + 2)]
+    texts, specs = [TEXT, behind], [HoleSpec(draft=draft, keep=keep)]
+    done: list[Part] = []
+    heads = []
+    for text, is_kept in split_draft(specs[0]):
+        if not is_kept:
+            stretch = lay_stretch(base, texts, specs, [done], text)
+            heads.append(Filler(base, stretch).prompt.ids[:8])
+            assert stretch.single and stretch.max_tokens == MORE_TOKENS + 2 * len(base.loaded.tokenizer.encode(text))
+        done.append(Part(text, is_kept))
+    assert len(heads) == 3 and len(set(heads)) == 1, "what is read first is the same text behind"
+    whole = Filler(base, lay_stretch(base, texts, [HoleSpec(forbid=["\n"])], [[]], ""))
+    assert whole.prompt.ids[:8] == heads[0] and whole.stretch.max_tokens > MORE_TOKENS
+
+
+def test_the_memory_of_a_fill_counts_excerpts_up_to_what_is_read(base: Runtime) -> None:
+    def claim(text: str, excerpts: list[str]) -> int:
+        fill = fill_causally(base, ask(TextSegment(text=text), HoleSegment(hole=HoleSpec()), excerpts=excerpts))
+        claimed = next(fill)
+        fill.close()
+        assert isinstance(claimed, Claim)
+        return claimed.num_bytes
+
+    assert claim("x = ", []) < claim("x = ", ["other = 7\n" * 20]) < claim("x = 1\n" * 4000, [])
+    assert claim("x = 1\n" * 4000, ["other = 7\n" * 150]) == claim("x = 1\n" * 4000, ["other = 7\n" * 150] * 2)
 
 
 def test_a_sampler_is_refused_with_a_sentence(base: Runtime) -> None:

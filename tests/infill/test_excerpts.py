@@ -52,6 +52,18 @@ def test_excerpts_stay_while_a_line_is_typed() -> None:
     assert len({tuple(find_excerpts([BEFORE + typed[:end], "\n"], [rows])) for end in range(len(typed))}) == 1
 
 
+def test_an_excerpt_from_behind_stays_while_the_hole_moves_down() -> None:
+    rows = [f"name_{number} = {number}" for number in range(300)]
+    rows[200:202] = ["    rows = parse_invoice(other)", "    return the_answer"]
+    before = ["def total(path):", "    rows = parse_invoice(path)"]
+
+    def find(line: int) -> list[str]:
+        return find_excerpts(["\n".join([*before, *rows[:line], ""]), "\n" + "\n".join(rows[line:])], [])
+
+    found = {tuple(find(line)) for line in range(10)}
+    assert len(found) == 1 and "return the_answer" in str(found)
+
+
 def test_the_test_of_a_function_and_its_call_sites_are_context_of_its_body() -> None:
     filler = "".join(f"def helper_{number}(value):\n    return value + {number}\n\n\n" for number in range(40))
     document = Document.from_text(f"{filler}def settle_account(account, date):\n    ...\n", "python")

@@ -20,6 +20,7 @@ from midfill_engine.denoising.filler import Drawing, Filler
 from midfill_engine.denoising.judging import Candidate, shipped_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
 from midfill_engine.denoising.plan import check_room, seeded, with_seed
+from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE
 from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Claim, Fill
 from midfill_engine.errors import RequestError, check_model
@@ -62,7 +63,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
     outline = outline_request(request.segments, tokenizer, [], [], config.max_context, no_healing)
     check_room(outline, config.max_hole)
     texts, specs = split_segments(request.segments)
-    yield Claim(count_bytes(runtime, outline))
+    yield Claim(count_bytes(runtime, outline, request.excerpts))
     done: list[list[Part]] = []
     forwards = 0
     count = max(request.n, MIN_DRAWN) if request.temperature else request.n
@@ -214,10 +215,11 @@ def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], step: int) -
     return StepEvent(step=step, num_steps=max(step, 1), holes=states)
 
 
-def count_bytes(runtime: Runtime, outline: RequestOutline) -> int:
+def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[str]) -> int:
     """Keys and values of what is read and drafted, twice while they grow, and the scores of the largest forward."""
     shape, size = runtime.loaded.config.transformer, runtime.dtype.itemsize
-    num_tokens = sum(map(len, outline.pieces)) + runtime.loaded.config.max_hole
+    context = sum(map(len, outline.pieces)) + sum(map(len, excerpts))  # a token has a character at least
+    num_tokens = min(context, MAX_BEFORE + AHEAD_CHARACTERS) + runtime.loaded.config.max_hole
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     scores = MAX_TREE_ROWS * shape.vocab_size * (size + 4)
     return int(3 * num_tokens * a_token + scores)

@@ -40,11 +40,12 @@ def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
     around the holes, over the square root of its number of words.
     """
     wanted = frozenset(word for number in range(len(shown) - 1) for word in _find_words(shown, number))
-    read = [*map(_read_kept, references), *map(_read, _find_far(shown))]
+    *far, last = _find_far(shown)
+    read = [*map(_read_kept, references), *map(_read, far), _read(last, is_end=True)]
     chunks = [
-        _Chunk(number, index * STEP, words)
+        _Chunk(number, start, words)
         for number, (_, listed) in enumerate(read)
-        for index, words in enumerate(listed)
+        for start, words in listed.items()
         if not words.isdisjoint(wanted)
     ]
     frequency = Counter(word for chunk in chunks for word in chunk.words & wanted)
@@ -81,12 +82,16 @@ def _find_far(shown: Sequence[str]) -> list[str]:
     return far
 
 
-def _read(text: str) -> tuple[list[str], list[frozenset[str]]]:
-    """The lines, and the words of each chunk of them: a chunk starts every STEP lines."""
+def _read(text: str, *, is_end: bool = False) -> tuple[list[str], dict[int, frozenset[str]]]:
+    """The lines, and the words of each chunk of them by its first line: a chunk starts every STEP lines.
+
+    With `is_end` these are counted from the last one, so that chunks stay the same as the hole moves down.
+    """
     lines = text.split("\n")
     words = [frozenset(map(intern, _WORD.findall(line))) for line in lines]
-    starts = range(0, max(1, len(lines) - STEP), STEP)
-    return lines, [frozenset().union(*words[start : start + LINES]) for start in starts]
+    first = len(lines) % STEP if is_end and len(lines) > LINES else 0
+    starts = range(first, max(1, len(lines) - STEP), STEP)
+    return lines, {start: frozenset().union(*words[start : start + LINES]) for start in starts}
 
 
 # Related files stay the same from fill to fill.
