@@ -17,7 +17,7 @@ from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
 from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.uniform import UniformRow, texts_behind
-from midfill_engine.denoising.work import Asking, Claim, Fill, ask
+from midfill_engine.denoising.work import Asking, Claim, Fill, ask, split
 from midfill_engine.errors import RequestError
 from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded
 from midfill_engine.lengths import Lengths, LengthScores
@@ -231,8 +231,7 @@ def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> Aski
         row.cache.keep(result)
         found[middle], shared, forwards = result, row.cache, 1
     left = [index for index, result in enumerate(found) if result is None]
-    for start in range(0, len(left), TRIALS_AT_ONCE):
-        part = left[start : start + TRIALS_AT_ONCE]
+    for part in split(left, lambda _: 1, TRIALS_AT_ONCE):
         event = show(rows[part[0]], 0) if not forwards else None
         for index in part:
             rows[index].cache.begin_with(shared, rows[index].sequence(), with_room=False)

@@ -24,7 +24,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._events = asyncio.Queue[Event]()
+        self.events = asyncio.Queue[Event]()
 
     def post(self, event: Event) -> None:
         """Thread-safe."""
@@ -32,18 +32,14 @@ class Mailbox:
             self._loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: Event) -> None:
-        if self._events.qsize() > MAX_STEPS_KEPT:
-            self._events.get_nowait()  # a step: the end comes last
-        self._events.put_nowait(event)
-
-    async def take(self) -> Event:
-        """The next event."""
-        return await self._events.get()
+        if isinstance(event, StepEvent) and self.events.qsize() >= MAX_STEPS_KEPT:
+            self.events.get_nowait()  # a step: the end comes last
+        self.events.put_nowait(event)
 
     async def end(self) -> InfillResponse:
         """Waits for the answer. Raises RequestError."""
         while True:
-            event = await self.take()
+            event = await self.events.get()
             if isinstance(event, RequestError):
                 raise event
             if isinstance(event, InfillResponse):
@@ -100,7 +96,7 @@ class Asked:
         """The first request's server-sent events: `step`, then `done` or `error`."""
         while True:
             try:
-                event = await asyncio.wait_for(self._mailboxes[0].take(), PING_INTERVAL_S)
+                event = await asyncio.wait_for(self._mailboxes[0].events.get(), PING_INTERVAL_S)
             except TimeoutError:
                 yield KEEPALIVE_COMMENT
                 continue
