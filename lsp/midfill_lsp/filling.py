@@ -15,8 +15,6 @@ from midfill_infill.config import choose_quality
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, finish
 from midfill_infill.syntax.holes import find_large, measure
-from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.engine import Filler
 from midfill_lsp.host import Host
@@ -124,25 +122,13 @@ class FillJob:
         finally:
             self.document.forget(self._moves)
 
-    def _check_size(self, document: Document, found: Sequence[Hole]) -> None:
-        """Raises _Large for a large body that is not confirmed."""
-        if self.params.what is not What.BODY or self.params.large:
-            return
-        for hole in find_large(document, found):
-            taken, name = measure(document, hole), hole.name or "this function"
-            raise _Large(f"Midfill: this replaces {taken.num_lines} of {taken.of_lines} lines ({name}).")
-
     async def _run_make(self, executor: Executor, progress: FillProgress) -> Filled:
         loop = asyncio.get_running_loop()
         previews = PreviewSender(self._server, self.id, self.params.preview_token, self._text.encoding)
 
-        def report_now(report: Callable[..., None], values: tuple[Any, ...]) -> None:
+        def tell(report: Callable[..., object], *values: Any) -> None:
             if not self._stop.is_set():
-                report(*values)
-
-        def tell(report: Callable[..., None], *values: Any) -> None:
-            if not self._stop.is_set():
-                loop.call_soon_threadsafe(report_now, report, values)
+                loop.call_soon_threadsafe(lambda: self._stop.is_set() or report(*values))
 
         make = partial(loop.run_in_executor, executor, self._make, progress, previews, tell)
         try:
@@ -160,7 +146,10 @@ class FillJob:
         self._newline = document.newline
         ranges = [range.to_lsp() for range in self.params.ranges]
         found = find_holes(self._view, document, self.params.what, ranges)
-        self._check_size(document, found)
+        checks_size = self.params.what is What.BODY and not self.params.large
+        for hole in find_large(document, found) if checks_size else ():
+            taken, name = measure(document, hole), hole.name or "this function"
+            raise _Large(f"Midfill: this replaces {taken.num_lines} of {taken.of_lines} lines ({name}).")
         kinds = [hole.hole for hole in self._before]
         self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, kinds)
         latest: Preview | None = None

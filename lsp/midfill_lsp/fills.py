@@ -235,8 +235,11 @@ class Fills:
 
     def forget(self, uri: str) -> None:
         """Call when a document was closed."""
-        for document in self._pending.drop_uri(uri):
-            self._teller.tell(document)
+        closed = [pending for pending in self._pending if pending.document.uri == uri]
+        for pending in closed:
+            self._pending.drop(pending)
+        for pending in closed:
+            self._teller.tell(pending.document)
 
     def status(self, uri: str | None = None) -> Status:
         facts = self._server.engines.facts
@@ -288,7 +291,7 @@ class Fills:
 
     def _same(self, pending: Pending | None) -> Pending:
         """The fill. Raises FillFailed if it is not pending any more or the client has not confirmed it yet."""
-        if pending is None or self._pending.find(pending.id) is None:
+        if pending is None or pending not in self._pending.of(pending.document):
             raise FillFailed("Midfill: that fill is no longer pending.", data={"pending": False})
         if pending.expected is not None:
             raise FillFailed("Midfill: the editor has not told yet that it took the fill; try again.")

@@ -48,9 +48,7 @@ class Range(Payload):
 
 
 class What(StrEnum):
-    """Which holes to fill: the body at the first range's start, the ranges, all stubs, or a hole at the
-    range's start.
-    """
+    """Which holes to fill: the body at the first range's start, the ranges, all stubs, or a hole at that start."""
 
     BODY = "body"
     SELECTION = "selection"
@@ -152,9 +150,8 @@ class PreviewHole(Payload):
 
 
 class PreviewParams(Payload):
-    """The text of every hole after a step. `seq` increases by one. None is sent after the answer.
-
-    `id` names the running fill, and later the pending one.
+    """The text of every hole after a step; none is sent after the answer. `seq` increases by one. `id` names the
+    running fill, and later the pending one.
     """
 
     token: Token
@@ -173,9 +170,8 @@ class OldText(Payload):
 
 
 class PendingText(Payload):
-    """One hole of a pending fill: its current place, its old text, and the differences.
-
-    `origin` says where the fill comes from; it is empty if the model drafted it.
+    """One hole of a pending fill: its current place, its old text, and the differences. `origin` says where the fill
+    comes from; it is empty if the model drafted it.
     """
 
     range: Range
@@ -186,9 +182,7 @@ class PendingText(Payload):
 
 
 class PendingFill(Payload):
-    """A pending fill. `weak` are its least confident tokens and `errors` its syntax errors, where nobody has typed
-    since.
-    """
+    """A pending fill, its least confident tokens (`weak`) and its syntax `errors`, where nobody has typed since."""
 
     id: int
     holes: tuple[PendingText, ...]
@@ -201,9 +195,7 @@ class PendingFill(Payload):
 
 
 class PendingFills(Payload):
-    """All pending fills of a document, oldest first, sent whenever they or their places change; replaces
-    earlier ones.
-    """
+    """All pending fills of a document, oldest first; sent when they or their places change. Replaces older ones."""
 
     uri: str
     fills: tuple[PendingFill, ...]
@@ -262,9 +254,8 @@ class Tests(Payload):
 
 
 class RepeatParams(Payload):
-    """Repeats the document's last change at `position`, if it fits that line, and shows the next place.
-
-    `all` repeats it everywhere; `dismiss` forgets the change.
+    """Repeats the document's last change at `position`, if it fits that line, and shows the next place. `all` repeats
+    it everywhere; `dismiss` forgets it.
     """
 
     uri: str

@@ -254,9 +254,6 @@ class PendingStore:
             self.drop(pending)
         return bool(lost)
 
-    def find(self, id: int) -> Pending | None:
-        return self._fills.get(id)
-
     def of(self, document: SyncedDocument) -> list[Pending]:
         """The fills of a document, in the order of their requests."""
         found = [pending for pending in self._fills.values() if pending.document is document]
@@ -265,13 +262,6 @@ class PendingStore:
     def drop(self, pending: Pending) -> None:
         self._fills.pop(pending.id, None)
         pending.document.forget(pending.moves)
-
-    def drop_uri(self, uri: str) -> list[SyncedDocument]:
-        """Drops the fills of a closed document. Returns the documents that had some."""
-        lost = [pending for pending in self._fills.values() if pending.document.uri == uri]
-        for pending in lost:
-            self.drop(pending)
-        return [pending.document for pending in lost]
 
 
 def place(candidate: Alternative, spans: Sequence[Span], originals: Sequence[str], newline: str) -> list[PendingHole]:

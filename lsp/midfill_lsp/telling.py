@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from lsprotocol import types
 
@@ -23,6 +24,7 @@ from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.text import Span, SyncedDocument, Text, to_units
 
 REST_S = 0.05
+NO_SYNTAX = "This fill is no syntax here: reroll it, mend it or discard it."
 
 
 class PendingTeller:
@@ -45,7 +47,8 @@ class PendingTeller:
         fills = self._pending.of(document)
         message = PendingFills(uri=document.uri, fills=tuple(map(_describe_pending, fills)))
         self._server.tell("midfill/didChangePending", message, document.uri, is_empty=not fills)
-        errors = [_diagnose(fill, span) for fill in fills for span in fill.errors]
+        said = partial(types.Diagnostic, message=NO_SYNTAX, severity=types.DiagnosticSeverity.Warning, source="midfill")
+        errors = [said(fill.text.range(span)) for fill in fills for span in fill.errors]
         if errors or document.uri in self._with_errors:
             (self._with_errors.add if errors else self._with_errors.discard)(document.uri)
             self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, errors))
@@ -80,12 +83,6 @@ def _describe_pending(fill: Pending) -> PendingFill:
         alternatives=len(fill.filled.alternatives),
         stats=_describe_stats(fill.filled),
     )
-
-
-def _diagnose(fill: Pending, span: Span) -> types.Diagnostic:
-    message = "This fill is no syntax here: reroll it, mend it or discard it."
-    severity = types.DiagnosticSeverity.Warning
-    return types.Diagnostic(fill.text.range(span), message, severity=severity, source="midfill")
 
 
 def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:

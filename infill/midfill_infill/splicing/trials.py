@@ -75,20 +75,15 @@ class Trials:
     def _find_masks(self) -> tuple[_Content, ...]:
         """The mask for each hole that leaves the fewest errors: what a good fill can achieve."""
         masks = [
-            [_pack(hole, self.language.statement if hole.is_body else _NAME) for hole in self.holes],
-            [_pack(hole, _NAME) for hole in self.holes],
-            [_Content(b"", original, b"") for original in self._originals],
-            [_pack(hole, "") for hole in self.holes],
+            tuple(_pack(hole, self.language.statement if hole.is_body else _NAME) for hole in self.holes),
+            tuple(_pack(hole, _NAME) for hole in self.holes),
+            tuple(_Content(b"", original, b"") for original in self._originals),
+            tuple(_pack(hole, "") for hole in self.holes),
         ]
         if len(self.holes) == 1 and not self.holes[0].is_body:
-            masks += [[_pack(self.holes[0], line)] for line in self.language.openings]
-        best = tuple(masks[0])
-        for other in masks:
-            if not self._try(best).problems:
-                break
-            if len(self._try(tuple(other)).problems) < len(self._try(best).problems):
-                best = tuple(other)
-        return best
+            masks += [(_pack(self.holes[0], line),) for line in self.language.openings]
+        sound = (mask for mask in masks if not self._try(mask).problems)
+        return next(sound, None) or min(masks, key=lambda mask: len(self._try(mask).problems))
 
     def _try(self, pieces: tuple[_Content, ...]) -> _Trial:
         if pieces not in self._trials:
@@ -207,9 +202,9 @@ class Trials:
         """
         trial = self._try(self._pieces(drafts))
         problems = [*trial.problems, *self._escapes(trial, drafts)]
-        added = max(
-            0, len(problems) - len(self._baseline.problems), _touching(trial, problems) - _touching(self._baseline)
-        )
+        known = self._baseline.problems
+        inside = _touching(trial, problems) - _touching(self._baseline, known)
+        added = max(0, len(problems) - len(known), inside)
         if not added:
             return 0, [()] * len(drafts)
         ranges = [_blame(draft, span, problems) for draft, span in zip(drafts, trial.spans, strict=True)]
@@ -239,9 +234,8 @@ def _pack(hole: Hole, text: str) -> _Content:
     return _Content(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
 
 
-def _touching(trial: _Trial, problems: Sequence[Span] | None = None) -> int:
-    spans = trial.problems if problems is None else problems
-    return sum(any(start <= last and first <= end for first, last in trial.spans) for start, end in spans)
+def _touching(trial: _Trial, problems: Sequence[Span]) -> int:
+    return sum(any(start <= last and first <= end for first, last in trial.spans) for start, end in problems)
 
 
 def _blame(draft: DraftText, span: Span, problems: Sequence[Span]) -> tuple[tuple[int, int], ...]:
