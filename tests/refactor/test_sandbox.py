@@ -16,8 +16,8 @@ import pytest
 from tests.refactor import escapes
 from tests.refactor.trees import make_tree
 
-from midfill_infill.sandbox import environment, seccomp, view
 from midfill_infill.sandbox import run as sandbox
+from midfill_infill.sandbox import seccomp, view
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.view import CopiedTree
@@ -102,7 +102,7 @@ def test_only_what_is_harmless_or_named_is_passed_on(
     seen = json.loads(run_in(tmp_path, *words, sandboxed=sandboxed, variables=named).output)
     assert seen.keys() & set(SECRETS) == {"JWT"} and seen["MODE"] == "fast" and "ABSENT" not in seen
     assert seen.keys() >= set(HARMLESS) - {"PYTEST_ADDOPTS"} and "PYTEST_ADDOPTS" not in seen
-    assert {*SECRETS, "PYTEST_ADDOPTS"} - {"JWT"} <= set(environment.withheld(os.environ, named))
+    assert {*SECRETS, "PYTEST_ADDOPTS"} - {"JWT"} <= set(view.withheld(os.environ, named))
 
 
 @needs_bubblewrap

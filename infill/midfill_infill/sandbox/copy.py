@@ -13,11 +13,10 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.sandbox import run
 from midfill_infill.sandbox.command import Command
-from midfill_infill.sandbox.environment import withheld
 from midfill_infill.sandbox.inventory import take_inventory
 from midfill_infill.sandbox.mirror import Mirror, remove
 from midfill_infill.sandbox.run import Outcome
-from midfill_infill.sandbox.view import CopiedTree
+from midfill_infill.sandbox.view import CopiedTree, withheld
 
 # Limits of an explanation: lines of output, and names of missing files or variables.
 _LINES: Final = 12

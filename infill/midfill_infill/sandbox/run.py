@@ -20,7 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final, Self
 
-from midfill_infill.sandbox import environment, view
+from midfill_infill.sandbox import view
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.seccomp import make_filter
 from midfill_infill.sandbox.view import CopiedTree
@@ -106,7 +106,7 @@ def started(command: Command, tree: CopiedTree, stdin: int = subprocess.DEVNULL)
     """The process of `command`, as `run` has it; at the end it and everything that it started are gone."""
     root = tree.root if command.sandboxed else tree.folder
     source = root / "src" if (tree.folder / "src").is_dir() else root
-    variables = environment.for_command(command.variables, str(source))
+    variables = view.choose_environment(command.variables, str(source))
     start = partial(_start, variables=variables, stdin=stdin)
     if not command.sandboxed:
         with start(command.words, tree.folder / command.folder) as process:

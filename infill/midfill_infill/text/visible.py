@@ -23,13 +23,9 @@ def encodable(text: str) -> str:
 
 def duration(seconds: float) -> str:
     """`12 s`, `5 min` or `2.5 h`."""
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def plural(number: int, word: str) -> str:
