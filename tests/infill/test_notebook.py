@@ -136,7 +136,7 @@ def test_an_empty_cell_is_not_indented_as_the_one_before() -> None:
 def test_what_is_no_notebook_is_one_sentence(data: bytes) -> None:
     with pytest.raises(MidfillError) as error:
         Notebook.from_bytes(data, Path("x.ipynb"))
-    assert error.value.code == "file_unreadable" and "no notebook of version 4" in error.value.sentence
+    assert error.value.code == "file_unreadable" and "not a notebook of version 4" in error.value.sentence
 
 
 @pytest.mark.parametrize(
