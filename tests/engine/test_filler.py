@@ -454,7 +454,7 @@ def test_the_memory_of_a_fill_counts_excerpts_up_to_what_is_read(base: Runtime) 
         return claimed.num_bytes
 
     assert claim("x = ", []) < claim("x = ", ["other = 7\n" * 20]) < claim("x = 1\n" * 4000, [])
-    assert claim("x = 1\n" * 4000, ["other = 7\n" * 150]) == claim("x = 1\n" * 4000, ["other = 7\n" * 150] * 2)
+    assert claim("x = 1\n" * 4000, ["other = 7\n" * 190]) == claim("x = 1\n" * 4000, ["other = 7\n" * 190] * 2)
 
 
 def test_a_sampler_is_refused_with_a_sentence(base: Runtime) -> None:
