@@ -144,11 +144,9 @@ class Fills:
         """Fills again with the next seed; typed text and, at the same length, the most confident tokens stay."""
         pending = self._find(params)
         share = params.keep if params.keep is not None else KEEP_SHARE if params.length == "same" else 0.0
-        most, least = None, None
-        if params.length == "shorter":
-            most = max(1, round(pending.num_tokens * SHORTER))
-        if params.length == "longer":
-            least = min(1024, max(1, round(pending.num_tokens * LONGER)))
+        num_tokens = max(len(hole.fill.tokens) for hole in pending.holes)
+        most = max(1, round(num_tokens * SHORTER)) if params.length == "shorter" else None
+        least = min(1024, max(1, round(num_tokens * LONGER))) if params.length == "longer" else None
         asked = FillParams(
             uri=pending.document.uri,
             what=What.SELECTION,

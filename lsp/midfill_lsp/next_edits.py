@@ -114,8 +114,10 @@ class NextEdits:
         touching = [each for each in found if each.span[0] <= line[1] and line[0] <= each.span[1]]
         here = list(found) if params.action == "all" else touching[:1]
         await self._make(document, here)
-        if here:
-            await self._wait_for(document, text)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(APPLIED_WAIT_S):
+                while here and document.text is text:  # until the client reports the edit that it applied
+                    await asyncio.sleep(0.005)
         left = await self.find(document) if here else found
         self._tell(document, left)
         after = [each for each in left if each.span[0] >= offset] or list(left)
@@ -162,13 +164,6 @@ class NextEdits:
                 return [(each.span, each.repeat.text) for each in found]
 
             await apply_edits(self._server, document, find_edits, "Midfill: next edit")
-
-    async def _wait_for(self, document: SyncedDocument, text: Text) -> None:
-        """Waits until the client reports the edit that it applied."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(APPLIED_WAIT_S):
-                while document.text is text:
-                    await asyncio.sleep(0.005)
 
     async def _show(self, uri: str, place: types.Range) -> None:
         window = self._server.client_capabilities.window

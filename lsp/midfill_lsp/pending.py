@@ -139,10 +139,6 @@ class Pending:
         """The document's text, or the expected one until the client confirms the edit."""
         return self.document.text if self.expected is None else Text(self.expected, self.document.text.encoding)
 
-    @property
-    def num_tokens(self) -> int:
-        return max((len(hole.fill.tokens) for hole in self.holes), default=0)
-
     def follow(self) -> bool:
         """Follows the document's last changes. False if the fill was undone or cannot be located any more."""
         if self.expected is not None:

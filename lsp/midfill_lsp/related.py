@@ -14,13 +14,11 @@ from midfill_lsp.views import find_exclusion, find_innermost, find_path, take_vi
 
 MAX_RECENT = 32
 
-SettingsOf = Callable[[str], Settings]
-
 
 class RelatedText:
     """Keeps the texts of the 32 files that were open last. Use it on the event loop, except for what `near` returns."""
 
-    def __init__(self, freeze_settings: Callable[[], SettingsOf]) -> None:
+    def __init__(self, freeze_settings: Callable[[], Callable[[str], Settings]]) -> None:
         self._freeze_settings = freeze_settings
         self._recent: dict[str, str] = {}  # the newest last
         self._lock = threading.Lock()

@@ -12,7 +12,6 @@ from midfill_infill.syntax.idle import is_comment, is_idle
 from midfill_infill.syntax.problems import (
     Span,
     captures,
-    enclosing_function,
     find_problems,
     free_names,
     function_end,
@@ -119,8 +118,10 @@ class Trials:
         """The function that a body hole must stay in, as a stretch between holes and an offset into it."""
         if not self.holes[index].is_body:
             return None
-        start = enclosing_function(self.language, self._baseline.tree, self._baseline.spans[index])
-        if start is None:
+        first, last = self._baseline.spans[index]
+        functions = captures(self.language, self._baseline.tree, (first, last), "function")
+        around = (node.start_byte for node in functions if node.start_byte < first and last <= node.end_byte)
+        if (start := max(around, default=None)) is None:
             return None
         stretch = max(number for number, begin in enumerate(self._baseline.starts) if begin <= start)
         return stretch, start - self._baseline.starts[stretch]
@@ -149,7 +150,7 @@ class Trials:
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
     def block_step(self, draft: DraftText, index: int) -> int | None:
-        """Indent width of blocks inside a draft, if consistent."""
+        """The indent width of blocks inside a draft; None if they differ."""
         trial = self._try_alone(draft, index)
         lines, steps = Lines(trial.source), set()
         for block in captures(self.language, trial.tree, trial.spans[index], "block"):

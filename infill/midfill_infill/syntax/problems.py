@@ -98,13 +98,6 @@ def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
             yield child.byte_range
 
 
-def enclosing_function(language: Language, tree: tree_sitter.Tree, span: Span) -> int | None:
-    """Where the innermost function around `span` starts."""
-    nodes = captures(language, tree, span, "function")
-    around = (node.start_byte for node in nodes if node.start_byte < span[0] and span[1] <= node.end_byte)
-    return max(around, default=None)
-
-
 def function_end(language: Language, tree: tree_sitter.Tree, start: int) -> int | None:
     """Where the function that starts at `start` ends; None when nothing there is a function any more."""
     nodes = captures(language, tree, (start, start), "function")
