@@ -133,7 +133,7 @@ def _parse(key: Key, text: str, place: str) -> Value:
 def _read(file: Path, source: Source) -> dict[str, Setting]:
     try:
         text = file.read_text(encoding="utf-8")
-        import tomllib  # a warm fill without settings needs none
+        import tomllib  # not needed without a settings file
 
         values = tomllib.loads(text)
     except FileNotFoundError:

@@ -16,11 +16,11 @@ class Entry:
 
 ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, BROKEN_FILL, UNSOLVED = 2, 3, 4, 5, 6, 7
 INTERRUPTED, INTERNAL = 130, 70
-# `midfill refactor` has codes of its own: a pipeline must tell a refusal from a failed test.
+# `midfill refactor` has its own codes, so that a pipeline can tell a refusal from a failed test.
 PENDING, SOME_FAILED, VERIFY_FAILED, REFUSED, DISK_TROUBLE = 1, 3, 4, 5, 6
 
 TABLE: Final[dict[str, Entry]] = {
-    # What was asked.
+    # Usage.
     "bad_request": Entry("Invalid request", "see `midfill fill --help`", ASKED_WRONGLY),
     "bad_position": Entry("Invalid position", "write LINE or LINE:COL, both counted from 1", ASKED_WRONGLY),
     "position_outside": Entry("Position outside the file", "give a line and column inside it", ASKED_WRONGLY),
@@ -40,10 +40,10 @@ TABLE: Final[dict[str, Entry]] = {
     "hole_too_large": Entry("Hole too large", "select less text or lower --max-tokens", ASKED_WRONGLY),
     "bad_config": Entry("Invalid setting", "correct it; `midfill config` shows them all", ASKED_WRONGLY),
     "large_hole": Entry("Large hole", "give --yes to go on, or --hole L:C-L:C for less", ASKED_WRONGLY),
-    # What came.
+    # Results.
     "fill_broken": Entry("Fill with syntax errors", "try another --seed or -n 4, or give --allow-errors", BROKEN_FILL),
     "fill_doubtful": Entry("Fill that is a guess", "give --min-certainty 0 to write it anyway", BROKEN_FILL),
-    # The user's command, of `--until`.
+    # The command of `--until`.
     "until_failed": Entry("No candidate passes", "give more --tries, or a larger --model", UNSOLVED),
     "until_passes": Entry(
         "The command passes without a fill", "give a command that fails while the hole is open", ASKED_WRONGLY

@@ -14,7 +14,7 @@ from typing import Final
 
 MAX_AGE_S: Final = 24 * 3600
 MAX_LINES: Final = 4096
-MIN_CHARACTERS: Final = 6  # of a line; `else:` and `)` stand everywhere
+MIN_CHARACTERS: Final = 6  # of a line; `else:` and `)` occur everywhere
 
 
 class Written(frozenset[str]):

@@ -28,7 +28,7 @@ def build_app() -> typer.Typer:
         help="Fills gaps in code with a language model that runs on your machine and sees the code before and after.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # importing rich costs more than all else that a help page needs
+        rich_markup_mode=None,  # importing rich takes longer than the rest of a help page
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)

@@ -43,13 +43,13 @@ def report_failures(
         end(error)
     except KeyboardInterrupt:
         end(interrupt)
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         _drop_output()
         raise typer.Exit(INTERRUPTED) from None
     except typer.Exit:
         raise
     except Exception as error:
-        if interrupts:  # a parser's callback turns the exception into one of its own
+        if interrupts:  # a callback of the parser replaced the KeyboardInterrupt
             end(interrupt)
         if isinstance(error, OSError) and is_disk_full(error):
             _drop_output()

@@ -132,7 +132,7 @@ def _open_engine(
     endpoint = supervise.ensure_engine(settings, view.note)
     if (told := offer.tell_where(endpoint.remote_host)) is not None:
         print(f"midfill: {told}", file=sys.stderr)
-    if endpoint.url is not None:  # an engine of ours has one model, a named one may have several
+    if endpoint.url is not None:  # an engine that Midfill starts has one model, others may have several
         options = replace(options, model=settings.model)
     with EngineClient(endpoint) as client:
         yield client, replace(options, references=find_references(document, document.path), written=written.load())

@@ -14,7 +14,7 @@ from midfill_infill.errors import MidfillError
 
 _SOURCES: Final = Path(__file__).parents[3] / "docs"
 _FIRST_PAGE: Final = "command.md"
-# Commands whose page has another name.
+# Commands whose page has a different name.
 _PAGES: Final = {
     "fill": "command",
     "config": "command",

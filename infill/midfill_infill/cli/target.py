@@ -38,7 +38,7 @@ def parse_target(text: str) -> Target:
 
     Raises MidfillError `bad_position` where a file is followed by something else.
     """
-    if os.path.exists(text):  # unlike Path.exists, False too where it must not be known
+    if os.path.exists(text):  # unlike Path.exists, False for names that may not be looked up
         return Target(Path(text))
     if cell := _CELL.fullmatch(text):
         return _target(cell)

@@ -21,7 +21,7 @@ from midfill_infill.until.lab import open_lab
 from midfill_infill.until.trying import Goal, Tried, Try
 
 WIDTH = 44  # of a candidate's first line
-LONGEST_S = 600.0  # for the run on the tree as it is, which tells how long a try may take
+LONGEST_S = 600.0  # time limit of the first run, which determines the limit of a try
 
 
 def read_goal(

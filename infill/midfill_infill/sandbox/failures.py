@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
-# pytest's, Go's, Rust's, a JavaScript stack's, a compiler's.
+# Locations as printed by pytest, Go, Rust, JavaScript and compilers.
 _PLACE: Final = re.compile(r"(?P<path>[\w./@+-]+\.[A-Za-z]{1,4}):(?P<line>\d+)(?=[:\s)]|$)", re.MULTILINE)
 _PYTEST_PLACE: Final = re.compile(r"^(?P<path>[\w./@+-]+\.py):(?P<line>\d+): (?P<kind>\w*)$", re.MULTILINE)
 _ERROR: Final = re.compile(

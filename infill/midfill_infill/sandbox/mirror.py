@@ -18,7 +18,7 @@ from midfill_infill.errors import MidfillError, is_disk_full
 
 Facts = tuple[int, ...]
 _FICLONE: Final = 0x40049409
-# The coarsest clock that a kernel stamps files with.
+# The coarsest resolution of file timestamps.
 _TICK_NS: Final = 10_000_000
 
 

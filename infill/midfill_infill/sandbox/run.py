@@ -29,7 +29,7 @@ _MAX_FILE_BYTES: Final = 2 << 30
 _MAX_NEW_PROCESSES: Final = 512
 _TAIL_BYTES: Final = 4000
 POLL_S: Final = 0.05
-# How long output is read after the command's end: other processes may hold the pipe open.
+# How long to read output after the command has ended: other processes may hold the pipe open.
 _REST_S: Final = 1.0
 # How long to wait for the end of all processes in the sandbox.
 _GONE_S: Final = 20.0

@@ -52,7 +52,7 @@ class Runner:
     def __init__(self, copy: Copy, command: Command) -> None:
         self.copy, self.command = copy, command
         self._warm: WarmPytest | None = None
-        self.start_s = 0.0  # least time limit of a run that is cold on purpose
+        self.start_s = 0.0  # minimum time limit of a run with `cold=True`
 
     def run(self, files: Mapping[str, bytes], *, cold: bool = False) -> Ran:
         """Runs the command on the tree with `files` in it; `cold` starts a new process even if one is warm."""
@@ -65,7 +65,7 @@ class Runner:
             except WarmEnded:
                 self.close()
                 self.copy.put(files)
-            except MidfillError:  # cancelled: it still owes an answer
+            except MidfillError:  # cancelled: a late answer would be taken for the next one
                 self.close()
                 raise
         began_s = time.perf_counter()

@@ -23,11 +23,11 @@ _REFUSED: Final = (
     "quotactl", "quotactl_fd", "reboot", "request_key", "setdomainname", "sethostname", "setns", "settimeofday",
     "stime", "swapoff", "swapon", "syslog", "umount", "umount2", "unshare", "uselib", "userfaultfd", "vhangup",
 )  # fmt: skip
-# AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK are left.
+# All but AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK.
 _FAMILIES: Final = (*range(3, 10), *range(11, 16))
 _LAST_FAMILY: Final = 16
 _NEW_NAMESPACES: Final = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
-# Both put keys into the terminal of whoever started the command.
+# Both inject keystrokes into the terminal that started the command.
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 
@@ -73,7 +73,7 @@ def make_filter() -> bytes | None:
     try:
         for name in _REFUSED:
             _refuse(library, context, name, errno.EPERM)
-        _refuse(library, context, "clone3", errno.ENOSYS)  # its flags are out of sight; libraries fall back to clone
+        _refuse(library, context, "clone3", errno.ENOSYS)  # seccomp cannot read its flags; libraries fall back to clone
         for family in _FAMILIES:
             _refuse(library, context, "socket", errno.EAFNOSUPPORT, _Comparison(0, _EQUAL, family, 0))
         _refuse(library, context, "socket", errno.EAFNOSUPPORT, _Comparison(0, _GREATER, _LAST_FAMILY, 0))

@@ -26,7 +26,7 @@ _ETC: Final = (
     "nsswitch.conf", "os-release", "passwd", "perl", "pki/ca-trust", "pki/tls/certs", "protocols", "resolv.conf",
     "services", "shells", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 )  # fmt: skip
-# Interpreters, tools and what they have fetched. No folder that a login is kept in, and none that has sockets.
+# Interpreters, tools and their download caches; no folder with credentials or sockets.
 _TOOLS: Final = (
     ".asdf/installs", ".asdf/shims", ".bun/bin", ".bun/install/cache", ".cabal/bin", ".cabal/packages",
     ".cache/go-build", ".cache/pip", ".cache/pypoetry/virtualenvs", ".cache/uv", ".cache/yarn", ".cargo/bin",

@@ -21,7 +21,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 PLACEHOLDER: Final = "{tests}"
-MAX_FILES: Final = 3000  # that are followed through their imports
+MAX_FILES: Final = 3000  # files whose imports are followed
 MAX_EXAMPLES: Final = 6
 _SAYS: Final = re.compile(r"\b(assert|expect|assert_eq|assertEqual|require|should)\b|self\.assert|t\.Error|if got")
 

@@ -23,7 +23,7 @@ from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.until.choosing import Reach, with_examples
 from midfill_infill.until.trying import Make, Tried, Try, fill_until
 
-# A body that creates the marker file when it runs, then raises an error with a message that no test contains.
+# A body that creates the marker file and raises an error with a message that no test contains.
 _TELLTALE: Final = "midfill looks who comes here"
 _PROBES: Final = {"python": 'open({path!r}, "w").close()\nraise NotImplementedError("{word}")'}
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")

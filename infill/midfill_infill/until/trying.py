@@ -20,8 +20,8 @@ from midfill_infill.until.order import Queue
 Events = Generator[Preview | Filled, None, None]
 Make = Callable[[Document, Sequence[Hole], Options], Events]  # one fill
 DEFAULT_TRIES: Final = 20
-NUM_ASKED: Final = 8  # alternatives a request: the most that the wire takes
-DRAWN: Final = (0.6, 0.8, 1.0)  # temperatures of the rounds behind the first
+NUM_ASKED: Final = 8  # alternatives per request, the maximum of the wire format
+DRAWN: Final = (0.6, 0.8, 1.0)  # temperatures of the rounds after the first
 MAX_IDLE_ROUNDS: Final = 3
 _OF_A_REQUEST: Final = ("hole_too_large", "bad_request", "engine_error", "file_encoding")
 

@@ -30,9 +30,9 @@ from midfill_infill.refactor.writing.replace import read_content
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 
-# Errors that another hole may not have; others (no engine, no model) would repeat.
+# Errors that concern one hole. Others (no engine, no model) would repeat for every hole.
 _OF_THIS_HOLE: Final = ("hole_too_large", "file_encoding", "file_binary", "overlapping_holes", "position_outside")
-# Errors of the hole or of the engine: many holes in a row mean the engine.
+# Errors of a hole or of the engine. If many holes in a row have one, it is the engine.
 _DOUBTFUL: Final = ("engine_error", "out_of_memory", "bad_request")
 _MAX_DOUBTFUL: Final = 8
 _ENGINE_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")

@@ -30,9 +30,9 @@ from midfill_infill.until.lab import Lab
 from midfill_infill.until.trying import Goal, Tried, Try
 
 Say = Callable[[str], None]
-# Holes in these states have their fill in the copy.
+# The copy contains the fills of holes in these states.
 _STANDING = (State.GENERATED, State.ACCEPTED, State.APPLIED, State.VERIFIED)
-# Errors of one hole, after which the next hole is filled.
+# Errors that fail one hole; the run continues with the next.
 _OF_A_HOLE = (
     "hole_stale",
     "until_passes",

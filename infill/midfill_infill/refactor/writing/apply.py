@@ -31,7 +31,7 @@ from midfill_infill.syntax.problems import find_problems
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-# Retries if somebody writes the file at the same moment; the first together with other files, then alone.
+# Tries per file if somebody else writes it meanwhile: first in a group of files, then alone.
 _TRIES: Final = 8
 Note = Callable[[str], None]
 

@@ -17,7 +17,7 @@ from midfill_infill.refactor.journal.records import HoleRow, Region
 from midfill_infill.text.diffs import common_ends
 from midfill_infill.text.spans import Edit, Patch
 
-# SequenceMatcher is quadratic in this in the worst case.
+# SequenceMatcher takes quadratic time in the worst case.
 _MAX_CHANGED_LINES: Final = 4000
 
 

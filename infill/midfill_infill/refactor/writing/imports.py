@@ -18,7 +18,7 @@ from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 
-# Longest line; a longer one gets a statement of its own.
+# Longest line; a name that does not fit gets its own statement.
 _MAX_LINE: Final = 88
 _FORM: Final = re.compile(r"(?:from (?P<module>[\w.]+) )?import (?P<name>[\w.]+)(?: as (?P<alias>\w+))?")
 _EVERYWHERE: Final = frozenset((*dir(builtins), "__file__", "__path__", "__builtins__", "__annotations__"))

@@ -188,7 +188,7 @@ def _take_lease(descriptor: int) -> bool:
     if not hasattr(fcntl, "F_SETLEASE"):
         return True
     try:
-        # A broken lease sends SIGIO, which would end us; SIGURG is ignored by default.
+        # A broken lease sends SIGIO, which terminates the process by default; SIGURG is ignored.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
@@ -241,7 +241,7 @@ def write_atomically(path: Path, before: bytes, after: bytes) -> None:
     except OSError as error:
         next_step = "free some space and run the command again; the file is as it was" if is_disk_full(error) else None
         raise MidfillError("write_failed", f"{path} cannot be written ({error.strerror})", next_step) from None
-    with suppress(OSError):  # of a folder that may be entered but not read; the file is written
+    with suppress(OSError):  # an unreadable folder cannot be synced; the file is written
         sync_folder(target.parent)
 
 

@@ -72,7 +72,7 @@ def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list
                 os.close(descriptor)
             staged.add(row.id)
         except OSError as error:
-            with suppress(OSError):  # the journal knows it; the next start deletes it
+            with suppress(OSError):  # the next start deletes it, because the journal names it
                 replace.remove(rewrite.target.with_name(row.temporary))
             troubles.append(Trouble.of(rewrite.file.path, error))
     return staged, troubles
@@ -161,7 +161,7 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
     if row.state == "retracted" or not os.path.lexists(target):
         return _retract(journal, row, target)
     now = replace.read_content(target).hash
-    if not os.path.lexists(temporary):  # it is deleted last, so the exchange happened
+    if not os.path.lexists(temporary):  # it is deleted last, so the exchange is done
         return Swap.DONE if now != row.old_hash else _retract(journal, row, target)
     staged = replace.read_content(temporary).hash
     if now == row.old_hash or staged == row.new_hash:

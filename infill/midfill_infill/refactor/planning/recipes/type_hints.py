@@ -11,7 +11,7 @@ from midfill_infill.text.spans import Anchor, Hole
 
 _SIGNATURE = "(function_definition name: (identifier) @name parameters: (parameters) @parameters) @function"
 _BARE = ("identifier", "default_parameter", "list_splat_pattern", "dictionary_splat_pattern")
-# Left unchanged: typed parameters, and the markers of positional and keyword parameters.
+# Typed parameters, `/` and `*` stay as they are.
 _KEPT = ("typed_parameter", "typed_default_parameter", "keyword_separator", "positional_separator")
 _OWN = (b"self", b"cls")
 
