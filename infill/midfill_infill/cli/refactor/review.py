@@ -5,7 +5,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating import engines, generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
-from midfill_infill.refactor.journal.records import HoleRow, State
+from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.reporting.review import Reroll, review
 from midfill_infill.text.visible import visible
 
@@ -86,12 +87,5 @@ def review_command(
 
 def _reroll(stack: ExitStack, place: Repository, journal: Journal, settings: EngineSettings) -> Reroll:
     """Starts an engine when it is first used."""
-    opened: list[engines.Engine] = []
-
-    def again(hole: HoleRow) -> HoleRow:
-        if not opened:
-            opened.append(engines.LocalEngine(settings))
-            stack.callback(opened[0].close)
-        return generate.reroll(journal, place.root, hole, opened[0])
-
-    return again
+    open_engine = cache(lambda: stack.enter_context(closing(engines.LocalEngine(settings))))
+    return lambda hole: generate.reroll(journal, place.root, hole, open_engine())

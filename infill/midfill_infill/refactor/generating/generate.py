@@ -65,11 +65,11 @@ class Made:
 class Progress:
     """Progress of a run. `accepted` counts fills that add no syntax error and change something."""
 
-    done: int
     total: int
-    accepted: int
-    failed: int
-    elapsed_s: float
+    done: int = 0
+    accepted: int = 0
+    failed: int = 0
+    elapsed_s: float = 0.0
 
     @property
     def per_minute(self) -> float:
@@ -107,7 +107,7 @@ def generate(
     Raises MidfillError if no engine is available; earlier results are kept.
     """
     holes = filter(only, journal.holes_in(State.PLANNED))
-    progress = Progress(0, sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))), 0, 0, 0.0)
+    progress = Progress(sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))))
     began_s = time.perf_counter()
     tasks = RunFiller(journal, root, engine, options).tasks(holes)
     with closing(_without_doubt(_in_flight(tasks, jobs))) as batches:
@@ -122,8 +122,8 @@ def record(journal: Journal, batch: Sequence[Made], progress: Progress, began_s:
     fills = [(made.fill, made.source) for made in batch if made.fill is not None]
     journal.add_fills(fills, [made.change for made in batch if made.change is not None])
     return Progress(
-        progress.done + len(batch),
         progress.total,
+        progress.done + len(batch),
         progress.accepted + sum(made.is_good for made in batch),
         progress.failed + sum(made.change is not None for made in batch),
         time.perf_counter() - began_s,
@@ -290,5 +290,5 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleR
     made = filler.make(document, again, wanted, threading.Event())
     if made.error is not None:
         raise made.error
-    record(journal, [made], Progress(0, 1, 0, 0, 0.0), 0.0)
+    record(journal, [made], Progress(1), 0.0)
     return journal.hole(hole.id)

@@ -145,7 +145,7 @@ def generate_until(
     Raises `sandbox_missing`, `disk_full` and `git_failed`.
     """
     holes = list(journal.holes_in(State.PLANNED))
-    progress, began_s = Progress(0, len(holes), 0, 0, 0.0), time.perf_counter()
+    progress, began_s = Progress(len(holes)), time.perf_counter()
     with open_copy(place, sandboxed=goal.command.sandboxed) as copy:
         tester = Tester(journal, copy, RunFiller(journal, place.root, engine, options), goal, say)
         for hole in holes:
