@@ -1,5 +1,7 @@
-"""Finds the calls of a document and resolves callees by imports: functions, methods, constructors. Knows trees."""
+"""Finds the calls of a document, and resolves names to dotted paths by its import statements."""
 
+import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -7,8 +9,8 @@ from typing import Final
 
 import tree_sitter
 
-from midfill_infill.refactor.planning.imports import plain, read_imports
 from midfill_infill.refactor.planning.queries import find_matches
+from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 
 _CALL: Final = "(call_expression function: (_) @function) @call"
@@ -26,6 +28,150 @@ _QUERIES: Final = {
     "(object_creation_expression type: (_) @function) @call",
 }
 LANGUAGES: Final = tuple(_QUERIES)
+
+_GENERICS: Final = re.compile(r"(?:\.|::)?<[^<>]*>")
+_SEPARATOR: Final = re.compile(r"::|\?\.|->|/")
+_FROM: Final = re.compile(r"\bimport\s+(?P<what>.*?)\s*\bfrom\s*['\"](?P<path>[^'\"]+)['\"]", re.DOTALL)
+_NAMED: Final = re.compile(r"\b(\w[\w$]*)(?:\s+as\s+([\w$]+))?")
+_JAVA: Final = re.compile(r"\bimport\s+(?:static\s+)?([\w.]+?)(\.\*)?\s*;")
+_GO: Final = re.compile(r"(?:([\w.]+)\s+)?\"([^\"]+)\"")
+_RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
+
+Pair = tuple[str, str]
+"""A name in the file, "*" for all of them, and what it stands for."""
+
+
+@dataclass(frozen=True)
+class Imports:
+    """`names` maps names to dotted paths; `stars` are modules imported with a star."""
+
+    names: dict[str, str]
+    stars: tuple[str, ...] = ()
+
+    def resolve(self, name: str) -> tuple[str, ...]:
+        """The paths a dotted name may stand for; empty if no import mentions it."""
+        first, dot, rest = name.partition(".")
+        if first in self.names:
+            return (self.names[first] + dot + rest,)
+        return tuple(f"{star}.{name}" for star in self.stars)
+
+    def spell(self, path: str) -> str | None:
+        """The shortest way to write a dotted path in this file; None if no import helps."""
+        found = [name + path[len(stands_for) :] for name, stands_for in self.names.items() if _leads(stands_for, path)]
+        return min(found, key=len, default=None)
+
+
+def _leads(start: str, path: str) -> bool:
+    """True if `path` is `start` or inside it."""
+    first, _, rest = path[len(start) + 1 :].partition(".")
+    return path == start or (path.startswith(f"{start}.") and (not rest or first[:1].isupper()))
+
+
+def plain(name: str) -> str:
+    """A name as a dotted path, without white space, type arguments and language-specific syntax."""
+    text, last = "".join(name.split()), ""
+    while text != last:
+        text, last = _GENERICS.sub("", text), text
+    return _SEPARATOR.sub(".", text).strip(".")
+
+
+def read_imports(document: Document) -> Imports:
+    """The imports of a document."""
+    read = _READERS.get(document.language or "")
+    if read is None:
+        return Imports({})
+    names, stars = dict[str, str](), []
+    for start, end in outline(document).imports:
+        for name, path in read(document.source[start:end].decode("utf-8", "replace")):
+            if name == "*":
+                stars.append(path)
+            else:
+                names[name] = path
+    return Imports(names, tuple(stars))
+
+
+def _python(text: str) -> Iterator[Pair]:
+    try:
+        statements = ast.parse(text.strip()).body
+    except (SyntaxError, ValueError):
+        return
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from ((entry.asname or entry.name, entry.name) for entry in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            module = "." * statement.level + (statement.module or "")
+            for entry in statement.names:
+                is_star = entry.name == "*"
+                yield entry.asname or entry.name, module if is_star else f"{module}.{entry.name}"
+
+
+def _ecmascript(text: str) -> Iterator[Pair]:
+    for match in _FROM.finditer(text):
+        path = plain(match["path"].lstrip("./@"))
+        whole, _, named = match["what"].partition("{")
+        for name, alias in _NAMED.findall(named):
+            if name != "type":
+                yield alias or name, f"{path}.{name}"
+        for name in re.findall(r"[\w$]+", whole):
+            if name not in ("as", "type"):
+                yield name, path
+
+
+def _java(text: str) -> Iterator[Pair]:
+    for path, star in _JAVA.findall(text):
+        yield "*" if star else path.rpartition(".")[2], path
+
+
+def _go(text: str) -> Iterator[Pair]:
+    for alias, path in _GO.findall(text):
+        dotted = plain(path)
+        if alias not in ("_", "import"):
+            yield "*" if alias == "." else alias or path.rpartition("/")[2], dotted
+        elif alias == "import":
+            yield path.rpartition("/")[2], dotted
+
+
+def _rust(text: str) -> Iterator[Pair]:
+    for tree in _RUST.findall(text):
+        yield from _flatten("", "".join(re.sub(r"\s+as\s+", "@", tree).split()))
+
+
+def _flatten(prefix: str, tree: str) -> Iterator[Pair]:
+    """`a::{b, c as d}` as pairs; `@` stands for `as`."""
+    if tree.endswith("}") and "{" in tree:
+        head, _, inside = tree[:-1].partition("{")
+        for part in _split(inside):
+            yield from _flatten(prefix + head, part)
+        return
+    path, _, alias = tree.partition("@")
+    dotted = plain(prefix + path)
+    last = dotted.rpartition(".")[2]
+    if last == "self":
+        dotted = dotted.rpartition(".")[0]
+        last = dotted.rpartition(".")[2]
+    yield ("*", dotted.rpartition(".")[0]) if last == "*" else (alias or last, dotted)
+
+
+def _split(text: str) -> Iterator[str]:
+    depth, start = 0, 0
+    for place, sign in enumerate(text):
+        depth += (sign == "{") - (sign == "}")
+        if sign == "," and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    if text[start:]:
+        yield text[start:]
+
+
+_READERS: Final = {
+    "python": _python,
+    "javascript": _ecmascript,
+    "typescript": _ecmascript,
+    "tsx": _ecmascript,
+    "java": _java,
+    "go": _go,
+    "rust": _rust,
+}
 
 
 @dataclass(frozen=True)

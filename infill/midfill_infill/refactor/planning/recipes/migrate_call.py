@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from midfill_infill.refactor.planning.calls import LANGUAGES, CallSite, find_calls
-from midfill_infill.refactor.planning.imports import plain, read_imports
+from midfill_infill.refactor.planning.calls import LANGUAGES, CallSite, find_calls, plain, read_imports
 from midfill_infill.refactor.planning.recipes.recipe import Recipe
 from midfill_infill.syntax.holes import hole_at_range
 from midfill_infill.text.document import Document
