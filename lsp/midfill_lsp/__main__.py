@@ -1,4 +1,4 @@
-"""`python -m midfill_lsp`: the server's process. Knows its arguments, log and garbage collector, no message."""
+"""`python -m midfill_lsp`: the process of the server. Knows arguments, log and garbage collector, no message."""
 
 import argparse
 import gc
@@ -19,7 +19,12 @@ def main(server: "MidfillServer | None" = None) -> None:
     parser = argparse.ArgumentParser(prog="midfill lsp", description="Midfill's language server, over stdio.")
     parser.add_argument("--stdio", action="store_true", help="what editors pass; it is the only way")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="of the log on stderr")
-    _set_up_logging(parser.parse_args().log_level)
+    line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=parser.parse_args().log_level.upper(), format=line)
+    # pygls logs messages, and so the user's code, at INFO, and parameters of failed notifications at ERROR.
+    logging.getLogger("pygls").setLevel(logging.CRITICAL)
+    logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL)  # output that a killed editor does not read
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
     # Worker threads yield to messages sooner than Python's default of 5 ms.
     sys.setswitchinterval(SWITCH_S)
     gc.disable()  # saves up to a tenth of the start; imports stay forever
@@ -32,15 +37,6 @@ def main(server: "MidfillServer | None" = None) -> None:
     code = run_stdio(server or MidfillServer())
     logging.shutdown()
     os._exit(code)
-
-
-def _set_up_logging(level: str) -> None:
-    line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=level.upper(), format=line)
-    # pygls logs messages, and so the user's code, at INFO, and parameters of failed notifications at ERROR.
-    logging.getLogger("pygls").setLevel(logging.CRITICAL)
-    logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL)  # output that a killed editor does not read
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

@@ -29,10 +29,6 @@ class FrameParser:
         self._buffer = bytearray()
         self._searched = 0  # this much of the buffer contains no header of a message behind a truncated one
 
-    @property
-    def unfinished(self) -> bool:
-        return bool(self._buffer)
-
     def feed(self, chunk: bytes) -> Iterator[Any]:
         """Yields the decoded JSON of each complete message, and BadFrame for invalid bytes."""
         self._buffer += chunk

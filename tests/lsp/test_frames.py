@@ -62,7 +62,7 @@ def test_the_message_behind_a_malformed_frame_arrives(name: str, chunk_bytes: in
     found = [item for chunk in chunks for item in parser.feed(chunk)]
     assert found[-1] == GOOD
     assert sum(isinstance(item, BadFrame) for item in found) >= 1
-    assert not parser.unfinished
+    assert list(parser.feed(frame(BODY))) == [GOOD], "nothing is left over"
 
 
 @pytest.mark.parametrize("head", [
