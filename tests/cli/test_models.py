@@ -103,6 +103,8 @@ def test_wrong_values_are_not_written(user_file: Path, monkeypatch: pytest.Monke
     ):
         said = say(*words, code=5)
         assert "there is no model" in said and "known are smollm2, embedded and OWNER/NAME on the hub" in said
+    Path("page.gguf").write_text("<html>Not found</html>")
+    assert "page.gguf is no GGUF file that can be read" in say("models", "use", "page.gguf", code=5)
     assert not user_file.exists()
     monkeypatch.setenv("MIDFILL_QUALITY", "high")
     assert "MIDFILL_QUALITY is 'high'" in say("config", code=2)

@@ -91,6 +91,22 @@ def test_a_blank_line_that_gets_a_comment_alone_is_as_it_was(language: str) -> N
         assert (spliced.new_errors, spliced.fills[0].is_idle) == (0, is_idle), text
 
 
+@pytest.mark.parametrize(
+    ("source", "text", "is_idle"),
+    [
+        ("def f(a):\n    b = a\n\n    return b\n", "    ...", True),
+        ("def f(a):\n    b = a\n\n    return b\n", "    pass", True),
+        ("def f(a):\n    b = a\n\n    return b\n", "    b += 1\n    ...", False),
+        ("def f(a):\n    b = a\n\n    return b\n", "    b = ...", False),
+        ("def f(a):\n    if a:\n\n    return a\n", "        pass", False),
+    ],
+)
+def test_a_placeholder_on_a_blank_line_between_statements_does_nothing(source: str, text: str, is_idle: bool) -> None:
+    document = Document(source.encode(), "python")
+    hole = hole_at_cursor(document, source.index("\n\n") + 1)
+    assert splice(document, [hole], [text]).fills[0].is_idle == is_idle
+
+
 def test_a_comment_may_be_written_where_one_was_asked_for() -> None:
     document = Document(b"x = 1\n# the old\n\n# the n\n", "python")
     start = document.data.index(b"# the old")

@@ -139,11 +139,19 @@ def check_model(model: str) -> str:
     """The name as settings keep it. Raises MidfillError where no engine could find such a model."""
     name = absolute_model(model)
     is_file = name.endswith(".gguf") and Path(name).is_file()
+    if is_file and not _is_gguf(name):
+        raise MidfillError("unknown_model", f"{name} is no GGUF file that can be read", "copy or download it again")
     if model and (name in (SHIPPED, BASE) or is_file or Path(name).is_dir() or HUB_ID.fullmatch(name)):
         return name
     message = f"there is no model {model!r}, and no folder or GGUF file of that name"
     next_step = f"known are {BASE}, {SHIPPED} and OWNER/NAME on the hub; `midfill models list` shows what is here"
     raise MidfillError("unknown_model", message, next_step)
+
+
+def _is_gguf(name: str) -> bool:
+    with suppress(OSError), open(name, "rb") as opened:
+        return opened.read(4) == b"GGUF"
+    return False
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:

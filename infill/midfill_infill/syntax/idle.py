@@ -39,6 +39,15 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     return False
 
 
+def is_lone_placeholder(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
+    """Whether the only statement at `span` is a placeholder beside other statements, where it does nothing."""
+    for node in captures(language, tree, span, "stub"):
+        block = list(list_statements(node.parent)) if node.parent else []
+        if len(block) > 1 and [each for each in block if span[0] <= each.start_byte < span[1]] == [node]:
+            return True
+    return False
+
+
 def is_comment(tree: tree_sitter.Tree, span: Span) -> bool:
     """Whether the text at `span` is only comments. False for text inside a comment that starts before it."""
     pending, found = [tree.root_node], False
