@@ -18,6 +18,7 @@ SHAPES = {
 }
 IDLE = {
     "python": ["return self.f(a, b, *c) == 0", "x = 1\nreturn self.f(a, b=b, *c)", "# later", "pass", "..."]
+    + ['"""The sum."""', '"""The sum."""\n...']
     + ["raise NotImplementedError", "return not self.f(a, b, *c)"]
     + ["return self.f(a - 1, b, *c)", "rows = self.f(b)\nreturn sorted(rows)", "return self.f(1).x"],
     "javascript": ["return this.f(a, b, ...c);", "// later", "throw new Error('not implemented');"],
@@ -35,7 +36,8 @@ BUSY = {
         "return f(a, b, *c)",
     ]
     + ["return [self.f(x) for x in a]", "return self.f(a - 1) if a else 0"]
-    + ["return lambda: self.f(a, b, *c)", "return super().f(a, b, *c)", "return a.f(a, b, *c)", "pass\nreturn a"],
+    + ["return lambda: self.f(a, b, *c)", "return super().f(a, b, *c)", "return a.f(a, b, *c)", "pass\nreturn a"]
+    + ['"""The sum."""\nreturn a'],
     "javascript": ["return f(a, b, ...c);", "return () => this.f(a, b, ...c);"],
     "typescript": ["return this.f(a, b);"],
     "go": ["return l.next.f(a, b, c...)"],

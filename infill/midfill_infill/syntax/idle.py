@@ -15,7 +15,7 @@ _JOINTS: Final = (b".", b"->", b"::")
 
 
 def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
-    """Whether the body at `span` has no code, only a placeholder, or an unconditional call of its own function.
+    """Whether the body at `span` has only docstrings and placeholders, or an unconditional call of its own function.
 
     The call has the function's own arguments or, in Python, which has no overloads, any arguments.
     """
@@ -25,8 +25,8 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     if function is None or body is None or span[0] >= span[1]:
         return False
     inside = [node for node in list_statements(body) if span[0] <= node.start_byte < span[1]]
-    stubs = {node.byte_range for node in captures(language, tree, span, "stub")}
-    if all(node.byte_range in stubs for node in inside):
+    empty = {node.byte_range for name in ("stub", "keep") for node in captures(language, tree, span, name)}
+    if all(node.byte_range in empty for node in inside):
         return True
     blocks = [node.byte_range for node in captures(language, tree, span, "block") if node != body]
     is_only = language.has_indented_blocks and function.parent is not None and "decorated" not in function.parent.type
