@@ -1,7 +1,8 @@
 """`python -m bench quality.judging KIND SUITE KEEP OUT`: what decides among the engine's candidates, fitted.
 
-Fills a line or the body of a function (KIND line, or short and body) of every file of SUITE, keeps what the engine
-compared in the folder KEEP, and writes the weights that choose best into the JSON file OUT. Knows no engine.
+Fills a line, a part of one or the body of a function (KIND line, inside, or short and body) of every file of SUITE,
+keeps what the engine compared in the folder KEEP, and writes the weights that choose best into the JSON file OUT. Knows
+no engine.
 """
 
 import json
@@ -26,7 +27,8 @@ from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import BASE, HoleSegment, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.engines.client import EngineClient
 
-Kind = Literal["line", "short", "body"]
+Kind = Literal["line", "inside", "short", "body"]
+LINES: Final = "line", "inside"
 BODY_LENGTHS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 SHORT: Final = 2  # filled lines of a short body at most
 SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -50,17 +52,17 @@ class Gap:
 
     def is_of(self, kind: Kind) -> bool:
         """Whether its true text is of the kind."""
-        return kind == "line" or self.is_short == (kind == "short")
+        return kind in LINES or self.is_short == (kind == "short")
 
     def is_judged_as(self, kind: Kind, short: JudgeWeights) -> bool:
         """Whether weights of this kind tell how likely its first is right, if those of short bodies are `short`."""
         is_short = "\n" not in self.candidates[self.choose(short)].text.strip()
-        return kind == "line" or is_short == (kind == "short")
+        return kind in LINES or is_short == (kind == "short")
 
 
 def main(
-    kind: Annotated[Kind, typer.Argument(help="line, short or body.")],
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
+    kind: Annotated[Kind, typer.Argument(help="line, inside, short or body.")],
+    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it, with --inside for inside.")],
     keep: Annotated[Path, typer.Argument(help="A folder: what was compared is kept there, and not compared again.")],
     out: Annotated[Path, typer.Argument(help="The weights to change.")] = PATH,
     limit: Annotated[int, typer.Option(min=1)] = 200,
@@ -70,7 +72,7 @@ def main(
     """Fits one kind; prints what the weights of now choose, and fitted ones in packages that they did not see."""
     torch.set_num_threads(1)
     tasks = read_suite(suite).tasks
-    drawn = list(islice(bodies.draw(tasks, seed, range(1, 11)) if kind != "line" else tasks, limit))
+    drawn = list(islice(bodies.draw(tasks, seed, range(1, 11)) if kind not in LINES else tasks, limit))
     gaps = [gap for gap in compare(kind, drawn, keep, model) if gap.candidates]
     now, best = shipped_weights(kind), [max(gap.likeness) for gap in gaps if gap.is_of(kind)]
     print(
@@ -103,7 +105,7 @@ class Recorder(Local):
 
 def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterator[Gap]:
     """What the product's engine compares for each task."""
-    runtime, path = load_runtime(model, "cpu"), keep / ("line.jsonl" if kind == "line" else "body.jsonl")
+    runtime, path = load_runtime(model, "cpu"), keep / f"{kind if kind in LINES else 'body'}.jsonl"
     keep.mkdir(parents=True, exist_ok=True)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = {identity: values for identity, values in map(json.loads, lines)}
@@ -111,7 +113,7 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
         if task.id not in known:
             recorder = Recorder(runtime)
             client = cast(EngineClient, recorder)
-            by_product(client, task) if kind == "line" else bodies.write(client, {}, task)
+            by_product(client, task) if kind in LINES else bodies.write(client, {}, task)
             known[task.id] = [] if recorder.seen is None else list(list_compared(*recorder.seen))
             with path.open("a", encoding="utf-8") as rows:
                 rows.write(json.dumps([task.id, known[task.id]]) + "\n")
@@ -140,7 +142,7 @@ def liken(text: str, truth: str) -> float:
 
 def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
     """Of a grid the scores that choose the likest texts, an exact one for twice; then the odds by regression."""
-    lengths, agree = ((0.0,), (0.0,)) if kind == "line" else (BODY_LENGTHS, BODY_AGREE)
+    lengths, agree = ((0.0,), (0.0,)) if kind in LINES else (BODY_LENGTHS, BODY_AGREE)
     ways = [
         replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight)
         for length, share, follows, weight in product(lengths, SHARES, FOLLOWS, agree)

@@ -1,11 +1,13 @@
 """`python -m bench quality.lines OUT SOURCE...`: a suite of single lines with their whole files around them.
 
-With `--mixed` other gaps are among them, as users have them: bodies, several lines, rests of lines, whole lines.
+With `--mixed` other gaps are among them, as users have them: bodies, several lines, rests of lines, whole lines. With
+`--inside` the gaps are parts of lines.
 
 A source is an archive of a package (sdist, wheel, npm) or a part of a training corpus (`LANGUAGE-NN.jsonl.xz`). The
 prefix and suffix are all of the file: what a model sees of them is its own affair. Knows no model.
 """
 
+import ast
 import io
 import json
 import lzma
@@ -38,6 +40,10 @@ MIN_BYTES: Final = 200
 MAX_BYTES: Final = 200_000
 MAX_HITS: Final = 8  # windows of evaluation programs, from which on a file is left out
 
+MIN_PART: Final = 4  # characters within a line
+MAX_PART: Final = 80
+RANGED: Final = 0.25  # of parts of lines end anywhere in their line
+
 Span = tuple[int, int]
 File = tuple[str, str, str]  # path, language, text
 
@@ -51,6 +57,7 @@ def main(
     mixed: Annotated[bool, typer.Option(help="Other gaps too, for fitting.")] = False,
     tests: Annotated[float, typer.Option(min=0, help="How much more often a test file is drawn.")] = 1.0,
     physical: Annotated[bool, typer.Option(help="Lines of code as they stand, not whole statements.")] = False,
+    inside: Annotated[bool, typer.Option(help="Expressions of Python, and some other ranges, within lines.")] = False,
     seed: int = 5,
 ) -> None:
     """Draws lines by the size of their files, and leaves out files that hold evaluation programs."""
@@ -58,7 +65,7 @@ def main(
     with out.open("w", encoding="utf-8") as rows:
         for package, files in (found for path in sources for found in read_packages(path, rng, share)):
             clean = [file for file in files if hits(file[2]) < MAX_HITS]
-            write_rows(rows, package, files, draw(clean, per_package, rng, mixed, tests, physical))
+            write_rows(rows, package, files, draw(clean, per_package, rng, mixed, tests, physical, inside))
 
 
 def write_rows(rows: TextIO, package: str, files: list[File], chosen: Iterable[tuple[File, Span]]) -> None:
@@ -137,6 +144,7 @@ def draw(
     mixed: bool = False,
     tests: float = 1.0,
     physical: bool = False,
+    inside: bool = False,
 ) -> Iterator[tuple[File, Span]]:
     """`count` different lines, or as many as there are."""
     sizes = np.array([len(text) * (tests if "test" in path.lower() else 1.0) for path, _, text in files], float)
@@ -146,12 +154,14 @@ def draw(
             return
         file = files[int(rng.choice(len(files), p=sizes / sizes.sum()))]
         path, language, text = file
-        found = lines_of(text, language, physical)
+        found = parts_of(text) if inside else lines_of(text, language, physical)
         if not found:
             continue
         span = found[int(rng.integers(len(found)))]
         if mixed:
             span = vary(text, span, rng)
+        if inside and rng.random() < RANGED:
+            span = span[0], int(rng.integers(span[0] + MIN_PART, (text + "\n").index("\n", span[1]) + 1))
         if (path, span) not in seen:
             seen.add((path, span))
             yield file, span
@@ -175,6 +185,25 @@ def lines_of(text: str, language: str, physical: bool = False) -> list[Span]:
     read = filled_lines if language != "python" else physical_lines if physical else logical_lines
     found = read(text)
     return [span for span in found if _is_fit(text[slice(*span)])]
+
+
+@lru_cache(maxsize=256)
+def parts_of(text: str) -> list[Span]:
+    """Expressions of Python within lines; names are seldom selected and left out."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []
+    lines = text.split("\n")
+    starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and not isinstance(node, ast.Name) and node.end_lineno == node.lineno:
+            line, start = lines[node.lineno - 1].encode(), int(starts[node.lineno - 1])
+            first, last = (len(line[:column].decode()) for column in (node.col_offset, node.end_col_offset or 0))
+            if MIN_PART <= last - first <= MAX_PART and line.decode()[first:last].strip() != line.decode().strip():
+                found.append((start + first, start + last))
+    return found
 
 
 def _is_fit(line: str) -> bool:

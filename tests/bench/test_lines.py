@@ -34,9 +34,9 @@ def command(main: Callable[..., None]) -> typer.Typer:
     return app
 
 
-def archive(path: Path) -> Path:
+def archive(path: Path, source: str = SOURCE) -> Path:
     with tarfile.open(path, "w:gz") as tar:
-        for name, text in (("p/a.py", SOURCE), ("p/vendor/b.py", SOURCE), ("p/c.md", SOURCE), ("p/d.py", "x = 1\n")):
+        for name, text in (("p/a.py", source), ("p/vendor/b.py", source), ("p/c.md", SOURCE), ("p/d.py", "x = 1\n")):
             entry = tarfile.TarInfo(name)
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text.encode()))
@@ -63,6 +63,20 @@ def test_lines_are_logical_ones_up_to_the_first_error() -> None:
     physical = 'b = [\n    1,  # one\n    # two\n]\nc = """d\ne"""\nfg\n'
     assert [physical[slice(*span)] for span in lines.lines_of(physical, "python", True)] == ["b = [", "1,  # one", "fg"]
     assert [*map(len, lines.lines_of("ab\n\n  cde\n", "javascript"))] == [2, 2]
+
+
+def test_parts_of_lines_are_expressions_and_ranges(tmp_path: Path) -> None:
+    text = "x = call(first, other[0])\ny = 'über' + str(x)\nlong(\n    argument.name,\n)\nlast = xy"
+    found = {text[slice(*span)] for span in lines.parts_of(text)}
+    assert found == {"call(first, other[0])", "other[0]", "'über' + str(x)", "'über'", "str(x)", "argument.name"}
+    assert lines.parts_of("x = (\n") == []
+    source = "def f(x):\n    return call(first, x[0]) + str(x)\n\n\n" * 9
+    packed = archive(tmp_path / "p-1.0.tar.gz", source)
+    result = CliRunner().invoke(command(lines.main), [str(tmp_path / "one"), str(packed), "--inside"])
+    assert result.exit_code == 0, result.output
+    tasks = read_suite(tmp_path / "one").tasks
+    assert len(tasks) > 9 and all(task.prefix + task.middle + task.suffix == source for task in tasks)
+    assert all("\n" not in task.middle and task.prefix.split("\n")[-1].strip() for task in tasks)
 
 
 @pytest.mark.parametrize(("text", "certainty", "exact"), [("return b", 0.9, 100.0), ("return c", 0.2, 0.0)])

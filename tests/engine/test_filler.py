@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -298,7 +299,7 @@ def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -
 
 
 @pytest.mark.parametrize("kind", ["line", "short", "body"])
-def test_what_follows_and_the_file_decide_among_equals(kind: str) -> None:
+def test_what_follows_and_the_file_decide_among_equals(kind: Literal["line", "short", "body"]) -> None:
     weights = shipped_weights(kind)
     logs = (("", -1.0),) * 4
     plain, fitting = Candidate("a", -4.0, -9.0, logs=logs), Candidate("b", -5.0, -6.0, logs=logs)
@@ -317,6 +318,16 @@ def test_a_line_is_surer_where_the_next_best_is_far_behind() -> None:
     assert second.chance < first.chance < alone.chance
 
 
+def test_inside_a_line_the_model_ranks_and_the_file_adds_to_the_certainty() -> None:
+    weights = shipped_weights("inside")
+    plain, fitting = Candidate("a", nats=-4.0, following=-9.0), Candidate("b", nats=-5.0, following=-6.0)
+    ranked = rank([plain, fitting], "inside")
+    assert [each.text for each in ranked] == ["b", "a"] and ranked == weights.rank([plain, fitting])
+    (own,) = weights.rank([replace(plain, certainty=0.5)])
+    (other,) = weights.rank([plain])
+    assert own.chance and other.chance and own.chance > other.chance
+
+
 def test_of_bodies_as_likely_the_one_that_is_like_the_others_is_first() -> None:
     texts = ["return self.total", "return self.count", "raise ValueError(name)", "return self.size"]
     bodies = [Candidate(text, -9.0, -9.0, logs=(("", -3.0),) * 3) for text in texts]
@@ -329,9 +340,9 @@ def test_a_likely_short_body_is_chosen_for_itself_and_a_longer_one_for_what_othe
     texts = ["raise ValueError(name)\npass", "items = self.load()\nreturn items", "items = self.read()\nreturn items"]
     long = [Candidate(text, -30.0 - place, -9.0, logs=(("", -3.0),) * 9) for place, text in enumerate(texts)]
     line = Candidate("return self.items", -1.0, -9.0, logs=(("", -0.2),) * 5)
-    assert rank([*long, line], is_body=True)[0].text == line.text
-    assert rank(long, is_body=True)[-1].text == texts[0], "the likeliest, which none agrees with"
-    assert rank([], is_body=True) == []
+    assert rank([*long, line], "body")[0].text == line.text
+    assert rank(long, "body")[-1].text == texts[0], "the likeliest, which none agrees with"
+    assert rank([], "body") == []
 
 
 def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(base: Runtime) -> None:

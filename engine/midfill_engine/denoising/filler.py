@@ -16,7 +16,7 @@ from torch import Tensor
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, log_probs, read_prefix, score
 from midfill_engine.denoising.canvas import decode
-from midfill_engine.denoising.judging import Candidate, Logs, rank
+from midfill_engine.denoising.judging import Candidate, Kind, Logs, rank
 from midfill_engine.denoising.prompt import find_following, lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Asking
@@ -72,6 +72,7 @@ class Filler:
         behind = stretch.after if stretch.behind is None or markers is not None else stretch.behind
         self.prompt = lay_prompt(runtime, stretch.before, behind, self.excerpts, is_block=stretch.is_block)
         self.pending = self.prompt.pending
+        self.kind: Kind = "body" if stretch.is_block else "inside" if stretch.is_inside else "line"
         self.is_spaced = stretch.before[-1:] in (" ", "\t")
         self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
         vocabulary = runtime.vocabulary
@@ -133,7 +134,7 @@ class Filler:
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
         """The best first, with how likely they are right where that was fitted."""
-        ranked = rank(judged, is_body=self.stretch.is_block)
+        ranked = rank(judged, self.kind)
         return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
     def read(self) -> Asking[Prefix]:
@@ -308,7 +309,7 @@ class Filler:
         scores = yield from self._ask(prefix, [each.text for each in others], self.ends)
         self.forwards += 1
         judged = [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(others, scores, strict=True)]
-        ranked = rank([*known.values(), *judged], is_body=self.stretch.is_block)
+        ranked = rank([*known.values(), *judged], self.kind)
         if not following:
             return ranked
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
