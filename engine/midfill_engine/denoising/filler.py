@@ -5,6 +5,7 @@ P(text | before) P(what follows | before, text) is what a text's probability giv
 with fill-in-the-middle tokens says P(text | both sides) itself. Knows tokens and texts; no requests, no files.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -24,7 +25,7 @@ from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import BASE
 
 WIDTH: Final = 5
-INSIDE: Final = 3  # times as many texts are drafted inside of a line
+INSIDE: Final = 2  # times as many texts are drafted inside of a line
 NUM_BLOCKS: Final = 3
 NUM_BEGUN: Final = 3  # bodies of others of which the first line is taken
 NUM_THROUGH: Final = 3  # first tokens from which a stretch of several lines is written
@@ -165,8 +166,10 @@ class Filler:
                     if value > -torch.inf:
                         grown.append((path.log + value, Path((*path.ids, token), (*path.logs, value), path.places)))
             found = sorted(found, key=lambda each: -each[0])[:num_found]
-            paths = [path for _, path in sorted(grown, key=lambda each: -each[0])[: self.width]]
-            if not paths or (len(found) == num_found and found[-1][0] >= paths[0].log):
+            least = found[-1][0] if len(found) == num_found else -math.inf
+            likeliest = sorted(grown, key=lambda each: -each[0])[: self.width]
+            paths = [path for log, path in likeliest if log > least]
+            if not paths or (len(found) >= self.width and found[self.width - 1][0] >= paths[0].log):
                 break
             paths, scores = yield from beam.read(paths)
             self.forwards += 1
