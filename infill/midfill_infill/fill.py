@@ -220,7 +220,7 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
     fills = tuple(map(place_fill, ordered, preview.holes, spliced.fills))
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
-    return Filled(Alternative(spliced.patch, fills, spliced.new_errors), (), stats, "")
+    return Filled(Alternative(spliced.patch, fills, spliced.new_errors), (), stats, "", "tokens")
 
 
 def _budget_chars(client: "EngineClient", model: str | None) -> int:
