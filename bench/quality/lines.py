@@ -199,9 +199,10 @@ def parts_of(text: str) -> list[Span]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and not isinstance(node, ast.Name) and node.end_lineno == node.lineno:
-            line, start = lines[node.lineno - 1].encode(), int(starts[node.lineno - 1])
-            first, last = (len(line[:column].decode()) for column in (node.col_offset, node.end_col_offset or 0))
-            if MIN_PART <= last - first <= MAX_PART and line.decode()[first:last].strip() != line.decode().strip():
+            line, start = lines[node.lineno - 1], int(starts[node.lineno - 1])
+            columns = node.col_offset, node.end_col_offset or 0  # in bytes
+            first, last = (len(line.encode()[:column].decode()) for column in columns)
+            if MIN_PART <= last - first <= MAX_PART and line[first:last].strip() != line.strip():
                 found.append((start + first, start + last))
     return found
 

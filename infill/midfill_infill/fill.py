@@ -89,8 +89,8 @@ class Preview:
 class Filled:
     """The end of a fill: the best candidate, the others in falling order, and what it took over all rounds.
 
-    `passes` is the command of the user's that the best passes, if one was run. `keeps`: around which of them its
-    engine fills again.
+    `passes` is the command of the user's that the best passes, if one was run. `keeps`: the parts of a
+    fill around which its engine can fill again.
     """
 
     best: Alternative

@@ -1,4 +1,4 @@
-"""Computes what a new fill keeps of an earlier one: text that the user typed into it, and its most confident tokens."""
+"""Computes what a new fill keeps of an earlier one: text that the user typed, and its surest tokens or lines."""
 
 import math
 import re

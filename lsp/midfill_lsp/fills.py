@@ -141,7 +141,7 @@ class Fills:
         return [found[0]], found[1]
 
     async def reroll(self, params: PendingParams) -> FillResult:
-        """Fills again with the next seed; typed text and, at the same length, the most confident tokens stay."""
+        """Fills again with the next seed; typed text and, at the same length, the surer half of the rest stay."""
         pending = self._find(params)
         share = params.keep if params.keep is not None else KEEP_SHARE if params.length == "same" else 0.0
         num_tokens = max(len(hole.fill.tokens) for hole in pending.holes)

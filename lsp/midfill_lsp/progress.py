@@ -73,7 +73,7 @@ class PreviewSender:
         self._seq = 0
 
     def is_due(self, preview: Preview) -> bool:
-        """True if to send it; for the thread that makes the fill."""
+        """True if it is time to send one; for the thread that makes the fill."""
         now_s = time.monotonic()
         is_early = now_s - self._sent_s < 1 / PREVIEWS_PER_S and not preview.is_chosen
         if self._token is None or is_early:

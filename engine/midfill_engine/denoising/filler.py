@@ -69,9 +69,9 @@ class Filler:
     def __post_init__(self) -> None:
         runtime, stretch = self.runtime, self.stretch
         self.width = max(WIDTH, self.drawing.count)
-        markers = runtime.tokens.markers
-        behind = stretch.after if stretch.behind is None or markers is not None else stretch.behind
-        self.prompt = lay_prompt(runtime, stretch.before, behind, self.excerpts, is_block=stretch.is_block)
+        self.prompt = lay_prompt(
+            runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
+        )
         self.pending = self.prompt.pending
         self.kind: Kind = "body" if stretch.is_block else "inside" if stretch.is_inside else "line"
         self.is_spaced = stretch.before[-1:] in (" ", "\t")

@@ -36,11 +36,18 @@ class Prompt:
 
 
 def lay_prompt(
-    runtime: Runtime, before: str, after: str = "", excerpts: Sequence[str] = (), *, is_block: bool = False
+    runtime: Runtime,
+    before: str,
+    after: str = "",
+    excerpts: Sequence[str] = (),
+    *,
+    is_block: bool = False,
+    behind: str | None = None,
 ) -> Prompt:
     """The text around a stretch with the model's fill-in-the-middle tokens, where it was trained with such.
 
-    Else a part of the text behind, as if it stood above, then the excerpts and the end of the text before.
+    Else a part of the text behind (`behind`, by default `after`), as if it stood above, then the excerpts and the end
+    of the text before.
     """
     opening, markers = runtime.tokens.opening(None), runtime.tokens.markers
     encode = runtime.loaded.tokenizer.encode
@@ -48,7 +55,7 @@ def lay_prompt(
     if markers is not None:
         parts = encode(above)[-MAX_BEFORE:], encode(after[:most_ahead])
         return Prompt((*opening, *markers.lay(*parts)), b"", has_suffix=True)
-    ids, pending = open_edge(runtime, cut_behind(after, most_ahead) + above)
+    ids, pending = open_edge(runtime, cut_behind(after if behind is None else behind, most_ahead) + above)
     return Prompt((*(opening or ([] if ids else [runtime.tokens.special_ids[0]])), *ids), pending)
 
 

@@ -26,8 +26,8 @@ class Patterns:
         self._rules = [rule for line in lines for rule in _read_line(line)][::-1]
 
     def says(self, name: str) -> bool | None:
-        """True if the last matching pattern includes `name` (which ends with `/` for a folder) or, with `!`, excludes
-        it; None without a match. A pattern for the file itself wins over one for a parent folder.
+        """True if the last matching pattern includes `name` (which ends with `/` for a folder), False if it excludes
+        `name` (with `!`), None without a match. A pattern for the file itself wins over one for a parent folder.
         """
         said: bool | None = None
         for regex, takes in self._rules:

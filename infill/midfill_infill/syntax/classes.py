@@ -33,8 +33,9 @@ _NEXT: Final = re.compile(rb"(?m)^(?=[^\s#)\]}])")
 
 @dataclass(frozen=True)
 class Kin:
-    """What the package around a class says of it: whether a class derives from it, and the methods of those that do;
-    `inherited` are the methods of its base classes that have code."""
+    """The relatives of a class in its package: whether a class derives from it, the methods of those that do, and the
+    methods with code that it inherits.
+    """
 
     is_base: bool = False
     derived: frozenset[str] = frozenset()
