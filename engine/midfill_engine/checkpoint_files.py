@@ -82,9 +82,7 @@ class CheckpointFiles:
         return tuple(dict.fromkeys(one for part in parts for one in part if isinstance(one, int)))
 
     def role(self, role: str) -> int | None:
-        """The id of the role `bos`, `eos`, ...: from the tokenizer, otherwise from config.json, which can be wrong
-        (Dream-v0).
-        """
+        """The id of the role `bos`, `eos`, ...: the tokenizer's, else config.json's, which is wrong in Dream-v0."""
         key = f"{role}_token"
         text = self.tokenizer_config.get(key) or self._json("special_tokens_map.json").get(key)
         text = text.get("content") if isinstance(text, dict) else text

@@ -71,9 +71,7 @@ def gated_matmul_reference(x: Tensor, weight: Weight) -> Tensor:
 
 
 def matmul(x: Tensor, weight: Weight, *, tile: Tile | None = None) -> Tensor:
-    """Partial products [S, M, N] in fp32 of `x` [M, K]; their sum over S is x @ weight.T, which the next kernel
-    computes.
-    """
+    """Partial products [S, M, N] in fp32 of `x` [M, K]. Their sum over S is x @ weight.T; the next kernel adds."""
     tile = tile or choose_tile(weight, len(x))
     width, per_split = weight.shape[1], triton.cdiv(triton.cdiv(weight.shape[1], tile.inner), tile.splits) * tile.inner
     splits = triton.cdiv(width, per_split)

@@ -58,9 +58,7 @@ def compute_holes(view: StepView) -> Tensor:
 
 
 def compute_open_blocks(view: StepView) -> Tensor:
-    """A block is computed once more with its settled tokens. A changed token changes the keys of its own block and of
-    all later ones.
-    """
+    """A block is computed again once settled. A changed token changes the keys of its block and all later ones."""
     news = view.blocks[~view.kept | view.changed]
     first = int(news.min()) if len(news) else int(view.blocks.max()) + 1
     return (view.blocks <= view.active_block) & (view.masked | (view.blocks >= first))

@@ -70,9 +70,7 @@ class RowCache:
         )
 
     def _past(self, where: Tensor) -> KeyValues | None:
-        """Keys and values of the positions `where` [P]; a view for the first P. The same object until something new is
-        stored.
-        """
+        """Keys and values of `where` [P], as a view for the first P; the same object until new ones are stored."""
         if not len(where):
             return None
         if self._asked is None or not torch.equal(self._asked[0], where):

@@ -128,9 +128,7 @@ class Canvas:
                 running = running or is_final or not ends_text
 
     def growth(self) -> list[int | None] | None:
-        """The order for `reshape` without deletions and with two masks for each settled expansion; None if nothing
-        changes.
-        """
+        """The order for `reshape`: no deletions, two masks for each settled expansion; None if nothing changes."""
         order: list[int | None] = []
         for place, token in enumerate(self.ids.tolist()):
             if token == self.vocabulary.expand_id and not self.masked[place] and not self.anchored[place]:

@@ -68,9 +68,7 @@ def find_allowed(plan: Plan, rule: Rule) -> Tensor:
 
 
 def count_spill(plan: Plan, total: int) -> int:
-    """Number of positions that complete the last block behind a hole of `total`, for models that decode in blocks; 0 if
-    the hole ends in an anchor or must not end early.
-    """
+    """Positions that complete the last block behind a hole of `total`; 0 behind an anchor or for a minimum length."""
     runtime, last = plan.runtime, plan.outline.holes[-1]
     is_open = runtime.tokens.ends_text and not runtime.family.aligned and plan.policy.may_delete and not last.min_tokens
     if not is_open or not last.stretches or last.stretches[-1].ids is not None:

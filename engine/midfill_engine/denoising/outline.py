@@ -84,9 +84,7 @@ def outline_request(
     max_context: int,
     heal: Heal = heal,
 ) -> RequestOutline:
-    """Tokenizes every text and truncates the context to the `max_context` tokens nearest to the holes. Raises
-    RequestError.
-    """
+    """Tokenizes every text; keeps the `max_context` tokens of context nearest to the holes. Raises RequestError."""
     texts, specs = split_segments(segments)
     if sum(len(spec.draft) for spec in specs) > MAX_DRAFT_CHARACTERS:
         message = f"the drafts hold more than {MAX_DRAFT_CHARACTERS} characters"
@@ -166,9 +164,7 @@ def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
 
 
 def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[HoleSpec, HealedEdges]:
-    """The hole with its draft adjusted, and its edges as the model reads them. Healing keeps anchors, adds nothing
-    forbidden.
-    """
+    """The hole with its draft adjusted, and its edges after healing, which keeps anchors and adds nothing forbidden."""
     healed = heal(prefix, suffix)
     is_end_kept = bool(spec.keep) and spec.keep[-1][1] == len(spec.draft)
     if healed.tail and is_end_kept:
@@ -236,9 +232,7 @@ def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
 
 
 def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
-    """Truncates token lists to `budget` tokens, nearest to the holes. Each hole edge gets an equal share, unused shares
-    move.
-    """
+    """The `budget` tokens nearest to the holes: an equal share for each hole edge, and unused shares move."""
     if len(pieces) == 1:
         return [pieces[0][:budget]]
     last = len(pieces) - 1

@@ -29,9 +29,7 @@ TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 
 @dataclass(frozen=True)
 class Plan:
-    """A parsed request: what to fill, with which variants. `texts` are the token ids of the visible texts, in the
-    model's order.
-    """
+    """A parsed request and its variants. `texts` are the ids of the visible texts in the model's order."""
 
     runtime: Runtime
     request: InfillRequest

@@ -22,9 +22,7 @@ ENDLESS: Final = 1024  # without a quota: the best guesses are taken at the end
 
 @dataclass
 class UniformRow:
-    """One alternative. `behind[i]` are visible tokens after hole i that fit on the canvas; `past` is the context's KV
-    cache.
-    """
+    """One alternative. `behind[i]`: visible tokens after hole i, on the canvas. `past`: the context's KV cache."""
 
     model: CanvasModel
     canvas: Canvas

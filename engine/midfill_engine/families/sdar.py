@@ -1,6 +1,4 @@
-"""SDAR (arXiv 2510.06303): Qwen3's shape, or Qwen3-MoE's with 128 experts, block-causal by 4 (or 8 to 64), scores in
-place.
-"""
+"""SDAR (arXiv 2510.06303): Qwen3's shape or Qwen3-MoE's (128 experts), block-causal by 4 to 64, scores in place."""
 
 from dataclasses import replace
 from typing import Final

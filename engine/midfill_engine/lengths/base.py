@@ -25,9 +25,7 @@ class HoleNeed:
 
 @dataclass(frozen=True)
 class LengthScores:
-    """The length head's `log_probs` [G, K] that the length of each of G holes lies in bucket k. `buckets` are K upper
-    bounds.
-    """
+    """The length head's `log_probs` [G, K]: the length of hole g is in bucket k, up to and with `buckets[k]`."""
 
     buckets: tuple[int, ...]
     log_probs: Tensor

@@ -62,9 +62,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Adapter:
-    """The changes of the adapter in `folder`: stored names of `low_rank` and `replaced` tensors by the names of the
-    base's tensors.
-    """
+    """The changes of an adapter: stored names of `low_rank` and `replaced` tensors by the base's names of them."""
 
     folder: Path
     base: str

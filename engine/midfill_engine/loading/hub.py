@@ -1,6 +1,4 @@
-"""Loads checkpoints of every family. Nothing in a checkpoint is executed: `auto_map`, Python files and
-pickles are ignored. Knows tensor names, no ids.
-"""
+"""Loads checkpoints of every family; executes nothing in them. Knows tensor names, no ids."""
 
 import hashlib
 import re

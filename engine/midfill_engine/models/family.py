@@ -84,9 +84,7 @@ def lay_in_a_row(text_lengths: list[int], hole_lengths: list[int], hole_span: in
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes in tokens. `hole_span` is 0 unless holes have a fixed room, `block_size` 0 unless attention is
-    block-causal.
-    """
+    """Sizes in tokens. `hole_span` is 0 if holes have no fixed room, `block_size` if attention has no blocks."""
 
     transformer: TransformerConfig
     name: str

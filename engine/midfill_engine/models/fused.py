@@ -31,9 +31,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rotary `tables` [R, E / 2] and attention work of a step's rows; `own` [L, 2, R, K, E] receives their keys and
-    values.
-    """
+    """Rotary `tables` [R, E / 2] and attention work of a step; `own` [L, 2, R, K, E] receives its keys and values."""
 
     tables: tuple[Tensor, Tensor]
     schedule: CachedSchedule

@@ -172,9 +172,7 @@ class FusedRunner:
 
 
 class Pool:
-    """Copies of earlier keys and values at addresses that captured graphs read. `model` is replaced when the cache
-    moves, which invalidates the graphs of the old one.
-    """
+    """Keys and values at addresses that captured graphs read. A moved cache replaces `model`, which ends its graphs."""
 
     def __init__(self, model: FusedModel) -> None:
         self.model = model

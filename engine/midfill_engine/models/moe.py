@@ -77,9 +77,7 @@ class MixtureOfExperts(nn.Module):
         return chosen, (weights * config.scale).to(rows.dtype)
 
     def _within_groups(self, ranked: Tensor) -> Tensor:
-        """Scores [R, X] with minus infinity outside the best groups; a group's score is the sum of its two best
-        experts.
-        """
+        """Scores [R, X], minus infinity outside the groups whose two best experts have the highest sums."""
         groups = ranked.view(len(ranked), self.config.num_groups, -1)  # [R, G, X/G]
         worth = groups.topk(2, dim=-1).values.sum(dim=-1)  # [R, G]
         best = worth.topk(self.config.num_chosen_groups, dim=-1).indices

@@ -11,9 +11,7 @@ from midfill_engine.models.family import Family, Layout
 
 @dataclass(frozen=True)
 class Sequence:
-    """T positions, the context's before the holes'. In hybrid models everything before the first block with masks
-    (`mask_id`) attends causally.
-    """
+    """T positions, first the context's. Hybrid models attend causally before the first block with a `mask_id`."""
 
     context_ids: Tensor
     hole_ids: Tensor

@@ -125,16 +125,12 @@ def find_mask(files: CheckpointFiles, *names: str) -> int:
 
 
 def ending(*masks: str, ends: tuple[str, ...] = (), **options: bool) -> Callable[[CheckpointFiles], SpecialTokens]:
-    """Returns a reader of ids for models whose text ends in an end-of-text token or one of `ends`; `masks` are names of
-    the mask, `options` are those of `read_specials`.
-    """
+    """A reader of ids for models whose text ends in end-of-text or one of `ends`; `masks` are names of the mask."""
     return lambda files: read_specials(files, find_mask(files, *masks), delete_ids=read_ends(files, *ends), **options)
 
 
 def read_markers(files: CheckpointFiles) -> Markers | None:
-    """The tokenizer's fill-in-the-middle ids: Qwen2.5-Coder's, StarCoder's and Granite's, DeepSeek-Coder's, or
-    Seed-Coder's.
-    """
+    """Fill-in-the-middle ids of Qwen2.5-Coder, StarCoder and Granite, DeepSeek-Coder, or Seed-Coder."""
     for names, suffix_first in FIM_NAMES:
         prefix, suffix, middle = map(files.token, names)
         if prefix is not None and suffix is not None and middle is not None:

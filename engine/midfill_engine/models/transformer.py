@@ -91,9 +91,7 @@ def rotary_tables(positions: Tensor, config: TransformerConfig, dtype: torch.dty
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Applies rotary embedding to `x` [B, H, T, E] in the half-split layout (GPT-NeoX's); further dimensions stay as
-    they are.
-    """
+    """Rotates `x` [B, H, T, E] in the half-split layout (GPT-NeoX's); dimensions beyond the tables stay."""
     half = cos.shape[-1]
     left, right, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat((left * cos - right * sin, right * cos + left * sin, rest), dim=-1)

@@ -42,9 +42,7 @@ class StepState:
 
     @property
     def threshold(self) -> float:
-        """Confidence from which a proposal is settled; infinite at quality 1, because fp32 rounds high probabilities to
-        1.
-        """
+        """Confidence that settles a proposal; infinite at quality 1, because fp32 rounds probabilities to 1."""
         if self.quality >= 1:
             return math.inf
         return self.fast_threshold + (1 - self.fast_threshold) * self.quality

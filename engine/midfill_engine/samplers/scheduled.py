@@ -27,9 +27,7 @@ class TopK(Sampler):
 
 
 class Entropy(TopK):
-    """Like TopK, but lowest entropy first (Dream, arXiv 2508.15487: `alg="entropy"`), with entropy taken after
-    temperature and top-p.
-    """
+    """TopK by lowest entropy, after temperature and top-p (Dream, arXiv 2508.15487: `alg="entropy"`)."""
 
     needs_entropy = True
     is_scaled = True

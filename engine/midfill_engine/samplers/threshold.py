@@ -38,9 +38,7 @@ class SubBlocks(Threshold):
 
 
 class SeededBlocks(Threshold):
-    """Settles the first token of a block by itself, as the causal prediction from the text before, then confident
-    positions: Nemotron-Labs-Diffusion's `generate`.
-    """
+    """A block's first token by itself, then confident ones: Nemotron-Labs-Diffusion's `generate`."""
 
     def decide(self, state: StepState) -> Decision:
         if state.places is None:

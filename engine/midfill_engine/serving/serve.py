@@ -45,9 +45,7 @@ def is_memory_short() -> bool:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server. A signal drains it for at most `drain_s`, a second one ends it at once; so do failures and idle
-    time.
-    """
+    """uvicorn's server. A signal drains it for at most `drain_s`; a second one, a failure or idle time ends it."""
 
     def __init__(
         self, config: uvicorn.Config, state: EngineState, *, idle_timeout_s: float | None = None, drain_s: float = 0.0

@@ -39,9 +39,7 @@ def byte_of_character() -> dict[str, int]:
 
 @dataclass(frozen=True)
 class HealedEdges:
-    """The text around a hole as the model reads it. The model's fill begins with `lead`; the user gets
-    `fill[len(lead):] + tail`.
-    """
+    """The text around a hole as the model reads it. Of its `fill` the user gets `fill[len(lead):] + tail`."""
 
     prefix: str
     suffix: str

@@ -86,9 +86,7 @@ class Vocabulary:
         return self.spelling(left, False) & (self._lengths <= len(left))
 
     def ending(self, after: str) -> Tensor:
-        """The mask [V] of tokens that may come next before the text `after`; line breaks if that begins with one, or is
-        empty.
-        """
+        """The mask [V] of tokens that may come before `after`; line breaks if it begins with one or is empty."""
         start = after[:64].encode("utf-8", errors="replace")
         return self.beginning(b"\n") if start[:1] in (b"", b"\n") else self._meeting(start)
 
