@@ -238,23 +238,32 @@ def fetch(
     if sum(file.size_bytes for file in small) > MAX_SMALL_BYTES:
         raise fetch_failed(f"{repository} has JSON of an unbelievable size", "choose another checkpoint")
     if not any(fnmatch(file.name, WEIGHTS) for file in listing.files):
-        raise fetch_failed(_why_no_weights(listing), "choose a checkpoint with safetensors")
-    with _disk_errors(listing.folder):
+        has_pickles = any(file.name.endswith((".bin", ".pt", ".pth")) for file in listing.files)
+        reason = "only pickled weights, which could run code" if has_pickles else "no safetensors"
+        raise fetch_failed(f"{repository} has {reason}", "choose a checkpoint with safetensors")
+    try:
         (listing.folder / "blobs").mkdir(parents=True, exist_ok=True)
         with FileLock(listing.folder / ".midfill.lock", mode=0o600):
             for file in listing.files if check else ():
                 if listing.blob(file).exists() and not file.matches(listing.blob(file)):
                     listing.blob(file).unlink()  # so that it is downloaded again
-            _take(hub, listing, small, DownloadProgress(name, 0, 0, lambda _: None))
+            for file in small:
+                _take(hub, listing, file, DownloadProgress(name, 0, 0, lambda _: None))
+                listing.link(file)
             weights = wanted_weights(listing)
             total, here = sum(file.size_bytes for file in weights), sum(map(listing.here_bytes, weights))
             fits(listing.snapshot, total)
             check_disk(listing.folder, total - here)
             progress = DownloadProgress(name, total, here, say)
             progress.tell()
-            _take(hub, listing, weights, progress)
+            for file in weights:
+                _take(hub, listing, file, progress)
+                listing.link(file)
             listing.point(revision)
             progress.tell()
+    except OSError as error:
+        message = f"{listing.folder} cannot be written: {error.strerror or error}"
+        raise fetch_failed(message, "free some space there, or set HF_HOME to another folder") from error
     return listing.snapshot
 
 
@@ -280,12 +289,6 @@ def check_disk(folder: Path, needed_bytes: int) -> None:
         raise fetch_failed(message, "free some space, or set HF_HOME to a folder on a larger disk")
 
 
-def _why_no_weights(listing: Listing) -> str:
-    has_pickles = any(file.name.endswith((".bin", ".pt", ".pth")) for file in listing.files)
-    reason = "only pickled weights, which could run code" if has_pickles else "no safetensors"
-    return f"{listing.repository} has {reason}"
-
-
 def _read_file(entry: Any) -> RemoteFile:
     digest, size = (entry.lfs.sha256, entry.lfs.size) if entry.lfs else (entry.blob_id, entry.size)
     if DIGEST.fullmatch(digest) is None:  # it becomes a file's name
@@ -293,15 +296,10 @@ def _read_file(entry: Any) -> RemoteFile:
     return RemoteFile(entry.rfilename, int(size), digest, is_git=not entry.lfs)
 
 
-def _take(hub: Hub, listing: Listing, files: list[RemoteFile], progress: DownloadProgress) -> None:
-    for file in files:
-        if not listing.blob(file).exists():
-            _take_file(hub, listing, file, progress)
-        listing.link(file)
-
-
-def _take_file(hub: Hub, listing: Listing, file: RemoteFile, progress: DownloadProgress) -> None:
+def _take(hub: Hub, listing: Listing, file: RemoteFile, progress: DownloadProgress) -> None:
     """Downloads what is missing of one file, verifies its hash, and names it. Raises StartError."""
+    if listing.blob(file).exists():
+        return
     part = listing.part(file)
     num_tries = 1 + part.exists()  # the part of an earlier run may be wrong
     if part.exists() and part.stat().st_size > file.size_bytes:
@@ -316,13 +314,3 @@ def _take_file(hub: Hub, listing: Listing, file: RemoteFile, progress: DownloadP
         part.unlink()
     message = f"{file.name} of {listing.repository} is not what the hub says it is: its hash differs"
     raise fetch_failed(message, "it was thrown away; run the command again, and leave this hub if it stays so")
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """The file system's errors as StartErrors."""
-    try:
-        yield
-    except OSError as error:
-        message = f"{folder} cannot be written: {error.strerror or error}"
-        raise fetch_failed(message, "free some space there, or set HF_HOME to another folder") from error
