@@ -8,9 +8,11 @@ import time
 import uuid
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from midfill_engine import wire
+
+WorkTime = Annotated[int | None, AfterValidator(lambda ms: ms if ms and ms > 0 else None)]  # llama.cpp's, 0: no limit
 
 
 class ForeignRequest(BaseModel):
@@ -20,6 +22,7 @@ class ForeignRequest(BaseModel):
 
     model: str | None = Field(default=None, max_length=512)
     stream: bool = False
+    t_max_predict_ms: WorkTime = Field(default=None, description="of work; then the best guesses are the answer")
 
 
 class TextRequest(ForeignRequest):
@@ -29,7 +32,6 @@ class TextRequest(ForeignRequest):
     max_tokens: int | None = Field(
         default=None, ge=1, description="more than the model can fill at once counts as that"
     )
-    t_max_predict_ms: int | None = None
     temperature: wire.FiniteFloat | None = Field(default=None, ge=0, le=2)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
@@ -118,8 +120,8 @@ def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillReques
         seed = secrets.randbelow(2**31)
     return [
         wire.InfillRequest(
-            segments=around_hole(prompt, request.suffix or "", clamp(request.max_tokens)),
-            max_ms=budget_ms(request.t_max_predict_ms),
+            segments=around_hole(prompt, request.suffix or "", request.max_tokens),
+            max_ms=request.t_max_predict_ms,
             model=request.model or None,
             seed=seed,
             temperature=request.temperature or 0.0,
@@ -132,11 +134,10 @@ def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillReques
 
 def from_infill(request: FimRequest | CompletionRequest, responses: list[wire.InfillResponse]) -> Completion:
     """The choices of every prompt in turn, best first."""
-    ends = [
-        (with_line_endings_of(text, prompt, request.suffix), reason)
+    fills = [
+        (prompt, holes[0])
         for prompt, response in zip(list_prompts(request), responses, strict=True)
-        for fills in (response.holes, *response.alternatives)
-        for text, reason in (finish(fills[0], request.stop),)
+        for holes in (response.holes, *response.alternatives)
     ]
     seen = sum(response.stats.context_tokens for response in responses)
     filled = sum(response.stats.tokens for response in responses)
@@ -147,13 +148,17 @@ def from_infill(request: FimRequest | CompletionRequest, responses: list[wire.In
         object="fim.completion.chunk" if is_fim and request.stream else plain,
         created=int(time.time()),
         model=responses[0].model,
-        choices=[make_choice(request, index, *end) for index, end in enumerate(ends)],
+        choices=[make_choice(request, index, *each) for index, each in enumerate(fills)],
         usage=Usage(prompt_tokens=seen, completion_tokens=filled, total_tokens=seen + filled),
         seed=responses[0].seed,
     )
 
 
-def make_choice(request: FimRequest | CompletionRequest, index: int, text: str, reason: FinishReason) -> TextChoice:
+def make_choice(request: FimRequest | CompletionRequest, index: int, prompt: str, fill: wire.FilledHole) -> TextChoice:
+    """The text up to the first stop string."""
+    kept = cut_at_stop(fill.text, request.stop)
+    reason: FinishReason = "length" if fill.cut and kept == fill.text else "stop"
+    text = with_line_endings_of(kept, prompt, request.suffix)
     if isinstance(request, CompletionRequest):
         return CompletionChoice(index=index, text=text, finish_reason=reason)
     message = ChatMessage(content=text)
@@ -166,28 +171,14 @@ def list_prompts(request: FimRequest | CompletionRequest) -> list[str]:
     return [request.prompt] if isinstance(request.prompt, str) else request.prompt
 
 
-def clamp(max_tokens: int | None) -> int | None:
-    return None if max_tokens is None else min(max_tokens, wire.MAX_HOLE_TOKENS)
-
-
-def budget_ms(asked: int | None) -> int | None:
-    """llama.cpp's time limit; zero or less means no limit."""
-    return asked if asked is not None and asked > 0 else None
-
-
 def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.Segment]:
     """Prompt, one hole, suffix, with line feeds as line endings."""
+    limit = None if max_tokens is None else min(max_tokens, wire.MAX_HOLE_TOKENS)
     return [
         wire.TextSegment(text=to_line_feeds(prompt)),
-        wire.HoleSegment(hole=wire.HoleSpec(max_tokens=max_tokens, indent="")),
+        wire.HoleSegment(hole=wire.HoleSpec(max_tokens=limit, indent="")),
         wire.TextSegment(text=to_line_feeds(suffix)),
     ]
-
-
-def finish(fill: wire.FilledHole, stop: str | list[str] | None) -> tuple[str, FinishReason]:
-    """The text up to the first stop string, and the finish reason."""
-    text = cut_at_stop(fill.text, stop)
-    return text, "length" if fill.cut and len(text) == len(fill.text) else "stop"
 
 
 def cut_at_stop(text: str, stop: str | list[str] | None) -> str:

@@ -6,14 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from midfill_engine import wire
 from midfill_engine.denoising.scheduler import MAX_ACTIVE
-from midfill_engine.serving.fim import ForeignRequest, around_hole, budget_ms, cut_at_stop, with_line_endings_of
+from midfill_engine.serving.fim import ForeignRequest, around_hole, cut_at_stop, with_line_endings_of
 
 
 class ExtraText(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     text: str = Field(default="", max_length=1024 * 1024)
-    filename: str = Field(default="", max_length=4096)
 
 
 class LlamaInfillRequest(ForeignRequest):
@@ -28,7 +27,6 @@ class LlamaInfillRequest(ForeignRequest):
     n_predict: int = -1
     n_indent: int = 0
     n_cmpl: int = Field(default=1, ge=1, le=8, description="with more than one the answer is a list")
-    t_max_predict_ms: int = Field(default=0, description="of work; then the best guesses are the answer")
     temperature: wire.FiniteFloat = Field(default=0.0, ge=0, le=2)
     top_p: wire.FiniteFloat = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=-1, lt=2**63)
@@ -82,7 +80,7 @@ def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
     """Text of other files comes first, because the text furthest from the hole is dropped first."""
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
     before = (extra + request.input_prefix + request.prompt)[-wire.MAX_TEXT_CHARACTERS :]
-    limit = min(request.n_predict, wire.MAX_HOLE_TOKENS) if request.n_predict > 0 else None
+    limit = request.n_predict if request.n_predict > 0 else None
     infill = wire.InfillRequest(
         segments=around_hole(before, request.input_suffix, limit),
         model=request.model or None,
@@ -90,7 +88,7 @@ def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
         temperature=request.temperature,
         top_p=request.top_p,
         n=request.n_cmpl,
-        max_ms=budget_ms(request.t_max_predict_ms),
+        max_ms=request.t_max_predict_ms,
     )
     return [infill]
 
