@@ -25,8 +25,9 @@ def serve(**given: Any) -> None:
     if (options.socket is None) == (options.host is None):
         raise typer.BadParameter("give either --socket or --host")
     set_up_logging()
+    code = 0
     try:
-        code = run_server(options)
+        run_server(options)
     except StartError as error:
         report(error)
         code = error.exit_code

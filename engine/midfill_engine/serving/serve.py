@@ -91,20 +91,18 @@ class Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
 
-def serve(options: ServeOptions) -> int:
-    """Serves until told to end; returns the exit code. Raises StartError if it cannot listen."""
+def serve(options: ServeOptions) -> None:
+    """Serves until told to end. Raises StartError if it cannot listen, load or go on."""
     check_certificate(options)
-    with listen(options) as (sock, security):
-        failure = run(options, sock, security)
-    if failure is None:
-        return 0
-    report(failure)
-    return failure.exit_code
-
-
-def run(options: ServeOptions, sock: socket.socket, security: Security) -> StartError | None:
-    """Serves on a socket until told to end; returns the failure that ended it."""
     state = EngineState()
+    with listen(options) as (sock, security):
+        run(state, options, sock, security)
+    if state.failure is not None:
+        raise state.failure
+
+
+def run(state: EngineState, options: ServeOptions, sock: socket.socket, security: Security) -> None:
+    """Serves on a socket until told to end; `state` has the failure that ended it, if one did."""
     threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
     limits = ConnectionLimits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
     config = uvicorn.Config(
@@ -127,7 +125,6 @@ def run(options: ServeOptions, sock: socket.socket, security: Security) -> Start
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     Server(config, state, idle_timeout_s=options.idle_timeout_s, drain_s=options.drain_s).run(sockets=[sock])
-    return state.failure
 
 
 @contextmanager
