@@ -14,7 +14,7 @@ from midfill_engine.serving.tokens import BearerTokens
 from midfill_engine.wire import ErrorResponse
 
 TOKEN = "correct-horse-battery-staple"
-TCP = Security.for_tcp("box.lan", BearerTokens.single(TOKEN), ["Proxy.example"])
+TCP = Security.for_tcp("box.lan", BearerTokens({"": TOKEN}), ["Proxy.example"])
 GOOD_HOSTS = [
     "127.0.0.1:8427",
     "127.0.0.1",
@@ -122,7 +122,7 @@ async def test_a_unix_socket_has_two_names_and_needs_no_token(
     ],
 )
 def test_an_engine_on_all_addresses_takes_addresses_and_no_strange_names(host: str, is_known: bool) -> None:
-    assert Security.for_tcp("0.0.0.0", BearerTokens.single(TOKEN)).knows_host([host]) is is_known
+    assert Security.for_tcp("0.0.0.0", BearerTokens({"": TOKEN})).knows_host([host]) is is_known
 
 
 def test_two_hosts_or_none_are_refused() -> None:

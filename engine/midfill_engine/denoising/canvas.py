@@ -185,7 +185,10 @@ class Canvas:
         ids, confidence = self.ids.tolist(), self.confidence.tolist()
         text, ranges, whole = self._text(hole, [self.vocabulary.pieces[ids[token]] for token in tokens], "ignore")
         visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
-        anchors = [self._anchor(token, span) for token, span in zip(tokens, whole, strict=True)]
+        anchors = [  # what the request keeps of each token: all, nothing, or the space that an anchor lent to it
+            (start, end if self.anchored[token] else start + len(self.leading[token]))
+            for token, (start, end) in zip(tokens, whole, strict=True)
+        ]
         return FilledHole(
             text=text,
             tokens=[span for span, _ in visible],
@@ -202,10 +205,6 @@ class Canvas:
         deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids)
         has_room = int(self.expandable[hole]) > 0
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
-
-    def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
-        """The characters of a token that the request keeps: all, none, or the space that an anchor lent to it."""
-        return span if self.anchored[position] else (span[0], span[0] + len(self.leading[position]))
 
     def _without_lead(self, hole: int, spans: Spans) -> Spans:
         """Ranges relative to the answer, which starts behind the text that belongs to the context."""

@@ -23,6 +23,7 @@ LAST_LINE_START: Final = re.compile(r"(?s).*\n(?=\S)")
 
 Encode = Callable[[str], list[int]]
 Heal = Callable[[str, str], HealedEdges]
+no_healing: Final[Heal] = HealedEdges  # leaves the text around a hole as it is
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,6 @@ class RequestOutline:
 
     pieces: list[list[int]]
     holes: list[HoleOutline]
-
-
-def no_healing(prefix: str, suffix: str) -> HealedEdges:
-    """Leaves text around a hole as it is."""
-    return HealedEdges(prefix, suffix)
 
 
 def outline_request(

@@ -152,7 +152,9 @@ class Scheduler:
                 self._end_cancelled()
                 if not ticket.is_cancelled and ticket.work is None:
                     ticket.work = self._advance(ticket)
-            for group in split(self._choose(), lambda each: each[1].num_rows, self.max_rows):
+            asking = [(ticket, ticket.work) for ticket in self._active if ticket.work and not ticket.is_cancelled]
+            chosen = self._turns.choose(asking, self.shared_rows)
+            for group in split(chosen, lambda each: each[1].num_rows, self.max_rows):
                 self._end_cancelled()
                 self._forward([(ticket, work) for ticket, work in group if not ticket.is_cancelled])
             self._end_cancelled()
@@ -182,11 +184,6 @@ class Scheduler:
                 self._waiting.remove(chosen)
                 self._active.append(chosen)
                 self.metrics.waits.labels(chosen.kind).observe(time.monotonic() - chosen.submitted_s)
-
-    def _choose(self) -> list[tuple[Ticket, Work]]:
-        """The work of the next forward pass."""
-        asking = [(ticket, ticket.work) for ticket in self._active if ticket.work and not ticket.is_cancelled]
-        return self._turns.choose(asking, self.shared_rows)
 
     def _advance(self, ticket: Ticket) -> Work | None:
         """Runs a fill up to its next forward pass or event. An exception ends only this ticket."""

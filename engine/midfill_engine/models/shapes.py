@@ -39,6 +39,7 @@ def read_llama_shape(
     refuse(bool(config.get("attention_bias")) and not attention_bias, "biases in attention")
     refuse(bool(config.get("mlp_bias")), "biases in its MLPs")
     num_heads = config["num_attention_heads"]
+    betas = rope.get("beta_fast") or 32.0, rope.get("beta_slow") or 1.0
     return TransformerConfig(
         vocab_size=config["vocab_size"],
         dim=config["hidden_size"],
@@ -53,14 +54,7 @@ def read_llama_shape(
         qk_norm=qk_norm,
         attention_bias=attention_bias,
         rope_base=float(config.get("rope_theta") or rope.get("rope_theta", 10000.0)),
-        yarn=Yarn(
-            rope["factor"],
-            rope["original_max_position_embeddings"],
-            rope.get("beta_fast") or 32.0,
-            rope.get("beta_slow") or 1.0,
-        )
-        if has_yarn
-        else None,
+        yarn=Yarn(rope["factor"], rope["original_max_position_embeddings"], *betas) if has_yarn else None,
     )
 
 

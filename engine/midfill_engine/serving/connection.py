@@ -39,12 +39,11 @@ def raise_file_limit() -> int:
     """Raises the limit of file descriptors as far as allowed; returns the number of connections that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard if hard != resource.RLIM_INFINITY else 65536
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return min(4096, wanted - RESERVED_FILES)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (ValueError, OSError):  # macOS allows less than it reports
-        wanted = soft
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (ValueError, OSError):  # macOS allows less than it reports
+            wanted = soft
     return min(4096, wanted - RESERVED_FILES)
 
 

@@ -30,10 +30,6 @@ class BearerTokens:
         self._stamp = stamp_of(file)
         self._checked_s = time.monotonic()
 
-    @classmethod
-    def single(cls, token: str) -> "BearerTokens":
-        return cls({ONLY_NAME: token})
-
     @property
     def place(self) -> str:
         """Where the user finds the tokens."""
@@ -73,7 +69,7 @@ def find_tokens(file: Path | None) -> BearerTokens:
     given = os.environ.get("MIDFILL_TOKEN")
     if given is not None:
         check_token(given, "choose a longer one, or unset MIDFILL_TOKEN")
-        return BearerTokens.single(given)
+        return BearerTokens({ONLY_NAME: given})
     path = runtime_folder() / "token" if file is None else file
     prepare_folder(path.parent)
     if not os.path.lexists(path):

@@ -33,8 +33,10 @@ class Vocabulary:
         self._order = sorted(range(len(pieces)), key=pieces.__getitem__)
         self._sorted = [pieces[index] for index in self._order]
         keep = lru_cache(maxsize=MAX_MASKS)
-        self.beginning, self.spelling = keep(self._mark_beginning), keep(self._mark_spelling)
-        self._containing, self._meeting = keep(self._mark_containing), keep(self._mark_meeting)
+        self.spelling = keep(self._mark_spelling)
+        self.beginning = keep(lambda start: self._mark(self._find_longer(start)))
+        self._meeting = keep(lambda start: self._mark([*self._find_shorter(start), *self._find_longer(start)]))
+        self._containing = keep(lambda part: self._mark(i for i, piece in enumerate(pieces) if part in piece))
 
     def _mark(self, ids: Iterable[int]) -> Tensor:
         mask = torch.zeros(len(self.pieces), dtype=torch.bool)
@@ -89,16 +91,6 @@ class Vocabulary:
         """The mask [V] of tokens that may come before `after`; line breaks if it begins with one or is empty."""
         start = after[:64].encode("utf-8", errors="replace")
         return self.beginning(b"\n") if start[:1] in (b"", b"\n") else self._meeting(start)
-
-    def _mark_meeting(self, start: bytes) -> Tensor:
-        return self._mark([*self._find_shorter(start), *self._find_longer(start)])
-
-    def _mark_beginning(self, wanted: bytes) -> Tensor:
-        """The mask [V] of tokens that begin with these bytes."""
-        return self._mark(self._find_longer(wanted))
-
-    def _mark_containing(self, part: bytes) -> Tensor:
-        return self._mark(index for index, piece in enumerate(self.pieces) if part in piece)
 
     @property
     def spaced(self) -> Tensor:
