@@ -14,6 +14,7 @@ from torch import Tensor
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES, find_family
+from midfill_engine.families.llada import LLAMA_KEYS
 from midfill_engine.loading import hub
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.gguf_files import FAMILY, SHAPE
@@ -30,7 +31,7 @@ WIDE = {
 TURNED = ("llada", "llama")
 CAUSAL = ("llama", "qwen2")
 NAMES = [
-    *((architecture, "causal" if architecture in CAUSAL else None) for architecture in SHAPE),
+    *((architecture, "causal" if architecture in CAUSAL else None) for architecture in FAMILY),
     ("dream", "dreamon"),
 ]
 Q8, Q4 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_K
@@ -81,8 +82,10 @@ def write_gguf(
     """Writes what llama.cpp's converter writes of a folder; returns the values that the file holds, by stored name."""
     files = CheckpointFiles(folder)
     writer = gguf.GGUFWriter(file, other.get("named", architecture))
-    for key, theirs in SHAPE[architecture].items():
-        value = files.config.get(theirs)
+    own_keys = {theirs: ours for ours, theirs in LLAMA_KEYS.items()} if architecture == "llada" else {}
+    config = {theirs: files.config.get(own_keys.get(theirs, theirs)) for theirs in SHAPE.values()}
+    for key, theirs in SHAPE.items():
+        value = config[theirs]
         if isinstance(value, int | float):
             add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
             add(f"{architecture}.{key}", value)
@@ -100,7 +103,7 @@ def write_gguf(
             part = theirs.split(".")[2] if "attn_" in theirs else ""
             is_turned = architecture in TURNED and part in ("attn_q", "attn_k")
             count = "attention.head_count" if part == "attn_q" else "attention.head_count_kv"
-            heads = files.config[SHAPE[architecture][count]] if is_turned else 0
+            heads = config[SHAPE[count]] if is_turned else 0
             value = turn(value, heads) if is_turned else value
             data, dtype = encode(value, kind, generator) if value.ndim == 2 else (value, None)
             writer.add_tensor(theirs.replace("{i}", str(layer)), data, raw_dtype=dtype)

@@ -24,8 +24,8 @@ from midfill_engine.families.llada import LLADA
 from midfill_engine.tokens.tokenizer import PLAIN_BYTES, QWEN_PIECES, describe_bpe, split_at
 
 SUFFIX: Final = ".gguf"
-# config.json's keys by the file's keys (without the architecture's prefix).
-LLAMA_SHAPE: Final = {
+# Llama's keys of a config.json, which all families read, by the file's keys (without the architecture's prefix).
+SHAPE: Final = {
     "embedding_length": "hidden_size",
     "block_count": "num_hidden_layers",
     "attention.head_count": "num_attention_heads",
@@ -36,21 +36,8 @@ LLAMA_SHAPE: Final = {
     "rope.freq_base": "rope_theta",
     "context_length": "max_position_embeddings",
 }
-SHAPE: Final = {
-    "dream": LLAMA_SHAPE,
-    "llama": LLAMA_SHAPE,
-    "qwen2": LLAMA_SHAPE,
-    "llada": {
-        **LLAMA_SHAPE,
-        "embedding_length": "d_model",
-        "block_count": "n_layers",
-        "attention.head_count": "n_heads",
-        "attention.head_count_kv": "n_kv_heads",
-        "feed_forward_length": "mlp_hidden_size",
-    },
-}
-FAMILY: Final = {"dream": DREAM, "llada": LLADA, "llama": CAUSAL, "qwen2": CAUSAL}
-KIND: Final = {"dream": DREAM.model_types[0], "llada": LLADA.model_types[0]}  # if config.json uses another name
+FAMILY: Final = {"dream": DREAM, "llama": CAUSAL, "qwen2": CAUSAL, "llada": LLADA}
+KIND: Final = {"dream": DREAM.model_types[0]}  # if config.json uses another name
 IS_SHIFTED: Final = {"dream": True, "llada": False}
 TURNED: Final = re.compile(r"blk\.\d+\.attn_([qk])\.(weight|bias)")
 TURNED_IN: Final = ("llada", "llama")
@@ -102,8 +89,8 @@ class GgufFiles(CheckpointFiles):
     def architecture(self) -> str:
         """Raises CheckpointError for architectures that no family here computes."""
         found = str(self.value("general.architecture"))
-        if found not in SHAPE:
-            known = ", ".join(SHAPE)
+        if found not in FAMILY:
+            known = ", ".join(FAMILY)
             message = f"The file {self.folder} holds a model of llama.cpp's architecture {found!r}"
             raise CheckpointError(f"{message}, which is not computed here; known: {known}.")
         self._refuse_unsupported(found)
@@ -125,10 +112,9 @@ class GgufFiles(CheckpointFiles):
     @cached_property
     def config(self) -> dict[str, Any]:
         """The config.json of the checkpoint that the file was made from."""
-        architecture, keys = self.architecture, SHAPE[self.architecture]
+        architecture = self.architecture
         found = {"model_type": KIND.get(architecture, architecture), "vocab_size": len(self._tokens)}
-        found |= {"embedding_size": len(self._tokens)} if architecture == "llada" else {}
-        found |= {theirs: self.value(f"{architecture}.{key}") for key, theirs in keys.items()}
+        found |= {theirs: self.value(f"{architecture}.{key}") for key, theirs in SHAPE.items()}
         found |= {f"{role}_token_id": number for role, number in self._roles.items()}
         return {key: value for key, value in found.items() if value is not None}
 
