@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from rich.filesize import decimal
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
@@ -23,6 +24,7 @@ MAX_EXCERPT_CHARACTERS = 16384
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
+Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 
@@ -84,42 +86,31 @@ Segment = TextSegment | HoleSegment
 
 
 class InfillRequest(Message):
-    """`POST /v1/infill`: text and holes in document order; all holes are filled jointly."""
+    """`POST /v1/infill`: text and holes in document order; all holes are filled jointly.
+
+    `tag` says what kind of text this is; a model may ignore it. The same `seed` gives the same bytes; without one, any
+    where it matters. `max_ms` bounds the work, from when its turn comes; then what is still masked is settled at once.
+    Only the likeliest tokens with a total of `top_p` take part. `steps` bounds the denoise steps. `quality` 0 settles
+    most tokens a step, 1 fewest; `authors`: as the model's authors do. `document` is any name for where the request
+    comes from: of one, the newest goes first. `excerpts` are texts from elsewhere that are like the text around the
+    holes: context where a model has room for it. Without `drafts` only the candidates of each hole are judged.
+    """
 
     segments: list[Segment] = Field(min_length=1, max_length=MAX_SEGMENTS)
     model: str | None = Field(default=None, max_length=512)
-    tag: str | None = Field(default=None, max_length=32, description="what kind of text this is; a model may ignore it")
-    seed: int | None = Field(
-        default=None,
-        ge=0,
-        lt=2**63,
-        description="the same seed gives the same bytes; without one, any where it matters",
-    )
+    tag: str | None = Field(default=None, max_length=32)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
-    max_ms: int | None = Field(
-        default=None,
-        ge=1,
-        description="of work, from when its turn comes; then what is still masked is settled at once",
-    )
-    top_p: FiniteFloat = Field(default=1.0, gt=0, le=1, description="only the likeliest tokens of this total take part")
-    steps: int | None = Field(default=None, ge=1, le=1024, description="upper bound on denoise steps")
-    quality: Share | Literal["authors"] | None = Field(
-        default=None, description="0 settles most tokens a step, 1 fewest; authors: as the model's authors do"
-    )
+    max_ms: int | None = Field(default=None, ge=1)
+    top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
+    steps: int | None = Field(default=None, ge=1, le=1024)
+    quality: Share | Literal["authors"] | None = None
     sampler: str | None = Field(default=None, max_length=64)
     n: int = Field(default=1, ge=1, le=8)
     stream: bool = False
-    document: str | None = Field(
-        default=None, max_length=128, description="any name for where this comes from: of one, the newest goes first"
-    )
-    excerpts: list[Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]] = Field(
-        default_factory=list,
-        max_length=MAX_EXCERPTS,
-        description="text from elsewhere that is like the text around the holes: context where a model has room for it",
-    )
-    drafts: bool = Field(
-        default=True, description="false: nothing is drafted, the candidates of each hole are judged alone"
-    )
+    document: str | None = Field(default=None, max_length=128)
+    excerpts: list[Excerpt] = Field(default=[], max_length=MAX_EXCERPTS)
+    drafts: bool = True
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -256,16 +247,11 @@ class FetchProgress(Message):
         """For a log or a status line."""
         left = f", {_duration(self.left_s)} left" if self.left_s and self.done_bytes < self.total_bytes else ""
         note = f" ({self.note})" if self.note else ""
-        return f"getting {self.model}: {self.amount}, {_amount(self.bytes_per_s)}/s{left}{note}"
+        return f"getting {self.model}: {self.amount}, {decimal(round(self.bytes_per_s))}/s{left}{note}"
 
     @property
     def amount(self) -> str:
-        return f"{_amount(self.done_bytes)} of {_amount(self.total_bytes)}"
-
-
-def _amount(num_bytes: float) -> str:
-    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if num_bytes >= size), ("kB", 1e3))
-    return f"{num_bytes / size:.1f} {unit}"
+        return f"{decimal(self.done_bytes)} of {decimal(self.total_bytes)}"
 
 
 def _duration(seconds: float) -> str:
@@ -304,12 +290,16 @@ class ModelIds(Message):
 
 
 class ModelInfo(Message):
-    """One row of `GET /v1/models`, a superset of OpenAI's."""
+    """One row of `GET /v1/models`, a superset of OpenAI's. `created` is when the engine started, in seconds since 1970.
+
+    `weights` tells weights of the same name apart. `lengths_from` is the model to which its search of lengths was
+    fitted. `cache` is what its steps do not compute anew, unless asked for the authors' way. All may be empty.
+    """
 
     id: str
     object: Literal["model"] = "model"
     owned_by: str = "midfill"
-    created: int = Field(default=0, description="when the engine was started, in seconds since 1970")
+    created: int = 0
     family: str
     parameters: int
     device: str
@@ -318,12 +308,9 @@ class ModelInfo(Message):
     max_hole_tokens: int
     sees_suffix: bool = True
     weights: str = ""
-    """Tells weights of the same name apart; empty where the engine does not say."""
     ids: ModelIds = Field(default_factory=ModelIds)
-    lengths_from: str = Field(
-        default="", description="the model to which its search of lengths was fitted, if it has one"
-    )
-    cache: str = Field(default="", description="what its steps do not compute anew, unless asked for the authors' way")
+    lengths_from: str = ""
+    cache: str = ""
     description: str = ""
 
 
@@ -351,17 +338,13 @@ class ServeOptions(Message):
     operators: Literal["torch", "kernels", "kernels-int8"] = Field(
         default="torch", description="What computes a step: torch, or Midfill's kernels on a GPU."
     )
-    cache: str | None = Field(
-        default=None, description="KV cache between steps; `none` is exact, `midfill doctor` shows the usual one."
-    )
+    cache: str | None = Field(default=None, description="KV cache: `none` is exact, `midfill doctor` shows the usual.")
     lengths: str | None = Field(default=None, description="How long holes are made, such as fixed.")
     drain_s: float = Field(default=20.0, ge=0, description="How long open requests may go on at the end.")
     allowed_host: list[str] | None = Field(default=None, description="Name that clients use; repeatable.")
     certfile: Path | None = Field(default=None, description="Speak TLS with this certificate (PEM), with --host.")
     keyfile: Path | None = Field(default=None, description="The certificate's key, where it is a file of its own.")
-    max_connections_per_peer: int = Field(
-        default=256, ge=1, description="Connections that one address may hold; a proxy is one address."
-    )
+    max_connections_per_peer: int = Field(default=256, ge=1, description="Connections of one address; a proxy is one.")
     access_log: Literal["off", "text", "json"] = Field(
         default="off", description="Log a line for every answer: route, status, time, token's name; no text."
     )
