@@ -180,10 +180,8 @@ def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> 
 
     own, seed = plan.runtime.family.own_certainty, plan.request.seed
     best = sorted(rows, key=rank, reverse=True)[: plan.request.n]
-    fills = [
-        [row.canvas.fill(hole, certainty_of(row.canvas, hole, own)) for hole in range(len(row.canvas.outlines))]
-        for row in best
-    ]
+    holes = range(len(plan.outline.holes))
+    fills = [[row.canvas.fill(hole, certainty_of(row.canvas, hole, own)) for hole in holes] for row in best]
     stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens})
     model = plan.runtime.names[0]
     return InfillResponse(model=model, holes=fills[0], alternatives=fills[1:], stats=stats, seed=seed)
@@ -220,26 +218,24 @@ def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> Aski
     """Results of the trial passes, the context's KV cache, and the number of forward passes. The middle row also
     computes the context and is shown meanwhile; the others compute only their holes.
     """
-    found: list[Result | None] = [None] * len(rows)
-    forwards = 0
+    found: dict[int, Result] = {}
     for row in rows:
         row.cache.cache = CACHES.find("dual")  # computes the holes alone if the context is stored, else everything
     if shared is None:
         middle = len(rows) // 2
-        row = rows[middle]
-        (result,) = yield from ask([row.open_pass()], show(row, 0))
-        row.cache.keep(result)
-        found[middle], shared, forwards = result, row.cache, 1
-    left = [index for index, result in enumerate(found) if result is None]
+        row, shared = rows[middle], rows[middle].cache
+        (found[middle],) = yield from ask([row.open_pass()], show(row, 0))
+        shared.keep(found[middle])
+    forwards = len(found)
+    left = [index for index in range(len(rows)) if index not in found]
     for part in split(left, lambda _: 1, TRIALS_AT_ONCE):
-        event = show(rows[part[0]], 0) if not forwards else None
+        event = None if forwards else show(rows[part[0]], 0)
         for index in part:
             rows[index].cache.begin_with(shared, rows[index].sequence(), with_room=False)
         results = yield from ask([rows[index].open_pass() for index in part], event)
-        for index, result in zip(part, results, strict=True):
-            found[index] = result
+        found |= dict(zip(part, results, strict=True))
         forwards += 1
-    return [result for result in found if result is not None], shared, forwards
+    return [found[index] for index in range(len(rows))], shared, forwards
 
 
 def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
