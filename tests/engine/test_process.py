@@ -184,12 +184,12 @@ def test_the_service_does_not_wait_for_torch() -> None:
 
 
 def test_an_idle_engine_ends_sooner_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = EngineState()
-    engine = serve.Server(uvicorn.Config("app:app"), state, idle_timeout_s=1800.0)
+    state = EngineState(idle_timeout_s=1800.0)
+    engine = serve.Server(uvicorn.Config("app:app"), state)
     for idle_s, short, ends in [(61.0, False, False), (61.0, True, True), (59.0, True, False), (1801.0, False, True)]:
         monkeypatch.setattr(EngineState, "idle_s", property(lambda _, idle_s=idle_s: idle_s))
         monkeypatch.setattr(serve, "is_memory_short", lambda short=short: short)
         assert engine._is_idle_too_long(0) is ends
     assert not engine._is_idle_too_long(1) or ends, "memory is looked at now and then"
-    forever = serve.Server(uvicorn.Config("app:app"), EngineState(), idle_timeout_s=None)
+    forever = serve.Server(uvicorn.Config("app:app"), EngineState())
     assert not forever._is_idle_too_long(0)

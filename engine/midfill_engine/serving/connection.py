@@ -14,19 +14,20 @@ from uvicorn.server import ServerState
 
 from midfill_engine.wire import ErrorBody, ErrorCode, ErrorResponse
 
-REQUEST_TIMEOUT_S: Final = 10.0  # from the first byte (or the connect) to the last byte of a request
-SEND_TIMEOUT_S: Final = 30.0  # longest time that a client may leave an answer unread
-MAX_CONNECTIONS_PER_PEER: Final = 256
 RESERVED_FILES: Final = 64  # file descriptors that are not connections
 
 
 @dataclass
 class ConnectionLimits:
-    """Limits of a server's connections. Peers of a unix socket are one user, so only the total applies to them."""
+    """Limits of a server's connections. Peers of a unix socket are one user, so only the total applies to them.
 
-    request_timeout_s: float = REQUEST_TIMEOUT_S
-    send_timeout_s: float = SEND_TIMEOUT_S
-    max_per_peer: int = MAX_CONNECTIONS_PER_PEER
+    `request_timeout_s`: from the first byte (or the connect) to the last byte of a request. `send_timeout_s`: longest
+    time that a client may leave an answer unread.
+    """
+
+    request_timeout_s: float = 10.0
+    send_timeout_s: float = 30.0
+    max_per_peer: int = 256
     max_connections: int = 4096
     open: Counter[str] = field(default_factory=Counter)
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -52,14 +53,8 @@ class TimedProtocol(H11Protocol):
 
     limits = ConnectionLimits()
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, {**app_state, "connection": next(self.limits.numbers)}, _loop)
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **loop: Any) -> None:
+        super().__init__(config, server_state, {**app_state, "connection": next(self.limits.numbers)}, **loop)
         self._deadline: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._unread_bytes, self._was_read = 0, False

@@ -29,9 +29,7 @@ class TextRequest(ForeignRequest):
     """The common keys of requests for the text between a prompt and a suffix."""
 
     suffix: wire.Text | None = None
-    max_tokens: int | None = Field(
-        default=None, ge=1, description="more than the model can fill at once counts as that"
-    )
+    max_tokens: int | None = Field(default=None, ge=1, description="at most what the model can fill at once")
     temperature: wire.FiniteFloat | None = Field(default=None, ge=0, le=2)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None

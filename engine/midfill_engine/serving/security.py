@@ -81,9 +81,8 @@ class Security:
 
 def clean_hosts(hosts: Iterable[str]) -> frozenset[str]:
     """Host names as `name_of` returns them: lower case, IPv6 addresses in brackets."""
-    return frozenset(
-        f"[{host}]" if ":" in host and not host.startswith("[") else host for host in map(str.lower, hosts)
-    ) - {""}
+    lowered = map(str.lower, filter(None, hosts))
+    return frozenset(f"[{host}]" if ":" in host and not host.startswith("[") else host for host in lowered)
 
 
 def name_of(host: str) -> str | None:

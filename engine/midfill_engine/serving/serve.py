@@ -47,12 +47,9 @@ def is_memory_short() -> bool:
 class Server(uvicorn.Server):
     """uvicorn's server. A signal drains it for at most `drain_s`; a second one, a failure or idle time ends it."""
 
-    def __init__(
-        self, config: uvicorn.Config, state: EngineState, *, idle_timeout_s: float | None = None, drain_s: float = 0.0
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, state: EngineState, drain_s: float = 0.0) -> None:
         super().__init__(config)
         self._state = state
-        state.idle_timeout_s = idle_timeout_s
         self._drain_s = drain_s
         self._asked_s: float | None = None
 
@@ -94,7 +91,7 @@ class Server(uvicorn.Server):
 def serve(options: ServeOptions) -> None:
     """Serves until told to end. Raises StartError if it cannot listen, load or go on."""
     check_certificate(options)
-    state = EngineState()
+    state = EngineState(idle_timeout_s=options.idle_timeout_s)
     with listen(options) as (sock, security):
         run(state, options, sock, security)
     if state.failure is not None:
@@ -124,7 +121,7 @@ def run(state: EngineState, options: ServeOptions, sock: socket.socket, security
     # uvicorn raises the signal again after it has stopped; cleanup must survive that.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    Server(config, state, idle_timeout_s=options.idle_timeout_s, drain_s=options.drain_s).run(sockets=[sock])
+    Server(config, state, options.drain_s).run(sockets=[sock])
 
 
 @contextmanager

@@ -60,10 +60,8 @@ class EngineState:
         if self.is_draining:
             raise is_ending()
         if self.ready is None:
-            headers = {"retry-after": "1"}
-            raise RequestError(
-                wire.ErrorCode.BUSY, "the model is still loading", "try again", status=503, headers=headers
-            )
+            message, headers = "the model is still loading", {"retry-after": "1"}
+            raise RequestError(wire.ErrorCode.BUSY, message, "try again", status=503, headers=headers)
         check_model(model, self.ready.names)
         return self.ready
 
