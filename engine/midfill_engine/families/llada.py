@@ -62,9 +62,8 @@ def read_illada_shape(config: Values) -> TransformerConfig:
 
 
 def read_illada_tokens(files: CheckpointFiles) -> SpecialTokens:
-    named = files.number("mask_token_id")
-    mask_id = files.token("mask_token", "<[MASK]>") if named is None else named
-    mask_id = ILLADA_MASK_ID if mask_id is None else mask_id
+    named = (files.number("mask_token_id"), files.token("mask_token", "<[MASK]>"), ILLADA_MASK_ID)
+    mask_id = next(number for number in named if number is not None)
     return read_specials(files, mask_id, delete_ids=read_ends(files), deletes_rest=True)
 
 

@@ -13,9 +13,7 @@ def read_shape(config: Values) -> TransformerConfig:
     """Expert weights are not renormalized, whatever config.json says, as in the authors' code."""
     shapes.refuse((config.get("shared_expert_intermediate_size") or 0) > 0, "an expert that every token takes")
     shapes.refuse(bool(config.get("moe_router_enable_expert_bias")), "a bias in the choice of experts")
-    shapes.refuse(
-        config.get("moe_router_score_function", "softmax") not in (None, "softmax"), "another score of experts"
-    )
+    shapes.refuse((config.get("moe_router_score_function") or "softmax") != "softmax", "another score of experts")
     shapes.refuse(config.get("partial_rotary_factor") not in (None, 1, -1), "rotary positions in a part of each head")
     shapes.refuse((config.get("routed_scaling_factor") or 1) != 1, "scaled experts")
     shapes.refuse(config.get("clip_qkv") is not None, "clipped queries, keys and values")

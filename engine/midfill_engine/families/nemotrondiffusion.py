@@ -18,9 +18,8 @@ def read_shape(config: Values) -> TransformerConfig:
     """Queries are scaled only beyond the original context length, which no window here reaches."""
     rope = config.get("rope_parameters") or {}
     refuse(config.get("dlm_paradigm", "bidirectional") != "bidirectional", f"{config.get('dlm_paradigm')} attention")
-    refuse(
-        bool(rope.get("llama_4_scaling_beta")) and rope["original_max_position_embeddings"] < WINDOW, "grown queries"
-    )
+    is_scaled = bool(rope.get("llama_4_scaling_beta"))
+    refuse(is_scaled and rope["original_max_position_embeddings"] < WINDOW, "grown queries")
     return read_llama_shape(config)
 
 
