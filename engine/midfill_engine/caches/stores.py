@@ -3,9 +3,9 @@
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Generic, TypeVar
 
-import torch
 from torch import Tensor
 
 from midfill_engine.models.transformer import KeyValues
@@ -86,7 +86,7 @@ class PrefixStore(LruStore[Prefix]):
         """The longest cached prefix of `ids`: its length and its entry."""
         best, found = 0, None
         for entry in self._entries.values():
-            length = count_common(ids, entry.ids)
+            length = len(commonprefix([ids, entry.ids]))
             if length > best:
                 best, found = length, entry
         if found is not None:
@@ -99,9 +99,3 @@ class PrefixStore(LruStore[Prefix]):
             if prefix.ids[: len(entry.ids)] == entry.ids:
                 del self._entries[entry.ids]
         self.put(prefix.ids, prefix)
-
-
-def count_common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    size = min(len(first), len(second))
-    differs = (torch.tensor(first[:size]) != torch.tensor(second[:size])).nonzero()
-    return int(differs[0]) if len(differs) else size

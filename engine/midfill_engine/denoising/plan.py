@@ -140,12 +140,8 @@ def usual_cache(runtime: Runtime) -> str:
 def count_rules(outlines: list[HoleOutline]) -> int:
     """Number of token masks that the holes need. Raises RequestError if masks or forbidden strings are too many."""
     strings = {text for outline in outlines for text in outline.forbid}
-    rules = {
-        (frozenset(outline.forbid), leading)
-        for outline in outlines
-        for stretch in outline.masked
-        for leading in (stretch.leading, "")
-    }
+    masked = [(frozenset(outline.forbid), stretch.leading) for outline in outlines for stretch in outline.masked]
+    rules = {(forbid, leading) for forbid, first in masked for leading in (first, "")}
     if max(len(strings), len(rules)) > MAX_RULES:
         message = f"the holes forbid more than {MAX_RULES} different texts, or more than {MAX_RULES} sets of texts"
         raise RequestError(ErrorCode.TOO_LARGE, message, "forbid the same in all holes, or ask for fewer holes")

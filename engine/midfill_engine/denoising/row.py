@@ -135,9 +135,8 @@ class CanvasRow:
         )
         decision = Decision(masked) if self.is_last_step else self.sampler.decide(state)
         if self.plan.policy.may_expand:
-            decision = delay_neighbors(
-                decision, decision.settle & (proposals.ids == self.plan.runtime.tokens.expand_id)
-            )
+            grows = decision.settle & (proposals.ids == self.plan.runtime.tokens.expand_id)
+            decision = delay_neighbors(decision, grows)
         self.canvas.apply(decision, proposals)
 
     def _settle_all(self, places: Tensor, hidden: Tensor) -> None:

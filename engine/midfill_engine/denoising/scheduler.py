@@ -40,9 +40,7 @@ class Metrics:
         self.requests = counter("midfill_requests", "Ended requests by outcome", ["outcome"])
         self.seconds = histogram("midfill_fill_seconds", "From a request to its fill", buckets=SECONDS)
         self.depth = gauge("midfill_waiting_requests", "Requests without a place, by kind", ["kind"])
-        self.waits = histogram(
-            "midfill_wait_seconds", "From a request to its place, by kind", ["kind"], buckets=SECONDS
-        )
+        self.waits = histogram("midfill_wait_seconds", "From request to place, by kind", ["kind"], buckets=SECONDS)
         self.steps = counter("midfill_steps", "Denoise steps of finished fills")
         self.tokens = counter("midfill_tokens", "Tokens of finished fills")
         self.forwards = counter("midfill_forwards", "Forward passes")
@@ -298,10 +296,8 @@ class Scheduler:
 
 
 def is_ending() -> RequestError:
-    headers = {"retry-after": "1", "connection": "close"}
-    return RequestError(
-        ErrorCode.BUSY, "the engine is ending", "ask again: another may answer", status=503, headers=headers
-    )
+    message, headers = "the engine is ending", {"retry-after": "1", "connection": "close"}
+    return RequestError(ErrorCode.BUSY, message, "ask again: another may answer", status=503, headers=headers)
 
 
 def is_out_of_memory(error: Exception) -> bool:

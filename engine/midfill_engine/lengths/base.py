@@ -31,6 +31,9 @@ class LengthScores:
     log_probs: Tensor
 
 
+Search = Callable[[list[HoleNeed], LengthScores | None], LengthSearch]
+
+
 @dataclass(frozen=True)
 class LengthPolicy:
     """`search` returns canvases with at least 1 position for every masked stretch of every hole.
@@ -41,7 +44,7 @@ class LengthPolicy:
     empty.
     """
 
-    search: Callable[[list[HoleNeed], LengthScores | None], LengthSearch]
+    search: Search
     may_delete: bool = False
     may_expand: bool = False
     chooses: bool = True
@@ -73,9 +76,7 @@ def of_total(total: int, need: HoleNeed) -> list[int]:
     return fit(spread(total, need.hints), need)
 
 
-def choose_totals(
-    wanted: Callable[[HoleNeed], Iterable[int]],
-) -> Callable[[list[HoleNeed], LengthScores | None], LengthSearch]:
+def choose_totals(wanted: Callable[[HoleNeed], Iterable[int]]) -> Search:
     """A search that asks for no forward pass: canvases with the `wanted` numbers of positions for each hole."""
 
     def search(needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -25,7 +25,7 @@ from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from midfill_engine.errors import fetch_failed, unknown_model
-from midfill_engine.loading.packaged import Say
+from midfill_engine.loading.packaged import Fits, Say
 from midfill_engine.wire import FetchProgress
 
 SMALL: Final = ("*.json", "merges.txt")
@@ -221,9 +221,7 @@ def retries_told(progress: DownloadProgress) -> Iterator[None]:
         logger.removeFilter(note)
 
 
-def fetch(
-    hub: Hub, name: str, cache: Path, say: Say, fits: Callable[[Path, int], None], *, check: bool = False
-) -> Path:
+def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool = False) -> Path:
     """The snapshot's folder of `OWNER/NAME[@REVISION]`, with every file's hash compared with the hub's.
 
     Small files come first; then `fits(folder, weights_bytes)` raises for weights that must not be fetched.

