@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -16,12 +16,12 @@ from midfill_engine.denoising.drafts import Laid, certainty_of, choose_drafts
 from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
 from midfill_engine.denoising.row import CanvasRow
-from midfill_engine.denoising.uniform import UniformRow, texts_behind
+from midfill_engine.denoising.uniform import UniformRow
 from midfill_engine.denoising.work import Asking, Claim, Fill, ask, split
 from midfill_engine.errors import RequestError
 from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded
 from midfill_engine.lengths import Lengths, LengthScores
-from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
+from midfill_engine.loading.canvas_model import CanvasPass
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence as TokenSequence
@@ -71,8 +71,12 @@ def begin_rows(plan: Plan) -> Asking[tuple[list[CanvasRow] | list[UniformRow], i
     if plan.runtime.family.attention == "canvas":
         canvases, _, _ = yield from choose_lengths(plan, None)
         (encoded,) = yield from ask([CanvasPass(torch.tensor(plan.texts[0]))])
-        numbered = [(index, lengths) for index in range(plan.request.n) for lengths in canvases]
-        return [make_uniform_row(plan, *each, encoded.past) for each in numbered], 1, False
+        uniform = [
+            UniformRow(plan, lay_canvas(plan, lengths), seeded(plan.request.seed, index), encoded.past)
+            for index in range(plan.request.n)
+            for lengths in canvases
+        ]
+        return uniform, 1, False
     drafts = choose_drafts(plan)
     if all(draft is not None for row in drafts for draft in row):
         return open_rows(plan, [[[] for _ in plan.outline.holes]], None, drafts), 0, False
@@ -153,22 +157,6 @@ def show(row: CanvasRow | UniformRow, step: int) -> StepEvent:
     """The event of a row after `step` steps."""
     holes = [row.canvas.state(hole) for hole in range(len(row.canvas.outlines))]
     return StepEvent(step=step, num_steps=max(1, row.num_steps, step), holes=holes)
-
-
-def make_uniform_row(plan: Plan, index: int, lengths: Lengths, past: Any) -> UniformRow:
-    """The row of alternative number `index`. Raises RequestError."""
-    canvas, model = lay_canvas(plan, lengths), plan.runtime.loaded
-    assert isinstance(model, CanvasModel)
-    return UniformRow(
-        model=model,
-        canvas=canvas,
-        behind=texts_behind(plan.texts, canvas.hole_lengths(), model.canvas_length),
-        sampler=plan.sampler(),
-        num_steps=min(plan.request.steps or model.num_steps, model.num_steps),
-        quality=plan.quality,
-        generator=seeded(plan.request.seed, index),
-        past=past,
-    )
 
 
 def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> InfillResponse:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from midfill_engine.denoising.canvas import Canvas
+from midfill_engine.denoising.plan import Plan
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.models.choice import Choice, choose
-from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
+from midfill_engine.samplers import Decision, Proposals, StepState
 from midfill_engine.wire import ErrorCode
 
 ENDLESS: Final = 1024  # without a quota: the best guesses are taken at the end
@@ -22,14 +23,10 @@ ENDLESS: Final = 1024  # without a quota: the best guesses are taken at the end
 
 @dataclass
 class UniformRow:
-    """One alternative. `behind[i]`: visible tokens after hole i, on the canvas. `past`: the context's KV cache."""
+    """One alternative; `past` is the context's KV cache. Raises RequestError if the canvas has no room."""
 
-    model: CanvasModel
+    plan: Plan
     canvas: Canvas
-    behind: list[list[int]]
-    sampler: Sampler
-    num_steps: int
-    quality: float
     generator: torch.Generator
     past: Any
     step: int = 0
@@ -41,8 +38,12 @@ class UniformRow:
     _fillable: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        line, places = list[int](), list[int]()
-        for length, text in zip(self.canvas.hole_lengths(), self.behind, strict=True):
+        assert isinstance(self.plan.runtime.loaded, CanvasModel)
+        self.model, self.sampler = self.plan.runtime.loaded, self.plan.sampler()
+        self.num_steps = min(self.plan.request.steps or self.model.num_steps, self.model.num_steps)
+        line, places, lengths = list[int](), list[int](), self.canvas.hole_lengths()
+        behind = texts_behind(self.plan.texts, lengths, self.model.canvas_length)
+        for length, text in zip(lengths, behind, strict=True):
             places += range(len(line), len(line) + length)
             line += [0] * length + text
         self._line, self._hole_places = torch.tensor(line), torch.tensor(places, dtype=torch.int64)
@@ -66,7 +67,7 @@ class UniformRow:
         assert drawn.entropy is not None
         canvas, free = self.canvas, ~self.canvas.anchored
         proposals = Proposals(drawn.ids, drawn.confidence, drawn.entropy)
-        state = StepState(proposals, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.quality)
+        state = StepState(proposals, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
         canvas.masked = free.clone()
         canvas.apply(Decision(self.sampler.decide(state).settle), proposals)
         canvas.guesses, canvas.guessed = best.ids, best.confidence
