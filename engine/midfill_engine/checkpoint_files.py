@@ -35,7 +35,13 @@ class CheckpointFiles:
 
     @property
     def name(self) -> str:
-        return self.adapter_name or name_of(self.folder)
+        """The adapter's name, the folder's, in the hub's cache the repository's, or a GGUF file's stem."""
+        folder = self.folder.absolute()  # of "." too
+        if self.adapter_name:
+            return self.adapter_name
+        if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
+            return folder.parent.parent.name.rpartition("--")[2]
+        return folder.stem if folder.suffix == ".gguf" else folder.name
 
     def release(self) -> None:
         """Frees memory once all tensors are read."""
@@ -157,14 +163,6 @@ class CheckpointFiles:
         if not isinstance(values, dict):
             raise CheckpointError(f"{self.folder / name} is not a JSON object.")
         return values
-
-
-def name_of(folder: Path) -> str:
-    """The folder's name; in the hub's cache the repository's name, for a GGUF file its stem."""
-    folder = folder.absolute()  # of "." too
-    if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
-        return folder.parent.parent.name.rpartition("--")[2]
-    return folder.stem if folder.suffix == ".gguf" else folder.name
 
 
 def dequantize(value: Tensor, scale: Tensor | None) -> Tensor:

@@ -17,14 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from midfill_engine.checkpoint_files import (
-    ROW_SCALE,
-    CheckpointError,
-    CheckpointFiles,
-    dequantize,
-    name_of,
-    open_tensors,
-)
+from midfill_engine.checkpoint_files import ROW_SCALE, CheckpointError, CheckpointFiles, dequantize, open_tensors
 from midfill_engine.errors import unknown_model
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.packaged import PACKAGED, find_packaged, hash_file
@@ -130,7 +123,7 @@ def open_files(folder: Path) -> CheckpointFiles:
         open_files(base),
         merges={name: partial(adapter.merge, name) for name in (*adapter.low_rank, *adapter.replaced)},
         replaced=dict.fromkeys(adapter.replaced, folder / WEIGHTS),
-        adapter_name=name_of(folder),
+        adapter_name=CheckpointFiles(folder).name,
     )
 
 

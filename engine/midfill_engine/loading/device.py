@@ -67,7 +67,5 @@ def cpu_flags() -> frozenset[str]:
 
 def free_bytes(device: torch.device) -> int:
     """Memory that fills may use once the model is loaded: three quarters of what is free."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free * 3 // 4
-    return available_bytes() * 3 // 4
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
+    return free * 3 // 4

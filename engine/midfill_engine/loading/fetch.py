@@ -224,8 +224,7 @@ def retries_told(progress: DownloadProgress) -> Iterator[None]:
 def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool = False) -> Path:
     """The snapshot's folder of `OWNER/NAME[@REVISION]`, with every file's hash compared with the hub's.
 
-    Small files come first; then `fits(folder, weights_bytes)` raises for weights that must not be fetched.
-    Raises StartError.
+    Small files come first, so that `fits` can refuse the weights. Raises StartError.
     """
     repository, _, revision = name.partition("@")
     revision = revision or "main"

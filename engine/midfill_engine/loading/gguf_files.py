@@ -184,13 +184,12 @@ class GgufFiles(CheckpointFiles):
             raise CheckpointError(f"The weights in {self.folder} are of a type that is not read: {error}.") from error
         value = torch.from_numpy(plain if plain.flags.writeable else plain.copy())
         turned = TURNED.fullmatch(tensor.name) if self.architecture in TURNED_IN else None
-        return value if turned is None else self._turn_back(value, turned.group(1))
-
-    def _turn_back(self, value: Tensor, part: str) -> Tensor:
-        """Rotary pairs from neighbours [H, E/2, 2] to halves [H, 2, E/2]."""
+        if turned is None:
+            return value
         count = self.value(f"{self.architecture}.attention.head_count")
-        heads = count if part == "q" else self.value(f"{self.architecture}.attention.head_count_kv") or count
-        return value.view(heads, -1, 2, *value.shape[1:]).transpose(1, 2).reshape(value.shape)
+        heads = count if turned.group(1) == "q" else self.value(f"{self.architecture}.attention.head_count_kv") or count
+        pairs = value.view(heads, -1, 2, *value.shape[1:])  # from neighbours [H, E/2, 2] to halves [H, 2, E/2]
+        return pairs.transpose(1, 2).reshape(value.shape)
 
 
 def make_reader(reader: type[Any]) -> type[Any]:

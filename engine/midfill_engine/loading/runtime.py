@@ -67,12 +67,11 @@ class Runtime:
         cls,
         loaded: Loaded,
         *aliases: str,
-        family: Family | None = None,
+        family: Family = EMBEDDED,
         operators: TorchOperators | None = None,
         kernels: str = "",
     ) -> "Runtime":
         """`kernels`: "", `kernels` or `kernels-int8`. Raises CheckpointError for unknown ids, and OperatorsError."""
-        family = family or EMBEDDED
         tokens = family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
@@ -160,16 +159,11 @@ def open_fused(transformer: Transformer, operators: TorchOperators, kernels: str
     return fused
 
 
-def known_models() -> list[str]:
-    """Models that ship with the package."""
-    return sorted(config.parent.name for config in WEIGHTS.glob("*/config.json"))
-
-
 def find_model(name: str) -> Path:
     """The checkpoint folder for the name of a shipped model, a path or a hub id. Raises StartError."""
-    shipped = name.removeprefix("midfill-")  # as `midfill models` prints it
-    if shipped in known_models():
-        return WEIGHTS / shipped
+    shipped = sorted(config.parent.name for config in WEIGHTS.glob("*/config.json"))
+    if name.removeprefix("midfill-") in shipped:  # as `midfill models` prints it
+        return WEIGHTS / name.removeprefix("midfill-")
     if name in PACKAGED:
         base, adapter = find_packaged(PACKAGED[name]), WEIGHTS / f"{name}{ADAPTER}"
         return adapter if is_adapter(adapter) else base
@@ -180,7 +174,7 @@ def find_model(name: str) -> Path:
             return folder
         message, next_step = f"{name} is not on this machine", f"run `midfill models get {name}`"
         raise unknown_model(message, next_step)
-    known = ", ".join(known_models()) or "none"
+    known = ", ".join(shipped) or "none"
     message = f"There is no model named {name!r} and no folder of that name; shipped models: {known}."
     raise unknown_model(message, "name a shipped model, a checkpoint folder or OWNER/NAME on the hub")
 

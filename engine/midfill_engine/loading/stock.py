@@ -75,10 +75,7 @@ def fetch_and_report(model: str, fits: Fits, *, check: bool) -> None:
 
 
 def download(name: str, say: Say, fits: Fits, *, check: bool = False) -> Path:
-    """Downloads missing files from the hub; with `check` also verifies the hashes of existing files.
-
-    `fits(folder, weights_bytes)` raises for weights that must not be downloaded. Raises StartError.
-    """
+    """Downloads missing files from the hub; with `check` also verifies existing ones. Raises StartError."""
     from huggingface_hub import constants, get_token
 
     from midfill_engine.loading.fetch import Hub, fetch  # imports an HTTP client, which takes half a second

@@ -131,7 +131,9 @@ def read_hub_tokenizer(files: CheckpointFiles, vocab_size: int) -> Tokenizer:
     Text never becomes a special token, because added tokens are removed from the encoder. Nor is it brought into a
     Unicode normal form, whatever the authors did: kept text must come back unchanged.
     """
-    serialized = json.dumps(_without_added_tokens(files.tokenizer)) if files.tokenizer else _from_merges(files)
+    normalizer = _without_unicode_forms(files.tokenizer.get("normalizer"))
+    plain = {"added_tokens": [], "normalizer": normalizer, "post_processor": None, "truncation": None, "padding": None}
+    serialized = json.dumps(files.tokenizer | plain) if files.tokenizer else _from_merges(files)
     try:
         tokenizer = Tokenizer(serialized, vocab_size, frozenset(files.added_tokens.values()))
     except ValueError as error:
@@ -139,12 +141,6 @@ def read_hub_tokenizer(files: CheckpointFiles, vocab_size: int) -> Tokenizer:
     if tokenizer._inner.get_vocab_size() > vocab_size:
         raise CheckpointError(f"The tokenizer in {files.folder} has more tokens than its model.")
     return tokenizer
-
-
-def _without_added_tokens(values: dict[str, Any]) -> dict[str, Any]:
-    normalizer = _without_unicode_forms(values.get("normalizer"))
-    plain = {"added_tokens": [], "normalizer": normalizer, "post_processor": None, "truncation": None, "padding": None}
-    return {**values, **plain}
 
 
 def _without_unicode_forms(normalizer: Any) -> Any:
