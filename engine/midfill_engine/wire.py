@@ -25,6 +25,7 @@ Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
+AccessLog = Literal["off", "text", "json"]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 
@@ -230,9 +231,7 @@ def packaged_folder() -> Path:
 
 
 class FetchProgress(Message):
-    """One line of `python -m midfill_engine fetch`. `left_s` is unknown before the first byte; `note` says what it
-    waits for; the last line has `folder`, where the checkpoint is.
-    """
+    """A line of `python -m midfill_engine fetch`. `note` says what it waits for; the last one has the `folder`."""
 
     model: str
     done_bytes: int = Field(ge=0)
@@ -345,9 +344,7 @@ class ServeOptions(Message):
     certfile: Path | None = Field(default=None, description="Speak TLS with this certificate (PEM), with --host.")
     keyfile: Path | None = Field(default=None, description="The certificate's key, where it is a file of its own.")
     max_connections_per_peer: int = Field(default=256, ge=1, description="Connections of one address; a proxy is one.")
-    access_log: Literal["off", "text", "json"] = Field(
-        default="off", description="Log a line for every answer: route, status, time, token's name; no text."
-    )
+    access_log: AccessLog = Field(default="off", description="Log each answer: route, status, time, token; no text.")
 
 
 def with_serve_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,13 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.serving.security import error_response
-from midfill_engine.wire import ErrorCode
+from midfill_engine.wire import AccessLog, ErrorCode
 
 MAX_LINES: Final = 10  # records per call site and interval
 INTERVAL_S: Final = 60.0
@@ -59,7 +59,6 @@ def set_up_logging() -> None:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 
-AccessLog = Literal["off", "text", "json"]
 HEADER: Final = b"x-request-id"
 CLOSE: Final = (b"connection", b"close")
 FITTING: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")

@@ -81,16 +81,17 @@ def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
     before = (extra + request.input_prefix + request.prompt)[-wire.MAX_TEXT_CHARACTERS :]
     limit = request.n_predict if request.n_predict > 0 else None
-    infill = wire.InfillRequest(
-        segments=around_hole(before, request.input_suffix, limit),
-        model=request.model or None,
-        seed=request.seed if request.seed >= 0 else None,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        n=request.n_cmpl,
-        max_ms=request.t_max_predict_ms,
-    )
-    return [infill]
+    return [
+        wire.InfillRequest(
+            segments=around_hole(before, request.input_suffix, limit),
+            model=request.model or None,
+            seed=request.seed if request.seed >= 0 else None,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            n=request.n_cmpl,
+            max_ms=request.t_max_predict_ms,
+        )
+    ]
 
 
 def from_infill(request: LlamaInfillRequest, responses: list[wire.InfillResponse]) -> Answer | list[Answer]:
@@ -105,12 +106,8 @@ def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, whole:
     stopped = cut_at_stop(whole.text, request.stop)
     text = cut_at_indent(stopped, request.n_indent)
     shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
-    told: dict[str, Any] = {"index": index, "seed": response.seed}
-    if len(stopped) < len(whole.text):
-        word = next(word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
-        told |= {"stop_type": "word", "stopping_word": word}
-    elif whole.cut and text == whole.text:
-        told |= {"stop_type": "limit"}
+    words = (word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
+    stopping_word = next(words, "")  # none stands at the text's end
     stats = response.stats
     num, ms = stats.tokens, max(stats.ms, 1e-3)
     timings: dict[str, int | float] = {  # denoising has no separate prompt phase, so all time counts as prediction
@@ -124,13 +121,16 @@ def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, whole:
         "predicted_per_second": 1000 * num / ms,
     }
     answer = LlamaAnswer(
+        index=index,
         content=shown,
         model=response.model,
         tokens_predicted=num,
         tokens_evaluated=stats.context_tokens,
         tokens_cached=stats.context_tokens if stats.cached_context else 0,
+        stop_type="word" if stopping_word else "limit" if whole.cut and text == whole.text else "eos",
+        stopping_word=stopping_word,
+        seed=response.seed,
         timings=timings,
-        **told,
     )
     return select(answer, request.response_fields)
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from fastapi import FastAPI, Request
@@ -18,7 +19,7 @@ from midfill_engine import wire
 from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import fim, llamacpp
-from midfill_engine.serving.access import AccessLog, AccessLogger
+from midfill_engine.serving.access import AccessLogger
 from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.stream import PING_INTERVAL_S, Asked, EventStream, encode_event
 
@@ -28,7 +29,6 @@ MAX_ERROR_CHARACTERS: Final = 300
 
 M = TypeVar("M", bound=BaseModel)
 R = TypeVar("R", bound=fim.ForeignRequest)
-Route = TypeVar("Route", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class EngineState:
         return time.monotonic() - self.last_request_s
 
 
-def create_app(state: EngineState, security: Security, access_log: AccessLog = "off") -> FastAPI:
+def create_app(state: EngineState, security: Security, access_log: wire.AccessLog = "off") -> FastAPI:
     """The ASGI application. It parses bodies itself, so that every error has the same shape."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, security=security)
@@ -91,8 +91,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     app.add_exception_handler(RequestError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)
 
-    def reading(path: str) -> Callable[[Route], Route]:
-        return app.api_route(path, methods=["GET", "HEAD"], response_model=None)
+    reading = partial(app.api_route, methods=["GET", "HEAD"], response_model=None)
 
     @reading("/healthz")
     async def healthz() -> dict[str, str]:
