@@ -151,13 +151,10 @@ class CanvasRow:
 
 def scatter(places: Tensor, chosen: Chosen, size: int) -> Proposals:
     """Proposals for a canvas of `size` positions from the tokens chosen at its positions `places` [M]."""
-
-    def put(values: Tensor, blank: Tensor) -> Tensor:
-        blank[places] = values
-        return blank
-
-    entropy = None if chosen.entropy is None else put(chosen.entropy, torch.zeros(size))
-    return Proposals(put(chosen.ids, torch.full((size,), -1)), put(chosen.confidence, torch.zeros(size)), entropy)
+    ids = torch.full((size,), -1).scatter(0, places, chosen.ids)
+    confidence = torch.zeros(size).scatter(0, places, chosen.confidence)
+    entropy = None if chosen.entropy is None else torch.zeros(size).scatter(0, places, chosen.entropy)
+    return Proposals(ids, confidence, entropy)
 
 
 def delay_neighbors(decision: Decision, grows: Tensor) -> Decision:

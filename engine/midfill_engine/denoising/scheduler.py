@@ -162,11 +162,8 @@ class Scheduler:
     def _wait(self) -> bool:
         """Waits for work; False when closed and empty."""
         with self._changed:
-            while not self._waiting and not self._active:
-                if self._is_closed:
-                    return False
-                self._changed.wait()
-        return True
+            self._changed.wait_for(lambda: self._waiting or self._active or self._is_closed)
+            return bool(self._waiting or self._active)
 
     def _end_cancelled(self) -> None:
         with self._changed:

@@ -28,9 +28,7 @@ class Kind(StrEnum):
 
 @dataclass(eq=False)
 class Ticket:
-    """One open request. Its `listener` runs on the worker thread; the last event is not a StepEvent. `work` is pending
-    work, `num_rows` the number of rows computed for it.
-    """
+    """An open request. `listener` runs on the worker thread; its last event is no StepEvent. `num_rows` are done."""
 
     request: InfillRequest
     listener: Listener
