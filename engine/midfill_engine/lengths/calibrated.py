@@ -20,7 +20,7 @@ def expected_confidence(length: int) -> float:
 
 
 def search(needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
-    """One KV cache of the context serves all lengths: a fifteenth of the cost, approximate where models look ahead."""
+    """One KV cache of the context serves all lengths: a fifteenth of the cost, approximate if bidirectional."""
     if all(need.min_tokens >= need.max_tokens or None not in need.hints for need in needs):
         return [[of_total(need.max_tokens, need) for need in needs]]  # there is nothing to choose
     found: list[dict[int, float]] = [{} for _ in needs]

@@ -21,9 +21,7 @@ from midfill_engine.errors import StartError, fetch_failed, unknown_model
 from midfill_engine.wire import BASE, FetchProgress, packaged_folder
 
 Say = Callable[[FetchProgress], None]
-Fits = Callable[
-    [Path, int], None
-]  # takes a checkpoint's folder and the bytes of its weights; raises where they do not fit
+Fits = Callable[[Path, int], None]  # raises for a checkpoint's folder whose weights, so many bytes, do not fit
 
 POLL_S: Final = 0.2
 STALLED_S: Final = 120.0
