@@ -18,17 +18,7 @@ from midfill_lsp.filling import explain
 from midfill_lsp.fills import Fills
 from midfill_lsp.ghost import to_items
 from midfill_lsp.host import Host
-from midfill_lsp.messages import (
-    FillParams,
-    Holes,
-    HolesParams,
-    Range,
-    StatusParams,
-    Tests,
-    TestsParams,
-    parse,
-    parse_arguments,
-)
+from midfill_lsp.messages import FillParams, parse
 from midfill_lsp.next_edits import NextEdits
 from midfill_lsp.offers import KINDS, REPEAT, UNTIL_KIND, is_wanted, offer_actions, offer_lenses, offer_repeats
 from midfill_lsp.until import guess
@@ -120,7 +110,7 @@ async def _fill(ls: MidfillServer, params: Any) -> dict[str, Any]:
 
 async def _run_command(ls: MidfillServer, params: types.ExecuteCommandParams) -> dict[str, Any]:
     kind, _ = messages.COMMANDS[params.command]
-    asked = parse_arguments(kind, params.arguments, params.command)
+    asked = messages.parse_arguments(kind, params.arguments, params.command)
     if params.work_done_token is not None:
         asked = asked.model_copy(update={"work_done_token": params.work_done_token})
     if isinstance(asked, FillParams):
@@ -147,20 +137,20 @@ async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Payloa
 
 
 async def _list_holes(ls: MidfillServer, params: Any) -> dict[str, Any]:
-    asked = parse(HolesParams, params, "midfill/holes")
+    asked = parse(messages.HolesParams, params, "midfill/holes")
     document = find_document(ls, asked.uri, asked.version)
     view, range = take_view(ls.workspace, document), asked.range.to_lsp()
     found = [] if ls.fills.find_exclusion(asked.uri) else await asyncio.to_thread(find_around, view, range)
-    return Holes(ranges=tuple(Range.of(view.text.range(span)) for span in found)).to_json()
+    return messages.Holes(ranges=tuple(messages.Range.of(view.text.range(span)) for span in found)).to_json()
 
 
 async def _guess_tests(ls: MidfillServer, params: Any) -> dict[str, Any]:
-    asked = parse(TestsParams, params, "midfill/tests")
-    return Tests(commands=tuple(await asyncio.to_thread(guess, ls.workspace, asked.uri))).to_json()
+    asked = parse(messages.TestsParams, params, "midfill/tests")
+    return messages.Tests(commands=tuple(await asyncio.to_thread(guess, ls.workspace, asked.uri))).to_json()
 
 
 def _tell_status(ls: MidfillServer, params: Any) -> dict[str, Any]:
-    return ls.fills.status(parse(StatusParams, params, "midfill/status").uri).to_json()
+    return ls.fills.status(parse(messages.StatusParams, params, "midfill/status").uri).to_json()
 
 
 def _take_options(ls: MidfillServer, params: types.InitializeParams) -> None:

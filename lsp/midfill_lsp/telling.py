@@ -10,16 +10,7 @@ from midfill_infill.candidates import DRAFTED, PlacedFill
 from midfill_infill.engines.offer import offer
 from midfill_infill.fill import Filled
 from midfill_lsp.host import Host
-from midfill_lsp.messages import (
-    FillResult,
-    FillStats,
-    HoleFill,
-    OldText,
-    PendingFill,
-    PendingFills,
-    PendingText,
-    Range,
-)  # fmt: skip
+from midfill_lsp.messages import FillResult, FillStats, HoleFill, OldText, PendingFill, PendingFills, PendingText, Range
 from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.text import Span, SyncedDocument, Text, to_units
 

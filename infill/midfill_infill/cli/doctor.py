@@ -14,16 +14,11 @@ import typer
 
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceOption, ModelOption
+from midfill_infill.engines import installed
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.discovery import find_servers
 from midfill_infill.engines.endpoint import Endpoint
-from midfill_infill.engines.installed import (
-    distribution_version,
-    engine_command,
-    engine_environment,
-    missing_engine_packages,
-    package_version,
-)
+from midfill_infill.engines.installed import engine_command, engine_environment
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine, find_place, named_endpoint, probe
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.visible import plural
@@ -42,10 +37,7 @@ class Finding:
     problem: str = ""
 
 
-def doctor_command(
-    model: ModelOption = None,
-    device: DeviceOption = "auto",
-) -> None:
+def doctor_command(model: ModelOption = None, device: DeviceOption = "auto") -> None:
     """Check the installation and the engine. Ends with exit code 1 if something is wrong."""
     with report_failures():
         problems = 0
@@ -61,12 +53,12 @@ def doctor_command(
 
 def examine(settings: EngineSettings) -> Iterator[Finding]:
     system = f"{platform.system()} {platform.machine()}"
-    yield Finding("midfill", f"{distribution_version()}, Python {platform.python_version()} on {system}")
+    yield Finding("midfill", f"{installed.distribution_version()}, Python {platform.python_version()} on {system}")
     yield Finding("python", sys.executable)
-    versions = [(name, package_version(name)) for name in _PACKAGES]
+    versions = [(name, installed.package_version(name)) for name in _PACKAGES]
     yield Finding("packages", ", ".join(f"{name} {version}" for name, version in versions if version))
     yield Finding("memory", describe_memory())
-    missing = missing_engine_packages()
+    missing = installed.missing_engine_packages()
     yield from find_others()
     if missing and not _is_named():
         problem = f"{', '.join(missing)} not installed; run `pip install 'midfill[engine]'`."

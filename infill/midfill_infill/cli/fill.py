@@ -7,25 +7,9 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
+from midfill_infill.cli import options
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.options import (
-    AllowOption,
-    CommandTimeoutOption,
-    DeviceOption,
-    EnvOption,
-    MaxTokensOption,
-    MinCertaintyOption,
-    ModelOption,
-    QualityOption,
-    SandboxOption,
-    StepsOption,
-    TriesOption,
-    UntilOption,
-    complete_function,
-    complete_language,
-    flag,
-    read_quality,
-)
+from midfill_infill.cli.options import complete_function, complete_language, flag, read_quality
 
 _STDIN_POSITION: Final = re.compile(r"-:\d.*")
 
@@ -61,10 +45,10 @@ def fill_command(
         list[str] | None, typer.Option(metavar="L:C-L:C", help="Fill this range (end exclusive). Repeatable.")
     ] = None,
     stubs: Annotated[bool, flag("--stubs", "Fill every stub of the file.")] = False,
-    model: ModelOption = None,
-    device: DeviceOption = "auto",
-    steps: StepsOption = None,
-    quality: QualityOption = None,
+    model: options.ModelOption = None,
+    device: options.DeviceOption = "auto",
+    steps: options.StepsOption = None,
+    quality: options.QualityOption = None,
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="0 is the likeliest fill, others draw one.")
     ] = 0,
@@ -72,7 +56,7 @@ def fill_command(
     take: Annotated[
         int | None, typer.Option(metavar="K", min=1, max=8, help="Of -n alternatives, show or write this one.")
     ] = None,
-    max_tokens: MaxTokensOption = None,
+    max_tokens: options.MaxTokensOption = None,
     frame_ms: Annotated[
         int, typer.Option(metavar="MS", min=0, max=2000, help="Show every step for at least this long, also on a pipe.")
     ] = 0,
@@ -89,13 +73,13 @@ def fill_command(
     write: Annotated[bool, flag("--write", "Write the file; without it, only a diff is shown.")] = False,
     yes: Annotated[bool, flag("--yes", "-y", "Replace large bodies without being asked.")] = False,
     allow_errors: Annotated[bool, flag("--allow-errors", "Also write a fill that adds syntax errors.")] = False,
-    min_certainty: MinCertaintyOption = None,
-    until: UntilOption = None,
-    tries: TriesOption = 20,
-    command_timeout: CommandTimeoutOption = None,
-    sandbox: SandboxOption = True,
-    allow: AllowOption = None,
-    env: EnvOption = None,
+    min_certainty: options.MinCertaintyOption = None,
+    until: options.UntilOption = None,
+    tries: options.TriesOption = 20,
+    command_timeout: options.CommandTimeoutOption = None,
+    sandbox: options.SandboxOption = True,
+    allow: options.AllowOption = None,
+    env: options.EnvOption = None,
     json_output: Annotated[bool, flag("--json", "Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Fill holes of a file. Shows a diff and changes nothing, unless --write is given.

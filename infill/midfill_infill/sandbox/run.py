@@ -107,33 +107,23 @@ def started(command: Command, tree: CopiedTree, stdin: int = subprocess.DEVNULL)
     root = tree.root if command.sandboxed else tree.folder
     source = root / "src" if (tree.folder / "src").is_dir() else root
     variables = view.choose_environment(command.variables, str(source))
-    start = partial(_start, variables=variables, stdin=stdin)
     if not command.sandboxed:
-        with start(command.words, tree.folder / command.folder) as process:
-            try:
-                yield process
-            finally:
-                _end(process)
+        with _process(command.words, tree.folder / command.folder, variables, stdin) as process:
+            yield process
         return
     with _wrapped(command, tree) as (words, inherited), _Inside() as inside:
         words[1:1] = ["--info-fd", str(inside.descriptor)]
-        with start(words, tree.folder, inherited=[*inherited, inside.descriptor]) as process:
+        with _process(words, tree.folder, variables, stdin, [*inherited, inside.descriptor]) as process:
             inside.look()
-            try:
-                yield process
-            finally:
-                _end(process)
+            yield process
         inside.wait()
 
 
-def _start(
-    words: Sequence[str],
-    folder: Path,
-    variables: Mapping[str, str],
-    stdin: int,
-    inherited: Sequence[int] = (),
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+@contextmanager
+def _process(
+    words: Sequence[str], folder: Path, variables: Mapping[str, str], stdin: int, inherited: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
         words,
         cwd=folder,
         env=variables,
@@ -143,7 +133,11 @@ def _start(
         start_new_session=True,
         pass_fds=inherited,
         preexec_fn=partial(_limit, _count_own_tasks()),
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            _end(process)
 
 
 class _Inside:
@@ -221,10 +215,8 @@ def _is_ready(descriptor: int, timeout_s: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def _count_own_tasks() -> int | None:

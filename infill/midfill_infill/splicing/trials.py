@@ -9,14 +9,7 @@ import tree_sitter
 from midfill_infill.languages import Language
 from midfill_infill.splicing.drafts import DraftText
 from midfill_infill.syntax.idle import is_comment, is_idle, is_lone_placeholder
-from midfill_infill.syntax.problems import (
-    Span,
-    captures,
-    find_problems,
-    free_names,
-    function_end,
-    parse_again,
-)
+from midfill_infill.syntax.problems import Span, captures, find_problems, free_names, function_end, parse_again
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole

@@ -14,15 +14,11 @@ SUBCOMMANDS: Final = {
     "review": Subcommand("refactor.review", "Accept or reject fills one by one."),
     "apply": Subcommand("refactor.write", "Write accepted fills into their files, each file as a whole or not at all."),
     "verify": Subcommand(
-        "refactor.write",
-        "Run a command over a copy of the tree, and roll back only the fills it fails with.",
+        "refactor.write", "Run a command over a copy of the tree, and roll back only the fills it fails with."
     ),
     "undo": Subcommand("refactor.write", "Put back what stood there before `apply`: of a run, a file or a hole."),
     "status": Subcommand("refactor.output", "Show where the holes of a run stand."),
-    "export": Subcommand(
-        "refactor.output",
-        "Print what `apply` would write or has written.",
-    ),
+    "export": Subcommand("refactor.output", "Print what `apply` would write or has written."),
     "check": Subcommand("refactor.output", "Say what waits to be filled and what a run has not written."),
 }
 

@@ -9,20 +9,9 @@ from typing import Annotated, Final
 
 import typer
 
+from midfill_infill import errors
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.errors import (
-    ASKED_WRONGLY,
-    DISK_TROUBLE,
-    ENGINE_TROUBLE,
-    FILE_TROUBLE,
-    MODEL_TROUBLE,
-    OF_REPOSITORIES,
-    REFUSED,
-    SOME_FAILED,
-    TABLE,
-    VERIFY_FAILED,
-    MidfillError,
-)
+from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, find_place, hold_lock
 from midfill_infill.refactor.journal.records import Trouble
@@ -33,18 +22,18 @@ RootOption = Annotated[Path, typer.Option("--root", metavar="DIR", help="A folde
 RunOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The run, by the start of its id.")]
 
 _ASKED: Final = ("file_missing", "file_is_directory")
-_WORST_FIRST: Final = (DISK_TROUBLE, REFUSED, VERIFY_FAILED, SOME_FAILED)
+_WORST_FIRST: Final = (errors.DISK_TROUBLE, errors.REFUSED, errors.VERIFY_FAILED, errors.SOME_FAILED)
 _MOST_TROUBLES: Final = 20
 
 
 def exit_code(code: str) -> int:
     """0 done, 1 pending, 2 asked wrongly, 3 some holes failed, 4 verify failed, 5 refused, 6 disk, 130 interrupted."""
-    found = TABLE[code].exit_code
-    if code in OF_REPOSITORIES:
+    found = errors.TABLE[code].exit_code
+    if code in errors.OF_REPOSITORIES:
         return found
-    if code in _ASKED or found == MODEL_TROUBLE:
-        return ASKED_WRONGLY
-    return {FILE_TROUBLE: DISK_TROUBLE, ENGINE_TROUBLE: SOME_FAILED}.get(found, found)
+    if code in _ASKED or found == errors.MODEL_TROUBLE:
+        return errors.ASKED_WRONGLY
+    return {errors.FILE_TROUBLE: errors.DISK_TROUBLE, errors.ENGINE_TROUBLE: errors.SOME_FAILED}.get(found, found)
 
 
 reported: Final = partial(report_failures, exit_code=exit_code, after_interrupt="run the command again to go on")
@@ -70,7 +59,7 @@ def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False) -> None:
         say(f"midfill: {MidfillError(trouble.code, trouble.message).sentence}")
     if len(troubles) > _MOST_TROUBLES:
         say(f"midfill: and {len(troubles) - _MOST_TROUBLES} more")
-    codes = {exit_code(trouble.code) for trouble in troubles} | ({VERIFY_FAILED} if verify_failed else set())
+    codes = {exit_code(trouble.code) for trouble in troubles} | ({errors.VERIFY_FAILED} if verify_failed else set())
     if codes:
         raise typer.Exit(next((code for code in _WORST_FIRST if code in codes), max(codes)))
 

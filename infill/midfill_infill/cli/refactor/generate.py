@@ -11,20 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from midfill_infill import config
-from midfill_infill.cli.options import (
-    AllowOption,
-    CommandTimeoutOption,
-    DeviceOption,
-    EnvOption,
-    MaxTokensOption,
-    ModelOption,
-    QualityOption,
-    SandboxOption,
-    StepsOption,
-    TriesOption,
-    UntilOption,
-    read_quality,
-)
+from midfill_infill.cli import options
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.until import read_goal, warn_of
 from midfill_infill.cli.view import note
@@ -44,11 +31,11 @@ def generate_command(
     root: RootOption = Path("."),
     run: RunOption = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Holes in flight.")] = 4,
-    model: ModelOption = None,
-    device: DeviceOption = "auto",
-    steps: StepsOption = None,
-    quality: QualityOption = None,
-    max_tokens: MaxTokensOption = None,
+    model: options.ModelOption = None,
+    device: options.DeviceOption = "auto",
+    steps: options.StepsOption = None,
+    quality: options.QualityOption = None,
+    max_tokens: options.MaxTokensOption = None,
     ray: Annotated[
         int,
         typer.Option("--ray", metavar="N", min=0, max=4096, help="Start this many Ray actors, each with an engine."),
@@ -61,12 +48,12 @@ def generate_command(
         str | None, typer.Option(metavar="I/N", help="Generate only this part, into --out; `merge` combines parts.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file of a shard.")] = None,
-    until: UntilOption = None,
-    tries: TriesOption = 20,
-    command_timeout: CommandTimeoutOption = None,
-    sandbox: SandboxOption = True,
-    allow: AllowOption = None,
-    env: EnvOption = None,
+    until: options.UntilOption = None,
+    tries: options.TriesOption = 20,
+    command_timeout: options.CommandTimeoutOption = None,
+    sandbox: options.SandboxOption = True,
+    allow: options.AllowOption = None,
+    env: options.EnvOption = None,
 ) -> None:
     """Fill the holes of a run. Every fill is journaled; run it again after any interruption and it goes on.
 
@@ -76,8 +63,8 @@ def generate_command(
     with reported():
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", "give both")
-        chosen = config.choose_quality(read_quality(quality), Path.cwd())
-        options = Options(steps=steps, quality=chosen, max_tokens=max_tokens)
+        chosen = config.choose_quality(options.read_quality(quality), Path.cwd())
+        wanted = Options(steps=steps, quality=chosen, max_tokens=max_tokens)
         goal = None
         if until is not None:
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
@@ -91,13 +78,13 @@ def generate_command(
         ):
             meter, jobs = Meter(answered), max(jobs, 2 * ray)
             if goal is not None:
-                progress = generate_until(journal, place, engine, options, goal, meter, say)
+                progress = generate_until(journal, place, engine, wanted, goal, meter, say)
             elif shard is not None and out is not None:
                 with open_part(journal, out) as part:
                     only = Shard.parse(shard).takes
-                    progress = generate(part, place.root, engine, options, jobs=jobs, show=meter, only=only)
+                    progress = generate(part, place.root, engine, wanted, jobs=jobs, show=meter, only=only)
             else:
-                progress = generate(journal, place.root, engine, options, jobs=jobs, show=meter)
+                progress = generate(journal, place.root, engine, wanted, jobs=jobs, show=meter)
         _conclude(progress)
 
 

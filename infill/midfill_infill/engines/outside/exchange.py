@@ -8,16 +8,7 @@ from dataclasses import dataclass, replace
 from os.path import commonprefix
 from typing import Final
 
-from midfill_engine.wire import (
-    FilledHole,
-    HoleSegment,
-    HoleSpec,
-    HoleState,
-    InfillRequest,
-    InfillResponse,
-    Stats,
-    StepEvent,
-)
+from midfill_engine import wire
 from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 from midfill_infill.errors import MidfillError
 
@@ -37,10 +28,10 @@ class _Place:
 
     head: str
     tail: str
-    spec: HoleSpec
+    spec: wire.HoleSpec
 
     @classmethod
-    def of(cls, spec: HoleSpec) -> "_Place":
+    def of(cls, spec: wire.HoleSpec) -> "_Place":
         keep = list(spec.keep)
         head = spec.draft[: keep.pop(0)[1]] if keep and keep[0][0] == 0 else ""
         tail = spec.draft[keep.pop()[0] :] if keep and keep[-1][1] == len(spec.draft) else ""
@@ -61,11 +52,11 @@ class Exchange:
         self._protocol, self._model, self._name, self._ask = protocol, model, name, ask
         self._num_refused = 0
 
-    def run(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
+    def run(self, request: wire.InfillRequest) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
         """Yields a step per piece, then the answer. Closing the generator closes the connection."""
         started_s, steps, tokens = time.perf_counter(), 0, 0
-        places = [_Place.of(segment.hole) for segment in request.segments if isinstance(segment, HoleSegment)]
-        rows: list[list[FilledHole]] = []
+        places = [_Place.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
+        rows: list[list[wire.FilledHole]] = []
         model = request.model or self._model
         for number in range(request.n):
             middles: list[Piece] = []
@@ -83,12 +74,12 @@ class Exchange:
                             break
             rows.append([_filled(place, middle) for place, middle in zip(places, middles, strict=True)])
         ms = (time.perf_counter() - started_s) * 1000
-        stats = Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
+        stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
         name = f"{self._name}:{model}" if model else self._name
-        yield InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
+        yield wire.InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
 
     def _query(
-        self, request: InfillRequest, places: Sequence[_Place], middles: Sequence[Piece], number: int, model: str
+        self, request: wire.InfillRequest, places: Sequence[_Place], middles: Sequence[Piece], number: int, model: str
     ) -> HoleQuery:
         before, behind = _around(request, places, [middle.text for middle in middles])
         place = places[len(middles)]
@@ -158,31 +149,33 @@ def find_end(text: str, indent: str, behind: str, *, is_line: bool) -> int | Non
     return None
 
 
-def _around(request: InfillRequest, places: Sequence[_Place], middles: Sequence[str]) -> tuple[str, str]:
+def _around(request: wire.InfillRequest, places: Sequence[_Place], middles: Sequence[str]) -> tuple[str, str]:
     """The text before and behind the first hole that has no middle yet; later ones show what they keep."""
     shown, texts = zip(places, [*middles, *[""] * len(places)], strict=False), []
     for segment in request.segments:
-        if isinstance(segment, HoleSegment):
+        if isinstance(segment, wire.HoleSegment):
             place, middle = next(shown)
             texts += [place.head + middle, place.tail]
         else:
             texts += ["", segment.text]
-    holes = [2 * n for n, segment in enumerate(request.segments) if isinstance(segment, HoleSegment)]
+    holes = [2 * n for n, segment in enumerate(request.segments) if isinstance(segment, wire.HoleSegment)]
     at = holes[len(middles)] + 1
     return "".join(texts[:at]), "".join(texts[at:])
 
 
-def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> StepEvent:
+def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> wire.StepEvent:
     states = []
     for number, place in enumerate(places):
         text = place.head + (middles[number].text if number < len(middles) else "") + place.tail
-        states.append(HoleState(text=text, settled=[(0, len(text))] if text else [], masked=number >= len(middles)))
-    return StepEvent(
+        states.append(
+            wire.HoleState(text=text, settled=[(0, len(text))] if text else [], masked=number >= len(middles))
+        )
+    return wire.StepEvent(
         step=step, num_steps=max(step, sum(place.spec.max_tokens or DEFAULT_TOKENS for place in places)), holes=states
     )
 
 
-def _filled(place: _Place, middle: Piece) -> FilledHole:
+def _filled(place: _Place, middle: Piece) -> wire.FilledHole:
     text = place.head + middle.text + place.tail
     tokens, confidence, position = [], [], 0
     for token, logprob in middle.logprobs:
@@ -194,4 +187,4 @@ def _filled(place: _Place, middle: Piece) -> FilledHole:
         position += len(token)
     anchors = [(0, len(place.head)), (len(text) - len(place.tail), len(text))]
     kept = [span for span in anchors if span[0] < span[1]]
-    return FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=kept)
+    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=kept)
