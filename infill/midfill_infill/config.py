@@ -163,7 +163,9 @@ def set_for_user(name: str, value: str | None) -> Path:
     old = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     lines = [line for line in old if line.partition("=")[0].strip() != name]
     if parsed is not None:
-        lines.insert(0, f"{name} = {_toml(parsed)}")
+        import json  # not needed to read settings
+
+        lines.insert(0, f"{name} = {json.dumps(parsed, ensure_ascii=False)}")  # JSON escapes are valid in TOML strings
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.name}.part")
@@ -172,9 +174,3 @@ def set_for_user(name: str, value: str | None) -> Path:
     except OSError as error:
         raise MidfillError("write_failed", f"{file} cannot be written ({error.strerror})") from None
     return file
-
-
-def _toml(value: Value) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False)  # JSON escapes are valid in TOML strings

@@ -48,9 +48,8 @@ def _print_version(wanted: bool) -> None:
             model = config.load(Path.cwd())["model"]
             print(describe_build())
             chosen = model.value or default_model()
-            print(
-                f"model {chosen or SHIPPED} ({model.place or ('the default' if chosen else 'it ships with midfill')})"
-            )
+            origin = model.place or ("the default" if chosen else "it ships with midfill")
+            print(f"model {chosen or SHIPPED} ({origin})")
         raise typer.Exit()
 
 

@@ -45,10 +45,8 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
         if not rows:
             print("no engine runs; the first fill starts one")
         for row in rows:
-            by = ", by `midfill serve`" if row["is_served"] else ""
-            print(
-                f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  device {row['device']}{by}  {_describe(row)}"
-            )
+            device = f"device {row['device']}{', by `midfill serve`' if row['is_served'] else ''}"
+            print(f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  {device}  {_describe(row)}")
 
 
 def _times_of(place: EnginePlace) -> tuple[float | None, float | None]:

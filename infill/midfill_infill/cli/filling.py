@@ -87,11 +87,11 @@ def run_fill(
     if tried is not None:
         output = replace(output, take=1, min_certainty=0.0, write=output.write and tried.passed)
     if tried is None and (made := len(results.candidates)) < options.n:
-        print(
-            f"midfill: only {made} of {options.n} fills differ and do something; --seed draws others", file=sys.stderr
-        )
+        remark = f"only {made} of {options.n} fills differ and do something; --seed draws others"
+        print(f"midfill: {remark}", file=sys.stderr)
     if is_shown := _can_choose(results, source, output):
-        results, output = _let_choose(results, output)
+        number, write = choose(results)
+        results, output = results.take(number), replace(output, write=write, min_certainty=0.0)
     refusal = None
     if output.replaces(source):
         results, refusal = hold_back(results, allow_errors=output.allow_errors, least=output.min_certainty)
@@ -156,11 +156,6 @@ def _can_choose(results: Results, source: Source, output: Output) -> bool:
     return is_asked and is_person and len(results.candidates) > 1
 
 
-def _let_choose(results: Results, output: Output) -> tuple[Results, Output]:
-    number, write = choose(results)
-    return results.take(number), replace(output, write=write, min_certainty=0.0)
-
-
 def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -> None:
     """`is_kept`: a person chose the fill, or a command passed with it."""
     if output.write:
@@ -183,6 +178,5 @@ def _print(
         show.write_bytes(results.after())
     is_for_person = sys.stderr.isatty() and not output.json and not output.is_filter(source)
     show.print_remarks(results, written=is_written, is_refused=is_refused, wall_ms=wall_ms, for_person=is_for_person)
-    if is_for_person:
-        if (sentence := offer.offer(results.filled.model)) is not None:
-            print(f"midfill: {sentence}", file=sys.stderr)
+    if is_for_person and (sentence := offer.offer(results.filled.model)) is not None:
+        print(f"midfill: {sentence}", file=sys.stderr)

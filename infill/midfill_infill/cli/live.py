@@ -21,6 +21,7 @@ MASKED: Final = Style(dim=True)
 BLOCK: Final = "\N{LIGHT SHADE}"
 ASCII_BLOCK: Final = "_"
 _LINES_BEFORE, _LINES_AFTER = 3, 1
+_DIFF_STYLES: Final = {"---": "bold", "+++": "bold", "#": "bold", "@@": "cyan", "+": "green", "-": "red"}
 
 
 class LiveView(FillView):
@@ -143,19 +144,6 @@ def _gaps(settled: Sequence[tuple[int, int]], length: int) -> list[tuple[int, in
 def color_diff(diff: str) -> Text:
     text = Text()
     for line in visible(diff).split("\n")[:-1]:
-        text.append(line + "\n", style=_diff_style(line))
+        style = next((style for prefix, style in _DIFF_STYLES.items() if line.startswith(prefix)), "")
+        text.append(line + "\n", style=style)
     return text
-
-
-def _diff_style(line: str) -> str:
-    for prefix, style in (
-        ("---", "bold"),
-        ("+++", "bold"),
-        ("#", "bold"),
-        ("@@", "cyan"),
-        ("+", "green"),
-        ("-", "red"),
-    ):
-        if line.startswith(prefix):
-            return style
-    return ""

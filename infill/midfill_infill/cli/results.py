@@ -131,9 +131,9 @@ def hold_back(results: Results, *, allow_errors: bool, least: float | None) -> t
     doubted = {at: each for at, each in enumerate(best.fills) if each.certainty is not None and each.certainty < least}
     if not doubted:
         return results, None
+    where = results.document.where
     known = ", ".join(
-        f"{results.document.where(fill.hole.start_byte)} {describe_certainty(fill.certainty)}"
-        for fill in doubted.values()
+        f"{where(each.hole.start_byte)} {describe_certainty(each.certainty)}" for each in doubted.values()
     )
     message = f"{len(doubted)} of {plural(len(best.fills), 'fill')} not written: {visible(known)}"
     return replace(results, held_back=frozenset(doubted)), MidfillError("fill_doubtful", message)
@@ -181,12 +181,6 @@ def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tup
         print(number)
 
 
-def is_guess_of_demonstrator(filled: Filled) -> bool:
-    """True if the built-in demonstration model made the fill and rates it below likely."""
-    certainty = filled.best.certainty
-    return filled.model == DEMONSTRATOR and certainty is not None and certainty < LIKELY
-
-
 def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms: float, for_person: bool) -> None:
     """Prints warnings on stderr, and for a person also what was done."""
     best = results.filled.best
@@ -196,11 +190,9 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
         print("midfill: the model left a body empty; try another --seed or -n 4", file=sys.stderr)
     if best.is_idle:
         print("midfill: the fill does nothing; try another --seed or -n 4", file=sys.stderr)
-    if is_guess_of_demonstrator(results.filled):
-        print(
-            "midfill: the built-in model is unsure of this fill: read it as a guess, or name another --model",
-            file=sys.stderr,
-        )
+    if results.filled.model == DEMONSTRATOR and best.certainty is not None and best.certainty < LIKELY:
+        remark = "the built-in model is unsure of this fill: read it as a guess, or name another --model"
+        print(f"midfill: {remark}", file=sys.stderr)
     if for_person:
         done = f"wrote {visible(str(results.path))}" if written else "nothing written, add --write to write it"
         stats = results.filled.stats
@@ -208,11 +200,6 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
 
 
 def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
-    report = report_fill(results, wall_ms=wall_ms, written=written)
-    write_bytes(json.dumps(report, ensure_ascii=False).encode() + b"\n")
-
-
-def report_fill(results: Results, *, wall_ms: float, written: bool) -> dict[str, Any]:
     """`new_errors` counts the syntax errors that the patch adds; `alternatives` are the other fills, best first.
 
     `written` says that a hole is in the file now. `ms` is the engine's time, `wall_ms` the command's. With `--until`,
@@ -222,7 +209,7 @@ def report_fill(results: Results, *, wall_ms: float, written: bool) -> dict[str,
     for at, hole in enumerate(best["holes"]):
         hole["written"] = written and at not in results.held_back
     stats, tried = results.filled.stats, results.tried
-    return {
+    report = {
         "file": encodable(str(results.path)),
         "model": results.filled.model,
         **best,
@@ -233,6 +220,7 @@ def report_fill(results: Results, *, wall_ms: float, written: bool) -> dict[str,
         "passes": None if tried is None else tried.passed,
         "tries": None if tried is None else [_try(each) for each in tried.tries],
     }
+    write_bytes(json.dumps(report, ensure_ascii=False).encode() + b"\n")
 
 
 def _candidate(results: Results, candidate: Alternative) -> dict[str, Any]:

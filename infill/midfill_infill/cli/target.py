@@ -101,7 +101,9 @@ def choose_holes(document: Document, target: Target, choice: HoleOptions) -> tup
     chosen = [holes.body_named(document, name) for name in choice.functions]
     chosen += [_range_hole(document, target, text) for text in choice.ranges]
     if choice.stubs:
-        chosen += _all_stubs(document, target)
+        chosen += (stubs := _find_stubs(document, target))
+        if not stubs:
+            raise MidfillError("no_stubs", f"{document.name} has no function that is only a stub")
     if target.line is not None:
         chosen.append(holes.hole_at_place(document, _offset(document, target), choice.outer))
     if not chosen:
@@ -149,13 +151,6 @@ def _find_stubs(document: Document, target: Target) -> list[Hole]:
         return list(stubs)
     cell = document.find_cell(target.cell)
     return [hole for hole in stubs if cell.holds(hole.start_byte, hole.end_byte)]
-
-
-def _all_stubs(document: Document, target: Target) -> list[Hole]:
-    stubs = _find_stubs(document, target)
-    if not stubs:
-        raise MidfillError("no_stubs", f"{document.name} has no function that is only a stub")
-    return stubs
 
 
 def _only_stub(document: Document, target: Target) -> Hole:

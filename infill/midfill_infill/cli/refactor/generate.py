@@ -16,7 +16,7 @@ from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, 
 from midfill_infill.cli.until import read_goal, warn_of
 from midfill_infill.cli.view import note
 from midfill_infill.engines.supervise import EngineSettings
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import SOME_FAILED, MidfillError
 from midfill_infill.fill import Options
 from midfill_infill.refactor.generating import engines
 from midfill_infill.refactor.generating.generate import Progress, generate
@@ -85,7 +85,13 @@ def generate_command(
                     progress = generate(part, place.root, engine, wanted, jobs=jobs, show=meter, only=only)
             else:
                 progress = generate(journal, place.root, engine, wanted, jobs=jobs, show=meter)
-        _conclude(progress)
+        rest = progress.done - progress.accepted - progress.failed
+        say(
+            f"{plural(progress.done, 'hole')} in {duration(progress.elapsed_s)}: {progress.accepted} clean,"
+            f" {rest} with syntax errors, {progress.failed} failed"
+        )
+        if progress.accepted < progress.done:
+            raise typer.Exit(SOME_FAILED)
 
 
 @contextmanager
@@ -139,16 +145,6 @@ class Meter:
             print(f"\r\x1b[K{text}", end=end, file=sys.stderr, flush=True)
         else:
             say(text)
-
-
-def _conclude(progress: Progress) -> None:
-    rest = progress.done - progress.accepted - progress.failed
-    say(
-        f"{plural(progress.done, 'hole')} in {duration(progress.elapsed_s)}: {progress.accepted} clean,"
-        f" {rest} with syntax errors, {progress.failed} failed"
-    )
-    if progress.accepted < progress.done:
-        raise typer.Exit(3)
 
 
 def merge_command(

@@ -78,14 +78,11 @@ def plan_command(
     """Find the holes of a repository and make a run of them. Nothing is filled or written yet."""
     with reported():
         place = find_place(folder)
-        names = None
-        if stdin0:
-            names = tuple(split_names(sys.stdin.buffer.read()))
         request = Request(
             selection=read_selection(query, name, stubs, recipe, where),
             folder=folder,
             globs=tuple(glob or ()),
-            names=names,
+            names=tuple(split_names(sys.stdin.buffer.read())) if stdin0 else None,
             changed_since=changed,
             include_generated=include_generated,
             intent=intent.strip(),
@@ -94,9 +91,10 @@ def plan_command(
         if dry_run:
             _print_plan(place, request, planning)
         else:
-            path = make_run(place, request, planning, seed)
-            print(path.parent.name)
-        _print_remarks(planning)
+            print(make_run(place, request, planning, seed).parent.name)
+        holes, files = plural(planning.num_holes, "hole"), plural(planning.num_files, "file")
+        say(f"{holes} in {files}; {planning.num_seen} looked at")
+        print_skipped(planning)
 
 
 def read_selection(
@@ -124,12 +122,6 @@ def _print_plan(place: Repository, request: Request, planning: Planning) -> None
                 "end_byte": hole.end_byte,
             }
             print(json.dumps(line))
-
-
-def _print_remarks(planning: Planning) -> None:
-    holes, files = plural(planning.num_holes, "hole"), plural(planning.num_files, "file")
-    say(f"{holes} in {files}; {planning.num_seen} looked at")
-    print_skipped(planning)
 
 
 def print_skipped(planning: Planning) -> None:
