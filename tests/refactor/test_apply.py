@@ -9,7 +9,7 @@ from tests.refactor.trees import Tree, accepted, init_git, make_tree, source
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.records import Report, State
-from midfill_infill.refactor.writing.apply import ApplyOptions, Writer, written_holes
+from midfill_infill.refactor.writing.apply import Writer, written_holes
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def tree(tmp_path: Path) -> Tree:
     return make_tree(tmp_path / "repo", {f"p/m{number}.py": source(number) for number in range(5)})
 
 
-def apply_all(tree: Tree, options: ApplyOptions | None = None, *, is_git: bool = False) -> Report:
+def apply_all(tree: Tree, *, is_git: bool = False) -> Report:
     with tree.open() as journal:
-        return Writer(journal, tree.root, options).apply(accepted(journal), is_git=is_git)
+        return Writer(journal, tree.root).apply(accepted(journal), is_git=is_git)
 
 
 def undo_all(tree: Tree, holes: tuple[int, ...] = ()) -> Report:

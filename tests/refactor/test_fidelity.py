@@ -15,7 +15,7 @@ from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
-from midfill_infill.refactor.writing.apply import ApplyOptions, Writer, written_holes
+from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.text.document import Document
 
 PLAIN = b"def f(a):\n    ...\n\n\nX = 1\n"
@@ -30,7 +30,6 @@ class Case:
     prepare: Callable[[Path], None] = lambda _: None
     is_kept: bool = False
     fill: bytes = FILL
-    options: ApplyOptions = ApplyOptions()
 
 
 def mode(path: Path) -> None:
@@ -87,14 +86,14 @@ def facts(path: Path) -> tuple[object, ...]:
     return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, path.is_symlink(), status.st_nlink, attributes
 
 
-def change(root: Path, options: ApplyOptions) -> tuple[int, bool]:
+def change(root: Path) -> tuple[int, bool]:
     """Plans, generates, applies; returns how many holes were written and whether anything was said of the others."""
     place, planning = find_place(root), Planning()
     with Journal(make_run(place, Request(Selection(stubs=True)), planning)) as journal:
         generate(journal, place.root, ScriptedWorkers(lambda _: "y = a\nreturn y"), jobs=1)
         journal.accept(journal.acceptable())
         holes = list(journal.holes_in(State.ACCEPTED))
-        report = Writer(journal, place.root, options).apply(holes, is_git=False)
+        report = Writer(journal, place.root).apply(holes, is_git=False)
         return report.count(State.APPLIED), bool(report.troubles or planning.skipped)
 
 
@@ -109,7 +108,7 @@ def test_file(tmp_path: Path, name: str) -> None:
         (root / "m.py").unlink()
         path = root / "real/m.py"
     before = facts(path)
-    written, was_told = change(root, case.options)
+    written, was_told = change(root)
     if case.is_kept:
         assert written == 0 and path.read_bytes() == case.data and facts(path) == before
         assert was_told or name == "ignored by git"

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 _PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
@@ -12,6 +13,10 @@ _ERROR: Final = re.compile(
     r"^(?:E\s+)?(?P<kind>[\w.]*(?:Error|Exception|Exit|Interrupt|panic|FAIL)\w*)(?:: (?P<message>.*))?$", re.MULTILINE
 )
 _ASSERTED: Final = re.compile(r"^E\s+(?P<message>assert .*)$", re.MULTILINE)
+# How pytest and unittest begin the section of a single test.
+_SECTION: Final = re.compile(
+    r"^(?:_{3,} .+ _{3,}|={60,}|-{3} FAIL: .*|Traceback \(most recent call last\):)$", re.MULTILINE
+)
 _PASSED: Final = re.compile(r"(?<![\w.])(\d+) (?:passed|passing)\b|^Ran (\d+) tests?", re.MULTILINE)
 
 
@@ -42,15 +47,9 @@ class Failure:
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
     """Returns the number of tests that passed (None if unknown) and the failures in order."""
     passed = next((int(match[1]) for match in _PASSED.finditer(output) if match[1]), None)
-    failures = [failure for part in _parts(output) if (failure := _read_part(part)) is not None]
-    return passed, tuple(failures)
-
-
-def _parts(output: str) -> list[str]:
-    """The sections of single tests, as pytest and unittest print them; else all of it."""
-    rules = re.compile(r"^(?:_{3,} .+ _{3,}|={60,}|-{3} FAIL: .*|Traceback \(most recent call last\):)$", re.MULTILINE)
-    starts = [match.start() for match in rules.finditer(output)] or [0]
-    return [output[start:end] for start, end in zip(starts, [*starts[1:], len(output)], strict=True)]
+    starts = [match.start() for match in _SECTION.finditer(output)] or [0]
+    parts = [output[start:end] for start, end in pairwise([*starts, len(output)])]
+    return passed, tuple(failure for part in parts if (failure := _read_part(part)) is not None)
 
 
 def _read_part(part: str) -> Failure | None:

@@ -40,11 +40,14 @@ class Inventory:
 def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
     """Walks the tree once. Raises `git_failed`."""
     inventory = Inventory()
-    tracked, own = _tracked(place), set(walk.list_files(place))
+    tracked = set(guards.list_files(place.root, "--cached", "--recurse-submodules")) if place.git_dir else set()
+    own = set(walk.list_files(place))
     ignored: list[tuple[int, str]] = []
     for name, entry in _walk(place.root, inventory):
         if entry.is_symlink():
-            _take_link(inventory, name, entry)
+            inventory.files.append(name)
+            if entry.is_dir() and _is_environment(entry):
+                inventory.targets.append(Path(entry.path).resolve())
         elif name in tracked:
             inventory.files.append(name)
         elif is_secret(name):
@@ -55,12 +58,6 @@ def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES
             ignored.append((entry.stat(follow_symlinks=False).st_size, name))
     _take_ignored(inventory, ignored, max_ignored_bytes)
     return inventory
-
-
-def _tracked(place: Repository) -> set[str]:
-    if place.git_dir is None:
-        return set()
-    return set(guards.list_files(place.root, "--cached", "--recurse-submodules"))
 
 
 def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -94,12 +91,6 @@ def _is_copied(inventory: Inventory, name: str, entry: os.DirEntry[str]) -> bool
 
 def _is_environment(entry: os.DirEntry[str]) -> bool:
     return entry.name in _ENVIRONMENTS or any(os.path.lexists(os.path.join(entry.path, mark)) for mark in _MARKS)
-
-
-def _take_link(inventory: Inventory, name: str, entry: os.DirEntry[str]) -> None:
-    inventory.files.append(name)
-    if entry.is_dir() and _is_environment(entry):
-        inventory.targets.append(Path(entry.path).resolve())
 
 
 def _take_ignored(inventory: Inventory, ignored: list[tuple[int, str]], most: int) -> None:

@@ -70,12 +70,11 @@ class Mirror:
 
     def reset(self) -> list[str]:
         """Restores the copy to its state before the last run; returns the names it restored or removed."""
-        found, changed = set(self._facts), [*self._sweep()]
-        missing = sorted(name for name in found if not os.path.lexists(self.work / name))
-        wrong = [name for name in changed if name in found]
-        for name in sorted({*missing, *wrong}):
+        changed = set(self._sweep())
+        changed.update(name for name in self._facts if not os.path.lexists(self.work / name))
+        for name in sorted(changed & self._facts.keys()):
             self._renew(name)
-        return sorted({*changed, *missing})
+        return sorted(changed)
 
     def settle(self) -> None:
         """Waits for the next tick of the file system's clock: a write in the same tick would not be detected."""

@@ -31,7 +31,6 @@ class Ran:
     failures: tuple[Failure, ...] = ()
     reached: bool = False
     is_warm: bool = False
-    cpu_s: float | None = None
 
     @property
     def is_good(self) -> bool:
@@ -103,6 +102,4 @@ def _read(told: dict[str, Any]) -> Ran:
                 each.get("reached"))
         for each in told.get("failures", [])
     )  # fmt: skip
-    return Ran(
-        told["code"], told["output"], told["seconds"], told.get("passed"), failures, is_warm=True, cpu_s=told["cpu_s"]
-    )
+    return Ran(told["code"], told["output"], told["seconds"], told.get("passed"), failures, is_warm=True)

@@ -43,11 +43,11 @@ class _Comparison(ctypes.Structure):
 @cache
 def find_library() -> ctypes.CDLL | None:
     name = ctypes.util.find_library("seccomp")
-    try:
-        library = ctypes.CDLL(name, use_errno=True) if name else None
-    except OSError:
+    if name is None:
         return None
-    if library is None:
+    try:
+        library = ctypes.CDLL(name, use_errno=True)
+    except OSError:
         return None
     library.seccomp_init.restype = ctypes.c_void_p
     library.seccomp_init.argtypes = (ctypes.c_uint32,)

@@ -122,7 +122,10 @@ def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
     yield from _read_only(filter(is_inside, (*tree.shown, *tree.git, *command.allowed)))
     yield from _read_only(filterfalse(is_inside, tree.shown))
     for git in tree.git:
-        yield from _hidden_of_git(git)
+        for folder in filter(os.path.isdir, (git / "midfill", git / "fsmonitor--daemon")):
+            yield from ("--tmpfs", str(folder))
+        for path in git.glob("*.ipc"):
+            yield from ("--ro-bind", "/dev/null", str(path))
     yield from ("--remount-ro", "/", "--chdir", str(tree.root / command.folder))
 
 
@@ -162,14 +165,6 @@ def _prefixes(program: Path) -> Iterator[Path]:
 
 def _search_path() -> list[str]:
     return [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
-
-
-def _hidden_of_git(git: Path) -> Iterator[str]:
-    for name in ("midfill", "fsmonitor--daemon"):
-        if (git / name).is_dir():
-            yield from ("--tmpfs", str(git / name))
-    for path in git.glob("*.ipc"):
-        yield from ("--ro-bind", "/dev/null", str(path))
 
 
 def without_logins(config: bytes) -> bytes:

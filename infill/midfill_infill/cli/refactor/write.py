@@ -18,7 +18,7 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, hold_lock
 from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
 from midfill_infill.refactor.verifying.verify import Verdict, verify
-from midfill_infill.refactor.writing.apply import ApplyOptions, Writer, written_holes
+from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.sandbox.command import Command, read_command
 
 FlakeOption = Annotated[
@@ -27,12 +27,10 @@ FlakeOption = Annotated[
 
 
 @contextmanager
-def _writing(
-    root: Path, run: str | None, doing: str, options: ApplyOptions | None = None
-) -> Iterator[tuple[Repository, Journal, Writer]]:
+def _writing(root: Path, run: str | None, doing: str, **guards: bool) -> Iterator[tuple[Repository, Journal, Writer]]:
     """Holds the locks of the run and the repository, after completing the writes that a crash left open."""
     with open_run(root, run, doing) as (place, journal), hold_lock(place.lock, doing):
-        yield place, journal, Writer(journal, place.root, options)
+        yield place, journal, Writer(journal, place.root, **guards)
 
 
 def apply_command(
@@ -54,11 +52,11 @@ def apply_command(
 ) -> None:
     """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
     with reported():
-        options = ApplyOptions(allow_dirty, include_generated)
         test = None
         if command is not None:
             test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
-        with _writing(root, run, "apply", options) as (place, journal, writer):
+        guards = {"allow_dirty": allow_dirty, "include_generated": include_generated}
+        with _writing(root, run, "apply", **guards) as (place, journal, writer):
             least = LIKELY if min_certainty is None else min_certainty
             chosen = _choose(journal, take_all, hole or (), least)
             writer.guard(chosen, is_git=place.git_dir is not None)

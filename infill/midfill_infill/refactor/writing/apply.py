@@ -5,7 +5,6 @@ text, or marked stale, or refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,27 +32,22 @@ from midfill_infill.text.spans import Hole
 
 # Tries per file if somebody else writes it meanwhile: first in a group of files, then alone.
 _TRIES: Final = 8
-Note = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class ApplyOptions:
-    """Options that disable guards."""
-
-    allow_dirty: bool = False
-    include_generated: bool = False
 
 
 Prepare = Callable[[FileRow, Sequence[HoleRow], Report], Rewrite | None]
 
 
 class Writer:
-    """Applies and undoes holes of one run. The caller holds the root's lock."""
+    """Applies and undoes holes of one run. The caller holds the root's lock.
 
-    def __init__(self, journal: Journal, root: Path, options: ApplyOptions | None = None) -> None:
-        self.journal = journal
-        self.root = root
-        self.options = options or ApplyOptions()
+    `allow_dirty` and `include_generated` disable guards.
+    """
+
+    def __init__(
+        self, journal: Journal, root: Path, *, allow_dirty: bool = False, include_generated: bool = False
+    ) -> None:
+        self.journal, self.root = journal, root
+        self._allow_dirty, self._include_generated = allow_dirty, include_generated
         self.run_id = str(journal.get_meta("run"))
         self.left_open = recover(journal, root)
         self._ignored: set[str] = set()
@@ -69,7 +63,7 @@ class Writer:
         by_file = _by_file(holes)
         if is_git:
             self._ignored = guards.ignored_paths(self.root, (self.journal.file(number).path for number in by_file))
-        if is_git and not self.options.allow_dirty:
+        if is_git and not self._allow_dirty:
             guards.refuse_dirty(self.root, self._not_ours(by_file))
 
     def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
@@ -131,7 +125,7 @@ class Writer:
         if file.path in self._ignored:
             raise MidfillError("target_refused", f"{file.path} is ignored by git", "track it, or leave it out")
         target, content, holes, regions = self._open(file)
-        if guards.is_generated(content.data) and not self.options.include_generated:
+        if guards.is_generated(content.data) and not self._include_generated:
             raise MidfillError("target_refused", f"{file.path} says that it is generated")
         fills = {fill.hole: fill for hole in wanted if (fill := self.journal.fill(hole)) is not None}
         texts = dict[int, bytes]()

@@ -84,7 +84,7 @@ def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) ->
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
     except BaseException:
         os.close(descriptor)
-        remove(temporary)
+        temporary.unlink(missing_ok=True)
         raise
     return descriptor
 
@@ -114,14 +114,6 @@ def _copy_attributes(target: Path, descriptor: int) -> None:
                 raise
 
 
-def remove(temporary: Path) -> None:
-    """Removes one of our files; missing is no error."""
-    try:
-        os.unlink(temporary)
-    except FileNotFoundError:
-        return
-
-
 def sync_folder(folder: Path) -> None:
     """Syncs a folder's entries. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -148,7 +140,7 @@ def swap(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swa
 def resolve(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swap:
     """Finishes an exchange: removes the replaced file, or restores it if it is not the expected one."""
     if _is_quiet(temporary, old_hash):
-        remove(temporary)
+        temporary.unlink(missing_ok=True)
         return Swap.DONE
     if read_content(target).hash == new_hash:
         exchange(temporary, target)
@@ -162,7 +154,7 @@ def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
     except FileNotFoundError:
         return None
     if is_ours:
-        remove(temporary)
+        temporary.unlink(missing_ok=True)
         return None
     kept = target.with_name(f"{target.name}.midfill-conflict-{time.time_ns():x}")
     os.rename(temporary, kept)
@@ -236,7 +228,7 @@ def write_atomically(path: Path, before: bytes, after: bytes) -> None:
             _check_unchanged(path, target, before)
             os.replace(temporary, target)
         except BaseException:
-            remove(temporary)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         next_step = "free some space and run the command again; the file is as it was" if is_disk_full(error) else None

@@ -73,7 +73,7 @@ def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list
             staged.add(row.id)
         except OSError as error:
             with suppress(OSError):  # the next start deletes it, because the journal names it
-                replace.remove(rewrite.target.with_name(row.temporary))
+                rewrite.target.with_name(row.temporary).unlink(missing_ok=True)
             troubles.append(Trouble.of(rewrite.file.path, error))
     return staged, troubles
 
@@ -170,7 +170,7 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
         outcome = replace.resolve(temporary, target, row.old_hash, row.new_hash)
         return outcome if outcome is Swap.DONE else _retract(journal, row, target)
     if staged == row.old_hash:  # exchanged and edited since
-        replace.remove(temporary)
+        temporary.unlink(missing_ok=True)
         return Swap.DONE
     raise MidfillError("write_unclear", f"{target} and {temporary.name} both hold what Midfill did not write")
 
@@ -186,7 +186,7 @@ def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
             if not replace.exchange(temporary, target):
                 os.replace(temporary, target)
             return _retract(journal, row, target)
-    replace.remove(temporary)
+    temporary.unlink(missing_ok=True)
     journal.cancel(row.id, "dropped")
     return Swap.CHANGED
 
