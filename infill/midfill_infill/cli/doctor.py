@@ -25,6 +25,7 @@ from midfill_infill.text.visible import plural
 
 LARGE_PARAMETERS: Final = 200_000_000
 EXACT_CACHES: Final = ("none", "frozen", "block")
+_STATES: Final = {"ok": "running", "loading": "loading its model", "silent": "does not answer yet"}
 _PACKAGES: Final = ("pydantic", "tree-sitter", "pygls", "torch", "tokenizers", "fastapi", "triton")
 
 
@@ -87,7 +88,8 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
         named = named_endpoint()
         if named is None:
             place = find_place(settings)
-            yield Finding("socket", f"{place.socket} ({probe_words(probe(Endpoint(socket=place.socket)))})")
+            state = _STATES.get(probe(Endpoint(socket=place.socket)) or "", "was not running, starting it")
+            yield Finding("socket", f"{place.socket} ({state})")
             yield Finding("log", str(place.log))
         endpoint = ensure_engine(settings)
         with EngineClient(endpoint) as client:
@@ -131,12 +133,6 @@ def describe_cache(cache: str) -> str:
     if cache in EXACT_CACHES:
         return f"{cache}, exact"
     return f"{cache}, approximate; `midfill config cache none` is exact, docs/caches.md compares their cost"
-
-
-def probe_words(state: str | None) -> str:
-    return {"ok": "running", "loading": "loading its model", "silent": "does not answer yet"}.get(
-        state or "", "was not running, starting it"
-    )
 
 
 def describe_memory() -> str:

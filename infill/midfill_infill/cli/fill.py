@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 from midfill_infill.cli import options
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.options import complete_function, complete_language, flag, read_quality
+from midfill_infill.cli.options import complete_function, complete_language, flag, option, read_quality
 
 _STDIN_POSITION: Final = re.compile(r"-:\d.*")
 
@@ -33,42 +33,30 @@ def fill_command(
     ],
     function: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Fill this function: name or Class.name. Repeatable.", autocompletion=complete_function
-        ),
+        option("NAME", "Fill this function: name or Class.name. Repeatable.", autocompletion=complete_function),
     ] = None,
     outer: Annotated[
         int,
         typer.Option("--outer", count=True, metavar="", help="Take the function around the innermost one. Repeatable."),
     ] = 0,
-    hole: Annotated[
-        list[str] | None, typer.Option(metavar="L:C-L:C", help="Fill this range (end exclusive). Repeatable.")
-    ] = None,
+    hole: Annotated[list[str] | None, option("L:C-L:C", "Fill this range (end exclusive). Repeatable.")] = None,
     stubs: Annotated[bool, flag("--stubs", "Fill every stub of the file.")] = False,
     model: options.ModelOption = None,
     device: options.DeviceOption = "auto",
     steps: options.StepsOption = None,
     quality: options.QualityOption = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="0 is the likeliest fill, others draw one.")
-    ] = 0,
-    n: Annotated[int, typer.Option("-n", metavar="N", min=1, max=8, help="How many alternatives to make.")] = 1,
-    take: Annotated[
-        int | None, typer.Option(metavar="K", min=1, max=8, help="Of -n alternatives, show or write this one.")
-    ] = None,
+    seed: Annotated[int, option("N", "0 is the likeliest fill, others draw one.", min=0, max=2**32 - 1)] = 0,
+    n: Annotated[int, option("N", "How many alternatives to make.", "-n", min=1, max=8)] = 1,
+    take: Annotated[int | None, option("K", "Of -n alternatives, show or write this one.", min=1, max=8)] = None,
     max_tokens: options.MaxTokensOption = None,
     frame_ms: Annotated[
-        int, typer.Option(metavar="MS", min=0, max=2000, help="Show every step for at least this long, also on a pipe.")
+        int, option("MS", "Show every step for at least this long, also on a pipe.", min=0, max=2000)
     ] = 0,
     language: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="The file's language; by default from its name.", autocompletion=complete_language
-        ),
+        option("NAME", "The file's language; by default from its name.", autocompletion=complete_language),
     ] = None,
-    stdin_filename: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With - as FILE: the file name of standard input.")
-    ] = None,
+    stdin_filename: Annotated[str | None, option("NAME", "With - as FILE: the file name of standard input.")] = None,
     diff: Annotated[bool, flag("--diff", "With - as FILE: print a diff instead of the text.")] = False,
     write: Annotated[bool, flag("--write", "Write the file; without it, only a diff is shown.")] = False,
     yes: Annotated[bool, flag("--yes", "-y", "Replace large bodies without being asked.")] = False,

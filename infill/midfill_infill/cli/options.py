@@ -72,38 +72,30 @@ def flag(*words: str) -> Any:
     return typer.Option(*names, metavar="", help=said)
 
 
+def option(metavar: str, said: str, *names: str, **limits: Any) -> Any:
+    """Returns an option with a value: the word for the value, its help, and its names unless the parameter has them."""
+    return typer.Option(*names, metavar=metavar, help=said, **limits)
+
+
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 ModelOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.", autocompletion=complete_model),
+    str | None, option("NAME|DIR", "A known model or a checkpoint folder.", autocompletion=complete_model)
 ]
 DeviceOption = Annotated[DeviceName, typer.Option(help="Where the model runs.")]
-StepsOption = Annotated[int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many denoise steps.")]
-MaxTokensOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many tokens a hole.")
-]
+StepsOption = Annotated[int | None, option("N", "At most this many denoise steps.", min=1, max=1024)]
+MaxTokensOption = Annotated[int | None, option("N", "At most this many tokens a hole.", min=1, max=1024)]
 SandboxOption = Annotated[
     bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap, without network.")
 ]
-AllowOption = Annotated[
-    list[Path] | None, typer.Option("--allow", metavar="PATH", help="Let the command read this path. Repeatable.")
-]
+AllowOption = Annotated[list[Path] | None, option("PATH", "Let the command read this path. Repeatable.", "--allow")]
 EnvOption = Annotated[
-    list[str] | None,
-    typer.Option("--env", metavar="NAME[=VALUE]", help="Pass this variable to the command. Repeatable."),
+    list[str] | None, option("NAME[=VALUE]", "Pass this variable to the command. Repeatable.", "--env")
 ]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout-s", metavar="S", min=1, help="Time limit of one run of the command.")
-]
-UntilOption = Annotated[
-    str | None, typer.Option(metavar="COMMAND", help="Try candidates until this command passes, such as 'pytest -q'.")
-]
-TriesOption = Annotated[
-    int, typer.Option(metavar="N", min=1, max=1000, help="With --until: at most this many candidates.")
-]
+TimeoutOption = Annotated[float, option("S", "Time limit of one run of the command.", "--timeout-s", min=1)]
+UntilOption = Annotated[str | None, option("COMMAND", "Try candidates until this command passes, such as 'pytest -q'.")]
+TriesOption = Annotated[int, option("N", "With --until: at most this many candidates.", min=1, max=1000)]
 CommandTimeoutOption = Annotated[
-    float | None,
-    typer.Option(metavar="S", min=0.1, help="With --until: time limit of a try; default 5 times the first run."),
+    float | None, option("S", "With --until: time limit of a try; default 5 times the first run.", min=0.1)
 ]
 
 
@@ -126,12 +118,9 @@ def _check(text: str | None) -> str | None:
 
 
 MinCertaintyOption = Annotated[
-    float | None,
-    typer.Option(metavar="P", min=0, max=1, help="Write fills of at least this certainty; default 0.5, 0 writes all."),
+    float | None, option("P", "Write fills of at least this certainty; default 0.5, 0 writes all.", min=0, max=1)
 ]
 QualityOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="Q", callback=_check, help="0 settles most tokens a step, 1 fewest; authors: as the model's authors do."
-    ),
+    option("Q", "0 settles most tokens a step, 1 fewest; authors: as the model's authors do.", callback=_check),
 ]

@@ -11,6 +11,7 @@ import typer
 
 from midfill_infill import errors
 from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.options import option
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, find_place, hold_lock
@@ -18,8 +19,8 @@ from midfill_infill.refactor.journal.records import Trouble
 from midfill_infill.text.visible import plural as plural
 from midfill_infill.text.visible import visible
 
-RootOption = Annotated[Path, typer.Option("--root", metavar="DIR", help="A folder of the repository.")]
-RunOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The run, by the start of its id.")]
+RootOption = Annotated[Path, option("DIR", "A folder of the repository.", "--root")]
+RunOption = Annotated[str | None, option("ID", "The run, by the start of its id.", "--run")]
 
 _ASKED: Final = ("file_missing", "file_is_directory")
 _WORST_FIRST: Final = (errors.DISK_TROUBLE, errors.REFUSED, errors.VERIFY_FAILED, errors.SOME_FAILED)

@@ -12,6 +12,7 @@ import typer
 
 from midfill_infill import config
 from midfill_infill.cli import options
+from midfill_infill.cli.options import option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.until import read_goal, warn_of
 from midfill_infill.cli.view import note
@@ -30,24 +31,19 @@ from midfill_infill.text.visible import duration
 def generate_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Holes in flight.")] = 4,
+    jobs: Annotated[int, option("N", "Holes in flight.", "--jobs", "-j", min=1, max=256)] = 4,
     model: options.ModelOption = None,
     device: options.DeviceOption = "auto",
     steps: options.StepsOption = None,
     quality: options.QualityOption = None,
     max_tokens: options.MaxTokensOption = None,
-    ray: Annotated[
-        int,
-        typer.Option("--ray", metavar="N", min=0, max=4096, help="Start this many Ray actors, each with an engine."),
-    ] = 0,
-    ray_address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster to join.")] = None,
+    ray: Annotated[int, option("N", "Start this many Ray actors, each with an engine.", min=0, max=4096)] = 0,
+    ray_address: Annotated[str | None, option("ADDRESS", "A Ray cluster to join.")] = None,
     ray_env: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="A Ray runtime environment, for nodes that lack packages.")
+        Path | None, option("FILE.json", "A Ray runtime environment, for nodes that lack packages.")
     ] = None,
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Generate only this part, into --out; `merge` combines parts.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file of a shard.")] = None,
+    shard: Annotated[str | None, option("I/N", "Generate only this part, into --out; `merge` combines parts.")] = None,
+    out: Annotated[Path | None, option("FILE", "Output file of a shard.")] = None,
     until: options.UntilOption = None,
     tries: options.TriesOption = 20,
     command_timeout: options.CommandTimeoutOption = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from midfill_infill.cli.options import flag
+from midfill_infill.cli.options import flag, option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported
 from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, print_skipped, read_selection
 from midfill_infill.errors import MidfillError
@@ -45,8 +45,8 @@ def status_command(
 def export_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    form: Annotated[str, typer.Option("--format", metavar="FORM", help="patch or jsonl.")] = "patch",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file, not to stdout.")] = None,
+    form: Annotated[str, option("FORM", "patch or jsonl.", "--format")] = "patch",
+    out: Annotated[Path | None, option("FILE", "Write to this file, not to stdout.")] = None,
     take_all: Annotated[bool, flag("--all", "Include unreviewed fills that add no syntax error.")] = False,
 ) -> None:
     """Print what `apply` would write or has written. Either a patch for `git apply`, or every hole as data."""

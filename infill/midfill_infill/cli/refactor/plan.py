@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from midfill_infill.cli.options import flag
+from midfill_infill.cli.options import flag, option
 from midfill_infill.cli.refactor.common import plural, reported, say
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.guards import split_names
@@ -18,24 +18,18 @@ from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.text.visible import encodable
 
 QueryOption = Annotated[
-    Path | None,
-    typer.Option("--query", metavar="FILE.scm", help="A tree-sitter query: fill @fill, show the model @context."),
+    Path | None, option("FILE.scm", "A tree-sitter query: fill @fill, show the model @context.", "--query")
 ]
 NameOption = Annotated[
-    list[str] | None,
-    typer.Option("--name", metavar="MODULE:FUNCTION", help="Function bodies by name; * and ? are wildcards."),
+    list[str] | None, option("MODULE:FUNCTION", "Function bodies by name; * and ? are wildcards.", "--name")
 ]
 WhereOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where", metavar="CONDITION", help="Functions by condition: calls NAME, has TODO, no docstring, lines > N."
-    ),
+    option("CONDITION", "Functions by condition: calls NAME, has TODO, no docstring, lines > N.", "--where"),
 ]
 StubsOption = Annotated[bool, flag("--stubs", "Every function that is only a placeholder.")]
-RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="NAME[=WORD]", help="See `recipes`.")]
-GlobOption = Annotated[
-    list[str] | None, typer.Option("--glob", metavar="PATTERN", help="Only these paths; ! excludes.")
-]
+RecipeOption = Annotated[str | None, option("NAME[=WORD]", "See `recipes`.", "--recipe")]
+GlobOption = Annotated[list[str] | None, option("PATTERN", "Only these paths; ! excludes.", "--glob")]
 GeneratedOption = Annotated[bool, flag("--include-generated", "Include generated and vendored files.")]
 
 
@@ -62,17 +56,14 @@ def plan_command(
     where: WhereOption = None,
     glob: GlobOption = None,
     changed: Annotated[
-        str | None, typer.Option(metavar="[=REF]", help="Only holes on lines changed since a commit (default HEAD).")
+        str | None, option("[=REF]", "Only holes on lines changed since a commit (default HEAD).")
     ] = None,
     stdin0: Annotated[bool, flag("--stdin0", "Only files named on stdin, NUL-terminated.")] = False,
     include_generated: GeneratedOption = False,
     intent: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", help="An instruction to the model, shown as a comment above each hole and never written."
-        ),
+        str, option("TEXT", "An instruction to the model, shown as a comment above each hole and never written.")
     ] = "",
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="0 is the likeliest fill of every hole.")] = 0,
+    seed: Annotated[int, option("N", "0 is the likeliest fill of every hole.", min=0)] = 0,
     dry_run: Annotated[bool, flag("--dry-run", "Print the plan as JSON lines; create no run.")] = False,
 ) -> None:
     """Find the holes of a repository and make a run of them. Nothing is filled or written yet."""
@@ -113,15 +104,8 @@ def read_selection(
 def _print_plan(place: Repository, request: Request, planning: Planning) -> None:
     for planned in find_holes(place, request, planning):
         for hole in planned.holes:
-            line = {
-                "file": encodable(planned.path),
-                "language": planned.language,
-                "name": hole.name,
-                "kind": hole.kind,
-                "start_byte": hole.start_byte,
-                "end_byte": hole.end_byte,
-            }
-            print(json.dumps(line))
+            facts = {name: getattr(hole, name) for name in ("name", "kind", "start_byte", "end_byte")}
+            print(json.dumps({"file": encodable(planned.path), "language": planned.language, **facts}))
 
 
 def print_skipped(planning: Planning) -> None:

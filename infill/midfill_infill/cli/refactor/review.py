@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from midfill_infill.cli.options import DeviceOption
+from midfill_infill.cli.options import DeviceOption, option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, reported, say
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
@@ -69,7 +69,7 @@ class TerminalScreen:
 def review_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that the key `r` uses.")] = None,
+    model: Annotated[str | None, option("NAME|DIR", "The model that the key `r` uses.")] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Accept or reject fills one by one. Every answer is kept at once; stop and go on any time.

@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from midfill_infill import written
 from midfill_infill.candidates import LIKELY
-from midfill_infill.cli.options import AllowOption, EnvOption, MinCertaintyOption, SandboxOption, TimeoutOption, flag
+from midfill_infill.cli import options
+from midfill_infill.cli.options import flag, option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
 from midfill_infill.cli.until import warn_of
 from midfill_infill.errors import MidfillError
@@ -22,7 +21,7 @@ from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.sandbox.command import Command, read_command
 
 FlakeOption = Annotated[
-    int, typer.Option("--flake-check", metavar="N", min=1, max=100, help="Run the command this often at start and end.")
+    int, option("N", "Run the command this often at start and end.", "--flake-check", min=1, max=100)
 ]
 
 
@@ -37,16 +36,14 @@ def apply_command(
     root: RootOption = Path("."),
     run: RunOption = None,
     take_all: Annotated[bool, flag("--all", "Include unreviewed or undone fills that add no syntax error.")] = False,
-    min_certainty: MinCertaintyOption = None,
-    hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
-    command: Annotated[
-        str | None, typer.Option("--verify", metavar="COMMAND", help="Test first, and write only what passes.")
-    ] = None,
-    timeout_s: TimeoutOption = 600.0,
+    min_certainty: options.MinCertaintyOption = None,
+    hole: Annotated[list[int] | None, option("N", "Only this hole, by number. Repeatable.")] = None,
+    command: Annotated[str | None, option("COMMAND", "Test first, and write only what passes.", "--verify")] = None,
+    timeout_s: options.TimeoutOption = 600.0,
     flake_check: FlakeOption = 1,
-    sandbox: SandboxOption = True,
-    allow: AllowOption = None,
-    env: EnvOption = None,
+    sandbox: options.SandboxOption = True,
+    allow: options.AllowOption = None,
+    env: options.EnvOption = None,
     allow_dirty: Annotated[bool, flag("--allow-dirty", "Include files with uncommitted changes.")] = False,
     include_generated: Annotated[bool, flag("--include-generated", "Include generated files.")] = False,
 ) -> None:
@@ -104,16 +101,14 @@ def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: flo
 
 
 def verify_command(
-    command: Annotated[
-        str, typer.Option("--command", "-c", metavar="COMMAND", help="The command that must pass, such as `pytest -q`.")
-    ],
+    command: Annotated[str, option("COMMAND", "The command that must pass, such as `pytest -q`.", "--command", "-c")],
     root: RootOption = Path("."),
     run: RunOption = None,
-    timeout_s: TimeoutOption = 600.0,
+    timeout_s: options.TimeoutOption = 600.0,
     flake_check: FlakeOption = 1,
-    sandbox: SandboxOption = True,
-    allow: AllowOption = None,
-    env: EnvOption = None,
+    sandbox: options.SandboxOption = True,
+    allow: options.AllowOption = None,
+    env: options.EnvOption = None,
 ) -> None:
     """Run a command over a copy of the tree, and roll back only the fills it fails with."""
     with reported():
@@ -140,8 +135,8 @@ def _verify(
 def undo_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    file: Annotated[str | None, typer.Option(metavar="PATH", help="Only this file or folder.")] = None,
-    hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
+    file: Annotated[str | None, option("PATH", "Only this file or folder.")] = None,
+    hole: Annotated[list[int] | None, option("N", "Only this hole, by number. Repeatable.")] = None,
 ) -> None:
     """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
     with reported():
