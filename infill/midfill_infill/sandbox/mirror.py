@@ -135,12 +135,8 @@ def clone(source: Path, target: Path) -> None:
 
 def remove(path: Path) -> None:
     """Removes a file, a link or a whole folder, whatever modes a command gave to folders inside."""
-    try:
-        is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
-    except FileNotFoundError:
-        return
-    if not is_folder:
-        path.unlink()
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
         return
     for entry in _scan(path):
         remove(Path(entry.path))

@@ -224,11 +224,9 @@ def _count_own_tasks() -> int | None:
     count = 0
     try:
         for entry in os.scandir("/proc"):
-            try:
+            with suppress(OSError):  # it has ended
                 if entry.name.isdecimal() and entry.stat().st_uid == os.getuid():
                     count += len(os.listdir(f"{entry.path}/task"))
-            except OSError:
-                continue  # it has ended
     except OSError:
         return None
     return count

@@ -38,7 +38,8 @@ class Reach:
     def of(self, path: Path, name: str | None = None) -> list[Path]:
         """The test files that import `path`, directly or not: those that name the function, otherwise all."""
         reaching = [test for test in self._files if path in self._reached(test) and find_language(test)]
-        naming = [test for test in reaching if name and _names(test, name.rpartition(".")[2])]
+        word = re.compile(rf"\b{re.escape((name or '').rpartition('.')[2])}\b")
+        naming = [test for test in reaching if name and word.search(_read(test))]
         direct = [test for test in reaching if path in self._imports(test)]
         return naming or direct or reaching
 
@@ -60,10 +61,6 @@ class Reach:
 
 def _read(path: Path) -> str:
     return read_text(path) or ""
-
-
-def _names(test: Path, name: str) -> bool:
-    return re.search(rf"\b{re.escape(name)}\b", _read(test)) is not None
 
 
 def add_tests(line: str, tests: Sequence[str]) -> str:

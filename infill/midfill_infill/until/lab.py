@@ -14,7 +14,7 @@ from midfill_infill.fill import Options, Preview
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
-from midfill_infill.sandbox.failures import Failure
+from midfill_infill.sandbox.failures import Failure, Frame
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.view import find_homes
 from midfill_infill.splicing.splice import splice
@@ -141,17 +141,12 @@ class Lab:
     def _count_from_top(self, ran: Ran, patch: Patch) -> Ran:
         """Corrects the line numbers of tracebacks for lines that `complete` added above the holes."""
         added = self._complete(patch).count(b"\n") - self._document.apply(patch).count(b"\n")
-        failures = tuple(
-            replace(
-                failure,
-                frames=tuple(
-                    replace(frame, line=frame.line - added) if self.is_document(frame.path) else frame
-                    for frame in failure.frames
-                ),
-            )
-            for failure in ran.failures
-        )
-        return replace(ran, failures=failures) if added else ran
+
+        def move(frame: Frame) -> Frame:
+            return replace(frame, line=frame.line - added) if self.is_document(frame.path) else frame
+
+        failures = (replace(failure, frames=tuple(map(move, failure.frames))) for failure in ran.failures)
+        return replace(ran, failures=tuple(failures)) if added else ran
 
 
 @contextmanager
