@@ -54,6 +54,10 @@ class Tokens:
         start = self.spans[number - 1].end if number else 0
         return start, self.spans[number].start if number < len(self) else len(self.source)
 
+    def around(self, span: Span) -> Span:
+        """The bytes of some tokens, with the white space before and behind them."""
+        return self.gap(span[0])[0], self.gap(span[1])[1]
+
     def white(self, number: int) -> bytes:
         return self.source[slice(*self.gap(number))]
 
@@ -139,16 +143,13 @@ class Change:
 
     def bytes_changed(self, part: ChangedTokens) -> tuple[bytes, bytes]:
         """The old and the new bytes of a part, with the white space that changed with it."""
-        before, after = (self._chunk(tokens, span) for tokens, span in ((self.old, part.old), (self.new, part.new)))
+        before = self.old.source[slice(*self.old.around(part.old))]
+        after = self.new.source[slice(*self.new.around(part.new))]
         head = min(common_prefix(before, after), *(len(text) - len(text.lstrip()) for text in (before, after)))
         before, after = before[head:], after[head:]
         tail = common_prefix(before[::-1], after[::-1])
         tail = min(tail, *(len(text) - len(text.rstrip()) for text in (before, after)))
         return before[: len(before) - tail], after[: len(after) - tail]
-
-    @staticmethod
-    def _chunk(tokens: Tokens, span: Span) -> bytes:
-        return tokens.source[tokens.gap(span[0])[0] : tokens.gap(span[1])[1]]
 
 
 def find_change(before: bytes, after: bytes) -> Change | None:

@@ -48,7 +48,9 @@ def _find(change: Change) -> Iterator[EditPlace]:
     first = change.parts[0]
     if change.is_uniform and first.old[0] < first.old[1]:
         for number in _occurrences(change, first):
-            yield from _substitute(change, first, number)
+            end = number + first.old[1] - first.old[0]
+            if (edit := _edit(change, first, change.new, number, end)) is not None:
+                yield EditPlace(*edit, (number, end), first.old, (number, end), (first.old[0], number), "same")
     elif change.is_uniform or len(change.parts) == 1:
         yield from _insert(change, first)
     elif first.old[0] < first.old[1]:
@@ -64,18 +66,10 @@ def _occurrences(change: Change, part: ChangedTokens) -> list[int]:
     return [start for start in starts if start >= 0 and tokens.texts[start : start + len(wanted)] == wanted]
 
 
-def _substitute(change: Change, part: ChangedTokens, number: int) -> Iterator[EditPlace]:
-    """Replaces the same tokens by the same text."""
-    tokens, end = change.new, number + part.old[1] - part.old[0]
-    edit = _edit(change, part, tokens, number, end)
-    if edit is not None:
-        yield EditPlace(*edit, (number, end), part.old, (number, end), (part.old[0], number), "same")
-
-
 def _edit(change: Change, part: ChangedTokens, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
     """The replacement where the part's old tokens stand at `[first, last)`; None if the white space differs."""
     old, new = change.bytes_changed(part)
-    start, end = tokens.gap(first)[0], tokens.gap(last)[1]
+    start, end = tokens.around((first, last))
     chunk = tokens.source[start:end]
     if not old:
         lead = len(chunk) - len(chunk.lstrip()) if chunk.strip() else 0

@@ -73,12 +73,9 @@ def find_repeats(
 
 def _parse(language: Language, change: Change) -> Trees:
     old, new = change.old, change.new
-    spans = tuple(
-        (tokens.gap(first)[0], tokens.gap(last)[1])
-        for tokens, (first, last) in ((old, change.old_span), (new, change.new_span))
-    )
+    spans = old.around(change.old_span), new.around(change.new_span)
     tree = language.parse(old.source)
-    return Trees(tree, parse_again(language, new.source, tree, old.source, [(spans[0], spans[1])]))
+    return Trees(tree, parse_again(language, new.source, tree, old.source, [spans]))
 
 
 def _repeat(place: EditPlace, certainty: float, *, is_next: bool) -> Repeat:
