@@ -80,7 +80,7 @@ class _Captures:
             self.functions.setdefault(body.byte_range, (match["function"][0], body))
             if "name" in match:
                 owners = [_type_name(owner) for owner in match.get("owner", [])]
-                self.paths[body.byte_range] = (*owners, *_split_path(_text(match["name"][0])))
+                self.paths[body.byte_range] = (*owners, *_split_path(text_of(match["name"][0])))
         elif "scope" in match:
             self.scopes.append((match["scope"][0].byte_range, _type_name(match["scope.name"][0])))
         else:
@@ -119,7 +119,7 @@ def list_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
             yield child
 
 
-def _text(node: tree_sitter.Node) -> str:
+def text_of(node: tree_sitter.Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
@@ -132,7 +132,7 @@ def _split_path(name: str) -> tuple[str, ...]:
 
 def _type_name(node: tree_sitter.Node) -> str:
     """The bare name of a type: `*List[T]`, `List<T>` and `(l *List)` are all `List`."""
-    names = re.findall(r"[\w$:.]+", re.sub(r"[<\[].*", "", _text(node), flags=re.DOTALL))
+    names = re.findall(r"[\w$:.]+", re.sub(r"[<\[].*", "", text_of(node), flags=re.DOTALL))
     return names[-1].replace("::", ".") if names else ""
 
 

@@ -1,6 +1,7 @@
 """Finds fills that do nothing: only comments, a placeholder, or a call of the function itself. Knows no candidate."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final
 
 import tree_sitter
@@ -19,8 +20,8 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
 
     The call has the function's own arguments or, in Python, which has no overloads, any arguments.
     """
-    functions = [node for node in captures(language, tree, span, "function") if node.end_byte >= span[1]]
-    function = max((node for node in functions if node.start_byte < span[0]), key=_start, default=None)
+    around = [node for node in captures(language, tree, span, "function") if node.end_byte >= span[1]]
+    function = max((node for node in around if node.start_byte < span[0]), key=attrgetter("start_byte"), default=None)
     body = function.child_by_field_name("body") if function else None
     if function is None or body is None or span[0] >= span[1]:
         return False
@@ -64,10 +65,6 @@ def is_comment(tree: tree_sitter.Tree, span: Span) -> bool:
         else:
             pending.extend(node.children)
     return found
-
-
-def _start(node: tree_sitter.Node) -> int:
-    return node.start_byte
 
 
 def _calls_in(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:

@@ -165,10 +165,6 @@ class _Unwritten:
     def is_in_tests(self) -> bool:
         return bool(_TEST_FILE.search(self.document.path.as_posix() if self.document.path else ""))
 
-    @property
-    def is_in_types(self) -> bool:
-        return bool(self.owner and _TYPES_FILE.fullmatch(self.document.name))
-
     def is_meant(self) -> bool:
         """Whether a body of Python with a placeholder, or nothing, is as its author wants it."""
         code = _REMARK_LINE.sub(b"", _inside(self.document, self.function)).strip()
@@ -210,7 +206,8 @@ class _Unwritten:
 
     def is_signature(self) -> bool:
         """Whether `...` is all that is needed: an interface's method or, in a test file, a dummy or one of many."""
-        if "Interface" in self.bases or self.is_in_types or self.has_signatures:
+        is_in_types = self.owner and _TYPES_FILE.fullmatch(self.document.name)
+        if "Interface" in self.bases or is_in_types or self.has_signatures:
             return True
         if not self.is_in_tests or (self.name.startswith("test") and not self.around):
             return False

@@ -70,11 +70,8 @@ class Resolver:
     @cached_property
     def _index(self) -> tuple[dict[str, Counter[str]], dict[str, set[str | None]], set[str]]:
         """For each name the statements that import it and the modules that define it; and the top-level modules."""
-        imported, defined, modules = (
-            defaultdict[str, Counter[str]](Counter),
-            defaultdict[str, set[str | None]](set),
-            set(),
-        )
+        imported = defaultdict[str, Counter[str]](Counter)
+        defined, modules = defaultdict[str, set[str | None]](set), set[str]()
         for path in walk.list_files(find_place(self._root)):
             if not path.endswith(".py"):
                 continue

@@ -34,14 +34,8 @@ Say = Callable[[str], None]
 _STANDING = (State.GENERATED, State.ACCEPTED, State.APPLIED, State.VERIFIED)
 # Errors that fail one hole; the run continues with the next.
 _OF_A_HOLE = (
-    "hole_stale",
-    "until_passes",
-    "until_unreached",
-    "verify_flaky",
-    "hole_too_large",
-    "file_encoding",
-    "engine_error",
-)
+    "hole_stale", "until_passes", "until_unreached", "verify_flaky", "hole_too_large", "file_encoding", "engine_error",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,9 @@ _GENERATED_NAMES: Final = re.compile(
 )
 
 
-def is_vendored(path: str) -> bool:
-    """True if a path relative to the root is inside a folder of third-party code."""
-    return not _VENDORED.isdisjoint(path.split("/")[:-1])
-
-
-def is_generated_name(path: str) -> bool:
-    return _GENERATED_NAMES.fullmatch(path) is not None
+def is_foreign(path: str) -> bool:
+    """True if a path relative to the root is inside a folder of third-party code, or named as generated files are."""
+    return not _VENDORED.isdisjoint(path.split("/")[:-1]) or _GENERATED_NAMES.fullmatch(path) is not None
 
 
 def is_generated(data: bytes) -> bool:

@@ -26,7 +26,11 @@ class Repository:
     @property
     def git_folders(self) -> tuple[Path, ...]:
         """Git's folders for this tree: its own, and for a worktree the shared one."""
-        return tuple(dict.fromkeys((self.git_dir, _common_dir(self.git_dir)))) if self.git_dir else ()
+        if self.git_dir is None:
+            return ()
+        named = self.git_dir / "commondir"
+        shared = (self.git_dir / named.read_text().strip()).resolve() if named.exists() else self.git_dir
+        return tuple(dict.fromkeys((self.git_dir, shared)))
 
     @property
     def lock(self) -> Path:
@@ -77,11 +81,6 @@ def _git_dir(entry: Path) -> Path | None:
     named = entry.read_text(errors="replace").removeprefix("gitdir:").strip()
     folder = (entry.parent / named).resolve()
     return folder if (folder / "HEAD").exists() else None
-
-
-def _common_dir(git: Path) -> Path:
-    named = git / "commondir"
-    return (git / named.read_text().strip()).resolve() if named.exists() else git
 
 
 def new_run_id() -> str:

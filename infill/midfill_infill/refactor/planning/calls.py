@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-import tree_sitter
-
 from midfill_infill.refactor.planning.queries import find_matches
+from midfill_infill.syntax.captures import text_of
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 
@@ -163,15 +162,8 @@ def _split(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-_READERS: Final = {
-    "python": _python,
-    "javascript": _ecmascript,
-    "typescript": _ecmascript,
-    "tsx": _ecmascript,
-    "java": _java,
-    "go": _go,
-    "rust": _rust,
-}
+_SCRIPTS: Final = dict.fromkeys(("javascript", "typescript", "tsx"), _ecmascript)
+_READERS: Final = {"python": _python, "java": _java, "go": _go, "rust": _rust, **_SCRIPTS}
 
 
 @dataclass(frozen=True)
@@ -206,10 +198,6 @@ def find_calls(document: Document) -> Iterator[CallSite]:
     imports = read_imports(document)
     for match in find_matches(document, _QUERIES[document.language]):
         call = match["call"][0]
-        parts = [_text(node) for key in ("object", "function") for node in match.get(key, [])]
+        parts = [text_of(node) for key in ("object", "function") for node in match.get(key, [])]
         name = plain(".".join(parts))
         yield CallSite(call.type, call.start_byte, call.end_byte, name, imports.resolve(name), call.has_error)
-
-
-def _text(node: tree_sitter.Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")

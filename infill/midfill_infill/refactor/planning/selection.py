@@ -120,17 +120,13 @@ def _disjoint(holes: Iterable[Hole]) -> Iterator[Hole]:
             last = hole
 
 
-def _module_names(path: str) -> list[str]:
+@cache
+def _fits_module(pattern: str, path: str) -> bool:
     """`src/pkg/mod.py` is `src.pkg.mod`, `pkg.mod` and `mod`; a package's `__init__` goes by the package's name."""
     parts = PurePosixPath(path).with_suffix("").parts
     if parts[-1] == "__init__" and len(parts) > 1:
         parts = parts[:-1]
-    return [".".join(parts[start:]) for start in range(len(parts))]
-
-
-@cache
-def _fits_module(pattern: str, path: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in _module_names(path))
+    return any(fnmatchcase(".".join(parts[start:]), pattern) for start in range(len(parts)))
 
 
 @cache

@@ -71,9 +71,7 @@ def choose(
     for name in names:
         if wanted is not None and not wanted.match_file(name):
             continue
-        if include_generated or not (
-            guards.is_vendored(name) or guards.is_generated_name(name) or (marked is not None and marked.says(name))
-        ):
+        if include_generated or not (guards.is_foreign(name) or (marked is not None and marked.says(name))):
             yield name
 
 

@@ -164,9 +164,8 @@ class Verifier:
         outcomes = [self.run([]) for _ in range(self.command.flake_runs)]
         failed = [outcome for outcome in outcomes if not outcome.passed]
         if failed and len(failed) < len(outcomes):
-            raise MidfillError(
-                "verify_flaky", f"the command fails {len(failed)} of {len(outcomes)} times without fills"
-            )
+            often = f"{len(failed)} of {len(outcomes)} times"
+            raise MidfillError("verify_flaky", f"the command fails {often} without fills")
         if failed:
             for line in self.copy.explain(self.command, failed[0]):
                 self.note(line)
@@ -202,9 +201,8 @@ def verify(
             raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {names})")
         again = [verifier.passes(verdict.good) for _ in range(command.flake_runs - 1)]
         if not all(again):
-            raise MidfillError(
-                "verify_flaky", f"the command fails {again.count(False)} of {len(again)} times at the end"
-            )
+            often = f"{again.count(False)} of {len(again)} times"
+            raise MidfillError("verify_flaky", f"the command fails {often} at the end")
         known, verdict.num_runs = set(verifier.suspects), verifier.num_runs
         verdict.good, verdict.guilty = ([n for n in found if n in known] for found in (verdict.good, verdict.guilty))
     report = _settle(journal, writer, verdict)

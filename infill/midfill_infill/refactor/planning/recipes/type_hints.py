@@ -6,6 +6,7 @@ import tree_sitter
 
 from midfill_infill.refactor.planning.queries import find_matches
 from midfill_infill.refactor.planning.recipes.recipe import Recipe
+from midfill_infill.syntax.captures import text_of
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Hole
 
@@ -32,7 +33,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
             spans.append((arrow.start_byte, result.end_byte))
         anchors = tuple(Anchor(document.to_raw(start), document.to_raw(end)) for start, end in spans)
         start, end = document.to_raw(parameters.start_byte + 1), document.to_raw(colon.start_byte)
-        yield Hole(start, end, anchors=anchors, name=(name.text or b"").decode("utf-8", "replace"))
+        yield Hole(start, end, anchors=anchors, name=text_of(name))
 
 
 def _lacks_type(parameters: list[tree_sitter.Node]) -> bool:
