@@ -16,13 +16,13 @@ _PART = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 def render() -> dict[str, str]:
     """The generated parts of the page by name."""
     return {
-        "requests": _table("request", {name: pair for name, pair in messages.REQUESTS.items()}),
+        "requests": _table("request", messages.REQUESTS),
         "notifications": "".join(f"- `{name}`: {_link(kind)}\n" for name, kind in messages.NOTIFICATIONS.items()),
         "commands": _table("command", messages.COMMANDS),
         "actions": "".join(f"- `{kind}`: {TITLES[what]}\n" for what, kind in KINDS.items()),
         "lenses": "".join(f"- {title}: `{name}`\n" for name, title in LENSES.items()),
         "settings": _settings(),
-        "shapes": "\n".join(map(_shape, _kinds())),
+        "shapes": "\n".join(map(_shape, sorted(messages.Payload.__subclasses__(), key=lambda kind: kind.__name__))),
     }
 
 
@@ -42,14 +42,10 @@ def _link(kind: type[messages.Payload]) -> str:
     return f"[{kind.__name__}](#{kind.__name__.lower()})"
 
 
-def _kinds() -> list[type[messages.Payload]]:
-    return sorted(messages.Payload.__subclasses__(), key=lambda kind: kind.__name__)
-
-
 def _shape(kind: type[messages.Payload]) -> str:
     schema = kind.model_json_schema(by_alias=True)
     required = schema.get("required", [])
-    words = " ".join((kind.__doc__ or "").split()) if kind.__doc__ else ""
+    words = " ".join((kind.__doc__ or "").split())
     lines = [f"### {kind.__name__}\n", *([f"{words}\n"] if words else []), "| key | type | default |", "|---|---|---|"]
     for key, value in schema.get("properties", {}).items():
         default = "required" if key in required else f"`{json.dumps(value.get('default'))}`"

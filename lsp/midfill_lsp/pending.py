@@ -164,7 +164,9 @@ class Pending:
         """Reduces the fill to some of its holes."""
         if len(holes) < len(self.holes):
             left = [number for number, hole in enumerate(self.holes) if hole in holes]
-            self.filled = _only(self.filled, left)
+            rows = (self.filled.best, *self.filled.alternatives)
+            best, *others = (replace(row, fills=tuple(row.fills[number] for number in left)) for row in rows)
+            self.filled = replace(self.filled, best=best, alternatives=tuple(others))
             self.holes = [self.holes[number] for number in left]
 
     def find_part(self, part: str, offset: int | None) -> tuple[PendingHole, int | None] | None:
@@ -212,13 +214,6 @@ class Pending:
         fill, by_lines = hole.fill, self.filled.keeps == "lines"
         keep = keep_ranges(fill.text, fill.tokens, fill.confidence, text, share, fixed, by_lines=by_lines)
         return DraftParams(keep=to_units(text, keep, self.document.text.encoding))
-
-
-def _only(filled: Filled, numbers: Sequence[int]) -> Filled:
-    """A fill reduced to some of its holes."""
-    rows = (filled.best, *filled.alternatives)
-    best, *others = (replace(row, fills=tuple(row.fills[number] for number in numbers)) for row in rows)
-    return replace(filled, best=best, alternatives=tuple(others))
 
 
 class PendingStore:
