@@ -29,13 +29,11 @@ def serve_command(**given: Any) -> None:
         if host is None:
             given["socket"] = socket.absolute() if socket else supervise.claim_place(settings).socket
         say_where(settings.model or supervise.SHIPPED, socket, host, port)
-        become([*engine_command(), "serve", *as_words(given), *supervise.engine_arguments(settings)])
-
-
-def as_words(given: dict[str, Any]) -> list[str]:
-    """Converts the given options to words of the engine's command."""
-    pairs = [(name, each) for name, value in given.items() for each in (value if isinstance(value, list) else [value])]
-    return [word for name, value in pairs if value is not None for word in (f"--{name.replace('_', '-')}", str(value))]
+        words = list[str]()
+        for name, value in given.items():
+            for each in value if isinstance(value, list) else [value]:
+                words += [f"--{name.replace('_', '-')}", str(each)] if each is not None else []
+        become([*engine_command(), "serve", *words, *supervise.engine_arguments(settings)])
 
 
 def say_where(model: str, socket: Path | None, host: str | None, port: int | None) -> None:

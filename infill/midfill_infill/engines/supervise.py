@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from midfill_engine.wire import BASE, FetchProgress, packaged_folder
 from midfill_infill import config
+from midfill_infill.engines import records
 from midfill_infill.engines.client import HUNG_S, EngineClient
 from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine
 from midfill_infill.engines.fetching import fetch
@@ -30,15 +31,7 @@ from midfill_infill.engines.installed import (
     engine_environment,
     missing_engine_packages,
 )
-from midfill_infill.engines.records import (
-    OPTIONS,
-    EnginePlace,
-    EngineRecord,
-    living,
-    runtime_folder,
-    sweep_dead,
-    writable,
-)
+from midfill_infill.engines.records import OPTIONS, EnginePlace, EngineRecord, living, writable
 from midfill_infill.errors import MidfillError
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
@@ -165,7 +158,7 @@ def find_place(settings: EngineSettings) -> EnginePlace:
 
 def place_of(record: EngineRecord) -> EnginePlace:
     identity = "\0".join(astuple(record)[:-1])
-    return EnginePlace.at(runtime_folder() / f"engine-{hashlib.sha256(identity.encode()).hexdigest()[:12]}")
+    return EnginePlace.at(records.runtime_folder() / f"engine-{hashlib.sha256(identity.encode()).hexdigest()[:12]}")
 
 
 def named_endpoint() -> Endpoint | None:
@@ -312,7 +305,7 @@ def _start(settings: EngineSettings, place: EnginePlace) -> tuple[subprocess.Pop
         return None, 0
     with os.fdopen(lock):  # closes it
         check_installed()
-        sweep_dead(SWEEP_AFTER_S)
+        records.sweep_dead(SWEEP_AFTER_S)
         end_idle(settings.record)
         if place.log.exists() and place.log.stat().st_size > _MAX_LOG_BYTES:
             place.log.replace(place.log.with_suffix(".log.old"))

@@ -65,9 +65,8 @@ def encode(text: str, encoding: str) -> bytes:
         raise _lacks(encoding, text[error.start]) from None
     back = data.decode(encoding, "replace")
     if back != text:
-        raise _lacks(
-            encoding, next((ours for ours, theirs in zip(text, back, strict=False) if ours != theirs), text[-1])
-        )
+        different = (ours for ours, theirs in zip(text, back, strict=False) if ours != theirs)
+        raise _lacks(encoding, next(different, text[-1]))
     return data
 
 

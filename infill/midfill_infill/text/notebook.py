@@ -67,11 +67,8 @@ class Notebook(Document):
             language = language or _find_language(root)
             cells = tuple(_join(list(_read_cells(text, root)), is_python=language == "python"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise MidfillError(
-                "file_unreadable",
-                f"{path} is not a notebook of version 4 ({type(error).__name__})",
-                "open it in Jupyter and save it there",
-            ) from None
+            message = f"{path} is not a notebook of version 4 ({type(error).__name__})"
+            raise MidfillError("file_unreadable", message, "open it in Jupyter and save it there") from None
         joined = _encode(BETWEEN_CELLS.join(cell.text for cell in cells if cell.line is not None))
         if len(joined) > MAX_DOCUMENT_BYTES:
             raise MidfillError("file_too_large", f"the code of {path} has {len(joined) // 1024} KiB")
