@@ -1,9 +1,10 @@
 """User settings, parsed once. Knows no editor: an invalid value is reported and its default used."""
 
 from collections.abc import Mapping
+from dataclasses import Field as DataclassField
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, fields
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -16,8 +17,8 @@ _COUNT: Final = "a whole number from 1 to 1024"
 _FLAG: Final = "true or false"
 
 
-def _setting(default: Any, expected: str, help: str) -> Any:
-    """A field with a description of its values, and what it does."""
+def _setting(default: Any, help: str, expected: str = "") -> Any:
+    """A field with what it does and a description of its values, which a Literal gives itself."""
     return field(default_factory=lambda: default, metadata={"title": expected, "description": help})
 
 
@@ -29,40 +30,32 @@ class Settings:
     """
 
     model: Annotated[str, Field(pattern=r"\S")] | None = _setting(
-        None, "a model's name or folder", "Model, by name or folder."
+        None, "Model, by name or folder.", "a model's name or folder"
     )
-    device: Literal["auto", "cpu", "cuda", "mps"] = _setting(
-        "auto", "one of auto, cpu, cuda, mps", "Where the model runs."
-    )
-    steps: Count | None = _setting(None, _COUNT, "At most so many denoise steps; by default the model decides.")
-    max_hole_tokens: Count | None = _setting(None, _COUNT, "At most so many tokens a hole.")
+    device: Literal["auto", "cpu", "cuda", "mps"] = _setting("auto", "Where the model runs.")
+    steps: Count | None = _setting(None, "At most so many denoise steps; by default the model decides.", _COUNT)
+    max_hole_tokens: Count | None = _setting(None, "At most so many tokens a hole.", _COUNT)
     seed: Annotated[int, Field(ge=0, le=2**53 - 1)] = _setting(
-        0, "a whole number from 0", "0 takes the likeliest fill, any other number draws one."
+        0, "0 takes the likeliest fill, any other number draws one.", "a whole number from 0"
     )
-    trigger: Literal["auto", "manual"] = _setting(
-        "auto", "one of auto, manual", "Ghost text while typing, or only when asked for."
-    )
+    trigger: Literal["auto", "manual"] = _setting("auto", "Ghost text while typing, or only when asked for.")
     languages: Mapping[str, bool] = _setting(
         {},
-        "language ids with true or false each",
         "Ghost text while typing by language, `*` for those not named; what is asked for works in all.",
+        "language ids with true or false each",
     )
     debounce_ms: Annotated[int, Field(ge=0, le=5000)] = _setting(
-        150, "a whole number from 0 to 5000", "Rest after a key before ghost text is made."
+        150, "Rest after a key before ghost text is made.", "a whole number from 0 to 5000"
     )
     ghost_text_certainty: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = _setting(
-        SHOWN, "a number from 0 to 1", "Unasked ghost text is shown from this certainty on, where the model tells it."
+        SHOWN, "Unasked ghost text is shown from this certainty on, where the model tells it.", "a number from 0 to 1"
     )
-    exclude: tuple[str, ...] = _setting((), "a list of patterns", "Files to leave out, as in a .gitignore.")
-    repository_context: bool = _setting(True, _FLAG, "Show the model text of other open and recent files.")
-    next_edits: bool = _setting(True, _FLAG, "Show where a change that was made twice may be made again.")
-    preview: Literal["decoration", "buffer", "off"] = _setting(
-        "decoration", "one of decoration, buffer, off", "How a fill is shown while it sharpens."
-    )
-    confidence: Literal["weak", "off"] = _setting(
-        "weak", "one of weak, off", "Whether the weakest tokens of a fill are underlined."
-    )
-    server_command: tuple[str, ...] = _setting((), "a list of words", "How the editor starts the server.")
+    exclude: tuple[str, ...] = _setting((), "Files to leave out, as in a .gitignore.", "a list of patterns")
+    repository_context: bool = _setting(True, "Show the model text of other open and recent files.", _FLAG)
+    next_edits: bool = _setting(True, "Show where a change that was made twice may be made again.", _FLAG)
+    preview: Literal["decoration", "buffer", "off"] = _setting("decoration", "How a fill is shown while it sharpens.")
+    confidence: Literal["weak", "off"] = _setting("weak", "Whether the weakest tokens of a fill are underlined.")
+    server_command: tuple[str, ...] = _setting((), "How the editor starts the server.", "a list of words")
 
     def suggests_in(self, language: str | None) -> bool:
         return self.trigger == "auto" and self.languages.get(language or "", self.languages.get("*", True))
@@ -77,10 +70,12 @@ class Rule:
     help: str
 
 
-RULES: Final = {
-    each.name: Rule(to_camel(each.name), each.metadata["title"], each.metadata["description"])
-    for each in fields(Settings)
-}
+def _rule(setting: DataclassField[Any]) -> Rule:
+    expected = setting.metadata["title"] or f"one of {', '.join(get_args(setting.type))}"
+    return Rule(to_camel(setting.name), expected, setting.metadata["description"])
+
+
+RULES: Final = {each.name: _rule(each) for each in fields(Settings)}
 
 
 def parse_settings(values: object) -> tuple[Settings, list[str]]:
