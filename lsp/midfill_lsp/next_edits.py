@@ -169,9 +169,8 @@ class NextEdits:
         window = self._server.client_capabilities.window
         if window and window.show_document and window.show_document.support:
             start = types.Range(place.start, place.start)
-            await self._server.window_show_document_async(
-                types.ShowDocumentParams(uri, take_focus=True, selection=start)
-            )
+            wanted = types.ShowDocumentParams(uri, take_focus=True, selection=start)
+            await self._server.window_show_document_async(wanted)
 
     async def _propose(self, document: SyncedDocument) -> None:
         """Shows likely repeats once the document has rested."""

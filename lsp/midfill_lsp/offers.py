@@ -77,12 +77,8 @@ def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Seque
     titles = {f"Make the last change again, or go there: line {line}": here}
     if len(found) > 1:
         titles[f"Make the last change in {len(found)} more places"] = here.model_copy(update={"action": "all"})
-    return [
-        types.CodeAction(
-            title, kind=REPEAT, command=types.Command(title, "midfill.repeat", arguments=[_to_json(asked)])
-        )
-        for title, asked in titles.items()
-    ]
+    commands = (types.Command(title, "midfill.repeat", arguments=[_to_json(asked)]) for title, asked in titles.items())
+    return [types.CodeAction(command.title, kind=REPEAT, command=command) for command in commands]
 
 
 def _to_json(asked: Payload) -> dict[str, Any]:

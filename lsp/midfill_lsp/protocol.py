@@ -94,9 +94,8 @@ class MidfillProtocol(LanguageServerProtocol):
             self._refuse_message(message, *problem)
         else:
             try:
-                self.handle_message(
-                    self.structure_message({"params": None, **message} if "method" in message else message)
-                )
+                whole = {"params": None, **message} if "method" in message else message
+                self.handle_message(self.structure_message(whole))
             except BrokenPipeError:
                 raise
             except JsonRpcException as error:
