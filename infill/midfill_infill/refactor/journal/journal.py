@@ -18,24 +18,16 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.records import (
-    FileRow,
-    FillRow,
-    HoleRow,
-    PlannedFile,
-    Rewrite,
-    State,
-    StateChange,
-    WriteRow,
-    digest,
-    spec_of,
-)
+from midfill_infill.refactor.journal import records
+from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, WriteRow, digest
 
 VERSION: Final = 2
 BUSY_TIMEOUT_S: Final = 30.0
 _PLAN_BATCH: Final = 2000
 
-_HOLE, _FILL, _FILE = (", ".join(field.name for field in fields(row)) for row in (HoleRow, FillRow, FileRow))
+_HOLE, _FILL, _FILE, _WRITE = (
+    ", ".join(field.name for field in fields(row)) for row in (HoleRow, FillRow, FileRow, WriteRow)
+)
 
 
 class Journal:
@@ -119,7 +111,7 @@ class Journal:
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         return None if row is None else json.loads(row[0])
 
-    def add_plan(self, planned: Iterable[PlannedFile]) -> tuple[int, int]:
+    def add_plan(self, planned: Iterable[records.PlannedFile]) -> tuple[int, int]:
         """Stores the plan in order; returns the numbers of files and holes. Streams."""
         num_files = num_holes = 0
         stream = iter(planned)
@@ -134,7 +126,7 @@ class Journal:
                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         [
                             (num_holes + number, num_files, hole.start_byte, hole.end_byte, hole.name, hole.kind,
-                             spec_of(hole), hole.start_byte, hole.end_byte - hole.start_byte)
+                             records.spec_of(hole), hole.start_byte, hole.end_byte - hole.start_byte)
                             for number, hole in enumerate(file.holes, start=1)
                         ],
                     )  # fmt: skip
@@ -226,22 +218,17 @@ class Journal:
 
     # Writes. See writes.py for the order.
 
-    def reserve(self, rewrites: Sequence[Rewrite], run_id: str) -> list[WriteRow]:
+    def reserve(self, rewrites: Sequence[records.Rewrite], run_id: str) -> list[WriteRow]:
         """Stores the names of temporary files before they are created, so that a crash leaves no unknown file."""
         with self._transaction() as db:
             reserved = []
             for rewrite in rewrites:
-                effect = {
-                    "regions": rewrite.regions,
-                    "changes": [[change.hole, change.state, change.reason] for change in rewrite.changes],
-                }
+                changes = [[change.hole, change.state, change.reason] for change in rewrite.changes]
+                effect = json.dumps({"regions": rewrite.regions, "changes": changes})
                 old, new = digest(rewrite.before), digest(rewrite.after)
-                values = (rewrite.file.id, old, new, json.dumps(effect))
-                number = db.execute(
-                    "INSERT INTO writes (file, temporary, old_hash, new_hash, effect, state)"
-                    " VALUES (?, '', ?, ?, ?, 'reserved')",
-                    values,
-                ).lastrowid
+                columns = "file, temporary, old_hash, new_hash, effect, state"
+                query = f"INSERT INTO writes ({columns}) VALUES (?, '', ?, ?, ?, 'reserved')"
+                number = db.execute(query, (rewrite.file.id, old, new, effect)).lastrowid
                 assert number is not None
                 name = f".midfill-{run_id}-{number}"
                 db.execute("UPDATE writes SET temporary = ? WHERE id = ?", (name, number))
@@ -279,11 +266,8 @@ class Journal:
 
     def open_writes(self) -> list[WriteRow]:
         """Writes that a crash left neither done nor cancelled."""
-        rows = self._rows(
-            "SELECT id, file, temporary, old_hash, new_hash, state FROM writes"
-            " WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
-        )
-        return [WriteRow(*row) for row in rows]
+        query = f"SELECT {_WRITE} FROM writes WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
+        return [WriteRow(*row) for row in self._rows(query)]
 
     def has_written(self, file_id: int, content_hash: bytes) -> bool:
         """True if this run wrote these bytes to the file."""

@@ -9,18 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal import guards
+from midfill_infill.refactor.journal import guards, records
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import (
-    WRITTEN,
-    FileRow,
-    HoleRow,
-    Report,
-    Rewrite,
-    State,
-    StateChange,
-    Trouble,
-)
+from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, Rewrite, State, StateChange, Trouble
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
@@ -233,10 +224,10 @@ def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int
             if not hole.is_written:
                 raise MidfillError("no_such_hole", f"hole {hole.id} is {hole.state}, not applied")
         return found
-    rows = journal.holes_in(*WRITTEN)
+    rows = journal.holes_in(*records.WRITTEN)
     if file is None:
         return list(rows)
-    files = journal.files(*WRITTEN)
+    files = journal.files(*records.WRITTEN)
     numbers = {row.id for row in files if file in (".", row.path) or row.path.startswith(f"{file}/")}
     if not numbers:
         raise MidfillError("no_such_hole", f"nothing was applied to {file}")

@@ -34,7 +34,8 @@ class Moved:
 
     @cached_property
     def _starts(self) -> tuple[list[int], list[int]]:
-        return _starts(self._lines[0]), _starts(self._lines[1])
+        old, new = ([0, *accumulate(len(line) + 1 for line in lines[:-1])] for lines in self._lines)
+        return old, new
 
     @cached_property
     def _same_ends(self) -> tuple[int, int]:
@@ -73,10 +74,6 @@ class Moved:
     def _is_unique(self, low: int, high: int) -> bool:
         wanted = b"\n".join(self._lines[0][low : high + 1])
         return self.after.count(wanted) == 1 and wanted.strip() != b""
-
-
-def _starts(lines: list[bytes]) -> list[int]:
-    return [0, *accumulate(len(line) + 1 for line in lines[:-1])]
 
 
 LOST = -1
