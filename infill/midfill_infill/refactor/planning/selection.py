@@ -70,9 +70,8 @@ class Selection:
         """The document's holes in order. Of two overlapping ones the outer stays."""
         if document.syntax is None:
             return ()
-        return tuple(
-            _disjoint(hole for hole, functions in self._find(document) if self._takes(document, path, functions))
-        )
+        taken = (hole for hole, functions in self._find(document) if self._takes(document, path, functions))
+        return tuple(_disjoint(taken))
 
     def _find(self, document: Document) -> Iterator[tuple[Hole, list[Function]]]:
         """Yields holes with the functions around them, innermost first; a body comes only with its own function."""

@@ -35,11 +35,9 @@ class Exported:
 
     @property
     def after(self) -> bytes:
-        filled = Regions(
-            self.before, {hole.id: (hole.start_byte, hole.end_byte - hole.start_byte) for hole, _ in self.fills}
-        )
-        imports = {statement for _, fill in self.fills for statement in fill.imports}
-        return weave(self.document, filled.replace({hole.id: fill.new for hole, fill in self.fills}), imports).data
+        places = {hole.id: (hole.start_byte, hole.end_byte - hole.start_byte) for hole, _ in self.fills}
+        filled = Regions(self.before, places).replace({hole.id: fill.new for hole, fill in self.fills})
+        return weave(self.document, filled, {each for _, fill in self.fills for each in fill.imports}).data
 
     @cached_property
     def document(self) -> Document:

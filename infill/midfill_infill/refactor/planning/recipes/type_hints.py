@@ -25,7 +25,8 @@ def find(document: Document, word: str) -> Iterator[Hole]:
         colon = next((child for child in function.children if child.type == ":"), None)
         if colon is None or function.has_error or any(child.type not in (*_BARE, *_KEPT) for child in given):
             continue
-        if result is not None and not _lacks_type(given):
+        rest = given[1:] if given and given[0].text in _OWN else given
+        if result is not None and not any(child.type in _BARE for child in rest):
             continue
         spans = [(child.start_byte, _kept_end(child)) for child in given]
         if result is not None:
@@ -34,11 +35,6 @@ def find(document: Document, word: str) -> Iterator[Hole]:
         anchors = tuple(Anchor(document.to_raw(start), document.to_raw(end)) for start, end in spans)
         start, end = document.to_raw(parameters.start_byte + 1), document.to_raw(colon.start_byte)
         yield Hole(start, end, anchors=anchors, name=text_of(name))
-
-
-def _lacks_type(parameters: list[tree_sitter.Node]) -> bool:
-    rest = parameters[1:] if parameters and parameters[0].text in _OWN else parameters
-    return any(child.type in _BARE for child in rest)
 
 
 def _kept_end(parameter: tree_sitter.Node) -> int:
