@@ -19,6 +19,8 @@ from midfill_infill.until.order import Queue
 
 Events = Generator[Preview | Filled, None, None]
 Make = Callable[[Document, Sequence[Hole], Options], Events]  # one fill
+Run = Callable[[Alternative], Ran]  # the command, on one candidate
+Where = Callable[[str], bool]  # true if a path of a traceback is the document
 DEFAULT_TRIES: Final = 20
 NUM_ASKED: Final = 8  # alternatives per request, the maximum of the wire format
 DRAWN: Final = (0.6, 0.8, 1.0)  # temperatures of the rounds after the first
@@ -79,20 +81,12 @@ class Tried:
 
 
 def fill_until(
-    document: Document,
-    holes: Sequence[Hole],
-    options: Options,
-    make: Make,
-    run: Callable[[Alternative], Ran],
-    *,
-    where: Callable[[str], bool],
-    num_tries: int = DEFAULT_TRIES,
+    document: Document, holes: Sequence[Hole], options: Options, make: Make, run: Run, *, where: Where, num_tries: int
 ) -> Generator[Preview | Try | Tried, None, None]:
     """Fills `holes` jointly and tries the candidates, the best first; then hole by hole and line by line.
 
-    `make` asks an engine for candidates, `run` runs the command on one, `where` tells whether a path of a traceback is
-    the document. Candidates that would fail like an earlier one go to the end. The faulty line is drafted again while
-    the rest stays. Closing the generator closes the engine's connection. Raises MidfillError.
+    `make` asks an engine for candidates. Candidates that would fail like an earlier one go to the end. The faulty line
+    is drafted again while the rest stays. Closing the generator closes the engine's connection. Raises MidfillError.
     """
     holes = tuple(sort_holes(document, list(holes)))
     queue, tries, stats = Queue(document), list[Try](), None
@@ -126,7 +120,7 @@ def _closeness(each: Try) -> tuple[bool, bool, int, int]:
 
 
 def _rounds(
-    place: Place, options: Options, make: Make, tries: Sequence[Try], where: Callable[[str], bool]
+    place: Place, options: Options, make: Make, tries: Sequence[Try], where: Where
 ) -> Generator[Events, None, None]:
     """Yields fills that bring new candidates, endlessly; each uses the failures known when it begins."""
     document, holes = place.document, place.holes

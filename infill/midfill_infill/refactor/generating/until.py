@@ -126,13 +126,7 @@ class Tester:
 
 
 def generate_until(
-    journal: Journal,
-    place: Repository,
-    engine: Engine,
-    options: Options,
-    goal: Goal,
-    show: Show = lambda _: None,
-    say: Say = lambda _: None,
+    journal: Journal, place: Repository, engine: Engine, options: Options, goal: Goal, show: Show, say: Say
 ) -> Progress:
     """Like `generate`, one hole at a time. A hole fails if no candidate passes; its best fill is kept for review.
 
