@@ -40,9 +40,8 @@ def keep_ranges(
         chars = re.findall("\r\n|.", current, re.DOTALL)
         places = [0, *accumulate(map(len, chars))]
         placed = [(bisect_left(places, start), bisect_left(places, end)) for start, end in fixed]
-        kept_chars = keep_ranges(
-            filled, tokens, confidence, current.replace("\r\n", "\n"), share, placed, by_lines=by_lines
-        )
+        text = current.replace("\r\n", "\n")
+        kept_chars = keep_ranges(filled, tokens, confidence, text, share, placed, by_lines=by_lines)
         return [(places[start], places[end]) for start, end in kept_chars]
     kept = [False] * len(current)
     matcher = SequenceMatcher(None, filled, current, autojunk=False)

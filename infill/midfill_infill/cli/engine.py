@@ -22,9 +22,8 @@ _STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answe
 
 
 def build() -> typer.Typer:
-    app = typer.Typer(
-        help="Running engines: `ps` lists them, `stop` ends them.", no_args_is_help=True, add_completion=False
-    )
+    said = "Running engines: `ps` lists them, `stop` ends them."
+    app = typer.Typer(help=said, no_args_is_help=True, add_completion=False)
     app.command("ps")(ps_command)
     app.command("stop")(stop_command)
     return app

@@ -81,14 +81,11 @@ class Results:
         for fill in candidate.fills:
             taken = measure(self.document, fill.hole)
             name = f" {fill.hole.name}" if fill.hole.name else ""
-            replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {_num_lines(fill.text)}"
+            num_new = fill.text.count("\n") + bool(fill.text)
+            replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {num_new}"
             sizes.append(f"{self.document.where(fill.hole.start_byte)}{name}: {replaced}")
             sizes[-1] += f", {known}" if (known := describe_fill(fill)) else ""
         return sizes
-
-
-def _num_lines(text: str) -> int:
-    return text.count("\n") + 1 if text else 0
 
 
 def errors_of(candidate: Alternative) -> str:

@@ -12,9 +12,8 @@ NEEDED_BYTES: Final = 2 * 2**30  # the engine with it, and room for an editor an
 
 def offer(model: str) -> str | None:
     """The sentence; None if it does not apply or was shown before, which a file in the state folder records."""
-    if model not in SHIPPED_NAMES or os.environ.get("MIDFILL_MODEL") or memory_bytes() < NEEDED_BYTES:
-        return None
-    if not is_first_time("offered"):
+    applies = model in SHIPPED_NAMES and not os.environ.get("MIDFILL_MODEL") and memory_bytes() >= NEEDED_BYTES
+    if not applies or not is_first_time("offered"):
         return None
     return f"the small model that ships filled this; `midfill models get {BASE}` gets one that knows languages (93 MB)"
 

@@ -87,6 +87,5 @@ def _read_database(path: Path, _written_ns: int) -> tuple[Path, ...]:
         return ()
     if not isinstance(entries, list):
         return ()
-    return tuple(
-        {Path(entry["file"]) for entry in entries if isinstance(entry, dict) and isinstance(entry.get("file"), str)}
-    )
+    names = (entry.get("file") for entry in entries if isinstance(entry, dict))
+    return tuple({Path(name) for name in names if isinstance(name, str)})

@@ -2,7 +2,6 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -160,7 +159,12 @@ def find_change(before: bytes, after: bytes) -> Change | None:
     old, new = Tokens(before), Tokens(after)
     first = min(old.at(_line_start(before, head)), new.at(_line_start(after, head)))
     last = [tokens.at(_line_end(tokens.source, len(tokens.source) - tail)) for tokens in (old, new)]
-    parts = tuple(_compare(old.texts[first : last[0]], new.texts[first : last[1]], first))
+    matcher = SequenceMatcher(None, old.texts[first : last[0]], new.texts[first : last[1]], autojunk=False)
+    parts = tuple(
+        ChangedTokens((first + start, first + stop), (first + begin, first + end))
+        for tag, start, stop, begin, end in matcher.get_opcodes()
+        if tag != "equal"
+    )
     sizes = [span[1] - span[0] for part in parts for span in (part.old, part.new)]
     if not parts or len(parts) > MAX_PARTS or sum(sizes) > MAX_CHANGED_TOKENS:
         return None
@@ -173,15 +177,6 @@ def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
     start = _line_start(before, head)
     change = find_change(*(source[start : _line_end(source, len(source) - tail)] for source in (before, after)))
     return {(*change.old_texts(part), b"\n", *change.new_texts(part)) for part in change.parts} if change else set()
-
-
-def _compare(old: Sequence[bytes], new: Sequence[bytes], first: int) -> list[ChangedTokens]:
-    opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return [
-        ChangedTokens((first + start, first + stop), (first + begin, first + end))
-        for tag, start, stop, begin, end in opcodes
-        if tag != "equal"
-    ]
 
 
 def _line_start(source: bytes, offset: int) -> int:

@@ -128,9 +128,8 @@ def _adapt(change: Change, place: EditPlace) -> EditPlace:
             text = word.replace(source, other).join(_whole(word).split(text))
         else:
             foreign.append(word)
-    return replace(
-        place, text=text, foreign=tuple(match.span() for word in foreign for match in _whole(word).finditer(text))
-    )
+    spans = tuple(match.span() for word in foreign for match in _whole(word).finditer(text))
+    return replace(place, text=text, foreign=spans)
 
 
 def _find_source(word: bytes, line: list[bytes]) -> bytes | None:

@@ -51,13 +51,8 @@ def find_library() -> ctypes.CDLL | None:
         return None
     library.seccomp_init.restype = ctypes.c_void_p
     library.seccomp_init.argtypes = (ctypes.c_uint32,)
-    library.seccomp_rule_add_array.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.c_int,
-        ctypes.c_uint,
-        ctypes.POINTER(_Comparison),
-    )
+    when = ctypes.POINTER(_Comparison)
+    library.seccomp_rule_add_array.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, when)
     library.seccomp_export_bpf.argtypes = (ctypes.c_void_p, ctypes.c_int)
     library.seccomp_release.argtypes = (ctypes.c_void_p,)
     return library

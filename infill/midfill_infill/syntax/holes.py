@@ -248,7 +248,9 @@ def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]
     line = lines.at(first)
     first = first if lines.is_blank(line) else max(first, min(lines.first_char(line), lines.end(line)))
     last = max(first, document.snap(end_byte))
-    found = {*_blocks(document, document.to_source(first), document.to_source(last)), *_bodies(document, first)}
+    bodies = (body_hole(document, function) for function in _functions_at(document, first))
+    found = {*_blocks(document, document.to_source(first), document.to_source(last))}
+    found |= {(body.start_byte, body.end_byte) for body in bodies}
     held = sorted((span for span in found if span[0] <= first and last <= span[1]), key=lambda span: span[1] - span[0])
     nested: list[Span] = []
     for start, end in held:
@@ -270,9 +272,3 @@ def _blocks(document: Document, first: int, last: int) -> Iterator[Span]:
         if node.parent.parent is None or node.parent.id in blocks:
             yield document.to_raw(node.start_byte), document.to_raw(node.end_byte)
         node = node.parent
-
-
-def _bodies(document: Document, byte: int) -> Iterator[Span]:
-    for function in _functions_at(document, byte):
-        hole = body_hole(document, function)
-        yield hole.start_byte, hole.end_byte

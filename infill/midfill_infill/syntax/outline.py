@@ -80,9 +80,8 @@ def _read_again(language: Language, lines: Lines, line: int, name: str) -> Funct
 
 
 def _first_decorator(lines: Lines, line: int) -> int:
-    while (
-        line > 0 and lines.content(line - 1).lstrip().startswith(b"@") and lines.indent(line - 1) == lines.indent(line)
-    ):
+    indent = lines.indent(line)
+    while line > 0 and lines.indent(line - 1) == indent and lines.content(line - 1).lstrip().startswith(b"@"):
         line -= 1
     return line
 

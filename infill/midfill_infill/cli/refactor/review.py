@@ -17,10 +17,8 @@ from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, 
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating import engines, generate
-from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.journal.records import State
-from midfill_infill.refactor.reporting.review import Reroll, review
+from midfill_infill.refactor.reporting.review import review
 from midfill_infill.text.visible import visible
 
 
@@ -78,14 +76,9 @@ def review_command(
     """
     with reported(), ExitStack() as stack:
         place, journal = stack.enter_context(open_run(root, run, "review"))
-        reroll = _reroll(stack, place, journal, EngineSettings(model, device, project=Path.cwd()))
-        review(journal, TerminalScreen(), reroll)
+        settings = EngineSettings(model, device, project=Path.cwd())
+        open_engine = cache(lambda: stack.enter_context(closing(engines.LocalEngine(settings))))  # by the first reroll
+        review(journal, TerminalScreen(), lambda hole: generate.reroll(journal, place.root, hole, open_engine()))
         counts = journal.counts()
         accepted, rejected, left = (counts.get(state, 0) for state in (State.ACCEPTED, State.REJECTED, State.GENERATED))
         say(f"{accepted} accepted, {rejected} rejected, {left} open")
-
-
-def _reroll(stack: ExitStack, place: Repository, journal: Journal, settings: EngineSettings) -> Reroll:
-    """Starts an engine when it is first used."""
-    open_engine = cache(lambda: stack.enter_context(closing(engines.LocalEngine(settings))))
-    return lambda hole: generate.reroll(journal, place.root, hole, open_engine())

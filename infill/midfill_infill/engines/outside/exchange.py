@@ -167,12 +167,10 @@ def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> wire
     states = []
     for number, place in enumerate(places):
         text = place.head + (middles[number].text if number < len(middles) else "") + place.tail
-        states.append(
-            wire.HoleState(text=text, settled=[(0, len(text))] if text else [], masked=number >= len(middles))
-        )
-    return wire.StepEvent(
-        step=step, num_steps=max(step, sum(place.spec.max_tokens or DEFAULT_TOKENS for place in places)), holes=states
-    )
+        settled = [(0, len(text))] if text else []
+        states.append(wire.HoleState(text=text, settled=settled, masked=number >= len(middles)))
+    most = sum(place.spec.max_tokens or DEFAULT_TOKENS for place in places)
+    return wire.StepEvent(step=step, num_steps=max(step, most), holes=states)
 
 
 def _filled(place: _Place, middle: Piece) -> wire.FilledHole:
