@@ -27,16 +27,17 @@ def test_the_first_largest_of_what_is_allowed_is_chosen(vocab_size: int, num_rul
     torch.testing.assert_close(chosen.confidence, wanted.softmax(dim=1).amax(dim=1))
 
 
-def test_asked_tokens_and_mixtures_reach_their_rows_in_every_chunk() -> None:
+def test_forced_tokens_and_entropy_reach_their_rows_in_every_chunk() -> None:
     num_rows, vocab_size = 2 * CHUNK_POSITIONS + 3, 150
     scores = torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(0))
     allowed = torch.ones(1, vocab_size, dtype=torch.bool)
     allowed[0, 7] = False
     known = scores.masked_fill(~allowed, -torch.inf)
 
-    chosen = choose(scores, choice_of(num_rows, allowed, asked=torch.full((num_rows,), 149)))
-    torch.testing.assert_close(chosen.confidence, known.softmax(dim=1).amax(dim=1))
-    torch.testing.assert_close(chosen.asked, known.softmax(dim=1)[:, 149])
+    forced = torch.arange(num_rows) % vocab_size
+    chosen = choose(scores, choice_of(num_rows, allowed, forced=forced))
+    assert torch.equal(chosen.ids, forced)
+    torch.testing.assert_close(chosen.confidence, scores.softmax(dim=1).gather(1, forced[:, None])[:, 0])
 
     own = known.softmax(dim=1)
     chosen = choose(scores, choice_of(num_rows, allowed, needs_entropy=True))

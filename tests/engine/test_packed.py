@@ -14,6 +14,7 @@ from bench.in_process import denoise, drain
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Fill, Work
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models import packed
 from midfill_engine.models.choice import Choice, choose
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import Span, TorchOperators
@@ -80,6 +81,40 @@ def test_a_pack_is_what_the_batch_computes(transformer: Transformer) -> None:
         with torch.inference_mode():
             hidden = run_batch(enable_batches(transformer), step.ids[None], step.positions[None])
         torch.testing.assert_close(result.hidden, hidden[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_head_scores_a_few_rows_at_a_time_and_chooses_the_same(
+    transformer: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operators = TorchOperators(torch.device("cpu"), torch.float32)
+    allowed = torch.arange(300)[None] % torch.tensor([[2], [3]]) == 0
+    passes = []
+    for step in passes_of([5, 150, 40, 64], 1):
+        size = len(step.ids)
+        rules, barred = torch.arange(size) % 2, {6: torch.arange(size) % 5 == 0}
+        passes += [
+            replace(step, choice=Choice(allowed, rules, barred, needs_entropy=True)),
+            replace(step, choice=Choice(allowed, rules, forced=torch.arange(size))),
+        ]
+    found = run_packed(transformer, passes, operators)
+    counts, score_rows = [], packed.score_rows
+
+    def count(model: Transformer, states: list[Tensor], known: TorchOperators) -> list[Tensor]:
+        counts.append(sum(map(len, states)))
+        return score_rows(model, states, known)
+
+    monkeypatch.setattr(packed, "score_rows", count)
+    again = run_packed(transformer, passes, operators)
+    assert sum(counts) == 518 and max(counts) == packed.HEAD_ROWS
+    monkeypatch.setattr(packed, "HEAD_ROWS", 1024)
+    whole = run_packed(transformer, passes, operators)
+    for one, same, other in zip(found, again, whole, strict=True):
+        assert one.chosen is not None and same.chosen is not None and other.chosen is not None
+        assert torch.equal(one.chosen.ids, other.chosen.ids) and torch.equal(one.chosen.ids, same.chosen.ids)
+        assert torch.equal(one.chosen.confidence, other.chosen.confidence)
+        assert (one.chosen.entropy is None) == (other.chosen.entropy is None)
+        if one.chosen.entropy is not None and other.chosen.entropy is not None:
+            assert torch.equal(one.chosen.entropy, other.chosen.entropy)
 
 
 def test_earlier_keys_stand_in_for_rows(transformer: Transformer) -> None:

@@ -124,15 +124,15 @@ def _score_group(
         num_past = len(prefix.ids)
         wanted = torch.tensor([*(row for row, _ in behind), *over])
         next_ids = torch.tensor([*(token for _, token in behind), *(0 for _ in over)])
-        choice = Choice(every_token(runtime), torch.zeros(len(wanted), dtype=torch.int64), asked=next_ids)
+        choice = Choice(every_token(runtime), torch.zeros(len(wanted), dtype=torch.int64), forced=next_ids)
         positions = torch.tensor(tree.depths) + num_past
         mask = tree.mask(num_past)
         (result,) = yield from ask(
             [Pass(torch.tensor(tree.ids), positions, wanted, prefix.keys_values, mask, choice=choice)]
         )
-        assert result.chosen is not None and result.chosen.asked is not None
+        assert result.chosen is not None
         numbers = torch.tensor([asked[pair] for pair in behind], dtype=torch.int64)
-        values[numbers] = result.chosen.asked[: len(behind)].clamp(min=1e-38).log()
+        values[numbers] = result.chosen.confidence[: len(behind)].clamp(min=1e-38).log()
         if ends is not None:
             logs = log_probs(runtime, [result.hidden[len(behind) :]])[0]
             ending |= dict(zip(over, logs[:, ends].logsumexp(dim=1), strict=True))
@@ -217,11 +217,11 @@ class Beam:
             positions += range(num_shared + len(path.ids) - 1, num_shared + len(path.ids) - 1 + len(text))
             asked += text
         rows = torch.arange(len(ids))
-        choice = Choice(every_token(self.runtime), torch.zeros_like(rows), asked=torch.tensor(asked))
+        choice = Choice(every_token(self.runtime), torch.zeros_like(rows), forced=torch.tensor(asked))
         step = Pass(torch.tensor(ids), torch.tensor(positions), rows, self._held.keys_values, mask, choice=choice)
         (result,) = yield from ask([step])
-        assert result.chosen is not None and result.chosen.asked is not None
-        return [part.tolist() for part in result.chosen.asked.clamp(min=1e-38).log().split(sizes)]
+        assert result.chosen is not None
+        return [part.tolist() for part in result.chosen.confidence.clamp(min=1e-38).log().split(sizes)]
 
     def read(self, paths: Sequence[Path]) -> Asking[tuple[list[Path], Tensor]]:
         """Reads the last token of each path; what follows them, ln probabilities [L, V]."""

@@ -25,6 +25,7 @@ from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Claim, Fill
 from midfill_engine.errors import RequestError, check_model
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.packed import HEAD_ROWS
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
@@ -221,5 +222,6 @@ def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[st
     context = sum(map(len, outline.pieces)) + sum(map(len, excerpts))  # a token has a character at least
     num_tokens = min(context, MAX_BEFORE + AHEAD_CHARACTERS) + runtime.loaded.config.max_hole
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
-    scores = MAX_TREE_ROWS * shape.vocab_size * (size + 4)
+    num_scored = HEAD_ROWS if runtime.device.type == "cpu" else MAX_TREE_ROWS
+    scores = num_scored * shape.vocab_size * (size + 4)
     return int(3 * num_tokens * a_token + scores)

@@ -53,6 +53,7 @@ PIECES: Final = {"qwen2": QWEN_PIECES, "deepseek-r1-qwen": QWEN_PIECES} | dict.f
     ("bailingmoe", "bailingmoe2", "llada-moe"), BAILING_PIECES
 )
 GPT2_PIECES: Final = {**PLAIN_BYTES, "use_regex": True}
+WIDENED_ROWS: Final = 4096
 SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
 # Pre-tokenizers that split like GPT-2 once digits are separated.
 WITH_SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "codeshell")
@@ -178,11 +179,14 @@ class GgufFiles(CheckpointFiles):
         return {name: self._widen(self._stored[name]) for name in names}
 
     def _widen(self, tensor: Any) -> Tensor:
+        """A tensor in fp32. Dequantizes a few rows at a time, which takes several copies of them."""
+        value = torch.empty(*map(int, reversed(tensor.shape)))
         try:
-            plain = self._library.dequantize(tensor.data, tensor.tensor_type)
+            for start in range(0, len(value), WIDENED_ROWS):
+                part = slice(start, start + WIDENED_ROWS)
+                value.numpy()[part] = self._library.dequantize(tensor.data[part], tensor.tensor_type)
         except NotImplementedError as error:
             raise CheckpointError(f"The weights in {self.folder} are of a type that is not read: {error}.") from error
-        value = torch.from_numpy(plain if plain.flags.writeable else plain.copy())
         turned = TURNED.fullmatch(tensor.name) if self.architecture in TURNED_IN else None
         if turned is None:
             return value

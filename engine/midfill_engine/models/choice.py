@@ -1,12 +1,13 @@
 """From hidden states to chosen tokens: head, allowed tokens, confidence. Knows ids, no text."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import torch
 from torch import Tensor
 
-LEAN_POSITIONS: Final = 8  # rows per greedy choice on a CPU: 71 -> 20 ms for 64 x 152k logits
+LEAN_POSITIONS: Final = 8  # rows per greedy or forced choice on a CPU: 71 -> 20 ms for 64 x 152k logits
 CHUNK_POSITIONS: Final = 256  # logits are widened to fp32 this many positions at a time
 RUN: Final = 128  # columns per run
 
@@ -21,8 +22,8 @@ class Choice:
     among the `barred`, which maps a token to the rows [M] that may not take it.
 
     With a `temperature` tokens are sampled with `generator` from the smallest set with `top_p` of the probability.
-    `is_scaled`: confidence is taken after temperature and top-p (Dream) instead of before (LLaDA). `asked` [M] are
-    tokens whose probability is returned too.
+    `is_scaled`: confidence is taken after temperature and top-p (Dream) instead of before (LLaDA). `forced` [M] are
+    tokens that the rows take whatever the rules say; their confidence is their probability among all tokens.
     """
 
     allowed: Tensor
@@ -32,39 +33,49 @@ class Choice:
     top_p: float = 1.0
     is_scaled: bool = False
     generator: torch.Generator | None = None
-    asked: Tensor | None = None
+    forced: Tensor | None = None
     needs_entropy: bool = False
 
     @property
     def is_greedy(self) -> bool:
-        """True if each row takes its best allowed token, and no other token's probability is asked."""
-        return self.temperature == 0 and self.top_p >= 1 and self.asked is None
+        """True if each row takes its best allowed token."""
+        return self.temperature == 0 and self.top_p >= 1 and self.forced is None
+
+    def take(self, rows: slice) -> "Choice":
+        """The choice of these rows alone."""
+        return replace(
+            self,
+            rule_of=self.rule_of[rows],
+            barred={token: is_barred[rows] for token, is_barred in self.barred.items()},
+            forced=None if self.forced is None else self.forced[rows],
+        )
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """For M rows: `ids`, `confidence`, and if requested `entropy` (nats) and `asked`; each [M]."""
+    """For M rows: `ids`, `confidence`, and if requested `entropy` (nats); each [M]."""
 
     ids: Tensor
     confidence: Tensor
-    entropy: Tensor | None
-    asked: Tensor | None
+    entropy: Tensor | None = None
+
+    @classmethod
+    def join(cls, parts: Sequence["Chosen"]) -> "Chosen":
+        entropy = [part.entropy for part in parts if part.entropy is not None]
+        return cls(
+            torch.cat([part.ids for part in parts]),
+            torch.cat([part.confidence for part in parts]),
+            torch.cat(entropy) if entropy else None,
+        )
 
 
 def choose(scores: Tensor, choice: Choice) -> Chosen:
     """Chooses from the logits `scores` [M, V], widening a few rows at a time. Returns CPU tensors. Raises BadScores."""
-    is_lean = scores.device.type == "cpu" and choice.is_greedy and not choice.needs_entropy
-    size, choose_rows = (LEAN_POSITIONS, _choose_best) if is_lean else (CHUNK_POSITIONS, _choose_rows)
+    is_best = scores.device.type == "cpu" and choice.is_greedy and not choice.needs_entropy
+    choose_rows = _take_forced if choice.forced is not None else _choose_best if is_best else _choose_rows
+    size = CHUNK_POSITIONS if choose_rows is _choose_rows else LEAN_POSITIONS
     starts = range(0, max(len(scores), 1), size)
-    parts = [choose_rows(scores, choice, slice(start, start + size)) for start in starts]
-    return check(
-        Chosen(
-            torch.cat([part.ids for part in parts]),
-            torch.cat([part.confidence for part in parts]),
-            _join([part.entropy for part in parts]),
-            _join([part.asked for part in parts]),
-        )
-    )
+    return check(Chosen.join([choose_rows(scores, choice, slice(start, start + size)) for start in starts]))
 
 
 def check(chosen: Chosen) -> Chosen:
@@ -81,9 +92,11 @@ def count_wide_copies(temperature: float, top_p: float) -> int:
     return 6 if temperature > 0 else 4
 
 
-def _join(parts: list[Tensor | None]) -> Tensor | None:
-    present = [part for part in parts if part is not None]
-    return torch.cat(present) if present else None
+def _take_forced(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
+    assert choice.forced is not None
+    ids, known = choice.forced[rows], scores[rows, : choice.allowed.shape[1]].float()
+    taken = known.gather(1, ids[:, None].to(known.device))[:, 0]
+    return Chosen(ids, (taken - known.logsumexp(dim=1)).exp().cpu())
 
 
 def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
@@ -91,7 +104,7 @@ def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     known = _restrict(scores[rows].float(), choice, rows)
     ids = _argmax(known)
     best = known.gather(1, ids[:, None])
-    return Chosen(ids, known.sub_(best).exp_().sum(dim=-1).reciprocal(), None, None)
+    return Chosen(ids, known.sub_(best).exp_().sum(dim=-1).reciprocal())
 
 
 def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
@@ -101,11 +114,8 @@ def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
         log_probs = scaled.log_softmax(dim=-1)
     ids = _argmax(scaled + _gumbel(scaled, choice) if choice.temperature > 0 else scaled)
     entropy = torch.special.entr(log_probs.exp()).sum(dim=-1).cpu() if choice.needs_entropy else None
-    asked = None
-    if choice.asked is not None:
-        asked = log_probs.gather(1, choice.asked[rows, None].to(scores.device))[:, 0].exp().cpu()
     confidence = log_probs.gather(1, ids[:, None])[:, 0].exp().cpu()
-    return Chosen(ids.cpu(), confidence, entropy, asked)
+    return Chosen(ids.cpu(), confidence, entropy)
 
 
 def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:

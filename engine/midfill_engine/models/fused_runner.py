@@ -154,7 +154,7 @@ class FusedRunner:
         for asked, need, rows, span in zip(passes, needs, wanted, spans, strict=True):
             kept = keep_rows(step.rows.own, span) if asked.keeps else None
             of_ids, confidence, entropy = numbers[:, rows]
-            chosen = None if need.choice is None else check(Chosen(of_ids.long(), confidence, entropy, asked=None))
+            chosen = None if need.choice is None else check(Chosen(of_ids.long(), confidence, entropy))
             results.append(Result(states[rows.to(self._device)], kept, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.models.operators import OperatorsError, PackedOperators, is_same_alone
+from midfill_engine.models.transformer import Embedding, Transformer
 
 ROW_LEVELS: Final = 127
 ZERO: Final = 128  # zero point of unsigned rows: on x86 signed ones took 1,000 times as long
@@ -69,6 +70,35 @@ class FbgemmWeight:
         return product
 
 
+class Int8Embedding(Embedding):
+    """Looks up rows of int8 `weight` [V, D] with one scale a row, `scales` [V]; returns them in fp32."""
+
+    scales: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        """Quantizes `weight` [V, D]."""
+        values, scales = quantize_rows(weight, ROW_LEVELS)
+        super().__init__(len(values), values.shape[1], _weight=values, _freeze=True)
+        self.register_buffer("scales", scales)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * self.scales[ids][..., None]
+
+
+def quantize_rows(weight: Tensor, levels: int) -> tuple[Tensor, Tensor]:
+    """`weight` [N, D] as integers [N, D] from -levels to levels, and the scale of each row [N].
+
+    Widens a part at a time.
+    """
+    scales, values = torch.empty(len(weight)), torch.empty(weight.shape, dtype=torch.int8)
+    for start in range(0, len(weight), WIDENED_ROWS):
+        part = slice(start, start + WIDENED_ROWS)
+        wide = weight[part].float()
+        scales[part] = wide.abs().amax(dim=1).clamp(min=1e-12) / levels
+        values[part] = (wide / scales[part, None]).round_()
+    return values, scales
+
+
 @dataclass(frozen=True)
 class Format:
     """Weights as integers from -levels to levels, and the library that multiplies them."""
@@ -77,14 +107,8 @@ class Format:
     weight: type[OneDnnWeight] | type[FbgemmWeight]
 
     def lay(self, weight: Tensor) -> OneDnnWeight | FbgemmWeight:
-        """`weight` [N, D]. Widens a part at a time."""
-        scales, whole = torch.empty(len(weight)), torch.empty(weight.shape, dtype=torch.int8)
-        for start in range(0, len(weight), WIDENED_ROWS):
-            part = slice(start, start + WIDENED_ROWS)
-            wide = weight[part].float()
-            scales[part] = wide.abs().amax(dim=1).clamp(min=1e-12) / self.levels
-            whole[part] = (wide / scales[part, None]).round_()
-        return self.weight.of(whole, scales)
+        """Packs `weight` [N, D]."""
+        return self.weight.of(*quantize_rows(weight, self.levels))
 
     def narrow(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`x` [R, D] as `multiply` takes it, and the scale of each row [R, 1]."""
@@ -110,6 +134,15 @@ class Int8Operators(PackedOperators):
 
     def lay(self, weight: Tensor) -> OneDnnWeight | FbgemmWeight:
         return self._format.lay(weight)
+
+    def _pack_head(self, transformer: Transformer) -> None:
+        """Packs the head, and stores the embedding in int8."""
+        super()._pack_head(transformer)
+        weight = transformer.embedding.weight
+        if not weight.is_meta:
+            transformer.embedding = Int8Embedding(weight)
+            if id(weight) in self._packed:
+                self._packed[id(transformer.embedding.weight)] = self._packed.pop(id(weight))
 
     def product(self, x: Tensor, packed: OneDnnWeight | FbgemmWeight, bias: Tensor | None) -> Tensor:
         narrowed = self._narrowed

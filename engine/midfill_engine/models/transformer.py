@@ -150,6 +150,5 @@ class Transformer(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The compute type. An embedding that is only looked up may be stored in another type."""
-        gain = self.final_norm.weight
-        return self.embedding.weight.dtype if gain is None else gain.dtype
+        """The compute type. The embedding may be stored in another type."""
+        return self.blocks[0].attention.q.weight.dtype
