@@ -2,8 +2,9 @@
 
     python -m bench latency [--runs 10] [--json FILE]
 
-Cold starts the engine; warm finds it running with this context cached; fresh finds it running with a new context.
-Absolute times are those of the named machine.
+Fills the body of a short file and a line of a long one, by the default model. Cold starts the engine; fresh finds it
+running with a new context; warm finds it running with this context cached. The table has ratios to the end of a fresh
+fill, which compare across machines; the record has seconds.
 """
 
 import os
@@ -26,8 +27,22 @@ from rich.table import Table
 
 from bench.measure import ROOT, find_commit, processor_name, write_record
 
-EXAMPLE = ROOT / "examples/inventory.py"
 FRAME = b"step 0 of"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file, the options that name what is filled in it, and a name that is another in each copy of the file."""
+
+    file: Path
+    options: tuple[str, ...]
+    renamed: str
+
+
+TARGETS = {
+    "body": Target(ROOT / "examples/inventory.py", ("--function", "remaining"), "items"),
+    "line": Target(ROOT / "infill/midfill_infill/config.py", ("--hole", "100:1-101:1"), "config"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,12 +83,16 @@ def stop_engines(runtime: Path) -> None:
         os.kill(int(lock.read_text()), signal.SIGTERM)
 
 
-def measure(num_runs: int) -> dict[str, list[Timing]]:
+def measure(target: Target, num_runs: int) -> dict[str, list[Timing]]:
     """Timings of `num_runs` fills of each kind."""
     timings: dict[str, list[Timing]] = {"cold": [], "fresh": [], "warm": []}
-    fill = [str(Path(sys.executable).parent / "midfill"), "fill"]
+    command = [str(Path(sys.executable).parent / "midfill"), "fill", *target.options]
     for run in range(num_runs):
         with tempfile.TemporaryDirectory(prefix="midfill-bench-") as folder:
+            copies = [Path(folder, f"{name}.py") for name in ("first", "second")]
+            for copy in copies:
+                renamed = f"{target.renamed}_{copy.stem}_{run}"
+                copy.write_text(target.file.read_text().replace(target.renamed, renamed))
             runtime = Path(folder, "run")
             environment = {
                 **os.environ,
@@ -81,12 +100,9 @@ def measure(num_runs: int) -> dict[str, list[Timing]]:
                 "TERM": "xterm-256color",
                 "COLUMNS": "100",
             }
-            unseen = Path(folder, "unseen.py")
-            unseen.write_text(EXAMPLE.read_text().replace("Inventory", f"Inventory{run}"))
             try:
-                timings["cold"].append(time_fill([*fill, str(EXAMPLE), "--function", "remaining"], environment))
-                timings["fresh"].append(time_fill([*fill, str(unseen), "--function", "remaining"], environment))
-                timings["warm"].append(time_fill([*fill, str(EXAMPLE), "--function", "remaining"], environment))
+                for kind, copy in zip(timings, (copies[0], copies[1], copies[1]), strict=True):
+                    timings[kind].append(time_fill([*command, str(copy)], environment))
             finally:
                 stop_engines(runtime)
     return timings
@@ -97,25 +113,27 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
     """Times `midfill fill` cold, with a new context, and warm."""
-    timings = measure(runs)
     facts = {
         "machine": f"{processor_name()}, {os.cpu_count()} cores, {platform.system()}",
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": find_commit(),
     }
-    title = f"{facts['machine']}\n{facts['date']}, commit {facts['commit']}, median (slowest) of {runs}"
+    title = f"{facts['machine']}\n{facts['date']}, commit {facts['commit']}, median (slowest) of {runs}; fresh is 1"
     table = Table(title=title)
     for heading in ("", "first frame", "end"):
         table.add_column(heading)
-    for kind, rows in timings.items():
-        cells = []
-        for name in ("first_frame_s", "end_s"):
-            values = [getattr(row, name) for row in rows]
-            cells.append(f"{statistics.median(values):.2f} s ({max(values):.2f})")
-        table.add_row(kind, *cells)
+    found = {name: measure(target, runs) for name, target in TARGETS.items()}
+    for name, timings in found.items():
+        fresh_s = statistics.median(row.end_s for row in timings["fresh"])
+        for kind, rows in timings.items():
+            cells = []
+            for moment in ("first_frame_s", "end_s"):
+                ratios = [getattr(row, moment) / fresh_s for row in rows]
+                cells.append(f"{statistics.median(ratios):.2f} ({max(ratios):.2f})")
+            table.add_row(f"{name}, {kind}", *cells)
     Console().print(table)
     if json_file is not None:
-        write_record(json_file, {**facts, "timings": timings})
+        write_record(json_file, {**facts, "timings": found})
 
 
 if __name__ == "__main__":

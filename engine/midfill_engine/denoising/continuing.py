@@ -17,7 +17,7 @@ from midfill_engine.denoising.branches import MAX_TREE_ROWS
 from midfill_engine.denoising.canvas import merge
 from midfill_engine.denoising.drafts import rank_given
 from midfill_engine.denoising.filler import Drawing, Filler
-from midfill_engine.denoising.judging import Candidate, shipped_weights
+from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
 from midfill_engine.denoising.plan import check_room, seeded, with_seed
 from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE
@@ -85,7 +85,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
             candidates = [replace(each, text=each.text + line_end) for each in found]
             forwards += filler.forwards
             if request.temperature:
-                candidates = shuffle(candidates, drawing)
+                candidates = shuffle(candidates, filler.kind, drawing)
             done[-1].append(Part(candidates[0].text if candidates else "", False, tuple(candidates)))
     yield show(specs, done, forwards)
     rows = [[pick(parts, index) for parts in done] for index in range(request.n)]
@@ -134,10 +134,10 @@ def find_line_end(stretch: Stretch) -> str:
     return "\n" if is_whole else ""
 
 
-def shuffle(candidates: Sequence[Candidate], drawing: Drawing) -> list[Candidate]:
+def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing) -> list[Candidate]:
     """The candidates in an order that is drawn, without replacement, by exp(score / temperature) (Gumbel's trick)."""
     noise = -torch.empty(len(candidates), dtype=torch.float64).exponential_(generator=drawing.generator).log()
-    scores = shipped_weights("line").score(candidates)
+    scores = choose_weights(candidates, kind).score(candidates)
     keys = [score / drawing.temperature + float(luck) for score, luck in zip(scores, noise, strict=True)]
     order = sorted(range(len(candidates)), key=lambda index: -keys[index])
     return [candidates[index] for index in order]

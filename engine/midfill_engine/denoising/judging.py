@@ -111,13 +111,19 @@ def measure_likeness(first: str, second: str) -> float:
 
 
 def rank(candidates: Sequence[Candidate], kind: Kind) -> list[Candidate]:
-    """The best first. Of bodies one of a single line is chosen as such, else the one that the others agree with: of 43
-    short bodies 15 were exact for 11, of 73 longer ones 41 % similar for 37.
+    """The best first, each with its chance to be right."""
+    return choose_weights(candidates, kind).rank(candidates)
+
+
+def choose_weights(candidates: Sequence[Candidate], kind: Kind) -> JudgeWeights:
+    """The weights that rank these candidates. Of bodies one of a single line is chosen as such, else the one that the
+    others agree with: of 43 short bodies 15 were exact for 11, of 73 longer ones 41 % similar for 37.
     """
-    if kind != "body":
-        return shipped_weights(kind).rank(candidates)
-    ranked = shipped_weights("short").rank(candidates)
-    return shipped_weights("body").rank(candidates) if ranked and "\n" in ranked[0].text.strip() else ranked
+    weights = shipped_weights("short" if kind == "body" else kind)
+    if kind == "body" and candidates:
+        _, first = max(zip(weights.score(candidates), candidates, strict=True), key=lambda pair: pair[0])
+        weights = shipped_weights("body") if "\n" in first.text.strip() else weights
+    return weights
 
 
 @cache

@@ -49,8 +49,7 @@ def load(
 ) -> LoadedModel:
     """Loads a checkpoint in evaluation mode, layer by layer. Raises CheckpointError.
 
-    `shrink` packs the matrices of the embedding and head, then of each layer. An embedding that is only looked up stays
-    as stored.
+    `shrink` packs the matrices of the embedding and head, then of each layer.
     """
     config = read_config(files, family)
     with torch.device("meta"):

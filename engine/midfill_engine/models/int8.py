@@ -1,5 +1,4 @@
-"""Matrix products in int8 on a CPU: weights with one scale a column, rows with one scale a row. Knows matrices, no
-model.
+"""Matrix products and embeddings in int8 on a CPU: weights with one scale a column, rows with one scale a row.
 
 torch's own dynamic quantization has one activation scale for a whole call, so a row's bits would depend on other rows.
 """
