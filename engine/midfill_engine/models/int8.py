@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from midfill_engine.models.operators import OperatorsError, PackedOperators, is_same_alone
 from midfill_engine.models.transformer import Embedding, Transformer
@@ -134,14 +134,14 @@ class Int8Operators(PackedOperators):
     def lay(self, weight: Tensor) -> OneDnnWeight | FbgemmWeight:
         return self._format.lay(weight)
 
-    def _pack_head(self, transformer: Transformer) -> None:
-        """Packs the head, and stores the embedding in int8."""
-        super()._pack_head(transformer)
-        weight = transformer.embedding.weight
-        if not weight.is_meta:
-            transformer.embedding = Int8Embedding(weight)
+    def pack(self, module: nn.Module) -> None:
+        """Packs the matrices, and stores the embedding in int8."""
+        super().pack(module)
+        for part in [part for part in module.modules() if isinstance(part, Transformer)]:
+            weight = part.embedding.weight
+            part.embedding = Int8Embedding(weight)
             if id(weight) in self._packed:
-                self._packed[id(transformer.embedding.weight)] = self._packed.pop(id(weight))
+                self._packed[id(part.embedding.weight)] = self._packed.pop(id(weight))
 
     def product(self, x: Tensor, packed: OneDnnWeight | FbgemmWeight, bias: Tensor | None) -> Tensor:
         narrowed = self._narrowed
