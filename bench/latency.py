@@ -32,16 +32,25 @@ FRAME = b"step 0 of"
 
 @dataclass(frozen=True)
 class Target:
-    """A file, the options that name what is filled in it, and a name that is another in each copy of the file."""
+    """A file, a name that is another in each copy of it, and what is filled: a function, or else a line by number."""
 
     file: Path
-    options: tuple[str, ...]
     renamed: str
+    function: str = ""
+    line: int = 0
+
+    def options(self, text: str) -> list[str]:
+        """Of the command that fills a copy with this text."""
+        if self.function:
+            return ["--function", self.function]
+        line = text.splitlines()[self.line - 1]
+        start = len(line) - len(line.lstrip()) + 1
+        return ["--hole", f"{self.line}:{start}-{self.line}:{len(line) + 1}"]
 
 
 TARGETS = {
-    "body": Target(ROOT / "examples/inventory.py", ("--function", "remaining"), "items"),
-    "line": Target(ROOT / "infill/midfill_infill/config.py", ("--hole", "100:1-101:1"), "config"),
+    "body": Target(ROOT / "examples/inventory.py", "items", function="remaining"),
+    "line": Target(ROOT / "infill/midfill_infill/config.py", "config", line=101),
 }
 
 
@@ -86,7 +95,7 @@ def stop_engines(runtime: Path) -> None:
 def measure(target: Target, num_runs: int) -> dict[str, list[Timing]]:
     """Timings of `num_runs` fills of each kind."""
     timings: dict[str, list[Timing]] = {"cold": [], "fresh": [], "warm": []}
-    command = [str(Path(sys.executable).parent / "midfill"), "fill", *target.options]
+    command = [str(Path(sys.executable).parent / "midfill"), "fill"]
     for run in range(num_runs):
         with tempfile.TemporaryDirectory(prefix="midfill-bench-") as folder:
             copies = [Path(folder, f"{name}.py") for name in ("first", "second")]
@@ -102,7 +111,8 @@ def measure(target: Target, num_runs: int) -> dict[str, list[Timing]]:
             }
             try:
                 for kind, copy in zip(timings, (copies[0], copies[1], copies[1]), strict=True):
-                    timings[kind].append(time_fill([*command, str(copy)], environment))
+                    options = target.options(copy.read_text())
+                    timings[kind].append(time_fill([*command, str(copy), *options], environment))
             finally:
                 stop_engines(runtime)
     return timings
