@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from rich.filesize import decimal
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
@@ -246,11 +245,16 @@ class FetchProgress(Message):
         """For a log or a status line."""
         left = f", {_duration(self.left_s)} left" if self.left_s and self.done_bytes < self.total_bytes else ""
         note = f" ({self.note})" if self.note else ""
-        return f"getting {self.model}: {self.amount}, {decimal(round(self.bytes_per_s))}/s{left}{note}"
+        return f"getting {self.model}: {self.amount}, {_amount(self.bytes_per_s)}/s{left}{note}"
 
     @property
     def amount(self) -> str:
-        return f"{decimal(self.done_bytes)} of {decimal(self.total_bytes)}"
+        return f"{_amount(self.done_bytes)} of {_amount(self.total_bytes)}"
+
+
+def _amount(num_bytes: float) -> str:
+    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if num_bytes >= size), ("kB", 1e3))
+    return f"{num_bytes / size:.1f} {unit}"
 
 
 def _duration(seconds: float) -> str:
