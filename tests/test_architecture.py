@@ -33,7 +33,7 @@ Floors = Sequence[Sequence[str]]
 # The rooms inside a package, lowest floor first: a room imports itself and rooms of lower floors, nothing beside it.
 FLOORS: dict[str, Floors] = {
     "midfill_engine": (
-        ("wire", "registry", "checkpoint_files"),
+        ("wire", "registry", "groups", "checkpoint_files"),
         ("errors", "tokens", "models", "samplers", "lengths"),
         ("families", "caches"),
         ("loading",),

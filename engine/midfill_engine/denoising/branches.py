@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.work import Asking, ask, split
+from midfill_engine.denoising.work import Asking, ask
+from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, score_rows

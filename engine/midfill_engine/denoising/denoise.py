@@ -17,9 +17,10 @@ from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
 from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.uniform import UniformRow
-from midfill_engine.denoising.work import Asking, Claim, Fill, ask, split
+from midfill_engine.denoising.work import Asking, Claim, Fill, ask
 from midfill_engine.errors import RequestError
 from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded
+from midfill_engine.groups import split
 from midfill_engine.lengths import Lengths, LengthScores
 from midfill_engine.loading.canvas_model import CanvasPass
 from midfill_engine.loading.runtime import Runtime

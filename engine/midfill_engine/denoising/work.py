@@ -1,9 +1,10 @@
 """What a fill sends to the scheduler: memory claims and forward passes. Knows neither tensors nor the scheduler."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from midfill_engine.groups import split
 from midfill_engine.wire import InfillResponse, StepEvent
 
 if TYPE_CHECKING:  # the service imports this module, and no torch
@@ -41,19 +42,6 @@ def ask(passes: Sequence[Any], event: StepEvent | None = None) -> Asking[list[An
         found += yield Work(part, sum(len(step.ids) for step in part), event)
         event = None
     return found
-
-
-def split(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Neighbors in groups of a total size of at most `most`, or of one item."""
-    group, total = list[T](), 0
-    for item in items:
-        if group and total + size(item) > most:
-            yield group
-            group, total = [], 0
-        group.append(item)
-        total += size(item)
-    if group:
-        yield group
 
 
 Fill = Generator[StepEvent | Claim | Work, Any, InfillResponse]

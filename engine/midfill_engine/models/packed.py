@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, choose
 from midfill_engine.models.moe import pad_rows
 from midfill_engine.models.operators import Span, TorchOperators
@@ -104,19 +105,14 @@ def choose_packed(
 ) -> list[Result]:
     """Runs the head and the remaining choices. On a CPU it scores HEAD_ROWS rows at a time."""
     most = HEAD_ROWS if transformer.embedding.weight.device.type == "cpu" else sys.maxsize
-    groups, size = list[list[tuple[int, slice]]](), most
-    for index, (step, result) in enumerate(zip(passes, results, strict=True)):
-        if step.choice is None or result.chosen is not None:
-            continue
-        for start in range(0, len(step.wanted), most):
-            rows = slice(start, min(start + most, len(step.wanted)))
-            size += rows.stop - rows.start
-            if size > most:
-                groups.append([])
-                size = rows.stop - rows.start
-            groups[-1].append((index, rows))
+    parts = [
+        (index, slice(start, min(start + most, len(step.wanted))))
+        for index, (step, result) in enumerate(zip(passes, results, strict=True))
+        if step.choice is not None and result.chosen is None
+        for start in range(0, len(step.wanted), most)
+    ]
     chosen: dict[int, list[Chosen]] = {}
-    for group in groups:
+    for group in split(parts, lambda part: part[1].stop - part[1].start, most):
         scores = score_rows(transformer, [results[index].hidden[rows] for index, rows in group], operators)
         for (index, rows), part in zip(group, scores, strict=True):
             choice = passes[index].choice
