@@ -71,9 +71,10 @@ class Chosen:
 
 def choose(scores: Tensor, choice: Choice) -> Chosen:
     """Chooses from the logits `scores` [M, V], widening a few rows at a time. Returns CPU tensors. Raises BadScores."""
-    is_best = scores.device.type == "cpu" and choice.is_greedy and not choice.needs_entropy
+    is_on_cpu = scores.device.type == "cpu"
+    is_best = is_on_cpu and choice.is_greedy and not choice.needs_entropy
     choose_rows = _take_forced if choice.forced is not None else _choose_best if is_best else _choose_rows
-    size = CHUNK_POSITIONS if choose_rows is _choose_rows else LEAN_POSITIONS
+    size = LEAN_POSITIONS if is_on_cpu and choose_rows is not _choose_rows else CHUNK_POSITIONS
     starts = range(0, max(len(scores), 1), size)
     return check(Chosen.join([choose_rows(scores, choice, slice(start, start + size)) for start in starts]))
 
