@@ -5,11 +5,19 @@ tokenizer has fill-in-the-middle tokens they are used, otherwise the model reads
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models import shapes
-from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.transformer import TransformerConfig
 
 SHAPES: Final = {"llama": shapes.read_llama_shape, "qwen2": shapes.read_qwen2_shape, "qwen3": shapes.read_qwen3_shape}
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    """Raises CheckpointError."""
+    if config.get("model_type") not in SHAPES:
+        raise CheckpointError(f"A causal model of the type {config.get('model_type')!r} is not computed here.")
+    return SHAPES[config["model_type"]](config)
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
@@ -22,7 +30,7 @@ CAUSAL: Final = Family(
     name="causal",
     attention="causal",
     logit_shift=1,
-    shape=lambda config: SHAPES[config["model_type"]](config),
+    shape=read_shape,
     tokens=read_tokens,
     max_hole=512,
     model_types=tuple(SHAPES),

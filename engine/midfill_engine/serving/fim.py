@@ -8,11 +8,9 @@ import time
 import uuid
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from midfill_engine import wire
-
-WorkTime = Annotated[int | None, AfterValidator(lambda ms: ms if ms and ms > 0 else None)]  # llama.cpp's, 0: no limit
 
 
 class ForeignRequest(BaseModel):
@@ -22,7 +20,6 @@ class ForeignRequest(BaseModel):
 
     model: str | None = Field(default=None, max_length=512)
     stream: bool = False
-    t_max_predict_ms: WorkTime = Field(default=None, description="of work; then the best guesses are the answer")
 
 
 class TextRequest(ForeignRequest):
@@ -30,6 +27,7 @@ class TextRequest(ForeignRequest):
 
     suffix: wire.Text | None = None
     max_tokens: int | None = Field(default=None, ge=1, description="at most what the model can fill at once")
+    t_max_predict_ms: int | None = None
     temperature: wire.FiniteFloat | None = Field(default=None, ge=0, le=2)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
@@ -119,7 +117,7 @@ def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillReques
     return [
         wire.InfillRequest(
             segments=around_hole(prompt, request.suffix or "", request.max_tokens),
-            max_ms=request.t_max_predict_ms,
+            max_ms=max(request.t_max_predict_ms or 0, 0) or None,
             model=request.model or None,
             seed=seed,
             temperature=request.temperature or 0.0,

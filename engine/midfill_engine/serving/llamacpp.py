@@ -13,6 +13,7 @@ class ExtraText(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     text: str = Field(default="", max_length=1024 * 1024)
+    filename: str = Field(default="", max_length=4096)
 
 
 class LlamaInfillRequest(ForeignRequest):
@@ -27,6 +28,7 @@ class LlamaInfillRequest(ForeignRequest):
     n_predict: int = -1
     n_indent: int = 0
     n_cmpl: int = Field(default=1, ge=1, le=8, description="with more than one the answer is a list")
+    t_max_predict_ms: int = Field(default=0, description="of work; then the best guesses are the answer; 0: no limit")
     temperature: wire.FiniteFloat = Field(default=0.0, ge=0, le=2)
     top_p: wire.FiniteFloat = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=-1, lt=2**63)
@@ -89,7 +91,7 @@ def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
             temperature=request.temperature,
             top_p=request.top_p,
             n=request.n_cmpl,
-            max_ms=request.t_max_predict_ms,
+            max_ms=max(request.t_max_predict_ms, 0) or None,
         )
     ]
 
