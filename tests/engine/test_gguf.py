@@ -1,6 +1,7 @@
 """GGUF files: the same weights, tokens and fills as from the safetensors that they were made from."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -15,9 +16,9 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.llada import LLAMA_KEYS
-from midfill_engine.loading import hub
+from midfill_engine.loading import gguf_files, hub
 from midfill_engine.loading.adapter import open_files
-from midfill_engine.loading.gguf_files import FAMILY, SHAPE
+from midfill_engine.loading.gguf_files import FAMILY, SHAPE, GgufFiles
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.tokens.tokenizer import byte_of_character
 
@@ -155,6 +156,21 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(
     tokens = [find_family(files).tokens(files) for files in (folder, file)]
     assert tokens[0].mask_id == tokens[1].mask_id and tokens[0].opening(None) == tokens[1].opening(None)
     assert tokens[0].closing == tokens[1].closing and set(tokens[0].delete_ids) == set(tokens[1].delete_ids)
+
+
+@pytest.mark.parametrize("shape", [(100, 64), (7, 64), (1, 64), (6400,), (64,)])
+@pytest.mark.parametrize("kind", [Q8, None])
+def test_a_tensor_is_widened_as_a_whole_or_in_parts(
+    shape: tuple[int, ...], kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_files, "WIDENED_ROWS", 7)
+    value = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    data = value.astype(np.float16) if kind is None else gguf.quantize(value, kind)
+    stored = gguf.GGMLQuantizationType.F16 if kind is None else kind
+    tensor = SimpleNamespace(name="a", data=data, shape=np.array(shape[::-1]), tensor_type=stored)
+    monkeypatch.setattr(GgufFiles, "architecture", "qwen2")
+    found = GgufFiles(tmp_path)._widen(tensor)
+    assert torch.equal(found, torch.from_numpy(gguf.dequantize(data, stored)))
 
 
 @pytest.mark.parametrize("weights", ["stored", "int8"])

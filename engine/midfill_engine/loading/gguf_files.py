@@ -182,8 +182,9 @@ class GgufFiles(CheckpointFiles):
         """A tensor in fp32. Dequantizes a few rows at a time, which takes several copies of them."""
         value = torch.empty(*map(int, reversed(tensor.shape)))
         try:
-            for start in range(0, len(value), WIDENED_ROWS):
-                part = slice(start, start + WIDENED_ROWS)
+            size = WIDENED_ROWS if value.dim() > 1 else max(len(value), len(tensor.data))  # a vector's data are one row
+            for start in range(0, len(value), size):
+                part = slice(start, start + size)
                 value.numpy()[part] = self._library.dequantize(tensor.data[part], tensor.tensor_type)
         except NotImplementedError as error:
             raise CheckpointError(f"The weights in {self.folder} are of a type that is not read: {error}.") from error
