@@ -15,6 +15,7 @@ from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading import hub
 from midfill_engine.loading.adapter import BASE_SHA256, CONFIG, WEIGHTS, WEIGHTS_SHA256, WRAPPED, open_files
 from midfill_engine.loading.packaged import hash_file
+from midfill_engine.models.int8 import quantize_rows
 from training.data.cutter import find_base
 from training.data.pack import read_pack
 from training.model import SCALE
@@ -91,8 +92,8 @@ def reduce(learnt: Mapping[str, Tensor], base: Path, rank: int) -> dict[str, Ten
 def narrow_rows(name: str, value: Tensor) -> dict[str, Tensor]:
     if value.dim() == 1:
         return {name: value}
-    scale = value.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / LEVELS
-    return {name: (value / scale).round().to(torch.int8), f"{name}{ROW_SCALE}": scale}
+    narrow, scales = quantize_rows(value, LEVELS)
+    return {name: narrow, f"{name}{ROW_SCALE}": scales[:, None]}
 
 
 def write_sources(sources: Path, pack: Path, out: Path) -> int:
