@@ -15,6 +15,7 @@ from midfill_infill.syntax.holes import (
     hole_at_cursor,
     hole_at_place,
     hole_at_range,
+    is_line_of_code,
     sort_holes,
 )
 from midfill_infill.text.document import Document
@@ -296,3 +297,22 @@ def test_a_blank_line_among_code_is_a_hole_of_its_own() -> None:
     inner = Document(b"function f() {\n  const g = () => {\n    a();\n\n  };\n}\n", "javascript")
     assert hole_at_place(inner, inner.offset_at(4, 1)).kind == "line"
     assert hole_at_place(inner, inner.offset_at(4, 1), 1).name == "f", "who asks for the function around gets it"
+
+
+@pytest.mark.parametrize(
+    ("selected", "expected"),
+    [
+        ("total = 1", True),
+        ("1", True),
+        ("    total = 1\n", True),
+        ("# the sum", False),
+        ("pass", False),
+        ("total = 1\n    # the sum", False),
+        ("\n", False),
+    ],
+)
+def test_one_line_takes_the_place_of_a_line_of_code(selected: str, expected: bool) -> None:
+    source = "def f():\n    total = 1\n    # the sum\n    pass\n\n\nx = 1\n"
+    start = source.index(selected)
+    document = Document(source.encode(), "python")
+    assert is_line_of_code(document, hole_at_range(document, start, start + len(selected))) is expected

@@ -11,7 +11,7 @@ from itertools import chain
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.captures import Function, Outline
-from midfill_infill.syntax.holes import sort_holes
+from midfill_infill.syntax.holes import is_line_of_code, sort_holes
 from midfill_infill.syntax.outline import find_header_end, find_own, outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
@@ -165,7 +165,7 @@ def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) ->
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
     if not hole.anchors:
-        return HoleSpec(indent=None if hole.is_at_cursor else hole.indent)
+        return HoleSpec(indent=None if hole.is_at_cursor or is_line_of_code(document, hole) else hole.indent)
     draft = document.show(hole.start_byte, hole.end_byte)
     if len(draft) > _MAX_DRAFT:
         raise MidfillError(

@@ -11,6 +11,7 @@ import tree_sitter
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
+from midfill_infill.syntax.idle import is_comment
 from midfill_infill.syntax.outline import outline, require_syntax
 from midfill_infill.syntax.problems import Span, captures
 from midfill_infill.syntax.stubs import is_stub
@@ -238,6 +239,21 @@ def measure(document: Document, hole: Hole) -> Taken:
 def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
     """The large bodies among `holes`: users are asked before those are replaced. A selected range is never large."""
     return tuple(hole for hole in holes if hole.is_body and measure(document, hole).is_large)
+
+
+def is_line_of_code(document: Document, hole: Hole) -> bool:
+    """Whether a selection within one line is code, so that one line takes its place: several may take that of a comment
+    or of a placeholder.
+    """
+    text = document.show(hole.start_byte, hole.end_byte)
+    if hole.kind != "range" or not text.strip() or "\n" in text:
+        return False
+    if document.syntax is None:
+        return True
+    tree = document.syntax.parse(document.source)
+    span = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
+    stubs = captures(document.syntax, tree, span, "stub")
+    return not is_comment(tree, span) and all(node.end_byte <= span[0] or span[1] <= node.start_byte for node in stubs)
 
 
 def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]:
