@@ -5,9 +5,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Asked for first and alone: other resolvers would fetch several GB of CUDA on a machine without a GPU.
 TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests bench
-# Tests in which a model computes.
-COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors choice denoise drafts families filler gguf \
-	int8 packed runtime scheduler shared_keys uniform variants) tests/bench
+# Tests that compute in the number format of MIDFILL_DTYPE.
+COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors denoise drafts families gguf int8 packed runtime \
+	shared_keys variants)
 # Bytecode is kept whatever the environment says: tests start hundreds of processes, some with torch. Three workers on two
 # cores: many tests wait for a process or for a time to be over.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadscope

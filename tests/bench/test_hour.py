@@ -45,6 +45,7 @@ def end(process: int) -> None:
     os.waitpid(process, 0)
 
 
+@pytest.mark.soak  # it starts the trainer five times
 def test_from_cargos_to_an_adapter_with_calls_lost(
     cargo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import reference_scores, tiny
-from tests.engine.peak import PeakBytes
 from tests.engine.test_denoise import run
 from tests.engine.test_packed import run_together
 
@@ -23,7 +22,7 @@ from midfill_engine.denoising.work import Claim, Work
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading import hub
-from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS
@@ -158,39 +157,6 @@ def works_of(runtime: Runtime, request: InfillRequest, lengths: str | None = Non
         answer = runtime.run(item.passes) if isinstance(item, Work) else None
         works += [item] if isinstance(item, Work) else []
         claimed += item.num_bytes if isinstance(item, Claim) else 0
-
-
-WIDE = {
-    "d_model": 256,
-    "n_heads": 4,
-    "n_kv_heads": 4,
-    "mlp_hidden_size": 768,
-    "vocab_size": 4096,
-    "embedding_size": 4096,
-}
-
-
-@pytest.fixture(scope="session", params=["fp32", "bf16"])
-def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runtime:
-    """Of a shape whose states and scores outweigh all small tensors."""
-    family = FAMILIES.find("llada")
-    folder = tmp_path_factory.mktemp("wide")
-    tiny.make_random(folder, family, config={**tiny.config_of(family.name), **WIDE})
-    return load_runtime(str(folder), "cpu", dtype=request.param)
-
-
-@pytest.mark.parametrize("lengths", ["fixed", "calibrated", "candidates"])
-@pytest.mark.parametrize("context", [20, 200])
-@pytest.mark.parametrize("options", [{}, {"n": 3}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.9}])
-def test_what_a_fill_claims_is_enough_for_its_largest_forward(
-    lengths: str, context: int, options: dict[str, object], wide: Runtime
-) -> None:
-    """The tensors that are alive at once, measured, in each number format; and it claims no multiple of them."""
-    segments = [{"text": "x = 1\n" * context}, {"hole": {"max_tokens": 48}}, {"text": "y\n"}]
-    request = InfillRequest.model_validate({"segments": segments, "steps": 2, **options})
-    with PeakBytes() as memory:
-        claimed, _, _ = works_of(wide, request, lengths)
-    assert memory.peak <= claimed <= 5 * memory.peak  # a search claims keys that are turned for every trial
 
 
 def test_many_canvases_take_several_forwards_with_the_same_end(

@@ -492,33 +492,36 @@ def weights() -> Path:
     return file
 
 
-def test_the_base_computes_what_transformers_computes(weights: Path) -> None:
+@pytest.fixture(scope="module")
+def pretrained(weights: Path) -> Runtime:
+    return load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")
+
+
+def test_the_base_computes_what_transformers_computes(weights: Path, pretrained: Runtime) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         weights.parent, gguf_file=weights.name, dtype=torch.float32
     )
-    ours = load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")
-    ids = ours.loaded.tokenizer.encode(TEXT)
+    ids = pretrained.loaded.tokenizer.encode(TEXT)
     with torch.no_grad():
         expected = theirs(torch.tensor([ids])).logits[0].log_softmax(dim=-1)
-    found = read_whole(ours, ids)
+    found = read_whole(pretrained, ids)
     assert torch.equal(found.argmax(dim=-1), expected.argmax(dim=-1))
     assert torch.allclose(found, expected, atol=2e-3)
 
 
-def test_the_base_fills_what_only_a_language_model_can(weights: Path) -> None:
-    base = load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")
+def test_the_base_fills_what_only_a_language_model_can(pretrained: Runtime) -> None:
     before = 'def add(first, second):\n    """The sum of both."""\n    '
     stretch = Stretch(before, "\n\n\ndef subtract(first, second):\n    return first - second\n", True)
-    best, *_ = drain_work(base, Filler(base, stretch).fill([Candidate("pass", certainty=0.01)]))
+    best, *_ = drain_work(pretrained, Filler(pretrained, stretch).fill([Candidate("pass", certainty=0.01)]))
     assert best.text == "return first + second"
-    others = drain_work(base, Filler(base, stretch, Drawing(8)).fill([]))
+    others = drain_work(pretrained, Filler(pretrained, stretch, Drawing(8)).fill([]))
     assert len({each.text for each in others}) == len(others) >= 8
     segments = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="\n\n" + "x = add(1, 2)\n")
-    assert answer_of(base, ask(*segments)).holes[0].text == "    return first + second"
+    assert answer_of(pretrained, ask(*segments)).holes[0].text == "    return first + second"
     whole = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="x = add(1, 2)\n")
-    assert answer_of(base, ask(*whole)).holes[0].text == "    return first + second\n"
+    assert answer_of(pretrained, ask(*whole)).holes[0].text == "    return first + second\n"
 
 
 @pytest.mark.parametrize("max_rows", [branches.MAX_TREE_ROWS, 8])

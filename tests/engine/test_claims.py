@@ -1,0 +1,42 @@
+"""What a fill claims before it starts is what its tensors take."""
+
+import pytest
+from tests.engine import tiny
+from tests.engine.peak import PeakBytes
+from tests.engine.test_families import works_of
+
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.wire import InfillRequest
+
+WIDE = {
+    "d_model": 256,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "mlp_hidden_size": 768,
+    "vocab_size": 4096,
+    "embedding_size": 4096,
+}
+
+
+@pytest.fixture(scope="session", params=["fp32", "bf16"])
+def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    """Of a shape whose states and scores outweigh all small tensors."""
+    family = FAMILIES.find("llada")
+    folder = tmp_path_factory.mktemp("wide")
+    tiny.make_random(folder, family, config={**tiny.config_of(family.name), **WIDE})
+    return load_runtime(str(folder), "cpu", dtype=request.param)
+
+
+@pytest.mark.parametrize("lengths", ["fixed", "calibrated", "candidates"])
+@pytest.mark.parametrize("context", [20, 200])
+@pytest.mark.parametrize("options", [{}, {"n": 3}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.9}])
+def test_what_a_fill_claims_is_enough_for_its_largest_forward(
+    lengths: str, context: int, options: dict[str, object], wide: Runtime
+) -> None:
+    """The tensors that are alive at once, measured, in each number format; and it claims no multiple of them."""
+    segments = [{"text": "x = 1\n" * context}, {"hole": {"max_tokens": 48}}, {"text": "y\n"}]
+    request = InfillRequest.model_validate({"segments": segments, "steps": 2, **options})
+    with PeakBytes() as memory:
+        claimed, _, _ = works_of(wide, request, lengths)
+    assert memory.peak <= claimed <= 5 * memory.peak  # a search claims keys that are turned for every trial
