@@ -100,10 +100,16 @@ def test_a_blank_line_that_gets_a_comment_alone_is_as_it_was(language: str) -> N
         ("def f(a):\n    b = a\n\n    return b\n", "    pass", True),
         ("def f(a):\n    b = a\n\n    return b\n", "    b += 1\n    ...", False),
         ("def f(a):\n    b = a\n\n    return b\n", "    b = ...", False),
+        ("def f(a):\n    b = a\n\n    return b\n", "    (0, 1)", True),
+        ("def f(a):\n    b = a\n\n    return b\n", "    [b]", True),
+        ("def f(a):\n    b = a\n\n    return b\n", "    [b].sort()", False),
+        ("def f(a):\n    b = a\n\n    return b\n", '    """What b is."""', False),
         ("def f(a):\n    if a:\n\n    return a\n", "        pass", False),
     ],
 )
-def test_a_placeholder_on_a_blank_line_between_statements_does_nothing(source: str, text: str, is_idle: bool) -> None:
+def test_a_placeholder_or_a_literal_on_a_blank_line_between_statements_does_nothing(
+    source: str, text: str, is_idle: bool
+) -> None:
     document = Document(source.encode(), "python")
     hole = hole_at_cursor(document, source.index("\n\n") + 1)
     assert splice(document, [hole], [text]).fills[0].is_idle == is_idle

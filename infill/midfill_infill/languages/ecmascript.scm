@@ -43,6 +43,7 @@
   (#match? @import "^(const|let|var)\\s[^=]*=\\s*require\\s*\\([^\\n]*$")))
 
 ((throw_statement) @stub (#match? @stub "(?i)not[ _]?(yet[ _]?)?implemented|unimplemented|\\btodo\\b"))
+(expression_statement [(number) (array) (true) (false) (null)]) @literal
 
 (template_string) @verbatim
 (statement_block) @block

@@ -9,6 +9,7 @@
 
 (expression_statement (ellipsis)) @stub
 (pass_statement) @stub
+(expression_statement [(integer) (float) (list) (tuple) (dictionary) (set) (true) (false) (none)]) @literal
 ((raise_statement) @stub (#match? @stub "^raise\\s+NotImplemented"))
 
 (decorated_definition

@@ -8,7 +8,7 @@ import tree_sitter
 
 from midfill_infill.languages import Language
 from midfill_infill.splicing.drafts import DraftText
-from midfill_infill.syntax.idle import is_comment, is_idle, is_lone_placeholder
+from midfill_infill.syntax.idle import does_nothing, is_comment, is_idle
 from midfill_infill.syntax.problems import Span, captures, find_problems, free_names, function_end, parse_again
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
@@ -212,7 +212,7 @@ class Trials:
         return [free_names(trial.tree, span) for span in trial.spans]
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
-        """For each hole, True if its draft is a body that does nothing, or a comment or placeholder on a blank line."""
+        """For each hole, whether its draft does nothing: as a body, or on a blank line as a comment, placeholder or literal."""
         trial = self._try(self._pieces(drafts))
         if self.count(drafts) > self.num_errors:  # a broken tree may have lost code
             return [False] * len(drafts)
@@ -220,7 +220,7 @@ class Trials:
             is_idle(self.language, trial.tree, span)
             if hole.is_body
             else not original.strip()
-            and (is_comment(trial.tree, span) or is_lone_placeholder(self.language, trial.tree, span))
+            and (is_comment(trial.tree, span) or does_nothing(self.language, trial.tree, span))
             for hole, span, original in zip(self.holes, trial.spans, self._originals, strict=True)
         ]
 

@@ -40,9 +40,9 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     return False
 
 
-def is_lone_placeholder(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
-    """Whether the only statement at `span` is a placeholder beside other statements, where it does nothing."""
-    for node in captures(language, tree, span, "stub"):
+def does_nothing(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
+    """Whether the only statement at `span` is a placeholder or a literal beside other statements."""
+    for node in [node for name in ("stub", "literal") for node in captures(language, tree, span, name)]:
         block = list(list_statements(node.parent)) if node.parent else []
         if len(block) > 1 and [each for each in block if span[0] <= each.start_byte < span[1]] == [node]:
             return True
