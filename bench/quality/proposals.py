@@ -200,12 +200,22 @@ WAYS: Final[dict[str, Way | Alone]] = {
 
 
 def place_task(task: Task) -> tuple[Document, Hole, tuple[Reference, ...]]:
-    """As `midfill fill --hole` finds an empty range: where the gap was whole lines, one blank line stands there."""
+    """As `midfill fill --hole` finds an empty range: where the gap was whole lines, one blank line stands there. A gap
+    of several lines is a selection, of which white space at its ends stays.
+    """
+    references = tuple(Reference(**each) for each in task.references)
+    middle = task.middle.strip()
+    if "\n" in middle:
+        lead, _, tail = task.middle.partition(middle)
+        before = task.prefix + lead
+        line = before.rpartition("\n")[2]
+        place = len(before.encode())
+        hole = Hole(place, place, indent=line[: len(line) - len(line.lstrip())])
+        return Document((before + tail + task.suffix).encode(), task.language), hole, references
     is_line = task.prefix.endswith("\n") or not task.prefix
     after = task.suffix if not is_line or task.suffix.startswith("\n") else "\n" + task.suffix
     document = Document((task.prefix + after).encode(), task.language)
-    hole = hole_at_cursor(document, len(task.prefix.encode()))
-    return document, hole, tuple(Reference(**each) for each in task.references)
+    return document, hole_at_cursor(document, len(task.prefix.encode())), references
 
 
 def by_product(client: EngineClient, task: Task, **options: Any) -> Fill:
