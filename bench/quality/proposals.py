@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +28,8 @@ from bench.quality.calibration import calibrate, threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
+from midfill_engine.denoising import judging
+from midfill_engine.denoising.judging import shipped_weights
 from midfill_engine.loading import runtime
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
@@ -171,10 +173,15 @@ class Way:
     options: dict[str, Any] = field(default_factory=dict)
     has_parser: bool = True
     has_adapter: bool = True
+    has_following: bool = True
     model: str = ""
 
     def fill(self, model: str, task: Task) -> Fill:
-        with nullcontext() if self.has_parser else patch.object(Place, "_is_at_fault", return_value=False):
+        weights = cache(lambda kind: replace(shipped_weights(kind), follows=0.0))
+        with (
+            nullcontext() if self.has_parser else patch.object(Place, "_is_at_fault", return_value=False),
+            nullcontext() if self.has_following else patch.object(judging, "shipped_weights", weights),
+        ):
             return by_product(open_client(self.model or model, self.has_adapter), task, **self.options)
 
 
@@ -193,7 +200,9 @@ WAYS: Final[dict[str, Way | Alone]] = {
     "no proposals": Way({"proposers": ()}),
     **{f"without {name}": Way({"proposers": tuple(set(PROPOSERS) - {name})}) for name in PROPOSERS},
     "parser chooses nothing": Way({"repair": False}, has_parser=False),
+    "next lines judge nothing": Way(has_following=False),
     "without the adapter": Way(has_adapter=False),
+    "base alone": Way({"proposers": ()}, has_adapter=False),
     "embedded": Way(model="embedded"),
     ALONE: Alone(),
 }
