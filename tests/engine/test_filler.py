@@ -483,6 +483,25 @@ def test_the_same_request_gives_the_same_fill_and_a_seed_draws(base: Runtime) ->
     assert len(drawn) > 1
 
 
+def test_a_hole_is_judged_by_what_fills_the_next_one(base: Runtime) -> None:
+    hole = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=5))
+    near = TextSegment(text=TEXT), hole, TextSegment(text="\n"), hole, TextSegment(text="\nreturn x\n")
+    answer = answer_of(base, ask(*near))
+    first, second = (each.text for each in answer.holes)
+    stretch = Stretch(TEXT, f"\n{second}\nreturn x\n", True, ("\n",), behind="\n")
+    (alone,) = drain_work(base, Filler(base, stretch).compare([Candidate(first)]))
+    assert find_following(stretch.after) != find_following("\n")
+    assert answer.candidates[0][0].text == first
+    assert answer.candidates[0][0].following == pytest.approx(alone.following, abs=1e-4)
+
+
+def test_holes_apart_are_judged_once(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Filler, "compare")
+    hole = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=5))
+    apart = TextSegment(text=TEXT), hole, TextSegment(text="\na = 1\nb = 2\nc = 3\n"), hole, TextSegment(text="\n")
+    assert len(answer_of(base, ask(*apart)).holes) == 2
+
+
 @pytest.fixture(scope="module")
 def weights() -> Path:
     """The pretrained base's file, where it is on this machine."""

@@ -20,9 +20,9 @@ from midfill_engine.denoising.filler import Drawing, Filler
 from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
 from midfill_engine.denoising.plan import check_room, seeded, with_seed
-from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE
+from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
 from midfill_engine.denoising.stretch import Stretch
-from midfill_engine.denoising.work import Claim, Fill
+from midfill_engine.denoising.work import Asking, Claim, Fill
 from midfill_engine.errors import RequestError, check_model
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import HEAD_ROWS
@@ -88,6 +88,8 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
                 candidates = shuffle(candidates, filler.kind, drawing)
             done[-1].append(Part(candidates[0].text if candidates else "", False, tuple(candidates)))
     yield show(specs, done, forwards)
+    if not request.temperature:
+        forwards += yield from judge_jointly(runtime, texts, specs, done, request.excerpts)
     rows = [[pick(parts, index) for parts in done] for index in range(request.n)]
     rows = [row for index, row in enumerate(rows) if row not in rows[:index]]
     stats = Stats(
@@ -126,6 +128,39 @@ def lay_stretch(
         most = min(most, MORE_TOKENS + 2 * len(runtime.loaded.tokenizer.encode(masked)))
     behind = None if is_whole else texts[number + 1]
     return Stretch(before, after, single, tuple(spec.forbid), most, spec.indent or "", behind)
+
+
+def judge_jointly(
+    runtime: Runtime,
+    texts: Sequence[str],
+    specs: Sequence[HoleSpec],
+    done: list[list[Part]],
+    excerpts: Sequence[str],
+) -> Asking[int]:
+    """Ranks the candidates of each hole anew where the lines that judge them hold another hole, which is filled now.
+    Returns the number of forwards.
+    """
+    forwards = 0
+    for number, parts in enumerate(done):
+        fills = ["".join(part.text for part in each) for each in done]
+        behind = "".join(
+            text + fill for text, fill in zip(texts[number + 1 :], [*fills[number + 1 :], ""], strict=True)
+        )
+        is_known = find_following(behind) == find_following(texts[number + 1])
+        if len(parts) > 1 or len(parts[0].candidates) < 2 or is_known:
+            continue
+        masked = next(text for text, _ in split_draft(specs[number]))
+        stretch = lay_stretch(runtime, texts, specs, [*done[:number], []], masked)
+        line_end = find_line_end(stretch)
+        stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
+        filler = Filler(runtime, stretch, excerpts=excerpts)
+        cut = [replace(each, text=each.text.removesuffix(line_end)) for each in parts[0].candidates]
+        found = yield from filler.compare(cut)
+        candidates = tuple(replace(each, text=each.text + line_end) for each in found)
+        forwards += filler.forwards
+        if candidates:
+            done[number] = [Part(candidates[0].text, False, candidates)]
+    return forwards
 
 
 def find_line_end(stretch: Stretch) -> str:
