@@ -1,4 +1,5 @@
-"""A fill by a causal base: its holes one after another, each with those before it in view. Knows requests; no files.
+"""A fill by a causal base: its holes one after another, each with those before it in view, and judged again by those
+behind it. Knows requests; no files.
 
 Given candidates are compared with what the base drafts there; without drafts they are judged alone.
 
