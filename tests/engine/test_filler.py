@@ -483,14 +483,19 @@ def test_the_same_request_gives_the_same_fill_and_a_seed_draws(base: Runtime) ->
     assert len(drawn) > 1
 
 
-def test_a_hole_is_judged_by_what_fills_the_next_one(base: Runtime) -> None:
-    hole = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=5))
-    near = TextSegment(text=TEXT), hole, TextSegment(text="\n"), hole, TextSegment(text="\nreturn x\n")
-    answer = answer_of(base, ask(*near))
-    first, second = (each.text for each in answer.holes)
-    stretch = Stretch(TEXT, f"\n{second}\nreturn x\n", True, ("\n",), behind="\n")
-    (alone,) = drain_work(base, Filler(base, stretch).compare([Candidate(first)]))
-    assert find_following(stretch.after) != find_following("\n")
+@pytest.mark.parametrize(("forbid", "between", "num_holes"), [(["\n"], "\n", 2), (["\n"], "\n", 3), ([], "y = [\n", 2)])
+def test_a_hole_is_judged_by_what_fills_the_next_one(
+    base: Runtime, forbid: list[str], between: str, num_holes: int
+) -> None:
+    hole, known = HoleSegment(hole=HoleSpec(forbid=forbid, max_tokens=5)), TextSegment(text=between)
+    answer = answer_of(base, ask(TextSegment(text=TEXT), *[hole, known] * num_holes, TextSegment(text="return x\n")))
+    first, *others = (each.text for each in answer.holes)
+    line_end = "" if forbid else "\n"
+    assert first.endswith(line_end)
+    behind = line_end + between + between.join([*others, "return x\n"])
+    stretch = Stretch(TEXT, behind, True, tuple(forbid), behind=line_end + between)
+    (alone,) = drain_work(base, Filler(base, stretch).compare([Candidate(first.removesuffix(line_end))]))
+    assert find_following(behind) != find_following(between)
     assert answer.candidates[0][0].text == first
     assert answer.candidates[0][0].following == pytest.approx(alone.following, abs=1e-4)
 

@@ -8,7 +8,7 @@ A hole with anchors is several stretches with known text between them, each judg
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -81,9 +81,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
             stretch = lay_stretch(runtime, texts, specs, done, text)
             line_end = find_line_end(stretch)
             filler = Filler(runtime, replace(stretch, after=line_end + stretch.after), drawing, request.excerpts)
-            cut = [replace(each, text=each.text.removesuffix(line_end)) for each in given]
-            found = yield from (filler.fill(cut) if request.drafts else filler.compare(cut))
-            candidates = [replace(each, text=each.text + line_end) for each in found]
+            candidates = yield from rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
             forwards += filler.forwards
             if request.temperature:
                 candidates = shuffle(candidates, filler.kind, drawing)
@@ -155,13 +153,19 @@ def judge_jointly(
         line_end = find_line_end(stretch)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
         filler = Filler(runtime, stretch, excerpts=excerpts)
-        cut = [replace(each, text=each.text.removesuffix(line_end)) for each in parts[0].candidates]
-        found = yield from filler.compare(cut)
-        candidates = tuple(replace(each, text=each.text + line_end) for each in found)
+        candidates = yield from rank_texts(filler.compare, parts[0].candidates, line_end)
         forwards += filler.forwards
         if candidates:
-            done[number] = [Part(candidates[0].text, False, candidates)]
+            done[number] = [Part(candidates[0].text, False, tuple(candidates))]
     return forwards
+
+
+def rank_texts(
+    rank_cut: Callable[[Sequence[Candidate]], Asking[list[Candidate]]], given: Sequence[Candidate], line_end: str
+) -> Asking[list[Candidate]]:
+    """What a filler ranks, which sees its stretch without the `line_end` of whole lines."""
+    found = yield from rank_cut([replace(each, text=each.text.removesuffix(line_end)) for each in given])
+    return [replace(each, text=each.text + line_end) for each in found]
 
 
 def find_line_end(stretch: Stretch) -> str:
