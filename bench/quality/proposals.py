@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Literal, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -29,7 +29,7 @@ from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
 from midfill_engine.denoising import judging
-from midfill_engine.denoising.judging import shipped_weights
+from midfill_engine.denoising.judging import JudgeWeights, Kind, shipped_weights
 from midfill_engine.loading import runtime
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
@@ -38,7 +38,7 @@ from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled, Options, fill
 from midfill_infill.proposals import PROPOSERS, Surroundings, propose
-from midfill_infill.syntax.holes import hole_at_cursor
+from midfill_infill.syntax.holes import hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -166,6 +166,11 @@ def open_client(model: str, has_adapter: bool = True) -> EngineClient:
         return cast(EngineClient, Local(runtime.load_runtime(model, "cpu")))
 
 
+@cache
+def weigh_no_following(kind: Kind | Literal["short"]) -> JudgeWeights:
+    return replace(shipped_weights(kind), follows=0.0)
+
+
 @dataclass(frozen=True)
 class Way:
     """The product with `options`; by another model than the one asked for where `model` names one."""
@@ -177,10 +182,9 @@ class Way:
     model: str = ""
 
     def fill(self, model: str, task: Task) -> Fill:
-        weights = cache(lambda kind: replace(shipped_weights(kind), follows=0.0))
         with (
             nullcontext() if self.has_parser else patch.object(Place, "_is_at_fault", return_value=False),
-            nullcontext() if self.has_following else patch.object(judging, "shipped_weights", weights),
+            nullcontext() if self.has_following else patch.object(judging, "shipped_weights", weigh_no_following),
         ):
             return by_product(open_client(self.model or model, self.has_adapter), task, **self.options)
 
@@ -213,18 +217,16 @@ def place_task(task: Task) -> tuple[Document, Hole, tuple[Reference, ...]]:
     of several lines is a selection, of which white space at its ends stays.
     """
     references = tuple(Reference(**each) for each in task.references)
-    middle = task.middle.strip()
-    if "\n" in middle:
-        lead, _, tail = task.middle.partition(middle)
-        before = task.prefix + lead
-        line = before.rpartition("\n")[2]
-        place = len(before.encode())
-        hole = Hole(place, place, indent=line[: len(line) - len(line.lstrip())])
-        return Document((before + tail + task.suffix).encode(), task.language), hole, references
+    start = len(task.prefix.encode())
+    if "\n" in task.middle.strip():
+        whole = Document((task.prefix + task.middle + task.suffix).encode(), task.language)
+        hole = hole_at_range(whole, start, start + len(task.middle.encode()))
+        document = Document(whole.data[: hole.start_byte] + whole.data[hole.end_byte :], task.language)
+        return document, replace(hole, end_byte=hole.start_byte), references
     is_line = task.prefix.endswith("\n") or not task.prefix
     after = task.suffix if not is_line or task.suffix.startswith("\n") else "\n" + task.suffix
     document = Document((task.prefix + after).encode(), task.language)
-    return document, hole_at_cursor(document, len(task.prefix.encode())), references
+    return document, hole_at_cursor(document, start), references
 
 
 def by_product(client: EngineClient, task: Task, **options: Any) -> Fill:
