@@ -212,7 +212,7 @@ class Trials:
         return [free_names(trial.tree, span) for span in trial.spans]
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
-        """Whether each hole's draft is a body that does nothing, or a comment, placeholder or literal on a line."""
+        """Whether each draft is a body that does nothing, or a comment, placeholder or literal on a blank line."""
         trial = self._try(self._pieces(drafts))
         if self.count(drafts) > self.num_errors:  # a broken tree may have lost code
             return [False] * len(drafts)

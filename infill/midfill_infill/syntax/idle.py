@@ -26,7 +26,7 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     if function is None or body is None or span[0] >= span[1]:
         return False
     inside = [node for node in list_statements(body) if span[0] <= node.start_byte < span[1]]
-    empty = {node.byte_range for name in ("stub", "keep") for node in captures(language, tree, span, name)}
+    empty = {node.byte_range for node in captures(language, tree, span, "stub", "keep")}
     if all(node.byte_range in empty for node in inside):
         return True
     blocks = [node.byte_range for node in captures(language, tree, span, "block") if node != body]
@@ -42,7 +42,7 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
 
 def does_nothing(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     """Whether the only statement at `span` is a placeholder or a literal beside other statements."""
-    for node in [node for name in ("stub", "literal") for node in captures(language, tree, span, name)]:
+    for node in captures(language, tree, span, "stub", "literal"):
         block = list(list_statements(node.parent)) if node.parent else []
         if len(block) > 1 and [each for each in block if span[0] <= each.start_byte < span[1]] == [node]:
             return True

@@ -56,9 +56,10 @@ def find_problems(
     return problems, tree
 
 
-def captures(language: Language, tree: tree_sitter.Tree, span: Span, name: str) -> list[tree_sitter.Node]:
-    """The nodes of a capture that touch `span`."""
-    return _captured(language, tree, span).get(name, [])
+def captures(language: Language, tree: tree_sitter.Tree, span: Span, *names: str) -> list[tree_sitter.Node]:
+    """The nodes of these captures that touch `span`."""
+    found = _captured(language, tree, span)
+    return [node for name in names for node in found.get(name, [])]
 
 
 def _captured(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[str, list[tree_sitter.Node]]:
