@@ -316,3 +316,22 @@ def test_one_line_takes_the_place_of_a_line_of_code(selected: str, expected: boo
     start = source.index(selected)
     document = Document(source.encode(), "python")
     assert is_line_of_code(document, hole_at_range(document, start, start + len(selected))) is expected
+
+
+@pytest.mark.parametrize(
+    ("selected", "expected"),
+    [
+        ("let total = 1", True),
+        ("// the sum", False),
+        ('throw new Error("not implemented")', False),
+        ("return total", True),
+    ],
+)
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_so_it_is_in_javascript(selected: str, expected: bool, line_break: str) -> None:
+    lines = "function f() {", "  let total = 1", "  // the sum", "  return total", "}", "function g() {"
+    source = line_break.join((*lines, '  throw new Error("not implemented")', "}", ""))
+    document = Document(source.encode(), "javascript")
+    start = source.index(selected)
+    hole = hole_at_range(document, start, start + len(selected + line_break))
+    assert is_line_of_code(document, hole) is expected

@@ -115,6 +115,13 @@ def test_a_placeholder_or_a_literal_on_a_blank_line_between_statements_does_noth
     assert splice(document, [hole], [text]).fills[0].is_idle == is_idle
 
 
+@pytest.mark.parametrize(("text", "is_idle"), [("  [b];", True), ("  0;", True), ("  [b].sort();", False)])
+def test_so_does_a_literal_of_javascript(text: str, is_idle: bool) -> None:
+    document = Document(b"function f(a) {\n  let b = a;\n\n  return b;\n}\n", "javascript")
+    hole = hole_at_cursor(document, document.data.index(b"\n\n") + 1)
+    assert splice(document, [hole], [text]).fills[0].is_idle == is_idle
+
+
 def test_a_comment_may_be_written_where_one_was_asked_for() -> None:
     document = Document(b"x = 1\n# the old\n\n# the n\n", "python")
     start = document.data.index(b"# the old")

@@ -8,7 +8,7 @@ from tests.lsp import pending_model, soak
 soaked = pytest.mark.soak
 
 
-@pytest.mark.parametrize("num_edits", [4_000, pytest.param(1_000_000, marks=[soaked, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("num_edits", [8_000, pytest.param(1_000_000, marks=[soaked, pytest.mark.timeout(7200)])])
 def test_no_edit_desyncs_a_document(num_edits: int) -> None:
     done, wrong = soak.edit_at_random(num_edits)
     assert done >= num_edits and wrong == 0
@@ -27,7 +27,7 @@ async def test_no_fill_goes_to_a_wrong_place(num_fills: int, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc tells what a process takes")
-@pytest.mark.parametrize("num_edits", [8_000, pytest.param(1_000_000, marks=[soaked, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("num_edits", [20_000, pytest.param(1_000_000, marks=[soaked, pytest.mark.timeout(7200)])])
 async def test_memory_is_flat_while_someone_types(num_edits: int) -> None:
     grown_mib = await soak.type_for_hours(num_edits)
     print(f"{num_edits} edits, {grown_mib:.1f} MiB more")
@@ -47,7 +47,7 @@ def test_no_server_outlives_its_editor(num_kills: int, tmp_path: Path) -> None:
     assert soak.kill_editors(num_kills, tmp_path) == (num_kills, 0)
 
 
-@pytest.mark.parametrize("num_sequences", [30, pytest.param(10_000, marks=[soaked, pytest.mark.timeout(14_400)])])
+@pytest.mark.parametrize("num_sequences", [60, pytest.param(10_000, marks=[soaked, pytest.mark.timeout(14_400)])])
 async def test_what_is_pending_is_what_a_plain_model_says(num_sequences: int) -> None:
     done, wrong = await pending_model.run_sequences(num_sequences)
     print(f"{done} operations in {num_sequences} sequences")
