@@ -94,7 +94,7 @@ class FakeFills:
             self.closed.append(request)
 
 
-@dataclass
+@dataclass(repr=False)  # asyncio asks a task's result for its repr, and the model's took up to a second
 class Service:
     """A service over a scheduler, ready or still loading."""
 

@@ -29,7 +29,7 @@ def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("lengths", ["fixed", "calibrated", "candidates"])
-@pytest.mark.parametrize("context", [20, 200])
+@pytest.mark.parametrize("context", [20, 80])
 @pytest.mark.parametrize("options", [{}, {"n": 3}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.9}])
 def test_what_a_fill_claims_is_enough_for_its_largest_forward(
     lengths: str, context: int, options: dict[str, object], wide: Runtime

@@ -37,6 +37,7 @@ from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Claim, Fill, Work
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
+from midfill_engine.loading.gguf_files import make_reader
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass
@@ -94,16 +95,25 @@ def test_an_end_is_as_likely_as_all_tokens_that_end(base: Runtime) -> None:
 
 
 def test_a_beam_reads_as_one_pass_does(base: Runtime) -> None:
+    """Beyond the room for its first keys, and after texts that were only followed; the prefix stays as it was."""
     encode = base.loaded.tokenizer.encode
     ids, texts = tuple(encode(TEXT)), [tuple(encode("if x")), tuple(encode("if y"))]
     prefix, _ = drain_work(base, read_prefix(base, ids))
+    before = [part.clone() for pair in prefix.keys_values for part in pair]
     beam = Beam(base, prefix)
     paths, _ = drain_work(base, beam.open(texts))
-    token = encode(":")[0]
-    grown = [Written((*path.ids, token), path.logs, path.places) for path in paths]
-    _, logs = drain_work(base, beam.read(grown))
-    for path, found in zip(grown, logs, strict=True):
-        assert torch.allclose(found, read_whole(base, [*ids, *path.ids])[-1], atol=1e-4)
+    for token in encode(":\n    y = [2, 3]\n" * 4):
+        grown = [Written((*path.ids, token), path.logs, path.places) for path in paths]
+        paths, logs = drain_work(base, beam.read(grown))
+        behind = drain_work(base, beam.follow(paths, [texts[0]] * len(paths)))
+        for path, found, followed in zip(paths, logs, behind, strict=True):
+            whole = read_whole(base, [*ids, *path.ids, *texts[0]])[len(ids) + len(path.ids) - 1 : -1]
+            assert torch.allclose(found, whole[0], atol=1e-4)
+            exact = whole[torch.arange(len(texts[0])), torch.tensor(texts[0])]
+            assert torch.allclose(torch.tensor(followed), exact, atol=1e-4)
+    assert len(paths) * len(paths[0].ids) > len(ids) // 4 + branches.GROWN_ROWS
+    after = [part for pair in prefix.keys_values for part in pair]
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
 
 
 def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> None:
@@ -521,12 +531,36 @@ def pretrained(weights: Path) -> Runtime:
     return load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")
 
 
-def test_the_base_computes_what_transformers_computes(weights: Path, pretrained: Runtime) -> None:
+def cut_gguf(whole: Path, cut: Path, num_blocks: int) -> None:
+    """Writes the first blocks of a base and its head, without its tokenizer."""
+    gguf = pytest.importorskip("gguf")
+    reader = make_reader(gguf.GGUFReader)(whole)
+    writer = gguf.GGUFWriter(cut, "llama")
+    for name, value in reader.fields.items():
+        if name.startswith("llama."):
+            kept = num_blocks if name == "llama.block_count" else value.contents()
+            writer.add_key_value(name, kept, value.types[0])
+    for tensor in reader.tensors:
+        if not tensor.name.startswith("blk.") or int(tensor.name.split(".")[1]) < num_blocks:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize("num_blocks", [4, pytest.param(30, marks=pytest.mark.soak)])
+def test_the_base_computes_what_transformers_computes(
+    num_blocks: int, weights: Path, pretrained: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first blocks and its head: all blocks take transformers most of a minute to read."""
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        weights.parent, gguf_file=weights.name, dtype=torch.float32
-    )
+    cut_gguf(weights, tmp_path / "cut.gguf", num_blocks)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="cut.gguf", dtype=torch.float32)
+    transformer = pretrained.loaded.model.transformer
+    assert theirs.config.num_hidden_layers == num_blocks and len(transformer.blocks) == 30
+    monkeypatch.setitem(transformer._modules, "blocks", transformer.blocks[:num_blocks])
     ids = pretrained.loaded.tokenizer.encode(TEXT)
     with torch.no_grad():
         expected = theirs(torch.tensor([ids])).logits[0].log_softmax(dim=-1)
@@ -542,8 +576,6 @@ def test_the_base_fills_what_only_a_language_model_can(pretrained: Runtime) -> N
     assert best.text == "return first + second"
     others = drain_work(pretrained, Filler(pretrained, stretch, Drawing(8)).fill([]))
     assert len({each.text for each in others}) == len(others) >= 8
-    segments = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="\n\n" + "x = add(1, 2)\n")
-    assert answer_of(pretrained, ask(*segments)).holes[0].text == "    return first + second"
     whole = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="x = add(1, 2)\n")
     assert answer_of(pretrained, ask(*whole)).holes[0].text == "    return first + second\n"
 

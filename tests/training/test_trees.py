@@ -17,9 +17,9 @@ from training.data.rows import Row, RowShape, draw_row
 from training.model import Base
 
 SHAPES = [
-    RowShape("tree", 800),
-    RowShape("tree", 800, sentinels=True),
-    RowShape("tree", 800, sentinels=True, masked=True),
+    RowShape("tree", 500),
+    RowShape("tree", 500, sentinels=True),
+    RowShape("tree", 500, sentinels=True, masked=True),
 ]
 
 
@@ -80,7 +80,7 @@ def test_a_masked_copy_sees_its_lead_and_itself_alone(learner: Base, pack_folder
 def test_rows_beside_each_other_cost_what_they_cost_alone(
     shape: RowShape, learner: Base, pack_folder: Path, cutter: Cutter
 ) -> None:
-    rows = draw_rows(pack_folder, cutter, RowShape("tree", 800, sentinels=shape.sentinels), 3)
+    rows = draw_rows(pack_folder, cutter, RowShape("tree", 500, sentinels=shape.sentinels), 3)
     length = sum(size_of(row, False) for row in rows) + 17
     alone = torch.cat([nats_of(learner, pack_rows([row], np.random.default_rng(0))) for row in rows])
     packed = pack_rows(rows, np.random.default_rng(0), None, length)

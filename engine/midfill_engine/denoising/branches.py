@@ -219,7 +219,8 @@ class Beam:
             asked += text
         rows = torch.arange(len(ids))
         choice = Choice(every_token(self.runtime), torch.zeros_like(rows), forced=torch.tensor(asked))
-        step = Pass(torch.tensor(ids), torch.tensor(positions), rows, self._held.keys_values, mask, choice=choice)
+        past = self._held.with_room(len(ids))
+        step = Pass(torch.tensor(ids), torch.tensor(positions), rows, past, mask, grows=True, choice=choice)
         (result,) = yield from ask([step])
         assert result.chosen is not None
         return [part.tolist() for part in result.chosen.confidence.clamp(min=1e-38).log().split(sizes)]
@@ -235,7 +236,8 @@ class Beam:
             mask[row, list(path.places)] = True
         positions = torch.tensor([num_shared + len(path.ids) - 1 for path in paths])
         ids = torch.tensor([path.ids[-1] for path in paths])
-        (result,) = yield from ask([Pass(ids, positions, rows, self._held.keys_values, mask, keeps=True)])
+        past = self._held.with_room(len(paths))
+        (result,) = yield from ask([Pass(ids, positions, rows, past, mask, grows=True, keeps=True)])
         assert result.own is not None
         self._held.add(result.own)
         read = [Path(path.ids, path.logs, (*path.places, num_past + row)) for row, path in enumerate(paths)]
@@ -249,16 +251,18 @@ class Held:
         self.length = keys_values[0][0].shape[2]
         self._room = keys_values
 
-    @property
-    def keys_values(self) -> KeyValues:
+    def with_room(self, count: int) -> KeyValues:
+        """All so far, in memory with room for `count` more tokens."""
+        if self.length + count > self._room[0][0].shape[2]:
+            more = count + (self.length + count) // 4 + GROWN_ROWS
+            self._room = [(_with_room(k, self.length, more), _with_room(v, self.length, more)) for k, v in self._room]
         return cut(self._room, self.length)
 
     def add(self, own: KeyValues) -> int:
         """Adds those of the next tokens; returns the place of the first."""
-        start, self.length = self.length, self.length + own[0][0].shape[2]
-        if self.length > self._room[0][0].shape[2]:
-            more = self.length - start + self.length // 4 + GROWN_ROWS
-            self._room = [(_with_room(k, start, more), _with_room(v, start, more)) for k, v in self._room]
+        start, count = self.length, own[0][0].shape[2]
+        self.with_room(count)
+        self.length += count
         for (keys, values), (own_keys, own_values) in zip(self._room, own, strict=True):
             keys[:, :, start : self.length] = own_keys
             values[:, :, start : self.length] = own_values

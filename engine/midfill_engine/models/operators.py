@@ -24,13 +24,15 @@ class OperatorsError(ValueError):
 @dataclass(frozen=True)
 class Span:
     """One sequence's rows `start`..`end` of a pack, padded with its own rows to `padded_end`. `mask` [T, P + T] is true
-    where attention to its past and itself is allowed, None allows all.
+    where attention to its past and itself is allowed, None allows all. With `grows` the memory of its past has room for
+    its own keys and values.
     """
 
     start: int
     end: int
     padded_end: int
     mask: Tensor | None = None
+    grows: bool = False
 
 
 class TorchOperators:
@@ -67,9 +69,21 @@ class TorchOperators:
             q = query[rows.start : rows.end].transpose(0, 1)[None]
             k, v = (part[span.start : span.end].transpose(0, 1)[None] for part in (key, value))
             if past is not None:
-                k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+                k, v = join(past[0], k, span.grows), join(past[1], v, span.grows)
             mixed[rows.start : rows.end] = attend_in_groups(q, k, v, rows.mask)[0].transpose(0, 1)
         return mixed
+
+
+def join(past: Tensor, own: Tensor, grows: bool) -> Tensor:
+    """`past` [1, K, P, E] and `own` [1, K, T, E] -> [1, K, P + T, E]; with `grows` in the memory of `past`, because a
+    copy of 1,300 keys took a sixth of a step of five rows.
+    """
+    if not grows:
+        return torch.cat((past, own), dim=2)
+    num_past = past.shape[2]
+    whole = past.as_strided((*past.shape[:2], num_past + own.shape[2], past.shape[3]), past.stride())
+    whole[:, :, num_past:] = own
+    return whole
 
 
 def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

@@ -27,8 +27,9 @@ HEAD_ROWS: Final = 64  # scored at once on a CPU: the scores of 400 rows of a vo
 class Pass:
     """One sequence's T rows: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to itself.
 
-    `past` has keys and values [1, K, P, E] a layer; `mask` [T, P + T] is true where attention is allowed. Returns the
-    states of the rows `wanted` [M], the tokens of `choice`, and with `keeps` all T keys and values.
+    `past` has keys and values [1, K, P, E] a layer; with `grows` the pass may write into the memory of T tokens behind
+    them. `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the tokens
+    of `choice`, and with `keeps` all T keys and values.
     """
 
     ids: Tensor
@@ -36,6 +37,7 @@ class Pass:
     wanted: Tensor
     past: KeyValues | None = None
     mask: Tensor | None = None
+    grows: bool = False
     keeps: bool = False
     choice: Choice | None = None
 
@@ -189,7 +191,8 @@ def lay_spans(passes: list[Pass], device: torch.device, tile: int) -> list[Span]
     for step in passes:
         length = len(step.ids)
         padded_end = start + length + -length % tile
-        spans.append(Span(start, start + length, padded_end, None if step.mask is None else step.mask.to(device)))
+        mask = None if step.mask is None else step.mask.to(device)
+        spans.append(Span(start, start + length, padded_end, mask, step.grows))
         start = padded_end
     return spans
 
