@@ -1,0 +1,117 @@
+"""`python -m bench quality.rescaling SUITES --keep FOLDER`: makes certainties of lines agree with what was right.
+
+Reads the fills that `quality.proposals` kept, fits a scale and an offset of their ln odds (Platt 1999) and applies both
+to the odds of the engine's weights. What is chosen stays the same. Knows no engine.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import torch
+import typer
+
+from bench.quality.calibration import calibrate
+from bench.quality.fitting import NUM_FOLDS, fold_of, package_of
+from bench.quality.report import find_origin
+from bench.quality.suite import read_suite
+from midfill_engine.denoising.judging import PATH
+
+ODDS: Final = "ahead", "likely", "proposed", "one"
+LEAST: Final = 1e-6
+SURE: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Told:
+    """How sure a fill of a package said to be, as ln odds, and whether it was right."""
+
+    package: str
+    odds: float
+    is_right: bool
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """ln odds -> `scale` * ln odds + `offset`."""
+
+    scale: float = 1.0
+    offset: float = 0.0
+
+    def chance(self, told: Told) -> float:
+        return 1 / (1 + math.exp(-self.scale * told.odds - self.offset))
+
+
+def main(
+    suites: Annotated[list[Path], typer.Argument(help="Of lines, as bench.quality.lines writes them.")],
+    keep: Annotated[list[Path], typer.Option(help="For each suite the folder of its fills.")],
+    out: Annotated[Path, typer.Option(help="The weights to change.")] = PATH,
+    record: Annotated[Path | None, typer.Option(help="A JSON file for the figures.")] = None,
+) -> None:
+    """Prints how good certainties are as they are, and scaled by the fills of other packages."""
+    told = [each for suite, folder in zip(suites, keep, strict=True) for each in read_told(suite, folder)]
+    unseen = []
+    for fold in range(NUM_FOLDS):
+        scaling = fit([each for each in told if fold_of(each.package) != fold])
+        unseen += [(scaling, each) for each in told if fold_of(each.package) == fold]
+    found = fit(told)
+    figures = {
+        **{name: value for name, value in asdict(find_origin(None, "none", 1.0)).items() if name in ("date", "commit")},
+        "fills": len(told),
+        "packages": len({each.package for each in told}),
+        "now": measure([(Scaling(), each) for each in told]),
+        "scaled in other packages": measure(unseen),
+        **asdict(found),
+    }
+    print(json.dumps(figures, indent=1))
+    if record is not None:
+        record.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    known = json.loads(PATH.read_text(encoding="utf-8"))
+    line = known["line"] | {name: found.scale * known["line"][name] for name in ODDS}
+    line["one"] += found.offset
+    rounded = {name: round(value, 3) for name, value in line.items()}
+    out.write_text(json.dumps({**known, "line": rounded}, indent=1) + "\n", encoding="utf-8")
+
+
+def read_told(suite: Path, folder: Path) -> Iterator[Told]:
+    tasks = {task.id: task for task in read_suite(suite).tasks}
+    for row in (folder / "as shipped.jsonl").read_text(encoding="utf-8").splitlines():
+        identity, text, certainty, *_ = json.loads(row)
+        if identity in tasks and certainty is not None:
+            odds = math.log(max(certainty, LEAST) / max(1 - certainty, LEAST))
+            yield Told(package_of(tasks[identity]), odds, text.strip() == tasks[identity].middle.strip())
+
+
+def fit(told: Sequence[Told]) -> Scaling:
+    """The likeliest scaling."""
+    odds = torch.tensor([each.odds for each in told], dtype=torch.float64)
+    right = torch.tensor([float(each.is_right) for each in told], dtype=torch.float64)
+    found = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([found], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(found[0] * odds + found[1], right)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return Scaling(*found.tolist())
+
+
+def measure(scaled: Sequence[tuple[Scaling, Told]]) -> dict[str, float]:
+    """The share of fills that say SURE and more and how many of them are right, in %, and the error of calibration."""
+    pairs = [(scaling.chance(each), each.is_right) for scaling, each in scaled]
+    sure, found = [is_right for chance, is_right in pairs if chance >= SURE], calibrate(pairs)
+    return {
+        "sure": round(100 * len(sure) / len(pairs), 1),
+        "right": round(100 * sum(sure) / max(1, len(sure)), 1),
+        "error": 0.0 if found is None else found.error,
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)
