@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -578,6 +578,59 @@ def test_the_base_fills_what_only_a_language_model_can(pretrained: Runtime) -> N
     assert len({each.text for each in others}) == len(others) >= 8
     whole = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="x = add(1, 2)\n")
     assert answer_of(pretrained, ask(*whole)).holes[0].text == "    return first + second\n"
+
+
+@pytest.mark.parametrize("max_tokens", [256, 31])
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+def test_guessed_tokens_save_forwards_and_change_nothing(
+    temperature: float, max_tokens: int, base: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is guessed three tokens are right, or fewer."""
+    before = TEXT + "def other(items):\n    "
+    stretch = Stretch(before, "\n\ndef third(x):\n    return x\n", False, (), max_tokens, indent="    ")
+    written: list[tuple[int, ...]] = []
+    write = Filler._write
+
+    def keep(*arguments: Any) -> Any:
+        rows = yield from write(*arguments)
+        written.extend(path.ids for path, _ in rows)
+        return rows
+
+    def guess(_: Filler, paths: Sequence[Written]) -> list[list[int]]:
+        found = []
+        for path in paths:
+            size = len(path.ids)
+            behind = [*next(ids for ids in written if ids[:size] == path.ids)[size : size + 3]]
+            wrong = size % 5  # from 3 on nothing is wrong
+            found.append([token if place < wrong else 1 for place, token in enumerate(behind)])
+        return found
+
+    def draft() -> tuple[list[Candidate], int]:
+        filler = Filler(base, stretch, Drawing(1, temperature, 1.0, torch.Generator().manual_seed(4)))
+        prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+        firsts = ["first = 1", "return items", "for é in items:"]
+        drafts = filler.draw(prefix) if temperature else filler.draft_block(prefix, firsts)
+        return drain_work(base, drafts), filler.forwards
+
+    monkeypatch.setattr(Filler, "_write", keep)
+    monkeypatch.setattr(Filler, "_guess", lambda _, paths: [()] * len(paths))
+    plain, num_plain = draft()
+    monkeypatch.setattr(Filler, "_write", write)
+    monkeypatch.setattr(Filler, "_guess", guess)
+    found, num_found = draft()
+    assert [each.text for each in found] == [each.text for each in plain] != []
+    for one, other in zip(found, plain, strict=True):
+        assert one.following == pytest.approx(other.following, abs=1e-3)
+        assert [log for _, log in one.logs] == pytest.approx([log for _, log in other.logs], abs=1e-3)
+    assert num_found < 0.7 * num_plain or not temperature  # greedily it writes too little for that
+
+
+def test_tokens_are_guessed_that_followed_the_last_two(base: Runtime) -> None:
+    """Those nearest in the path itself, then in other paths, then in the prompt."""
+    filler = Filler(base, Stretch("one two three", "", False))
+    known, own = filler.prompt.ids, (7, 8, 9, 10, 11, 7, 8)
+    paths = [Written(each) for each in (known[:2], own, (8, 9), (5,), (90, 91))]
+    assert filler._guess(paths) == [list(known[2:5]), [9, 10, 11], [10, 11, 7], [], []]
 
 
 @pytest.mark.parametrize("max_rows", [branches.MAX_TREE_ROWS, 8])

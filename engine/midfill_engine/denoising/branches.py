@@ -7,7 +7,7 @@ are those of the texts one by one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -204,44 +204,49 @@ class Beam:
         return found
 
     def _follow_group(self, group: Sequence[tuple[Path, Sequence[int]]]) -> Asking[list[list[float]]]:
-        num_past, num_shared = self._held.length, len(self.prefix.ids)
-        sizes = [len(text) for _, text in group]
-        mask = torch.zeros(sum(sizes), num_past + sum(sizes), dtype=torch.bool)
-        mask[:, :num_shared] = True
-        ids, positions, asked = list[int](), list[int](), list[int]()
-        for path, text in group:
-            start, end = len(ids), len(ids) + len(text)
-            mask[start:end, list(path.places[:-1])] = True
-            own = slice(num_past + start, num_past + end)
-            mask[start:end, own] = torch.ones(len(text), len(text), dtype=torch.bool).tril()
-            ids += [path.ids[-1], *text[:-1]]
-            positions += range(num_shared + len(path.ids) - 1, num_shared + len(path.ids) - 1 + len(text))
-            asked += text
-        rows = torch.arange(len(ids))
-        choice = Choice(every_token(self.runtime), torch.zeros_like(rows), forced=torch.tensor(asked))
-        past = self._held.with_room(len(ids))
-        step = Pass(torch.tensor(ids), torch.tensor(positions), rows, past, mask, grows=True, choice=choice)
+        paths = [path for path, _ in group]
+        forced = torch.tensor([token for _, text in group for token in text])
+        choice = Choice(every_token(self.runtime), torch.zeros_like(forced), forced=forced)
+        step = self._lay(paths, [text[:-1] for _, text in group], choice=choice)
         (result,) = yield from ask([step])
         assert result.chosen is not None
-        return [part.tolist() for part in result.chosen.confidence.clamp(min=1e-38).log().split(sizes)]
+        logs = result.chosen.confidence.clamp(min=1e-38).log()
+        return [part.tolist() for part in logs.split([len(text) for _, text in group])]
 
-    def read(self, paths: Sequence[Path]) -> Asking[tuple[list[Path], Tensor]]:
-        """Reads the last token of each path; what follows them, ln probabilities [L, V]."""
-        num_past, num_shared = self._held.length, len(self.prefix.ids)
-        rows = torch.arange(len(paths))
-        mask = torch.zeros(len(paths), num_past + len(paths), dtype=torch.bool)
-        mask[:, :num_shared] = True
-        mask[rows, num_past + rows] = True
-        for row, path in enumerate(paths):
-            mask[row, list(path.places)] = True
-        positions = torch.tensor([num_shared + len(path.ids) - 1 for path in paths])
-        ids = torch.tensor([path.ids[-1] for path in paths])
-        past = self._held.with_room(len(paths))
-        (result,) = yield from ask([Pass(ids, positions, rows, past, mask, grows=True, keeps=True)])
+    def read(
+        self, paths: Sequence[Path], guesses: Sequence[Sequence[int]] | None = None
+    ) -> Asking[tuple[list[Path], list[Tensor]]]:
+        """Reads the last token of each path and what is guessed behind it. Returns ln probabilities [1 + G, V] of what
+        follows each of them; a path's `places` go on with those of the G guessed tokens.
+        """
+        guesses = guesses or [()] * len(paths)
+        (result,) = yield from ask([self._lay(paths, guesses, keeps=True)])
         assert result.own is not None
-        self._held.add(result.own)
-        read = [Path(path.ids, path.logs, (*path.places, num_past + row)) for row, path in enumerate(paths)]
-        return read, log_probs(self.runtime, [result.hidden])[0]
+        start, read = self._held.add(result.own), list[Path]()
+        for path, guess in zip(paths, guesses, strict=True):
+            own = range(start, start + 1 + len(guess))
+            read.append(Path(path.ids, path.logs, (*path.places[: len(path.ids) - 1], *own)))
+            start = own.stop
+        logs = log_probs(self.runtime, [result.hidden])[0]
+        return read, list(torch.split(logs, [1 + len(guess) for guess in guesses]))
+
+    def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], **options: Any) -> Pass:
+        """A pass over the last token of each path and the tokens `behind` it."""
+        num_past, num_shared = self._held.length, len(self.prefix.ids)
+        size = len(paths) + sum(map(len, behind))
+        mask = torch.zeros(size, num_past + size, dtype=torch.bool)
+        mask[:, :num_shared] = True
+        ids, positions = list[int](), list[int]()
+        for path, text in zip(paths, behind, strict=True):
+            start, end, depth = len(ids), len(ids) + 1 + len(text), len(path.ids) - 1
+            mask[start:end, list(path.places[:depth])] = True
+            own = slice(num_past + start, num_past + end)
+            mask[start:end, own] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+            ids += [path.ids[-1], *text]
+            positions += range(num_shared + depth, num_shared + depth + end - start)
+        past = self._held.with_room(size)
+        rows = torch.arange(size)
+        return Pass(torch.tensor(ids), torch.tensor(positions), rows, past, mask, grows=True, **options)
 
 
 class Held:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.branches import Beam, Path, first_scores, log_probs, read_prefix, score
+from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix, score
 from midfill_engine.denoising.canvas import decode
 from midfill_engine.denoising.judging import Candidate, Kind, Logs, rank
 from midfill_engine.denoising.prompt import find_following, lay_prompt
@@ -32,6 +32,7 @@ NUM_THROUGH: Final = 3  # first tokens from which a stretch of several lines is 
 MAX_THROUGH: Final = 12
 MAX_THROUGH_TOKENS: Final = 96
 MAX_LINE_TOKENS: Final = 64
+GUESSED: Final = 3  # tokens read ahead where two were written before
 MAX_JUDGED: Final = 8  # proposals of others whose own likelihood is asked
 MAX_COMPARED: Final = 5  # candidates of which what follows is asked, too
 MAX_BLOCK_TOKENS: Final = 192
@@ -73,6 +74,7 @@ class Filler:
             runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
         )
         self.pending = self.prompt.pending
+        self.prompt_letters = "".join(map(chr, self.prompt.ids))
         self.kind: Kind = "body" if stretch.is_block else "inside" if stretch.is_inside else "line"
         self.is_spaced = stretch.before[-1:] in (" ", "\t")
         self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
@@ -146,13 +148,13 @@ class Filler:
     def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """The likeliest texts without a line break, by beam search, and how likely it is that each ends there."""
         beam = Beam(self.runtime, prefix)
-        paths, scores = [Path()], log_probs(self.runtime, [prefix.state])[0]
+        paths, scores = [Path()], [first_scores(self.runtime, prefix)[None]]
         found: list[tuple[float, Path]] = []
         num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line tells what fits
         line_breaks = self.runtime.vocabulary.beginning(b"\n")
         for _ in range(min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)):
             grown: list[tuple[float, Path]] = []
-            for path, logs in zip(paths, scores, strict=True):
+            for path, (logs,) in zip(paths, scores, strict=True):
                 size = self.spelled(path)
                 left = self.pending[size:]
                 if not left and size > len(self.pending):
@@ -191,7 +193,9 @@ class Filler:
         paths, scores = yield from beam.open(list(begun.values()))
         self.forwards += 1
         rows = [(path, Block(self.stretch, text)) for path, text in zip(paths, begun, strict=True)]
-        written = yield from self._write(beam, rows, scores, lambda _, logs: int(logs.argmax()), MAX_BLOCK_TOKENS)
+        written = yield from self._write(
+            beam, rows, list(scores[:, None]), lambda _, logs: int(logs.argmax()), MAX_BLOCK_TOKENS
+        )
         whole = self.whole([block for _, block in written])
         texts = {text: path for path, block in written if block in whole for text in block.endings()}
         following = find_following(self.stretch.after)
@@ -241,7 +245,7 @@ class Filler:
         self, prefix: Prefix, count: int, choose: Callable[[Path, Tensor], int], most: int
     ) -> Asking[list[Block]]:
         rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
-        scores = first_scores(self.runtime, prefix).expand(len(rows), -1)
+        scores = [first_scores(self.runtime, prefix)[None]] * len(rows)
         written = yield from self._write(Beam(self.runtime, prefix), rows, scores, choose, most + len(self.pending))
         return [block for _, block in written]
 
@@ -249,31 +253,59 @@ class Filler:
         self,
         beam: Beam,
         begun: Sequence[tuple[Path, Block]],
-        scores: Tensor,
+        scores: Sequence[Tensor],
         choose: Callable[[Path, Tensor], int],
         most: int,
     ) -> Asking[list[tuple[Path, Block]]]:
-        """Goes on token by token; `choose` takes the next of a path by ln probabilities [V + 1], the last the end's."""
-        lead, pieces = len(self.pending), self.runtime.vocabulary.pieces
+        """Goes on token by token; `choose` takes the next of a path by ln probabilities [V + 1], the last the end's.
+
+        Tokens that followed the last two before are read along with them, and taken where they are chosen (prompt
+        lookup decoding, Saxena 2023).
+        """
         rows, going = list(begun), list(range(len(begun)))
-        for _ in range(min(self.stretch.max_tokens + lead, most)):
-            for index, logs in zip(going, scores, strict=True):
-                path, block = rows[index]
-                offer = self._offer(path, block, logs)
-                token = choose(path, offer)
-                if token == len(logs) or offer[token] == -torch.inf or self.stops[token]:
-                    block.end()
-                    continue
-                block.write(pieces[token][max(0, lead - self.spelled(path)) :])
-                rows[index] = Path((*path.ids, token), (*path.logs, float(offer[token])), path.places), block
-            going = [index for index in going if rows[index][1].is_open]
-            if not going:
-                break
-            paths, scores = yield from beam.read([rows[index][0] for index in going])
-            for index, path in zip(going, paths, strict=True):
-                rows[index] = path, rows[index][1]
-            self.forwards += 1
+        most = min(self.stretch.max_tokens + len(self.pending), most)
+        ends = [len(path.ids) + most for path, _ in begun]
+        guesses: list[Sequence[int]] = [()] * len(begun)
+        while going:
+            for index, logs, guess in zip(going, scores, guesses, strict=True):
+                rows[index] = self._extend(*rows[index], logs, guess, choose)
+            going = [index for index in going if rows[index][1].is_open and len(rows[index][0].ids) < ends[index]]
+            if going:
+                paths = [rows[index][0] for index in going]
+                room = [ends[index] - len(path.ids) - 1 for index, path in zip(going, paths, strict=True)]
+                guesses = [guess[:most] for guess, most in zip(self._guess(paths), room, strict=True)]
+                paths, scores = yield from beam.read(paths, guesses)
+                for index, path in zip(going, paths, strict=True):
+                    rows[index] = path, rows[index][1]
+                self.forwards += 1
         return rows
+
+    def _extend(
+        self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Callable[[Path, Tensor], int]
+    ) -> tuple[Path, Block]:
+        """Adds the token that is chosen by `scores` [1 + G, V], and the next ones while they are those guessed."""
+        lead, pieces, places = len(self.pending), self.runtime.vocabulary.pieces, path.places
+        for logs, guessed in zip(scores, [*guess, None], strict=True):
+            offer = self._offer(path, block, logs)
+            token = choose(path, offer)
+            if token == len(logs) or offer[token] == -torch.inf or self.stops[token]:
+                block.end()
+                break
+            block.write(pieces[token][max(0, lead - self.spelled(path)) :])
+            path = Path((*path.ids, token), (*path.logs, float(offer[token])), places[: len(path.ids)])
+            if not block.is_open or token != guessed:
+                break
+        return path, block
+
+    def _guess(self, paths: Sequence[Path]) -> list[list[int]]:
+        """What followed the last two tokens of each path where they stood before, in the prompt or in any path."""
+        texts = ["".join(map(chr, path.ids)) for path in paths]  # a letter a token: str finds fast
+        found = []
+        for index, text in enumerate(texts):
+            known = "".join([self.prompt_letters, *texts[:index], *texts[index + 1 :], text])
+            place = known.rfind(text[-2:], 0, -1) if len(text) > 1 else -1
+            found.append([ord(each) for each in known[place + 2 : place + 2 + GUESSED]] if place >= 0 else [])
+        return found
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
         """ln probabilities [V + 1] of the tokens that may come next, and last that the text is at its end."""
