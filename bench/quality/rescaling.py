@@ -1,7 +1,7 @@
-"""`python -m bench quality.rescaling SUITES --keep FOLDER`: makes certainties of lines agree with what was right.
+"""`python -m bench quality.rescaling SUITES --keep FOLDER`: makes certainties agree with what was right.
 
 Reads the fills that `quality.proposals` kept, fits a scale and an offset of their ln odds (Platt 1999) and applies both
-to the odds of the engine's weights. What is chosen stays the same. Knows no engine.
+to the odds of the engine's weights of one kind. What is chosen stays the same. Knows no engine.
 """
 
 import json
@@ -46,9 +46,10 @@ class Scaling:
 
 
 def main(
-    suites: Annotated[list[Path], typer.Argument(help="Of lines, as bench.quality.lines writes them.")],
+    suites: Annotated[list[Path], typer.Argument(help="As bench.quality.lines writes them, with --inside for inside.")],
     keep: Annotated[list[Path], typer.Option(help="For each suite the folder of its fills.")],
-    out: Annotated[Path, typer.Option(help="The weights to change.")] = PATH,
+    kind: Annotated[str, typer.Option(help="The weights to change: of a line, or inside.")] = "line",
+    out: Annotated[Path, typer.Option(help="The file of weights.")] = PATH,
     record: Annotated[Path | None, typer.Option(help="A JSON file for the figures.")] = None,
 ) -> None:
     """Prints how good certainties are as they are, and scaled by the fills of other packages."""
@@ -70,10 +71,10 @@ def main(
     if record is not None:
         record.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     known = json.loads(PATH.read_text(encoding="utf-8"))
-    line = known["line"] | {name: found.scale * known["line"][name] for name in ODDS}
-    line["one"] += found.offset
-    rounded = {name: round(value, 3) for name, value in line.items()}
-    out.write_text(json.dumps({**known, "line": rounded}, indent=1) + "\n", encoding="utf-8")
+    scaled = known[kind] | {name: found.scale * known[kind][name] for name in ODDS}
+    scaled["one"] += found.offset
+    rounded = {name: round(value, 3) for name, value in scaled.items()}
+    out.write_text(json.dumps({**known, kind: rounded}, indent=1) + "\n", encoding="utf-8")
 
 
 def read_told(suite: Path, folder: Path) -> Iterator[Told]:

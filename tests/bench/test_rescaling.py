@@ -23,7 +23,8 @@ def test_odds_that_are_too_small_are_stretched() -> None:
     assert measure([(scaling, each) for each in told]) == {"sure": 50.0, "right": 88.0, "error": 0.0}
 
 
-def test_the_weights_of_lines_are_scaled_and_no_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["line", "inside"])
+def test_the_weights_of_one_kind_are_scaled_and_no_others(kind: str, tmp_path: Path) -> None:
     rows, kept = [], []
     for index in range(120):
         package = "abcdef"[index % 6]
@@ -33,10 +34,10 @@ def test_the_weights_of_lines_are_scaled_and_no_others(tmp_path: Path) -> None:
         kept.append([identity, "b = 2" if is_right else "c", 0.6 if is_right else 0.4, 1.0])
     (tmp_path / "suite.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "as shipped.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
-    rescaling.main([tmp_path / "suite.jsonl"], [tmp_path], tmp_path / "out", tmp_path / "record")
+    rescaling.main([tmp_path / "suite.jsonl"], [tmp_path], kind, tmp_path / "out", tmp_path / "record")
     before, after = json.loads(PATH.read_text()), json.loads((tmp_path / "out").read_text())
     record = json.loads((tmp_path / "record").read_text())
     assert record["scaled in other packages"]["error"] < record["now"]["error"]
-    assert all(after[kind] == before[kind] for kind in before if kind != "line")
-    assert {name for name in before["line"] if after["line"][name] != before["line"][name]} <= set(ODDS)
-    assert after["line"]["ahead"] == pytest.approx(before["line"]["ahead"] * record["scale"], abs=1e-3)
+    assert all(after[other] == before[other] for other in before if other != kind)
+    assert {name for name in before[kind] if after[kind][name] != before[kind][name]} <= set(ODDS)
+    assert after[kind]["ahead"] == pytest.approx(before[kind]["ahead"] * record["scale"], abs=1e-3)
