@@ -32,18 +32,25 @@ def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, 
     if entry is not None and known == len(ids) == len(entry.ids):
         return entry, known
     known = min(known, len(ids) - 1)
-    past = None if entry is None or not known else cut(entry.keys_values, known)
+    held = None if entry is None or not known else Held(cut(entry.keys_values, known))
     state = torch.empty(0)
     for start in range(known, len(ids), READ_ROWS):  # a row attends to no later one, so parts save work
         part = ids[start : start + READ_ROWS]
         mask = torch.ones(len(part), start + len(part), dtype=torch.bool).tril(start)
         rows = torch.arange(start, start + len(part))
-        step = Pass(torch.tensor(part), rows, torch.tensor([len(part) - 1]), past, mask, keeps=True)
+        past = None if held is None else held.with_room(len(ids) - start)
+        step = Pass(
+            torch.tensor(part), rows, torch.tensor([len(part) - 1]), past, mask, grows=past is not None, keeps=True
+        )
         (result,) = yield from ask([step])
         assert result.own is not None
-        past, state = result.own if past is None else join(past, result.own), result.hidden
-    assert past is not None
-    prefix = Prefix(ids, past, state)
+        state = result.hidden
+        if held is None:
+            held = Held(result.own)
+        else:
+            held.add(result.own)
+    assert held is not None
+    prefix = Prefix(ids, held.keys_values, state)
     runtime.prefixes.add(prefix)
     return prefix, known
 
@@ -51,11 +58,6 @@ def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, 
 def cut(keys_values: KeyValues, length: int) -> KeyValues:
     """Those of the first `length` tokens."""
     return [(keys[:, :, :length], values[:, :, :length]) for keys, values in keys_values]
-
-
-def join(first: KeyValues, second: KeyValues) -> KeyValues:
-    pairs = zip(first, second, strict=True)
-    return [(torch.cat((k, own_k), dim=2), torch.cat((v, own_v), dim=2)) for (k, v), (own_k, own_v) in pairs]
 
 
 @dataclass
@@ -176,7 +178,7 @@ class Beam:
 
     def __init__(self, runtime: Runtime, prefix: Prefix) -> None:
         self.runtime, self.prefix = runtime, prefix
-        self._held = Held(prefix.keys_values)
+        self._held, self._spare = Held(prefix.keys_values), len(prefix.ids) // 4 + GROWN_ROWS
 
     def open(self, texts: Sequence[tuple[int, ...]]) -> Asking[tuple[list[Path], Tensor]]:
         """Reads whole texts; the path of each, and what follows it, ln probabilities [L, V]."""
@@ -185,8 +187,10 @@ class Beam:
         wanted = torch.tensor([each[-1] for each in rows])
         positions = torch.tensor(tree.depths) + num_shared
         mask = tree.mask(num_shared)
-        step = Pass(torch.tensor(tree.ids), positions, wanted, self.prefix.keys_values, mask, keeps=True)
-        (result,) = yield from ask([step])
+        past = self._held.with_room(len(tree.ids), self._spare)
+        (result,) = yield from ask(
+            [Pass(torch.tensor(tree.ids), positions, wanted, past, mask, grows=True, keeps=True)]
+        )
         assert result.own is not None
         start = self._held.add(result.own)
         logs = yield from score(self.runtime, self.prefix, texts)
@@ -244,7 +248,7 @@ class Beam:
             mask[start:end, own] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
             ids += [path.ids[-1], *text]
             positions += range(num_shared + depth, num_shared + depth + end - start)
-        past = self._held.with_room(size)
+        past = self._held.with_room(size, self._spare)
         rows = torch.arange(size)
         return Pass(torch.tensor(ids), torch.tensor(positions), rows, past, mask, grows=True, **options)
 
@@ -256,12 +260,16 @@ class Held:
         self.length = keys_values[0][0].shape[2]
         self._room = keys_values
 
-    def with_room(self, count: int) -> KeyValues:
-        """All so far, in memory with room for `count` more tokens."""
-        if self.length + count > self._room[0][0].shape[2]:
-            more = count + (self.length + count) // 4 + GROWN_ROWS
-            self._room = [(_with_room(k, self.length, more), _with_room(v, self.length, more)) for k, v in self._room]
+    @property
+    def keys_values(self) -> KeyValues:
         return cut(self._room, self.length)
+
+    def with_room(self, count: int, spare: int = 0) -> KeyValues:
+        """All so far, in memory with room for `count` more tokens; memory that must grow gets room for `spare` more."""
+        if self.length + count > self._room[0][0].shape[2]:
+            more = count + spare
+            self._room = [(_with_room(k, self.length, more), _with_room(v, self.length, more)) for k, v in self._room]
+        return self.keys_values
 
     def add(self, own: KeyValues) -> int:
         """Adds those of the next tokens; returns the place of the first."""

@@ -273,7 +273,7 @@ class Filler:
             if going:
                 paths = [rows[index][0] for index in going]
                 room = [ends[index] - len(path.ids) - 1 for index, path in zip(going, paths, strict=True)]
-                guesses = [guess[:most] for guess, most in zip(self._guess(paths), room, strict=True)]
+                guesses = [guess[:size] for guess, size in zip(self._guess(paths), room, strict=True)]
                 paths, scores = yield from beam.read(paths, guesses)
                 for index, path in zip(going, paths, strict=True):
                     rows[index] = path, rows[index][1]
