@@ -625,6 +625,29 @@ def test_guessed_tokens_save_forwards_and_change_nothing(
     assert num_found < 0.7 * num_plain or not temperature  # greedily it writes too little for that
 
 
+@pytest.mark.parametrize(("drawing", "is_given_up"), [(Drawing(), True), (Drawing(4), False)])
+def test_a_body_that_goes_on_where_others_ended_is_given_up(drawing: Drawing, is_given_up: bool, base: Runtime) -> None:
+    """All but one leave their indent in a second line; where four are wanted, none is given up."""
+    stretch = Stretch(TEXT + "def other(items):\n    ", "\n\ndef third(x):\n    return x\n", False, indent="    ")
+    filler, encode = Filler(base, stretch, drawing), base.loaded.tokenizer.encode
+    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+    beam, firsts = Beam(base, prefix), ["a = 1", "b = 1", "c = 1", "d = 1"]
+    begun = [tuple(encode(filler.pending.decode() + first)) for first in firsts]
+    texts = [encode("\n    return 7\nx" + "".join(map(chr, range(97, 107)))) for _ in firsts[:-1]]
+    texts.append(encode("\n    " + "".join(f"{number} + " for number in range(90))))
+    paths, scores = drain_work(base, beam.open(begun))
+
+    def choose(path: Written, _: torch.Tensor) -> int:
+        row = next(index for index, ids in enumerate(begun) if path.ids[: len(ids)] == ids)
+        return texts[row][len(path.ids) - len(begun[row])]
+
+    rows = [(path, Block(stretch, first)) for path, first in zip(paths, firsts, strict=True)]
+    written = drain_work(base, filler._write(beam, rows, list(scores[:, None]), choose, 120))
+    *ended, last = [len(path.ids) - len(ids) for (path, _), ids in zip(written, begun, strict=True)]
+    assert [block.is_whole for _, block in written] == [True, True, True, False]
+    assert last == (int(1.5 * max(ended)) + 1 if is_given_up else 120)
+
+
 def test_tokens_are_guessed_that_followed_the_last_two(base: Runtime) -> None:
     """Those nearest in the path itself, then in other paths, then in the prompt."""
     filler = Filler(base, Stretch("one two three", "", False))

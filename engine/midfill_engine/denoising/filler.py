@@ -32,6 +32,8 @@ NUM_THROUGH: Final = 3  # first tokens from which a stretch of several lines is 
 MAX_THROUGH: Final = 12
 MAX_THROUGH_TOKENS: Final = 96
 MAX_LINE_TOKENS: Final = 64
+LONGER: Final = 1.5  # than other bodies
+MIN_COMPARED: Final = 3
 GUESSED: Final = 3  # tokens read ahead where two were written before
 MAX_JUDGED: Final = 8  # proposals of others whose own likelihood is asked
 MAX_COMPARED: Final = 5  # candidates of which what follows is asked, too
@@ -270,6 +272,8 @@ class Filler:
             for index, logs, guess in zip(going, scores, guesses, strict=True):
                 rows[index] = self._extend(*rows[index], logs, guess, choose)
             going = [index for index in going if rows[index][1].is_open and len(rows[index][0].ids) < ends[index]]
+            sizes = [most + len(path.ids) - end for (path, _), end in zip(rows, ends, strict=True)]
+            going = [index for index in going if sizes[index] <= self._longest(rows, sizes)]
             if going:
                 paths = [rows[index][0] for index in going]
                 room = [ends[index] - len(path.ids) - 1 for index, path in zip(going, paths, strict=True)]
@@ -279,6 +283,12 @@ class Filler:
                     rows[index] = path, rows[index][1]
                 self.forwards += 1
         return rows
+
+    def _longest(self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int]) -> float:
+        """The tokens that a body may have where half of the bodies ended: a longer one was never chosen."""
+        ended = [size for size, (_, block) in zip(sizes, rows, strict=True) if block.is_whole]
+        is_free = not self.stretch.is_block or self.drawing.temperature > 0 or len(rows) < MIN_COMPARED
+        return math.inf if is_free or len(ended) < max(len(rows) / 2, self.drawing.count) else LONGER * max(ended)
 
     def _extend(
         self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Callable[[Path, Tensor], int]
