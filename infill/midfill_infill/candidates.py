@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from midfill_engine import wire
 from midfill_infill.doubts import Doubts
@@ -113,10 +113,6 @@ class Answer:
     origin: str = DRAFTED
     is_left_out: bool = False
 
-    @property
-    def is_fair(self) -> bool:
-        return self.filled.certainty is not None and self.filled.certainty >= FAIR
-
     @classmethod
     def of(cls, text: str, certainty: float | None, origin: str) -> "Answer":
         """A whole text, all of it as sure as it is."""
@@ -213,7 +209,10 @@ class Place:
             return [best]
         seen = {best.candidate.patch}
         found = list[Row]()
-        worthy = [[each for each in texts if not each.is_left_out or each.is_fair] or texts[:1] for texts in ranked]
+        worthy = [
+            [each for each in texts if not each.is_left_out or (each.filled.certainty or 0.0) >= FAIR] or texts[:1]
+            for texts in ranked
+        ]
         tried = [*islice(_rows_of(worthy), 2 * most), *(_vary(ranked) if every else ())]
         for row in self.rows(tried):
             if row.candidate.patch not in seen and not row.candidate.is_idle:
@@ -272,17 +271,7 @@ def _vary(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
             yield [*firsts[:index], answer, *firsts[index + 1 :]]
 
 
-class Marked(Protocol):
-    """A text with its tokens and how sure the engine is of each."""
-
-    @property
-    def tokens(self) -> Sequence[tuple[int, int]]: ...
-
-    @property
-    def confidence(self) -> Sequence[float]: ...
-
-
-def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill, origin: str = DRAFTED) -> PlacedFill:
+def place_fill(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill, origin: str = DRAFTED) -> PlacedFill:
     """Moves the engine's tokens to where splicing put their characters; tokens that were cut are left out."""
     token_of = {char: index for index, (start, end) in enumerate(filled.tokens) for char in range(start, end)}
     spans: dict[int, tuple[int, int]] = {}
@@ -296,7 +285,7 @@ def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill, origin: str = D
         tuple(span for _, span in ordered),
         tuple(filled.confidence[token] for token, _ in ordered),
         tuple(found for range in spliced.error_ranges if (found := _find(spliced.origins, range))),
-        getattr(filled, "certainty", None),
+        filled.certainty,
         origin,
     )
 

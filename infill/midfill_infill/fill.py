@@ -16,7 +16,7 @@ from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole, Patch
+from midfill_infill.text.spans import Hole, Patch, find_gaps, merge_spans
 from midfill_infill.written import Written
 
 if TYPE_CHECKING:  # it needs an HTTP client, which is a fifth of the language server's start
@@ -142,7 +142,8 @@ def fill(
     response = yield from _run(client, request, document, segments.holes, repair=False)
     ranked = [rank(response, index, listed) for index, listed in enumerate(proposals)]
     own = [told for texts in ranked if (told := [each for each in texts if not each.is_left_out])]
-    answers = own if len(own) == len(holes) and _says_no_certainty(response) else ranked
+    says_no_certainty = not response.candidates and all(each.certainty is None for each in response.holes)
+    answers = own if len(own) == len(holes) and says_no_certainty else ranked
     row, stats = place.settle(answers), response.stats
     is_faulty = row.candidate.new_errors or (row.candidate.is_idle and _is_laid(request, response))
     if options.repair and (is_faulty or (answers is own and any(row.candidate.faults))):
@@ -189,10 +190,6 @@ def _find_kept(client: "EngineClient", response: wire.InfillResponse) -> Literal
     return "lines" if response.candidates else "tokens"
 
 
-def _says_no_certainty(response: wire.InfillResponse) -> bool:
-    return not response.candidates and all(each.certainty is None for each in response.holes)
-
-
 def look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:
     """The names outside of the holes."""
     known = document.syntax.names if document.syntax else None
@@ -212,13 +209,11 @@ def _repair(
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
-    """A fill that its user ends early: what is settled and the present guesses for the rest, spliced as ever.
-
-    Raises `MidfillError`.
-    """
+    """A fill that its user ends early: what is settled, and guesses for the rest, spliced. Raises `MidfillError`."""
     ordered = sort_holes(document, list(holes))
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
-    fills = tuple(map(place_fill, ordered, preview.holes, spliced.fills))
+    told = [wire.FilledHole.model_validate(shown, from_attributes=True) for shown in preview.holes]
+    fills = tuple(map(place_fill, ordered, told, spliced.fills))
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
     return Filled(Alternative(spliced.patch, fills, spliced.new_errors), (), stats, "", "tokens")
 
@@ -323,10 +318,10 @@ def _repair_segments(segments: Segments, row: Row) -> Segments:
             repaired.append(segment)
             continue
         _, filled, spliced = next(drafts)
-        free = _complement(filled.anchors, len(filled.text))
+        free = find_gaps(filled.anchors, len(filled.text))
         masked = _common(_whole_lines(filled.text, spliced.error_ranges), free)
         any_masked = any_masked or bool(masked)
-        keep = _complement(masked, len(filled.text))
+        keep = find_gaps(masked, len(filled.text))
         repaired.append(wire.HoleSegment(hole=segment.hole.model_copy(update={"draft": filled.text, "keep": keep})))
     return replace(segments, segments=tuple(repaired)) if any_masked else segments
 
@@ -359,25 +354,15 @@ def _common(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]])
 
 def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The lines of `text` that `ranges` touch, merged, without the first one's indentation and the last one's end."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
+    lines = []
+    for start, end in ranges:
         start = text.rfind("\n", 0, start) + 1
         end = text.find("\n", max(end - 1, start))
         end = len(text) if end < 0 else end
         start += len(text[start:end]) - len(text[start:end].lstrip())
-        if start >= end:
-            continue
-        if merged and start <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _complement(masked: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """The non-empty ranges of `[0, length)` outside `masked`, which is sorted and disjoint."""
-    edges = [0, *(edge for span in masked for edge in span), length]
-    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
+        if start < end:
+            lines.append((start, end))
+    return merge_spans(lines, apart=1)
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

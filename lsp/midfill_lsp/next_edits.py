@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 from lsprotocol import types
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.repeats.repeat import Repeat, find_repeats
-from midfill_infill.text.spans import Hole
+from midfill_infill.text.spans import Hole, find_gaps
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.fills import Fills
 from midfill_lsp.host import Host
@@ -33,27 +32,19 @@ class Burst:
     before: Text
     now: Text
     span: Span | None = None
-    earlier: tuple[str, str] | None = None
+    earlier: tuple[Text, Text] | None = None
 
     def take(self, text: Text) -> "Burst":
         """The burst that the document is in when it has become `text`."""
         old, new = self.now.source, text.source
         start, end = trim(old, new)
         grown = len(new) - len(old)
-        if self.span and start <= _line_end(old, self.span[1]) and _line_start(old, self.span[0]) <= end:
+        lines = self.now.whole_lines(self.span) if self.span else None
+        if self.span and lines and start <= lines[1] and lines[0] <= end:
             span = min(self.span[0], start), max(self.span[1], end) + grown
             return Burst(self.before, text, span if self.before.source != new else None, self.earlier)
-        earlier = (self.before.source, old) if self.span else self.earlier
+        earlier = (self.before, self.now) if self.span else self.earlier
         return Burst(self.now, text, (start, end + grown), earlier)
-
-
-def _line_start(source: str, offset: int) -> int:
-    return source.rfind("\n", 0, offset) + 1
-
-
-def _line_end(source: str, offset: int) -> int:
-    end = source.find("\n", offset)
-    return len(source) if end < 0 else end
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,7 @@ class NextEdits:
             raise FillFailed(NOTHING)
         text = document.text
         offset = text.offset(params.position.to_lsp()) if params.position else 0
-        line = _line_start(text.source, offset), _line_end(text.source, offset)
+        line = text.whole_lines((offset, offset))
         touching = [each for each in found if each.span[0] <= line[1] and line[0] <= each.span[1]]
         here = list(found) if params.action == "all" else touching[:1]
         await self._make(document, here)
@@ -197,10 +188,10 @@ class NextEdits:
 
 
 def _search(
-    before: DocumentView, after: DocumentView, earlier: tuple[str, str] | None, *, unasked: bool
+    before: DocumentView, after: DocumentView, earlier: tuple[Text, Text] | None, *, unasked: bool
 ) -> Sequence[PlacedRepeat]:
     """Runs in a worker thread."""
-    versions = earlier and (_encode(earlier[0]), _encode(earlier[1]))
+    versions = earlier and (earlier[0].data, earlier[1].data)
     found = []
     with suppress(MidfillError):
         for repeat in find_repeats(before.read(), after.read(), versions, unasked=unasked):
@@ -209,16 +200,11 @@ def _search(
     return found
 
 
-def _encode(source: str) -> bytes:
-    return source.encode("utf-8", "surrogatepass")
-
-
 def _draft(text: Text, found: PlacedRepeat) -> tuple[Span, DraftParams]:
     """The changed lines of a place; everything but the words for the model is an anchor."""
-    start, end = _line_start(text.source, found.span[0]), _line_end(text.source, found.span[1])
+    start, end = text.whole_lines(found.span)
     start += len(text.source[start:end]) - len(text.source[start:end].lstrip())
     lead = found.span[0] - start
     draft = text.source[start : found.span[0]] + found.repeat.text + text.source[found.span[1] : end]
-    edges = [0, *(edge + lead for span in found.repeat.foreign for edge in span), len(draft)]
-    keep = [(first, last) for first, last in list(pairwise(edges))[::2] if first < last]
+    keep = find_gaps(([edge + lead for edge in span] for span in found.repeat.foreign), len(draft))
     return (start, end), DraftParams(text=draft, keep=to_units(draft, keep, text.encoding))

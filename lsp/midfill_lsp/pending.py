@@ -9,7 +9,7 @@ from itertools import count
 from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.fill import Filled
 from midfill_infill.reroll import keep_ranges
-from midfill_infill.text.spans import Hole
+from midfill_infill.text.spans import Hole, find_gaps
 from midfill_lsp.edits import Replacement
 from midfill_lsp.messages import DraftParams
 from midfill_lsp.text import Moves, Span, SyncedDocument, Text, find_at, to_units, trim
@@ -93,10 +93,8 @@ class PendingHole:
     def decided_ranges(self, source: str) -> list[Span]:
         """Ranges of its inner text that the user accepted: everything outside hunks, once one was decided."""
         first, last = self.inner
-        edges = [first, *(edge for span, _ in self.hunks(source) for edge in span), last]
-        pairs = zip(edges[::2], edges[1::2], strict=True)
-        spans = [(max(start, first) - first, min(end, last) - first) for start, end in pairs]
-        return [(start, end) for start, end in spans if start < end] if self.is_decided else []
+        hunks = ([min(max(edge, first), last) - first for edge in span] for span, _ in self.hunks(source))
+        return find_gaps(hunks, last - first) if self.is_decided else []
 
 
 @dataclass

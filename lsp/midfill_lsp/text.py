@@ -48,6 +48,11 @@ class Text:
         """The offset before a line's ending."""
         return self.line_starts[number] + len(self.lines[number])
 
+    def whole_lines(self, span: Span) -> Span:
+        """The span from the start of its first line to the end of its last one, before that line's ending."""
+        first, last = (bisect_right(self.line_starts, offset) - 1 for offset in span)
+        return self.line_starts[first], self.line_end(last)
+
     def offset(self, position: types.Position) -> int:
         """The offset of a position. Past a line's end means its end, past the last line means the text's end."""
         if position.line >= len(self.line_starts):
@@ -74,7 +79,7 @@ class Text:
         return min(first, second), max(first, second)
 
     @cached_property
-    def _data(self) -> bytes:
+    def data(self) -> bytes:
         return self.source.encode("utf-8", "surrogatepass")
 
     def start_byte(self, offset: int) -> int:
@@ -82,7 +87,7 @@ class Text:
         return len(self.source[:offset].encode("utf-8", "surrogatepass"))
 
     def offset_of_byte(self, start_byte: int) -> int:
-        return len(self._data[:start_byte].decode("utf-8", "surrogatepass"))
+        return len(self.data[:start_byte].decode("utf-8", "surrogatepass"))
 
     def _column(self, position: types.Position) -> tuple[int, bool]:
         """Code points before the position in its line, and whether it falls between two of them."""
@@ -94,11 +99,9 @@ class Text:
 def find_at(text: Text, offset: int, placed: Iterable[tuple[Span, T]]) -> list[T]:
     """The items at an offset; if there are none, those on its line."""
     listed = list(placed)
-    number = text.position(offset).line
-    line = text.line_starts[number], text.line_end(number)
     found = (
         [each for (first, last), each in listed if first <= end and start <= last]
-        for start, end in ((offset, offset), line)
+        for start, end in ((offset, offset), text.whole_lines((offset, offset)))
     )
     return next(found) or next(found)
 

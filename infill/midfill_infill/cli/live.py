@@ -13,7 +13,7 @@ from rich.text import Text
 from midfill_infill.cli.view import FillView
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole
+from midfill_infill.text.spans import Hole, find_gaps
 from midfill_infill.text.visible import visible
 
 GUESS: Final = Style(dim=True, italic=True, color="bright_black")
@@ -89,7 +89,7 @@ def _render_part(document: Document, hole: Hole, preview: HolePreview, rows: int
     title = _title(document, hole)
     title.append(f"  {preview.masked} masked" if preview.masked else "  done", style="dim")
     text = Text(visible(preview.text))
-    for start, end in _gaps(preview.settled, len(preview.text)):
+    for start, end in find_gaps(preview.settled, len(preview.text)):
         text.stylize(GUESS, start, end)
     part = Text("\n", no_wrap=True, overflow="ellipsis").join([title, *text.split("\n")[: rows - 1]])
     part.no_wrap, part.overflow = True, "ellipsis"
@@ -113,7 +113,7 @@ def _render_hole(document: Document, hole: Hole, preview: HolePreview, block: st
     before = "\n".join(_lines(before)[-_LINES_BEFORE - 1 :]) + hole.lead
     after = hole.tail + "\n".join(_lines(after)[: _LINES_AFTER + 1])
     text = _highlighted(document, visible(before + preview.text + after))
-    guesses = _gaps(preview.settled, len(preview.text))
+    guesses = find_gaps(preview.settled, len(preview.text))
     for start, end in guesses:
         text.stylize(GUESS, len(before) + start, len(before) + end)
     if preview.masked and not guesses:  # before the first step nothing has been guessed
@@ -134,11 +134,6 @@ def _highlighted(document: Document, code: str) -> Text:
     if colored.plain.rstrip("\n") == code.rstrip("\n"):
         text.spans = [span for span in colored.spans if span.start < len(code)]
     return text
-
-
-def _gaps(settled: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    edges = [0, *(edge for span in settled for edge in span), length]
-    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
 
 def color_diff(diff: str) -> Text:

@@ -12,7 +12,7 @@ from midfill_infill.syntax.idle import does_nothing, is_comment, is_idle
 from midfill_infill.syntax.problems import Span, captures, find_problems, free_names, function_end, parse_again
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
-from midfill_infill.text.spans import Hole
+from midfill_infill.text.spans import Hole, merge_spans
 
 _NAME = "midfill"
 _OUTDENTED = re.compile(r"\s*(#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|\w+:\s*$)")
@@ -245,14 +245,4 @@ def _blame(draft: DraftText, span: Span, problems: Sequence[Span]) -> tuple[tupl
             begin, stop = (begin - 1, begin) if begin else (0, 1)
         if reach := draft.reach(begin, stop):
             found.append(reach)
-    return tuple(_merge(sorted(found)))
-
-
-def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, end in ranges:
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((start, end))
-    return merged
+    return tuple(merge_spans(found))

@@ -1,10 +1,27 @@
 """Holes, anchors, edits and patches: byte ranges of a document. Knows bytes, no language and no model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
 HoleKind = Literal["range", "cursor", "line", "body", "stub"]
+
+
+def find_gaps(spans: Iterable[Sequence[int]], length: int) -> list[tuple[int, int]]:
+    """The non-empty ranges of `[0, length)` outside `spans`, which are sorted and disjoint."""
+    edges = [0, *(edge for span in spans for edge in span), length]
+    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
+
+
+def merge_spans(spans: Iterable[tuple[int, int]], apart: int = 0) -> list[tuple[int, int]]:
+    """`spans` in order, joined where they overlap, touch, or are at most `apart` from each other."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1] + apart:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
 
 
 @dataclass(frozen=True)
