@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from midfill_engine.models.transformer import MLP, RMSNorm, Transformer, TransformerBlock, TransformerConfig
+from midfill_engine.models.transformer import MLP, Transformer, TransformerBlock, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, cached_attention
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
@@ -89,7 +89,7 @@ def _pack_block(block: TransformerBlock, format: Format) -> Layer:
     attention, mlp = block.attention, block.mlp
     assert isinstance(mlp, MLP) and mlp.gate is not None, "gated dense layers only"
     triple = [attention.q, attention.k, attention.v]
-    norms = [norm.weight for norm in (attention.q_norm, attention.k_norm) if isinstance(norm, RMSNorm)]
+    norms = [norm.weight for norm in (attention.q_norm, attention.k_norm) if isinstance(norm, nn.RMSNorm)]
     gains = [gain.detach() for gain in norms if gain is not None]
     return Layer(
         block.attention_norm.weight,

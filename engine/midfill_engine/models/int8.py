@@ -85,10 +85,7 @@ class Int8Embedding(Embedding):
 
 
 def quantize_rows(weight: Tensor, levels: int) -> tuple[Tensor, Tensor]:
-    """`weight` [N, D] as integers [N, D] from -levels to levels, and the scale of each row [N].
-
-    Widens a part at a time.
-    """
+    """`weight` [N, D] as integers from -levels to levels, and the scale of each row [N]. Widens a part at a time."""
     scales, values = torch.empty(len(weight)), torch.empty(weight.shape, dtype=torch.int8)
     for start in range(0, len(weight), WIDENED_ROWS):
         part = slice(start, start + WIDENED_ROWS)

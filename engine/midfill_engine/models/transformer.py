@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
@@ -70,16 +69,6 @@ class TransformerConfig:
         return plain if self.yarn is None else self.yarn.stretch(plain, self.rope_base)
 
 
-class RMSNorm(nn.Module):
-    def __init__(self, dim: int, eps: float, gain: bool) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(dim)) if gain else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
-
-
 def rotary_tables(positions: Tensor, config: TransformerConfig, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines [B, 1 or H, T, rotary_dim/2] for `positions` [B, T], or [B, H, T] if heads count differently.
     Angles are in fp32: bf16 cannot count beyond 256.
@@ -106,8 +95,10 @@ class Attention(nn.Module):
         self.k = nn.Linear(config.dim, kv_dim, bias=config.attention_bias)
         self.v = nn.Linear(config.dim, kv_dim, bias=config.attention_bias)
         self.out = nn.Linear(q_dim, config.dim, bias=False)
-        self.q_norm = RMSNorm(config.head_dim, config.norm_eps, config.norm_gain) if config.qk_norm else nn.Identity()
-        self.k_norm = RMSNorm(config.head_dim, config.norm_eps, config.norm_gain) if config.qk_norm else nn.Identity()
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(config.head_dim, config.norm_eps, config.norm_gain) if config.qk_norm else nn.Identity()
+            for _ in range(2)
+        )
 
 
 class MLP(nn.Module):
@@ -121,9 +112,9 @@ class MLP(nn.Module):
 class TransformerBlock(nn.Module):
     def __init__(self, config: TransformerConfig, index: int) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
+        self.attention_norm = nn.RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.attention = Attention(config)
-        self.mlp_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
+        self.mlp_norm = nn.RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         moe = config.moe if index >= config.num_dense_layers else None
         self.mlp = MLP(config) if moe is None else MixtureOfExperts(config.dim, moe)
 
@@ -145,7 +136,7 @@ class Transformer(nn.Module):
         self.embedding = Embedding(config.vocab_size, config.dim)
         blocks = nn.ModuleList(TransformerBlock(config, index) for index in range(config.num_layers))
         self.blocks: Sequence[TransformerBlock] = blocks  # type: ignore[assignment]
-        self.final_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
+        self.final_norm = nn.RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.head = None if config.tied_head else nn.Linear(config.dim, config.vocab_size, bias=False)
 
     @property
