@@ -7,7 +7,7 @@ command passes with it, or after a day.
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,8 @@ class Written(frozenset[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Written":
-        return cls(digest for text in texts for digest in _digests(text))
+        lines = (line for text in texts for line in map(str.strip, text.splitlines()) if len(line) >= MIN_CHARACTERS)
+        return cls(hashlib.blake2b(line.encode("utf-8", "replace"), digest_size=8).hexdigest() for line in lines)
 
     def has(self, text: str) -> bool:
         """True if Midfill wrote all lines of a text."""
@@ -73,9 +74,3 @@ def _read(path: Path) -> dict[str, int]:
         return {}
     rows = (row.split() for row in path.read_text(encoding="ascii").splitlines())
     return {digest: int(at) for at, digest in rows if int(at) > time.time() - MAX_AGE_S}
-
-
-def _digests(text: str) -> Iterator[str]:
-    for line in map(str.strip, text.splitlines()):
-        if len(line) >= MIN_CHARACTERS:
-            yield hashlib.blake2b(line.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -50,9 +50,9 @@ class RelatedText:
             ]
             held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
 
-            def leaves_out(path: Path) -> bool:
+            def leaves_out(path: Path) -> str | None:
                 name = path.as_uri()
-                return find_exclusion(name, settings_of(name).exclude, stamps) is not None
+                return find_exclusion(name, settings_of(name).exclude, stamps)
 
             try:
                 references = find_references(view.read(), find_path(uri), held, root=root, leaves_out=leaves_out)

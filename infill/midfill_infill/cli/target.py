@@ -11,8 +11,8 @@ from typing import Final
 from midfill_infill.context.exclusions import find_exclusion
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax import holes
-from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
-from midfill_infill.text.notebook import MAX_NOTEBOOK_BYTES, SUFFIX, Notebook
+from midfill_infill.text.document import Document
+from midfill_infill.text.notebook import SUFFIX, Notebook
 from midfill_infill.text.spans import Hole
 
 _POSITION: Final = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
@@ -80,7 +80,7 @@ def open_source(target: Target, language: str | None = None, stdin_name: str | N
     kind: type[Document] = Notebook if target.path.suffix == SUFFIX else Document
     if not is_stdin:
         return Source(target, kind.read(target.path, language))
-    data = sys.stdin.buffer.read((MAX_NOTEBOOK_BYTES if kind is Notebook else MAX_DOCUMENT_BYTES) + 1)
+    data = sys.stdin.buffer.read(kind.max_bytes + 1)
     if kind is Notebook and target.line is not None:
         target = Target(target.path, target.column, None, target.line)
     return Source(target, kind.from_bytes(data, target.path, language), is_stdin=True)

@@ -25,7 +25,7 @@ MIN_LINES: Final = 8
 
 Kind = Literal["open", "recent", "imported", "neighbour"]
 Read = Callable[[Path], str | None]
-LeavesOut = Callable[[Path], bool]
+LeavesOut = Callable[[Path], object]  # true if a file is not to be read
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def find_references(
             ("imported", find_imports(document, path, root)),
             ("neighbour", find_neighbours(path, root)),
         ]
-        leaves_out = leaves_out or partial(_is_excluded, {})
+        leaves_out = leaves_out or partial(exclusions.find_exclusion, stamps={})
         read_files = _read_files(files, Path(os.path.realpath(root)), taken, leaves_out, read)
     found = _drop_copies(document.show(0, len(document.data)), chain(held, read_files))
     return bound(each for each in found if each.text.strip())
@@ -112,10 +112,6 @@ def _drop_copies(text: str, found: Iterable[Reference]) -> Iterator[Reference]:
 
 def _lines_of(text: str) -> frozenset[str]:
     return frozenset(line.strip() for line in text.splitlines() if line.strip())
-
-
-def _is_excluded(stamps: exclusions.Stamps, path: Path) -> bool:
-    return exclusions.find_exclusion(path, (), stamps) is not None
 
 
 def _read_files(

@@ -1,6 +1,5 @@
 """Fetches a checkpoint in a process of the engine's package, without a time limit. Knows no network."""
 
-import signal
 import subprocess
 from collections.abc import Callable
 
@@ -15,9 +14,7 @@ GRACE_S = 5.0
 
 
 def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> str:
-    """Passes progress to `hear` and returns the folder. Raises MidfillError, `cancelled` after Ctrl-C; the next call
-    continues the download.
-    """
+    """The folder; `hear` gets the progress, the next call goes on. Raises MidfillError, `cancelled` after Ctrl-C."""
     last: FetchProgress | None = None
     with _spawn("fetch", model, *options) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -70,7 +67,7 @@ def _spawn(*words: str) -> "subprocess.Popen[str]":
 
 def _end(process: "subprocess.Popen[str]") -> None:
     if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         try:
             process.wait(GRACE_S)
         except subprocess.TimeoutExpired:

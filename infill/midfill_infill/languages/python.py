@@ -8,6 +8,10 @@ _TYPES = (str, bytes, int, float, list, dict, set, tuple, BaseException, OSError
 NAMES = frozenset(dir(builtins)).union(
     *map(dir, _TYPES), ("self", "cls", "args", "kwargs"), ("read", "write", "readline", "readlines", "seek", "flush")
 )
+_OPENINGS = (
+    "midfill,", "midfill: midfill,", "if midfill:", "try:", "except midfill:", "else:", "midfill(", "midfill = [",
+    "midfill = {", ")", "]", "}",
+)  # fmt: skip
 
 LANGUAGE = Language(
     id="python",
@@ -17,20 +21,7 @@ LANGUAGE = Language(
     queries=("python.scm",),
     comment="#",
     statement="pass",
-    openings=(
-        "midfill,",
-        "midfill: midfill,",
-        "if midfill:",
-        "try:",
-        "except midfill:",
-        "else:",
-        "midfill(",
-        "midfill = [",
-        "midfill = {",
-        ")",
-        "]",
-        "}",
-    ),  # fmt: skip
+    openings=_OPENINGS,
     has_indented_blocks=True,
     has_coding_cookie=True,
     header=rb"[ \t\f]*(?:async[ \t]+)?def[ \t]+(\w+)",

@@ -1,7 +1,4 @@
-"""Proposes bodies of the most similar functions of the file or its references, with names changed as in the headers.
-
-Knows functions and words, no model.
-"""
+"""Proposes bodies of similar functions of the file or its references, renamed as their headers are. Knows no model."""
 
 import re
 from collections import Counter
@@ -69,9 +66,7 @@ def propose_siblings(around: Surroundings, index: int) -> list[Proposal]:
 
 
 def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_Told"]]:
-    """Bodies of the most similar functions, their similarity, and the functions; names are changed only if the new name
-    occurs somewhere.
-    """
+    """Bodies of the most similar functions, how similar, and the functions; new names are only those that occur."""
     document = around.document
     own = find_own(document, around.holes[index])
     if own is None or own.name is None or document.syntax is None:
@@ -127,12 +122,9 @@ def _tell_all(language: Language, source: bytes) -> list[_Told]:
 
 def _tell_each(source: bytes, functions: Sequence[Function]) -> list[_Told]:
     """Functions that have a body."""
-    told = [_tell(source, each) for each in functions if each.path and each.statements and not _is_useless(each)]
+    sound = (each for each in functions if not (each.is_stub or each.is_broken or each.is_expression))
+    told = [_tell(source, each) for each in sound if each.path and each.statements]
     return [each for each in told if each.body and each.body.count("\n") < MAX_LINES]
-
-
-def _is_useless(function: Function) -> bool:
-    return function.is_stub or function.is_broken or function.is_expression
 
 
 def _rename(sibling: _Told, wanted: _Told, is_seen: Callable[[str], bool]) -> str:

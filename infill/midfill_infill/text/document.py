@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar, Self
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language, find_language, get_language
@@ -31,6 +32,7 @@ class Document:
     language: str | None = None
     path: Path | None = None
     stored_as: str | None = None
+    max_bytes: ClassVar[int] = MAX_DOCUMENT_BYTES
 
     def __post_init__(self) -> None:
         encodings.check_is_text(self.data, self.name)
@@ -38,15 +40,14 @@ class Document:
             get_language(self.language)
 
     @classmethod
-    def read(cls, path: Path, language: str | None = None) -> "Document":
+    def read(cls, path: Path, language: str | None = None) -> Self:
         """Reads a file; its name determines the language unless one is given. Raises MidfillError."""
-        data = read_bytes(path)
-        return cls(data, language or find_language(path, data), path)
+        return cls.from_bytes(read_bytes(path, cls.max_bytes), path, language)
 
     @classmethod
-    def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> "Document":
+    def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> Self:
         """A document whose content does not come from the file it is named after. Raises MidfillError."""
-        if len(data) > MAX_DOCUMENT_BYTES:
+        if len(data) > cls.max_bytes:
             raise _too_large(path.name, len(data))
         return cls(data, language or find_language(path, data), path)
 

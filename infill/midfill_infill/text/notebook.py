@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from json.decoder import JSONDecoder
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.diffs import common_ends
-from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document, read_bytes
+from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 from midfill_infill.text.spans import Edit, Hole, Patch
 
 SUFFIX: Final = ".ipynb"
-# Much larger than a document: outputs with pictures are not read as code.
-MAX_NOTEBOOK_BYTES: Final = 64 * 1024 * 1024
 BETWEEN_CELLS: Final = "\n\n"
 _LANGUAGES: Final = {"c++": "cpp", "c++17": "cpp", "ipython": "python", "node": "javascript"}
 # Cells with these magics are still in the notebook's language.
@@ -53,10 +51,8 @@ class Notebook(Document):
 
     json: str = ""
     cells: tuple[Cell, ...] = ()
-
-    @classmethod
-    def read(cls, path: Path, language: str | None = None) -> Self:
-        return cls.from_bytes(read_bytes(path, MAX_NOTEBOOK_BYTES), path, language)
+    max_bytes: ClassVar[int] = 64 * 1024 * 1024
+    """Much larger than another document: outputs with pictures are not read as code."""
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> Self:
@@ -182,10 +178,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _items(text: str, at: int) -> Iterator[tuple[Span, Any]]:
-    """Yields the span and value of each element of the JSON array or object that begins at `at`.
-
-    For an object these are keys and values in turn.
-    """
+    """The span and value of each element of the JSON array at `at`; of an object, of keys and values in turn."""
     at = _skip(text, at + 1)
     while text[at] not in "]}":
         value, end = _DECODER.raw_decode(text, at)

@@ -8,7 +8,7 @@ import re
 import symtable
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -113,24 +113,20 @@ def weave(document: Document, regions: Regions, wanted: Collection[str], unwante
     An unwanted statement stays while its name is used; a wanted one is skipped if it does not fit.
     """
     for statement in sorted(wanted):
-        if (edit := put_in(_renew(document, regions), statement)) is not None:
+        if (edit := put_in(replace(document, data=regions.data), statement)) is not None:
             after = regions.edit(edit)
             if _undefined(document, after) is not None or _undefined(document, regions) is None:
                 regions = after
     for statement in sorted(set(unwanted) - set(wanted), reverse=True):
-        if (edit := take_out(_renew(document, regions), statement)) is not None:
+        if (edit := take_out(replace(document, data=regions.data), statement)) is not None:
             after = regions.edit(edit)
             if bound_name(statement) not in (_undefined(document, after) or ()):
                 regions = after
     return regions
 
 
-def _renew(document: Document, regions: Regions) -> Document:
-    return Document(regions.data, document.language, document.path, document.stored_as)
-
-
 def _undefined(document: Document, regions: Regions) -> frozenset[str] | None:
-    return find_undefined(_renew(document, regions).source)
+    return find_undefined(replace(document, data=regions.data).source)
 
 
 def _read(document: Document) -> list[_Import]:

@@ -56,16 +56,10 @@ def read_content(path: Path) -> Content:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return Content(_read_all(descriptor), status)
+        with open(descriptor, "rb", closefd=False) as file:
+            return Content(file.read(), status)
     finally:
         os.close(descriptor)
-
-
-def _read_all(descriptor: int) -> bytes:
-    pieces = []
-    while piece := os.read(descriptor, 1 << 20):
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) -> int:
@@ -170,7 +164,8 @@ def _is_quiet(path: Path, expected: bytes) -> bool:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_S)
-        return digest(_read_all(descriptor)) == expected
+        with open(descriptor, "rb", closefd=False) as file:
+            return digest(file.read()) == expected
     finally:
         os.close(descriptor)
 
