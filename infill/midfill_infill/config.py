@@ -1,7 +1,4 @@
-"""Settings from environment, project file and user file, in this order.
-
-Knows files and names of settings, not what they mean.
-"""
+"""Settings from environment, project file and user file, in this order. Knows their names, not what they mean."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -93,9 +90,7 @@ def project_file(folder: Path) -> Path | None:
 
 
 def load(project: Path | None = None) -> dict[str, Setting]:
-    """All settings; `project` is a folder whose `.midfill.toml` applies too. Raises MidfillError for an
-    invalid file.
-    """
+    """All settings; `project` is a folder whose `.midfill.toml` applies too. Raises MidfillError for a bad file."""
     layers = list(_layers(project))
     return {name: next((layer[name] for layer in layers if name in layer), Setting(None)) for name in KEYS}
 

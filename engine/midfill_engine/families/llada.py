@@ -25,8 +25,6 @@ TENSORS: Final = {
     "final_norm.weight": "model.transformer.ln_f.weight",
     "head.weight": "model.transformer.ff_out.weight",
 }
-
-
 ILLADA_MASK_ID: Final = 5  # ML-GSAI/LLaDA's README; the published config.json does not say it
 LLAMA_KEYS: Final = {
     "embedding_size": "vocab_size",

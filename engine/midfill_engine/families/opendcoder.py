@@ -7,7 +7,6 @@ from midfill_engine.models.shapes import need, read_qwen2_shape, read_specials
 
 MASK: Final = "<M>"
 
-
 OPENDCODER: Final = Family(
     name="opendcoder",
     logit_shift=1,

@@ -62,7 +62,6 @@ MARKS: Final = (
     ("<PRE> ", " <SUF>", " <MID>"),
 )
 
-
 Answer = LlamaAnswer | dict[str, Any]
 
 

@@ -1,7 +1,4 @@
-"""Chooses excerpts of a file's far lines and of related files that share rare words with the text around holes.
-
-Knows words and lines; no language, no model.
-"""
+"""Chooses excerpts of far lines and related files that share rare words with the text at holes. Knows no language."""
 
 import math
 import re

@@ -12,8 +12,6 @@ __all__ = ["PROPOSERS", "Proposal", "Surroundings", "propose"]
 
 MAX_PROPOSALS: Final = 40
 MAX_HOLES: Final = 16  # of a document with more nothing is proposed: a proposer takes up to 20 ms a hole
-
-
 PROPOSERS: Final = ("lines", "siblings", "examples", "taken")
 
 
@@ -27,10 +25,7 @@ def find_proposer(name: str) -> Proposer:
 
 
 def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Proposal]:
-    """What these proposers say of the hole `index`: every text once, the surest first, 40 at most.
-
-    Nothing is proposed for a hole that keeps text of its own.
-    """
+    """Texts for the hole `index`, each once, the surest first, 40 at most; none for one that keeps text of its own."""
     if around.holes[index].anchors or len(around.holes) > MAX_HOLES:
         return []
     best: dict[str, Proposal] = {}

@@ -1,7 +1,4 @@
-"""What proposers' texts weigh: fitted numbers of one JSON file, read once. Knows no texts.
-
-`python -m bench.quality.fitting` writes the file.
-"""
+"""What proposers' texts weigh: numbers of a JSON file that `python -m bench.quality.fitting` fits. Knows no texts."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -93,10 +93,7 @@ def _give(stack: ExitStack, data: bytes) -> int:
 
 
 def run(command: Command, tree: CopiedTree) -> Outcome:
-    """Runs `command` in `tree` and ends everything it started.
-
-    Raises OSError where it cannot be started, MidfillError `cancelled`.
-    """
+    """Runs `command`, ends all it started. Raises OSError if it cannot be started, MidfillError `cancelled`."""
     with started(command, tree) as process:
         return _watch(process, command)
 

@@ -1,7 +1,4 @@
-"""Runs the user's command repeatedly over one copy. pytest is kept warm, other commands start each time.
-
-Knows files and outcomes, nothing of fills.
-"""
+"""Runs the user's command repeatedly over one copy; pytest is kept warm. Knows files and outcomes, nothing of fills."""
 
 import time
 from collections.abc import Mapping

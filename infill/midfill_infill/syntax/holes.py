@@ -29,10 +29,7 @@ _OPENERS = (b":", b"(", b"[", b"{", b"\\")
 
 
 def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
-    """The hole of a selection, without the white space at its ends; a selection of white space is a cursor.
-
-    Raises MidfillError `position_outside`.
-    """
+    """The hole of a selection without white space at its ends, or a cursor. Raises MidfillError `position_outside`."""
     if start_byte > end_byte:
         raise MidfillError("position_outside", f"the hole ends at byte {end_byte}, before it starts at {start_byte}")
     start, end = document.snap(start_byte), document.snap(end_byte)
@@ -242,9 +239,7 @@ def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
 
 
 def is_line_of_code(document: Document, hole: Hole) -> bool:
-    """Whether a selection within one line is code, so that one line takes its place: several may take that of a comment
-    or of a placeholder.
-    """
+    """Whether a selection in a line is code, which one line replaces: several may replace a comment or placeholder."""
     text = document.show(hole.start_byte, hole.end_byte)
     if hole.kind != "range" or not text.strip() or "\n" in text:
         return False

@@ -116,10 +116,7 @@ def _read_environment(path: Path | None) -> dict[str, Any]:
 
 
 class Meter:
-    """Prints how far a run is: one line that changes on a terminal, a line every ten seconds elsewhere.
-
-    `answered` says what each node of a cluster has done.
-    """
+    """Prints how far a run and each node (`answered`) are: on a terminal a line that changes, else one every 10 s."""
 
     def __init__(self, answered: Mapping[str, int]) -> None:
         self._answered = answered

@@ -32,10 +32,7 @@ def is_generated(data: bytes) -> bool:
 
 
 def find_target(root: Path, path: Path) -> Path:
-    """The file that `path` resolves to. Raises `target_refused` if it is outside the root or in a nested repository.
-
-    Raises OSError if it is missing.
-    """
+    """What `path` leads to. Raises `target_refused` outside the root or in a nested repository, OSError if missing."""
     target = path.resolve(strict=True)
     if not target.is_relative_to(root):
         raise MidfillError("target_refused", f"{path} leads to {target}, which is outside of {root}")

@@ -163,7 +163,6 @@ _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
 }  # fmt: skip
 FORMS: Final = "calls NAME, has TODO, no docstring, lines > N, each with `not` before it"
 
-
 Condition = Callable[[Document, Function], bool]
 
 

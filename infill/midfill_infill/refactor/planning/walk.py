@@ -47,9 +47,7 @@ def _walk(root: Path, below: Path) -> Iterator[str]:
 
 
 def read_attributes(root: Path) -> Patterns | None:
-    """Patterns that the root's .gitattributes marks as generated or vendored (`linguist-generated`,
-    `linguist-vendored`).
-    """
+    """Patterns that the root's .gitattributes marks as `linguist-generated` or `linguist-vendored`."""
     try:
         lines = read_lines(root / ".gitattributes")
     except OSError:

@@ -22,7 +22,6 @@ b  back to the one before
 r  reroll: another fill with another seed
 s  show more context"""
 
-
 Reroll = Callable[[HoleRow], HoleRow]
 
 

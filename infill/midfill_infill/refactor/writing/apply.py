@@ -24,15 +24,11 @@ from midfill_infill.text.spans import Hole
 # Tries per file if somebody else writes it meanwhile: first in a group of files, then alone.
 _TRIES: Final = 8
 
-
 Prepare = Callable[[FileRow, Sequence[HoleRow], Report], Rewrite | None]
 
 
 class Writer:
-    """Applies and undoes holes of one run. The caller holds the root's lock.
-
-    `allow_dirty` and `include_generated` disable guards.
-    """
+    """Applies and undoes holes of one run; the caller holds the root's lock. Both options disable guards."""
 
     def __init__(
         self, journal: Journal, root: Path, *, allow_dirty: bool = False, include_generated: bool = False

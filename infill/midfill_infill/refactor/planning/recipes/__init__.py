@@ -23,8 +23,7 @@ def get_recipe(text: str) -> tuple[Recipe, str]:
     """The recipe of "NAME" or "NAME=WORD" and its word. Raises `bad_recipe`, naming the known ones."""
     name, _, word = text.partition("=")
     if name not in REGISTRY:
-        known = ", ".join(REGISTRY)
-        raise MidfillError("bad_recipe", f"there is no recipe {name!r}", f"known are {known}")
+        raise MidfillError("bad_recipe", f"there is no recipe {name!r}", f"known are {', '.join(REGISTRY)}")
     recipe = REGISTRY[name]
     if recipe.word and not word:
         raise MidfillError("bad_recipe", f"the recipe {name} wants {recipe.word}", f"write {name}=...")
