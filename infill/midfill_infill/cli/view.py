@@ -1,7 +1,8 @@
 """The display of a fill's progress where nothing is drawn. Does not import rich."""
 
 import sys
-from typing import TYPE_CHECKING, Self
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from midfill_infill.fill import Preview
@@ -13,11 +14,8 @@ def note(phrase: str) -> None:
         print(f"{phrase} ...", file=sys.stderr)
 
 
-class FillView:
+class FillView(AbstractContextManager["FillView"]):
     """A display of a fill's progress. This one shows no step, and names slow work where stderr is a terminal."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         return None

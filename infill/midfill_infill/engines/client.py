@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -29,7 +29,7 @@ MAX_RETRY_AFTER_S: Final = 10.0
 _STREAMED: Final = {"accept": "text/event-stream", "cache-control": "no-store"}
 
 
-class EngineClient:
+class EngineClient(AbstractContextManager["EngineClient"]):
     """A connection pool to one engine; may be used from several threads.
 
     Every method raises MidfillError: `engine_died` if our engine is gone, `engine_silent` if it hangs,
@@ -44,9 +44,6 @@ class EngineClient:
             self._connections = Connections(endpoint)
         except ValueError:
             raise MidfillError("engine_unreachable", f"{endpoint} is not the address of an engine") from None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -6,10 +6,10 @@ import select
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from midfill_infill.engines.endpoint import Endpoint
@@ -33,16 +33,13 @@ class Broken(Exception):
     """The connection ended before the answer did."""
 
 
-class Connection:
+class Connection(AbstractContextManager["Connection"]):
     """One connection for one request. Only `shut_down` may be called from another thread."""
 
     def __init__(self, http: HTTPConnection, owner: "Connections") -> None:
         self._http, self._owner = http, owner
         self._socket = http.sock  # http.client forgets it once it knows that the answer is the last
         self._response: HTTPResponse | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         """Keeps the connection for the next request if the whole answer was read, and closes it otherwise."""

@@ -14,11 +14,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from midfill_infill.sandbox import view
 from midfill_infill.sandbox.command import Command
@@ -137,15 +137,12 @@ def _process(
             _end(process)
 
 
-class _Inside:
+class _Inside(AbstractContextManager["_Inside"]):
     """The sandbox's first process; it ends last, after all others in the sandbox."""
 
     def __init__(self) -> None:
         self._read, self.descriptor = os.pipe()
         self._process: int | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for descriptor in (self._read, self.descriptor, self._process):

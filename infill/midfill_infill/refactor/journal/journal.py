@@ -10,7 +10,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, fields
 from importlib import resources
 from itertools import islice
@@ -30,7 +30,7 @@ _HOLE, _FILL, _FILE, _WRITE = (
 )
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal"]):
     """Opens the journal at `path`. Raises MidfillError `run_damaged` and `journal_failed`."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -73,9 +73,6 @@ class Journal:
         young.chmod(0o600)
         young.replace(path)
         return cls(path)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
