@@ -4,7 +4,8 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
@@ -26,12 +27,21 @@ Events = Generator[Preview | Filled, None, None]
 Filler = Callable[[Document, Sequence[Hole], Options, Settings, Say], Events]
 
 
+@dataclass(frozen=True)
+class EngineFacts:
+    """Facts about the engine that was used last."""
+
+    model: str
+    device: str
+    dtype: str
+    parameters: int
+
+
 class Engines:
     """One connection per engine in use. Its methods block; thread-safe."""
 
     def __init__(self) -> None:
-        self.facts: dict[str, Any] = {}
-        """Facts about the engine that was used last, as a `Status` has them."""
+        self.facts: EngineFacts | None = None
         self._clients: dict[Wanted, EngineClient] = {}
 
     def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
@@ -63,8 +73,7 @@ class Engines:
             say(told)
         client = EngineClient(endpoint)
         if known := client.models():
-            facts = known[0].model_dump(include={"device", "dtype", "parameters"})
-            self.facts = {"model": known[0].id, **facts}
+            self.facts = EngineFacts(known[0].id, known[0].device, known[0].dtype, known[0].parameters)
         return self._clients.setdefault(wanted, client)
 
 

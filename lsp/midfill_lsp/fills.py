@@ -240,6 +240,7 @@ class Fills:
             self._teller.tell(pending.document)
 
     def status(self, uri: str | None = None) -> Status:
+        facts = self._server.engines.facts
         reason = self.find_exclusion(uri) if uri else None
         error = self._filler.error
         message = explain(error) if error else "Midfill is ready."
@@ -248,7 +249,7 @@ class Fills:
             busy=self._num_busy > 0,
             message=f"Midfill leaves this file out: {reason}." if reason else message,
             version=str(self._server.version),
-            **self._server.engines.facts,
+            **(vars(facts) if facts else {}),
             pending=len(self._pending),
             snoozing=self.is_snoozing,
         )

@@ -102,7 +102,9 @@ class _ShownText:
 
 
 def _keep_nearest(stretches: Sequence[_ShownText], room: int) -> int:
-    """Shows lines by the queues' weights until each ends or its next line does not fit. Returns how many characters."""
+    """Shows lines in proportion to the queues' weights until each queue ends or its next line does not fit. Returns the
+    number of added characters.
+    """
     queues = [(stretch, *queue) for stretch in stretches for queue in stretch.queues()]
     heap, left = [(0.0, number) for number in range(len(queues))], room
     while heap:

@@ -268,7 +268,9 @@ def _take_lock(place: EnginePlace) -> int | None:
 
 
 def end_idle(wanted: EngineRecord) -> None:
-    """Ends the model's engines that were idle for a minute, as of another number format; none of `midfill serve`."""
+    """Ends engines of the same model that were idle for a minute, such as those of another environment or number
+    format, except those of `midfill serve`.
+    """
     for place, record in living():
         if record.is_served or record.model != wanted.model or place.pid is None:
             continue

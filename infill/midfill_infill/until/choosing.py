@@ -75,7 +75,10 @@ def add_tests(line: str, tests: Sequence[str]) -> str:
 
 
 def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: Path) -> str:
-    """The command with tests that reach `functions` for `{tests}`, as `folder` sees them. Raises `bad_request`."""
+    """The command with `{tests}` replaced by the tests that reach some functions of a file, relative to `folder`.
+
+    Raises `bad_request` if there are none.
+    """
     if PLACEHOLDER not in line:
         return line
     path, folder = path.resolve(), folder.resolve()

@@ -44,7 +44,10 @@ CHANGED: Final = "its file changed after it was planned"
 
 @dataclass(frozen=True)
 class Made:
-    """A hole's result: a fill and the bytes it was made for, or a state and why. `error` may be the engine's fault."""
+    """Result for one hole: a fill and the bytes it was made for, or a state and a reason.
+
+    `error` may be the engine's fault.
+    """
 
     hole: HoleRow
     fill: FillRow | None = None
@@ -226,7 +229,10 @@ class RunFiller:
         return replace(self._options, seed=seed, references=references, written=written.load(), can_import=can_import)
 
     def make(self, document: Document, hole: HoleRow, options: FillOptions, stop: threading.Event) -> Made:
-        """Fills one hole. Waits until `stop` if the engine is busy. Raises MidfillError for what fails all holes."""
+        """Fills one hole. Waits until `stop` if the engine is busy.
+
+        Raises MidfillError if other holes would fail the same way.
+        """
         tries = waits = 0
         while True:
             try:

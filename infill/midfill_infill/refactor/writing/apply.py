@@ -28,7 +28,7 @@ Prepare = Callable[[FileRow, Sequence[HoleRow], Report], Rewrite | None]
 
 
 class Writer:
-    """Applies and undoes holes of one run; the caller holds the root's lock. Both options disable guards."""
+    """Applies and undoes holes of one run; the caller holds the root's lock. The options turn guards off."""
 
     def __init__(
         self, journal: Journal, root: Path, *, allow_dirty: bool = False, include_generated: bool = False
