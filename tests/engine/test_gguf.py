@@ -196,6 +196,36 @@ def test_what_is_not_computed_is_refused_with_a_sentence(other: dict[str, Any], 
         load_runtime(str(tmp_path / "a.gguf"), "cpu")
 
 
+@pytest.mark.parametrize("endianess", list(gguf.GGUFEndian))
+def test_fields_are_read_as_the_library_reads_them(endianess: gguf.GGUFEndian, tmp_path: Path) -> None:
+    """And a file that ends within an array is refused."""
+    values = {
+        "strings": ["", "a", "é", "x" * 300],
+        "numbers": [3, -4, 5],
+        "floats": [0.5, 2.0],
+        "truths": [True, False],
+        "text": "é",
+        "number": 7,
+    }
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama", endianess=endianess)
+    for name, value in values.items():
+        writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    reader = gguf_files.make_reader(gguf.GGUFReader)
+    theirs, ours = gguf.GGUFReader(tmp_path / "a.gguf").fields, reader(tmp_path / "a.gguf").fields
+    assert list(ours) == list(theirs) and set(values) <= set(ours)
+    assert [each.contents() for each in ours.values()] == [each.contents() for each in theirs.values()]
+    assert [each.types for each in ours.values()] == [each.types for each in theirs.values()]
+    whole = (tmp_path / "a.gguf").read_bytes()
+    for name in ("strings", "numbers"):
+        cut = whole.index(name.encode()) + len(name) + 4 + 12 + 9
+        (tmp_path / "cut.gguf").write_bytes(whole[:cut])
+        with pytest.raises((ValueError, IndexError)):
+            reader(tmp_path / "cut.gguf")
+
+
 def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
     for wrong in (b"", b"GG", b"GGUF" + bytes(20), b"GGUF\3\0\0\0" + b"\xff" * 16, b"MZ" * 40):
         (tmp_path / "a.gguf").write_bytes(wrong)

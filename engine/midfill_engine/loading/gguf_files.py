@@ -198,9 +198,36 @@ class GgufFiles(CheckpointFiles):
 
 
 def make_reader(reader: type[Any]) -> type[Any]:
-    """The `gguf` package's reader over a plain view of its file: slices of a memmap took two thirds of the time."""
+    """The `gguf` package's reader over a plain view of its file, with arrays read at once: slices of a memmap took two
+    thirds of the time to read tensors, and arrays item by item a third of the time to load SmolLM2.
+    """
+    kinds = import_module("gguf").GGUFValueType
 
     def keep(self: Any, mapped: np.ndarray[Any, Any]) -> None:
         self._plain = mapped.view(np.ndarray)
 
-    return type("PlainReader", (reader,), {"data": property(lambda self: self._plain, keep)})
+    def read_parts(self: Any, start: int, kind: int) -> Any:
+        """The size in bytes of a value at `start`, its parts, the places of its items among them, and its types."""
+        plain = reader._get_field_parts
+        if kind != kinds.ARRAY or self.byte_order != "I":
+            return plain(self, start, kind)
+        view, at = memoryview(self._plain), start + 12
+        item = kinds(int.from_bytes(view[start : start + 4], "little"))
+        count = int.from_bytes(view[start + 4 : at], "little")
+        scalar, parts = self.gguf_scalar_to_np.get(item), list[Any]()
+        if not count or (scalar is None and item != kinds.STRING):
+            return plain(self, start, kind)
+        if scalar is not None:
+            parts.append(self._get(at, scalar, count))
+            at += count * parts[0].itemsize
+        else:
+            while len(parts) < count and at < len(view):
+                end = at + 8 + int.from_bytes(view[at : at + 8], "little")
+                parts.append(view[at + 8 : end])
+                at = end
+        if at > len(view) or (scalar is None and len(parts) < count):
+            raise IndexError("the array is longer than the file")
+        return at - start, parts, range(len(parts)), [kinds.ARRAY, item]
+
+    members = {"data": property(lambda self: self._plain, keep), "_get_field_parts": read_parts}
+    return type("PlainReader", (reader,), members)
