@@ -91,6 +91,26 @@ def fold_of(package: str) -> int:
     return int(NUM_FOLDS * fraction_of(package))
 
 
+def regress(values: torch.Tensor, right: torch.Tensor, decay: float = 0.0) -> list[float]:
+    """The weights of a logistic regression of `right` [R] on columns `values` [R, F], with a penalty of `decay` times
+    the squares of the weights of standardized columns.
+    """
+    spread = values.std(dim=0).clamp(min=1e-6)
+    found = torch.zeros(values.shape[1], dtype=values.dtype, requires_grad=True)
+    optimizer = torch.optim.LBFGS([found], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(values @ found, right)
+        value = value + decay * (found * spread).square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    weights: list[float] = found.tolist()
+    return weights
+
+
 def fit_logit(ranked: Sequence[Ranked]) -> ProposalWeights:
     """What gives the right ones the largest shares, with a penalty on the weights of standardized columns."""
     line, none = Table.of([row for each in ranked for row in each.candidates]), Table.of([each.none for each in ranked])

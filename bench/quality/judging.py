@@ -19,7 +19,7 @@ import typer
 
 from bench.quality import bodies
 from bench.quality.calibration import calibrate
-from bench.quality.fitting import NUM_FOLDS, fold_of, package_of
+from bench.quality.fitting import NUM_FOLDS, fold_of, package_of, regress
 from bench.quality.proposals import Local, by_product
 from bench.quality.suite import Task, read_suite
 from midfill_engine.denoising.judging import PATH, Candidate, JudgeWeights, shipped_weights
@@ -162,20 +162,7 @@ def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
         right.append(float(gap.likeness[chosen] == 2))
     names = list(rows[0])
     values = torch.tensor([[row[name] for name in names] for row in rows], dtype=torch.float64)
-    spread = values.std(dim=0).clamp(min=1e-6)
-    found = torch.zeros(len(names), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([found], max_iter=200, line_search_fn="strong_wolfe")
-
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        target = torch.tensor(right, dtype=torch.float64)
-        value = torch.nn.functional.binary_cross_entropy_with_logits(values @ found, target)
-        value = value + DECAY * (found * spread).square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return dict(zip(names, found.tolist(), strict=True))
+    return dict(zip(names, regress(values, torch.tensor(right, dtype=torch.float64), DECAY), strict=True))
 
 
 def tell(kind: Kind, chosen: Sequence[tuple[JudgeWeights, Gap]]) -> str:

@@ -9,20 +9,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import torch
 import typer
 
 from bench.quality.calibration import calibrate
-from bench.quality.fitting import NUM_FOLDS, fold_of, package_of
+from bench.quality.fitting import NUM_FOLDS, SURE, fold_of, package_of, regress
 from bench.quality.report import find_origin
 from bench.quality.suite import read_suite
 from midfill_engine.denoising.judging import PATH
 
 ODDS: Final = "ahead", "likely", "proposed", "one"
 LEAST: Final = 1e-6
-SURE: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,9 @@ class Scaling:
 def main(
     suites: Annotated[list[Path], typer.Argument(help="As bench.quality.lines writes them, with --inside for inside.")],
     keep: Annotated[list[Path], typer.Option(help="For each suite the folder of its fills.")],
-    kind: Annotated[str, typer.Option(help="The weights to change: of a line, or inside.")] = "line",
+    kind: Annotated[
+        Literal["line", "inside"], typer.Option(help="The weights to change: of a line, or inside.")
+    ] = "line",
     out: Annotated[Path, typer.Option(help="The file of weights.")] = PATH,
     record: Annotated[Path | None, typer.Option(help="A JSON file for the figures.")] = None,
 ) -> None:
@@ -90,17 +91,7 @@ def fit(told: Sequence[Told]) -> Scaling:
     """The likeliest scaling."""
     odds = torch.tensor([each.odds for each in told], dtype=torch.float64)
     right = torch.tensor([float(each.is_right) for each in told], dtype=torch.float64)
-    found = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([found], max_iter=200, line_search_fn="strong_wolfe")
-
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        value = torch.nn.functional.binary_cross_entropy_with_logits(found[0] * odds + found[1], right)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return Scaling(*found.tolist())
+    return Scaling(*regress(torch.stack((odds, torch.ones_like(odds)), dim=1), right))
 
 
 def measure(scaled: Sequence[tuple[Scaling, Told]]) -> dict[str, float]:

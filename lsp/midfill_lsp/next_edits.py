@@ -39,10 +39,11 @@ class Burst:
         old, new = self.now.source, text.source
         start, end = trim(old, new)
         grown = len(new) - len(old)
-        lines = self.now.whole_lines(self.span) if self.span else None
-        if self.span and lines and start <= lines[1] and lines[0] <= end:
-            span = min(self.span[0], start), max(self.span[1], end) + grown
-            return Burst(self.before, text, span if self.before.source != new else None, self.earlier)
+        if self.span:
+            first, last = self.now.whole_lines(self.span)
+            if start <= last and first <= end:
+                span = min(self.span[0], start), max(self.span[1], end) + grown
+                return Burst(self.before, text, span if self.before.source != new else None, self.earlier)
         earlier = (self.before, self.now) if self.span else self.earlier
         return Burst(self.now, text, (start, end + grown), earlier)
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_odds_that_are_too_small_are_stretched() -> None:
 
 
 @pytest.mark.parametrize("kind", ["line", "inside"])
-def test_the_weights_of_one_kind_are_scaled_and_no_others(kind: str, tmp_path: Path) -> None:
+def test_the_weights_of_one_kind_are_scaled_and_no_others(kind: Literal["line", "inside"], tmp_path: Path) -> None:
     rows, kept = [], []
     for index in range(120):
         package = "abcdef"[index % 6]
