@@ -22,7 +22,6 @@ from training.model import SCALE
 from training.snapshots import LEARNT, read_progress
 
 RECORD: Final = "training.json"
-LEVELS: Final = 127
 
 
 def export(snapshot: Path, out: Path, rank: int = 64, narrow: bool = False) -> int:
@@ -92,7 +91,7 @@ def reduce(learnt: Mapping[str, Tensor], base: Path, rank: int) -> dict[str, Ten
 def narrow_rows(name: str, value: Tensor) -> dict[str, Tensor]:
     if value.dim() == 1:
         return {name: value}
-    narrow, scales = quantize_rows(value, LEVELS)
+    narrow, scales = quantize_rows(value)
     return {name: narrow, f"{name}{ROW_SCALE}": scales[:, None]}
 
 

@@ -1,21 +1,26 @@
 """Matrix products and embeddings in int8 on a CPU: weights with one scale a column, rows with one scale a row.
 
 torch's own dynamic quantization has one activation scale for a whole call, so a row's bits would depend on other rows.
+Hidden states are rotated by Hadamard matrices, which changes no result and spreads a few large channels over many that
+an integer can hold (QuaRot, arXiv 2404.00456).
 """
 
+import math
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from midfill_engine.models.operators import OperatorsError, PackedOperators, is_same_alone
-from midfill_engine.models.transformer import Embedding, Transformer
+from midfill_engine.models.transformer import MLP, Embedding, Transformer, TransformerBlock, TransformerConfig
 
-ROW_LEVELS: Final = 127
+LEVELS: Final = 127
 ZERO: Final = 128  # zero point of unsigned rows: on x86 signed ones took 1,000 times as long
-WIDENED_ROWS: Final = 64  # at once, so that they fit into the CPU's cache: a third of the time
+BLOCK: Final = 32  # channels that are rotated together
+WIDENED_ROWS: Final = BLOCK  # at once, so that they fit into the CPU's cache: a third of the time
 
 
 @dataclass(frozen=True)
@@ -69,14 +74,47 @@ class FbgemmWeight:
         return product
 
 
+@dataclass(frozen=True)
+class Rotation:
+    """Changes of a matrix [N, D] whose input or output is rotated, or whose input lacks the `gain` [D] of its norm."""
+
+    gain: Tensor | None = None
+    columns: bool = False
+    rows: bool = False
+
+    def apply(self, part: Tensor) -> Tensor:
+        """`part`: fp32, a block of rows."""
+        part = part if self.gain is None else part * self.gain.float()
+        part = rotate(part) if self.columns else part
+        return hadamard() @ part if self.rows else part
+
+
+PLAIN: Final = Rotation()
+
+
+@cache
+def hadamard() -> Tensor:
+    """The orthogonal and symmetric Hadamard matrix [BLOCK, BLOCK]."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < BLOCK:
+        matrix = torch.kron(matrix, torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
+    return matrix / math.sqrt(BLOCK)
+
+
+def rotate(x: Tensor) -> Tensor:
+    """Rotates each block of `x` [R, D]. One product a row, so that its bits do not depend on the number of rows."""
+    blocks = x.reshape(len(x), x.shape[1] // BLOCK, BLOCK)
+    return torch.bmm(blocks, hadamard().to(x.dtype).expand(len(x), -1, -1)).flatten(1)
+
+
 class Int8Embedding(Embedding):
     """Looks up rows of int8 `weight` [V, D] with one scale a row, `scales` [V]; returns them in fp32."""
 
     scales: Tensor
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, rotation: Rotation = PLAIN) -> None:
         """Quantizes `weight` [V, D]."""
-        values, scales = quantize_rows(weight, ROW_LEVELS)
+        values, scales = quantize_rows(weight, rotation=rotation)
         super().__init__(len(values), values.shape[1], _weight=values, _freeze=True)
         self.register_buffer("scales", scales)
 
@@ -84,36 +122,49 @@ class Int8Embedding(Embedding):
         return super().forward(ids) * self.scales[ids][..., None]
 
 
-def quantize_rows(weight: Tensor, levels: int) -> tuple[Tensor, Tensor]:
-    """`weight` [N, D] as integers from -levels to levels, and the scale of each row [N]. Widens a part at a time."""
+def quantize_rows(weight: Tensor, *, in_pairs: bool = False, rotation: Rotation = PLAIN) -> tuple[Tensor, Tensor]:
+    """`weight` [N, D] as integers from -LEVELS to LEVELS, and the scale of each row [N]. Widens a part at a time.
+
+    With `in_pairs` two neighbors in a row have at most LEVELS + 1 together.
+    """
     scales, values = torch.empty(len(weight)), torch.empty(weight.shape, dtype=torch.int8)
     for start in range(0, len(weight), WIDENED_ROWS):
         part = slice(start, start + WIDENED_ROWS)
-        wide = weight[part].float()
-        scales[part] = wide.abs().amax(dim=1).clamp(min=1e-12) / levels
+        wide = rotation.apply(weight[part].float())
+        sizes = wide.abs()
+        largest = (sizes[:, ::2] + sizes[:, 1::2] if in_pairs else sizes).amax(dim=1)
+        scales[part] = largest.clamp(min=1e-12) / LEVELS
         values[part] = (wide / scales[part, None]).round_()
     return values, scales
 
 
 @dataclass(frozen=True)
 class Format:
-    """Weights as integers from -levels to levels, and the library that multiplies them."""
+    """The library that multiplies; weights are rounded `in_pairs` if it adds two products in 16 bits."""
 
-    levels: int
     weight: type[OneDnnWeight] | type[FbgemmWeight]
+    in_pairs: bool
 
-    def lay(self, weight: Tensor) -> OneDnnWeight | FbgemmWeight:
+    def lay(self, weight: Tensor, rotation: Rotation = PLAIN) -> OneDnnWeight | FbgemmWeight:
         """Packs `weight` [N, D]."""
-        return self.weight.of(*quantize_rows(weight, self.levels))
+        return self.weight.of(*quantize_rows(weight, in_pairs=self.in_pairs, rotation=rotation))
 
     def narrow(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`x` [R, D] as `multiply` takes it, and the scale of each row [R, 1]."""
         largest = torch.maximum(x.amax(dim=1, keepdim=True), -x.amin(dim=1, keepdim=True)).float().clamp(min=1e-12)
-        return self.weight.round(x * (ROW_LEVELS / largest)), largest / ROW_LEVELS
+        return self.weight.round(x * (LEVELS / largest)), largest / LEVELS
 
 
-# from the finest; the last two are for processors without VNNI, which add two products in 16 bits
-FORMATS: Final = (Format(127, OneDnnWeight), Format(63, FbgemmWeight), Format(63, OneDnnWeight))
+# from the finest; the last two are for processors without VNNI
+FORMATS: Final = (Format(OneDnnWeight, False), Format(FbgemmWeight, True), Format(OneDnnWeight, True))
+
+
+@dataclass(frozen=True)
+class Int8Weight:
+    """A packed matrix. With `rotates` it multiplies rotated rows."""
+
+    packed: OneDnnWeight | FbgemmWeight
+    rotates: bool
 
 
 class Int8Operators(PackedOperators):
@@ -126,27 +177,61 @@ class Int8Operators(PackedOperators):
             raise OperatorsError("torch's int8 weights are for CPUs; a GPU has kernels-int8")
         self._format = choose_format()
         self.row_tile = 1  # integer sums do not depend on the number of rows; experts are not packed
+        self._rotations: dict[int, Rotation] = {}
         self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = None  # q, k and v have the same input
 
-    def lay(self, weight: Tensor) -> OneDnnWeight | FbgemmWeight:
-        return self._format.lay(weight)
+    def lay(self, weight: Tensor) -> Int8Weight:
+        rotation = self._rotations.pop(id(weight), PLAIN)
+        # only `down` has both: its input is no state of the transformer, which are rotated already
+        return Int8Weight(self._format.lay(weight, rotation), rotation.columns and rotation.rows)
 
     def pack(self, module: nn.Module) -> None:
-        """Packs the matrices, and stores the embedding in int8."""
+        """Packs the matrices, and stores the embedding in int8.
+
+        Rotates the states of a transformer that is packed by itself, then block by block; only its head reads them.
+        """
+        if isinstance(module, Transformer) and can_rotate(module.config):
+            rotation = Rotation(take_gain(module.final_norm), columns=True)
+            self._rotations[id((module.embedding if module.head is None else module.head).weight)] = rotation
+        elif isinstance(module, TransformerBlock) and can_rotate(module.attention.config):
+            self._plan(module)
         super().pack(module)
         for part in [part for part in module.modules() if isinstance(part, Transformer)]:
             weight = part.embedding.weight
-            part.embedding = Int8Embedding(weight)
+            part.embedding = Int8Embedding(weight, Rotation(columns=part is module and can_rotate(part.config)))
             if id(weight) in self._packed:
                 self._packed[id(part.embedding.weight)] = self._packed.pop(id(weight))
 
-    def product(self, x: Tensor, packed: OneDnnWeight | FbgemmWeight, bias: Tensor | None) -> Tensor:
+    def _plan(self, block: TransformerBlock) -> None:
+        attention, mlp = block.attention, block.mlp
+        assert isinstance(mlp, MLP)
+        inputs = Rotation(take_gain(block.attention_norm), columns=True)
+        hidden = Rotation(take_gain(block.mlp_norm), columns=True)
+        found = [(linear, inputs) for linear in (attention.q, attention.k, attention.v)]
+        found += [(linear, hidden) for linear in (mlp.gate, mlp.up) if linear is not None]
+        found += [(attention.out, Rotation(rows=True)), (mlp.down, Rotation(columns=True, rows=True))]
+        self._rotations |= {id(linear.weight): rotation for linear, rotation in found}
+
+    def product(self, x: Tensor, packed: Int8Weight, bias: Tensor | None) -> Tensor:
         narrowed = self._narrowed
-        if narrowed is None or narrowed[0] is not x:
-            narrowed = self._narrowed = x, self._format.narrow(x)
+        if packed.rotates or narrowed is None or narrowed[0] is not x:
+            narrowed = self._narrowed = x, self._format.narrow(rotate(x) if packed.rotates else x)
         rows, scales = narrowed[1]
-        product = packed.multiply(rows).mul_(scales)
+        product = packed.packed.multiply(rows).mul_(scales)
         return (product if bias is None else product.add_(bias)).to(x.dtype)
+
+
+def can_rotate(config: TransformerConfig) -> bool:
+    """True for dense layers of whole blocks of channels."""
+    return config.moe is None and config.dim % BLOCK == config.mlp_dim % BLOCK == 0
+
+
+def take_gain(norm: nn.RMSNorm) -> Tensor | None:
+    """The gain of a norm, which the matrices behind it take over; the norm has ones from now on."""
+    gain = norm.weight
+    if gain is not None:
+        norm.weight = nn.Parameter(torch.ones_like(gain), requires_grad=False)
+    return gain
 
 
 def choose_format() -> Format:
@@ -164,15 +249,19 @@ def choose_format() -> Format:
 
 def _adds_up(form: Format) -> bool:
     """True if products are exact at the extremes, and the same alone and beside other rows."""
-    levels, generator = form.levels, torch.Generator().manual_seed(0)
-    weight = torch.randint(-levels, levels + 1, (272, 256), generator=generator).float()
-    weight[:2], weight[:, 0] = torch.tensor([[levels], [-levels]]), levels  # every column has the scale 1
-    x = torch.randint(-ROW_LEVELS, ROW_LEVELS + 1, (320, 256), generator=generator).float()
-    x[:16], x[:, 0] = ROW_LEVELS, ROW_LEVELS
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randint(-LEVELS, LEVELS + 1, (272, 256), generator=generator).float()
+    if form.in_pairs:
+        weight[:, 1::2] = weight[:, 1::2].sign() * (LEVELS - weight[:, ::2].abs())
+    most = LEVELS / 2 if form.in_pairs else LEVELS  # both halves are rounded up
+    weight[:2] = torch.tensor([[most], [-most]])
+    weight[:, :2] = torch.tensor([LEVELS, 0.0])  # every column has the scale 1
+    x = torch.randint(-LEVELS, LEVELS + 1, (320, 256), generator=generator).float()
+    x[:16], x[:, 0] = LEVELS, LEVELS
     packed = form.lay(weight)
 
     def multiply(rows: Tensor) -> Tensor:
         return packed.multiply(form.narrow(rows)[0])
 
-    is_exact = torch.equal(multiply(x), (x.double() @ weight.double().t()).float())
+    is_exact = torch.equal(multiply(x), (x.double() @ weight.round().double().t()).float())
     return is_exact and is_same_alone(multiply, x, (1, 5, 16, 33, 128))
