@@ -32,14 +32,14 @@ from midfill_engine.wire import InfillRequest
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(params=int8.FORMATS[1:], ids=lambda form: form.weight.__name__)
+@pytest.fixture(params=[FbgemmWeight, OneDnnWeight], ids=lambda weight: weight.__name__)
 def coarse(request: pytest.FixtureRequest) -> Format:
     """Weights rounded in pairs add up on every processor; the finer ones do on some."""
+    form = Format(request.param, in_pairs=True)
     try:
-        request.param.lay(torch.ones(16, 16))
+        form.lay(torch.ones(16, 16))
     except (RuntimeError, AttributeError) as error:
         pytest.skip(str(error))
-    form: Format = request.param
     return form
 
 
@@ -82,16 +82,14 @@ def test_who_multiplies_makes_no_difference(coarse: Format) -> None:
 
 
 def test_a_processor_that_adds_in_sixteen_bits_gets_weights_rounded_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    product, forms = OneDnnWeight.multiply, int8.FORMATS
+    product, own, forms = OneDnnWeight.multiply, FbgemmWeight.multiply, int8.FORMATS
 
     def saturate(packed: OneDnnWeight, rows: torch.Tensor) -> torch.Tensor:
         return product(packed, rows).clamp(max=127 * 100 * 256)
 
     monkeypatch.setattr(OneDnnWeight, "multiply", saturate)
     assert choose_format() == forms[1]
-    monkeypatch.setattr(FbgemmWeight, "of", lambda *_: torch.ops.quantized.gone)
-    assert choose_format() == forms[2]
-    monkeypatch.setattr(OneDnnWeight, "multiply", lambda packed, rows: product(packed, rows) + 1)
+    monkeypatch.setattr(FbgemmWeight, "multiply", lambda packed, rows: own(packed, rows) + 1)
     with pytest.raises(int8.OperatorsError, match="not exact"):
         choose_format()
 
@@ -103,6 +101,14 @@ def test_two_neighbors_never_overflow_sixteen_bits() -> None:
     pairs = values.int().abs().unflatten(1, (-1, 2)).sum(2)
     assert pairs.max() == LEVELS + 1 and (2 * LEVELS + 1) * int(pairs.max()) < 2**15
     assert ((values * scales[:, None] - weight).abs() <= scales[:, None] / 2 + 1e-6).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_rotated_row_has_the_same_bits_alone(dtype: torch.dtype) -> None:
+    x = torch.randn(300, 1536).to(dtype)
+    whole = rotate(x)
+    assert all(torch.equal(rotate(x[-count:]), whole[-count:]) for count in (1, 5, 16, 33, 128))
+    torch.testing.assert_close(rotate(whole), x.float(), rtol=1e-4, atol=1e-4)
 
 
 def test_rotated_rows_with_a_few_large_channels_keep_the_small_ones(coarse: Format) -> None:
@@ -216,6 +222,19 @@ def test_where_nothing_can_be_laid_out_weights_stay(tmp_path: Path, monkeypatch:
     tiny.make_random(tmp_path, FAMILIES.find("dream"))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="bf16")
     assert type(runtime.operators) is TorchOperators
+
+
+def test_the_default_model_is_in_int8_where_the_machine_multiplies_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.make_random(tmp_path, FAMILIES.find("opendcoder"))
+    monkeypatch.setattr(loading_runtime, "find_model", lambda _: tmp_path)
+    assert isinstance(load_runtime("smollm2", "cpu").operators, Int8Operators)
+    for form in int8.FORMATS:
+        monkeypatch.setattr(form.weight, "of", lambda *_: torch.ops.quantized.gone)
+    assert not isinstance(load_runtime("smollm2", "cpu").operators, Int8Operators)
+    with pytest.raises(StartError, match="no 8-bit product"):
+        load_runtime("smollm2", "cpu", weights="int8")
 
 
 def test_unknown_weights_are_refused(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from midfill_engine.loading.memory import total_bytes
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.int8 import Int8Operators
+from midfill_engine.models.int8 import Int8Operators, has_int8
 from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
@@ -215,13 +215,14 @@ def load_runtime(
 ) -> Runtime:
     """Loads a shipped model, a checkpoint folder or a hub id. Raises StartError.
 
-    `weights` None means int8 for the default model on a CPU, otherwise as stored.
+    `weights` None means int8 for the default model on a CPU with integer products, otherwise as stored.
     """
     folder = find_model(name)
     try:
         chosen = choose_device(device)
         if weights is None:
-            weights = "int8" if name in PACKAGED and chosen.type == "cpu" and operators == "torch" else "stored"
+            is_default = name in PACKAGED and chosen.type == "cpu" and operators == "torch"
+            weights = "int8" if is_default and has_int8() else "stored"
         return open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators, weights)
     except OperatorsError as error:
         message = f"The model cannot run with these options: {error}."

@@ -102,9 +102,9 @@ def hadamard() -> Tensor:
 
 
 def rotate(x: Tensor) -> Tensor:
-    """Rotates each block of `x` [R, D]. One product a row, so that its bits do not depend on the number of rows."""
-    blocks = x.reshape(len(x), x.shape[1] // BLOCK, BLOCK)
-    return torch.bmm(blocks, hadamard().to(x.dtype).expand(len(x), -1, -1)).flatten(1)
+    """Rotates each block of `x` [R, D] in fp32. One product a row, so that its bits do not depend on the others."""
+    blocks = x.float().reshape(len(x), x.shape[1] // BLOCK, BLOCK)
+    return torch.bmm(blocks, hadamard().expand(len(x), -1, -1)).flatten(1)
 
 
 class Int8Embedding(Embedding):
@@ -155,8 +155,8 @@ class Format:
         return self.weight.round(x * (LEVELS / largest)), largest / LEVELS
 
 
-# from the finest; the last two are for processors without VNNI
-FORMATS: Final = (Format(OneDnnWeight, False), Format(FbgemmWeight, True), Format(OneDnnWeight, True))
+# the second is for processors without VNNI
+FORMATS: Final = (Format(OneDnnWeight, False), Format(FbgemmWeight, True))
 
 
 @dataclass(frozen=True)
@@ -232,6 +232,14 @@ def take_gain(norm: nn.RMSNorm) -> Tensor | None:
     if gain is not None:
         norm.weight = nn.Parameter(torch.ones_like(gain), requires_grad=False)
     return gain
+
+
+def has_int8() -> bool:
+    """True if this machine has exact integer products."""
+    try:
+        return isinstance(choose_format(), Format)
+    except OperatorsError:
+        return False
 
 
 def choose_format() -> Format:
