@@ -1,5 +1,8 @@
 """What a fill claims before it starts is what its tensors take."""
 
+from collections.abc import Callable
+from functools import cache
+
 import pytest
 from tests.engine import tiny
 from tests.engine.peak import PeakBytes
@@ -19,24 +22,28 @@ WIDE = {
 }
 
 
-@pytest.fixture(scope="session", params=["fp32", "bf16"])
-def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runtime:
-    """Of a shape whose states and scores outweigh all small tensors."""
+@pytest.fixture(scope="session")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Runtime]:
+    """Opens a model in a number format. States and scores outweigh all small tensors."""
     family = FAMILIES.find("llada")
     folder = tmp_path_factory.mktemp("wide")
     tiny.make_random(folder, family, config={**tiny.config_of(family.name), **WIDE})
-    return load_runtime(str(folder), "cpu", dtype=request.param)
+    return cache(lambda dtype: load_runtime(str(folder), "cpu", dtype=dtype))
+
+
+OPTIONS = [{}, {"n": 3}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.9}]
+CASES = [("fp32", context, options) for context in (20, 80) for options in OPTIONS] + [("bf16", 80, OPTIONS[-1])]
 
 
 @pytest.mark.parametrize("lengths", ["fixed", "calibrated", "candidates"])
-@pytest.mark.parametrize("context", [20, 80])
-@pytest.mark.parametrize("options", [{}, {"n": 3}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.9}])
+@pytest.mark.parametrize(("dtype", "context", "options"), CASES)
 def test_what_a_fill_claims_is_enough_for_its_largest_forward(
-    lengths: str, context: int, options: dict[str, object], wide: Runtime
+    lengths: str, dtype: str, context: int, options: dict[str, object], wide: Callable[[str], Runtime]
 ) -> None:
     """The tensors that are alive at once, measured, in each number format; and it claims no multiple of them."""
     segments = [{"text": "x = 1\n" * context}, {"hole": {"max_tokens": 48}}, {"text": "y\n"}]
     request = InfillRequest.model_validate({"segments": segments, "steps": 2, **options})
+    runtime = wide(dtype)
     with PeakBytes() as memory:
-        claimed, _, _ = works_of(wide, request, lengths)
+        claimed, _, _ = works_of(runtime, request, lengths)
     assert memory.peak <= claimed <= 5 * memory.peak  # a search claims keys that are turned for every trial

@@ -1,6 +1,7 @@
 """One context and many holes in one pass: the losses of the holes one by one, whatever stands beside them."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_a_block_mask_is_the_dense_mask(
     shape: RowShape, learner: Base, pack_folder: Path, cutter: Cutter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a GPU computes: FlexAttention, uncompiled here, over the same tables."""
-    rows = draw_rows(pack_folder, cutter, shape, 2)
+    rows = draw_rows(pack_folder, cutter, replace(shape, num_tokens=200), 2)
     packed = pack(rows, cutter, shape, sum(size_of(row, shape.masked) for row in rows) + 40)
     dense = learner.states(packed)
     blocks = model.block_mask(packed)
