@@ -32,7 +32,7 @@ FRAME = b"step 0 of"
 
 @dataclass(frozen=True)
 class Target:
-    """A file, a name that is another in each copy of it, and what is filled: a function, or else a line by number."""
+    """A file, a name that differs in each copy of it, and the hole: a function, or else a line by its number."""
 
     file: Path
     renamed: str
@@ -40,7 +40,7 @@ class Target:
     line: int = 0
 
     def options(self, text: str) -> list[str]:
-        """Of the command that fills a copy with this text."""
+        """The options of the command that fills a copy with this text."""
         if self.function:
             return ["--function", self.function]
         line = text.splitlines()[self.line - 1]

@@ -58,7 +58,7 @@ def git(repo: Path, *words: str) -> str:
 
 
 def list_files(repo: Path, most: int) -> Iterator[tuple[str, str, bytes, bytes]]:
-    """Commit, path and both contents of modified source files, of commits by chance, none of them a merge."""
+    """Commit, path and both contents of modified source files, from random commits without merges."""
     commits = git(repo, "rev-list", "--all", "--no-merges", "--min-parents=1").split()
     random.Random(1).shuffle(commits)
     with subprocess.Popen(
@@ -101,7 +101,7 @@ def measure(before: bytes, after: bytes, path: Path) -> list[Row]:
 
 
 def find_units(before: list[bytes], after: list[bytes]) -> list[Unit]:
-    """Changed lines, `[a, b)` of the old and `[c, d)` of the new text; runs as long as before line by line."""
+    """Changed lines, `[a, b)` of the old and `[c, d)` of the new text; splits runs of equal length into lines."""
     opcodes = [
         code for code in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if code[0] != "equal"
     ]
@@ -214,7 +214,7 @@ def report(path: Path) -> None:
 
 
 def count(row: Row, key: str | None) -> tuple[int, int, int]:
-    """Right ones, proposals, and how many there were to find."""
+    """The numbers of right proposals, of all proposals, and of edits to find."""
     shown = [each for each in row["shown"] if not each["open"] and (key is None or each["unasked"])]
     if key == "first":
         shown = sorted(shown, key=lambda each: each["at"])[:1]
@@ -222,7 +222,7 @@ def count(row: Row, key: str | None) -> tuple[int, int, int]:
 
 
 def rate(counted: list[tuple[int, int, int]]) -> Iterator[tuple[str, str]]:
-    """Precision and recall with 95 % intervals, edits drawn anew."""
+    """Precision and recall with 95 % intervals, bootstrapped over edits."""
     values = np.array(counted)
     draws = np.random.default_rng(1).integers(0, len(values), (ROUNDS, len(values)))
     sums = values[draws].sum(axis=1)
@@ -250,7 +250,7 @@ def fit(path: Path) -> None:
 
 
 def leave_out(rows: list[Row], names: list[str]) -> Iterator[list[tuple[Row, float]]]:
-    """The places after the same edit twice, by the weights of other repositories."""
+    """The places after the same edit twice, scored by weights fitted on other repositories."""
     repos = sorted({row["repo"] for row in rows})
     for left in (repos[number::FOLDS] for number in range(FOLDS)):
         weights = solve([row for row in rows if row["repo"] not in left], names)
@@ -270,7 +270,7 @@ def list_features(place: Row, names: list[str]) -> list[float]:
 
 
 def solve(rows: list[Row], names: list[str]) -> np.ndarray[Any, Any]:
-    """Logistic regression over the places behind the change, those of a file with many counting less."""
+    """Logistic regression over the places after the change; those of a file with many places count less."""
     places = [(place, len(row["places"]) ** -0.5) for row in rows for place in list_behind(row)]
     x = np.array([list_features(place, names) for place, _ in places])
     y, w = np.array([place["right"] for place, _ in places], float), np.array([weight for _, weight in places])

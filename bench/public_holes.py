@@ -42,7 +42,7 @@ NODE_TYPES: Final[dict[str, tuple[str, ...]]] = {
 }
 NODE_TYPES["vue"] = NODE_TYPES["svelte"] = _ECMASCRIPT
 BY_BRACES: Final = ("c", "cpp")
-LARGEST_BYTES: Final = 256 * 1024  # to put a text into a megabyte that does not parse takes seconds
+LARGEST_BYTES: Final = 256 * 1024  # inserting a text into a megabyte that does not parse takes seconds
 SKIPPED: Final = ("node_modules", "vendor", "third_party", "deps", "dist", "build", ".git")
 Span = tuple[int, int]
 
@@ -66,7 +66,7 @@ _NO_CODE: Final = re.compile(
 
 @dataclass(frozen=True)
 class Found:
-    """A function-like thing: where it starts, decorators included, and where its body stands, without braces."""
+    """A function-like construct: its start, decorators included, and the range of its body without braces."""
 
     start: int
     body: Span
@@ -91,7 +91,7 @@ def read_nodes(document: Document) -> list[Found]:
 
 
 class _Scripts(HTMLParser):
-    """The scripts of a component at their places, all else blank, as the standard library's reader of HTML has it."""
+    """The scripts of a component at their offsets, all else blank, by the standard library's HTML parser."""
 
     def __init__(self, source: bytes) -> None:
         super().__init__(convert_charrefs=False)
@@ -127,7 +127,7 @@ def _without_braces(node: tree_sitter.Node, body: tree_sitter.Node) -> Found:
 
 
 def read_braces(source: bytes) -> list[Found]:
-    """Function bodies of C and C++ by what stands before their brace, one branch of each condition taken."""
+    """Function bodies of C and C++, by the text before their braces; reads one branch of preprocessor conditions."""
     found: list[Found] = []
     opened: list[tuple[int, int, bool]] = []
     head, skipped = 0, 0
@@ -194,7 +194,7 @@ def is_function(head: bytes) -> bool:
 
 
 def _find_opening(text: bytes) -> int | None:
-    """The parenthesis that the last one of `text` closes."""
+    """The offset of the parenthesis that the last one of `text` closes."""
     depth = 0
     for offset in range(len(text) - 1, -1, -1):
         depth += (text[offset] == 0x29) - (text[offset] == 0x28)
@@ -204,7 +204,7 @@ def _find_opening(text: bytes) -> int | None:
 
 
 def own_offset(source: bytes, function: Found, others: list[Found]) -> int | None:
-    """The first code of the body's first line that is all its own: nothing of a function in or around it is there."""
+    """The offset of the first code in the body's first line without code of an inner or outer function."""
     start, end = function.body
     inner = [(each.start, each.body[1]) for each in others if start <= each.body[0] and each.body[1] <= end]
     inner = [(_line_start(source, a), b) for a, b in inner if (a, b) != (function.start, end)]
@@ -239,7 +239,7 @@ def comes_back(document: Document, hole: Hole) -> bool:
 
 
 def judge(document: Document, functions: list[Found], sample: list[Found]) -> Iterator[tuple[str, int]]:
-    """For each function of `sample`: right, wrong, none or not back, and where."""
+    """For each function of `sample` the outcome (right, wrong, none or not back) and its place."""
     for function in sample:
         offset = own_offset(document.source, function, functions)
         if offset is None:

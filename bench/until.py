@@ -52,8 +52,8 @@ PYTEST: Final = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 
 @dataclass
 class Result:
-    """One function. `solved_at` is the number of the try that passed what was shown, 0 for none; `hidden` says whether
-    it passed what was not; `greedy` and `greedy_hidden` say so of the ordinary fill.
+    """One function. `solved_at` is the number of the try that passed the shown tests, 0 for none; `hidden` is true if
+    it also passed the hidden tests; `greedy` and `greedy_hidden` are the same for the ordinary fill.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Result:
 
 
 def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, num_tries: int) -> Result:
-    """Fills the only stub of a file until `shown` passes; `hidden` is asked of what passed and of the greedy fill."""
+    """Fills the only stub of a file until `shown` passes; runs `hidden` for the fill that passed and the greedy one."""
     result, began_s = Result(name), time.perf_counter()
     document = Document.read(path)
     holes = find_stubs(document)
@@ -172,7 +172,7 @@ def run_packages(names: Sequence[str], each: int, client: EngineClient, num_trie
 
 
 def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
-    """Functions of the package by chance, with their files and the tests that name them."""
+    """Random functions of the package, with their files and the tests that name them."""
     tests, found = Reach(find_place(root)), []
     for path in sorted(root.rglob("*.py")):
         if is_test(path) or "test" in path.relative_to(root).parts[0] or path.name in ("setup.py", "conftest.py"):

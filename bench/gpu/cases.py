@@ -26,8 +26,8 @@ OURS: Final = "ours"
 
 @dataclass(frozen=True)
 class Case:
-    """`make` draws inputs and returns the calls by name, `ours` among them. `test` is the operator's test file, of
-    which tests about other formats than `format` do not matter here."""
+    """`make` draws inputs and returns the calls by name, `ours` among them. `test` is the operator's test file;
+    its tests about other formats than `format` do not matter here."""
 
     operator: str
     label: str

@@ -1,4 +1,4 @@
-"""Measures the machine's peak memory bandwidth and matrix throughput, of which other figures are fractions."""
+"""Measures the machine's peak memory bandwidth and matrix throughput, the references of other figures."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ class Ceilings:
     product_flops_per_s: dict[str, float]
 
     def products(self, dtype: str) -> float:
-        """The rate of `dtype`, or of the fastest measured where the format has no product of its own."""
+        """The rate of `dtype`, or the fastest measured rate if the format has no product of its own."""
         return self.product_flops_per_s.get(dtype) or max(self.product_flops_per_s.values())
 
 

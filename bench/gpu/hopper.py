@@ -28,7 +28,7 @@ REDUCTION: Final = re.compile(
 class Program:
     """One compiled kernel. Registers are a thread's, `stack_bytes` its spills, `shared_bytes` are a block's.
 
-    `sums`: how what is added up across threads is spread over them, which fixes the order of the additions.
+    `sums`: the layouts of the reductions across threads, which fix the order of the additions.
     """
 
     name: str
@@ -100,7 +100,7 @@ def inspect(name: str, kernel: Any) -> Program:
 
 
 def find_sums(ttgir: str) -> tuple[str, ...]:
-    """Length and layout of every reduction that adds. Not the width of its instructions: that is the rows' matter."""
+    """Length and layout of every adding reduction, without its instruction width, which depends on the rows."""
     layouts = dict(re.findall(r"^#(\w+) = (.+)$", ttgir, re.MULTILINE))
     found = set()
     for axis, body, shape, layout in REDUCTION.findall(ttgir):

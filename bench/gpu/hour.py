@@ -153,7 +153,7 @@ class Hour:
 
     @property
     def model(self) -> str:
-        """The base, put together once all its pieces are here. Raises SystemExit where they are not, or another's."""
+        """Joins the pieces of the base. Raises SystemExit if pieces are missing or belong to another base."""
         about = json.loads((self.kept / "base.json").read_text())
         folder = self.kept / "data/midfill/models" / about["model"]
         target = folder / about["file"]
@@ -169,7 +169,7 @@ class Hour:
         return about["model"] or str(target)
 
     def compare(self) -> dict[str, float]:
-        """Rank and rate of the run that goes on."""
+        """The rank and learning rate of the run to continue."""
         chosen = self.kept / "chosen"
         if not chosen.exists():
             both, way = self.kept / "both", (self.kept / "way").read_text()
@@ -196,7 +196,7 @@ class Hour:
         return True
 
     def keep_training(self, end_at_s: float) -> None:
-        """Starts the trainer, or goes on from its last snapshot where it has ended before its time."""
+        """Starts the trainer, or resumes it from its last snapshot if it ended too early."""
         if self.is_training or time.time() > end_at_s - 30:
             return
         chosen, began = self.compare(), (self.run_folder / "log.jsonl").exists()

@@ -99,7 +99,7 @@ def _engine(model: str | None, url: str | None, token: str | None, device: str) 
 
 
 def _folder(model: str) -> Path | None:
-    """Where a model's weights lie, if that is a folder here."""
+    """The folder of a model's weights, if it is local."""
     return next((path for path in (Path(model), SHIPPED / model) if path.is_dir()), None)
 
 
@@ -114,7 +114,7 @@ def write(out: Path, report: Report) -> None:
 
 
 def identify(suite: Suite, completer: Completer, origin: Origin) -> dict[str, str | float | None]:
-    """What completions must share to belong together."""
+    """The facts that completions must share to belong together."""
     info = completer.info
     return {
         "suite": suite.sha256,

@@ -66,7 +66,7 @@ def main(
 
 
 def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) -> list[list[float]]:
-    """Of every task whether it is exact, how similar it is, whether it parses."""
+    """For every task: exact match, similarity, and whether the fill parses."""
     fills = list(kept(keep, name, tasks, partial(write, client, WAYS[name])))
     scores = score(tasks, {task.id: each.text for task, each in zip(tasks, fills, strict=True)})
     pairs = [(each.certainty, one.exact) for each, one in zip(fills, scores, strict=True) if each.certainty is not None]
@@ -81,7 +81,7 @@ def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) 
 
 
 def draw(tasks: Sequence[Task], seed: int, sizes: range = range(1, MAX_BYTES)) -> Iterator[Task]:
-    """Gaps that are bodies of so many filled lines, of a file one at most."""
+    """Gaps that are bodies with a number of non-blank lines in `sizes`, at most one per file."""
     files = {task.group: task for task in tasks if task.language == "python"}
     rng = np.random.default_rng(seed)
     for group in rng.permutation(sorted(files)).tolist():
@@ -100,7 +100,7 @@ def draw(tasks: Sequence[Task], seed: int, sizes: range = range(1, MAX_BYTES)) -
 
 
 def count_lines(text: str) -> int:
-    """How many lines are filled."""
+    """The number of non-blank lines."""
     return sum(bool(line.strip()) for line in text.split("\n"))
 
 
@@ -118,7 +118,7 @@ def write(client: EngineClient, options: dict[str, Any], task: Task) -> Fill:
 
 
 def look_around(task: Task) -> Surroundings:
-    """What proposers see where the body is a stub."""
+    """The surroundings that proposers see when the body is a stub."""
     document = Document(task.program(STUB).encode(), task.language)
     references = tuple(Reference(**each) for each in task.references)
     known = document.syntax.names if document.syntax else None

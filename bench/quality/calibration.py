@@ -38,7 +38,7 @@ class Calibration:
 
 
 def calibrate(pairs: Sequence[tuple[float, bool]]) -> Calibration | None:
-    """Of (confidence, was right); None where there are none. Empty bins are left out."""
+    """The calibration of pairs (confidence, was right), without empty bins; None if there are no pairs."""
     if not pairs:
         return None
     members: list[list[tuple[float, bool]]] = [[] for _ in range(NUM_BINS)]
@@ -55,10 +55,9 @@ def _means(pairs: Sequence[tuple[float, bool]]) -> tuple[float, float]:
 
 
 def settled_tokens(completions: Iterable[Completion]) -> list[tuple[float, bool]]:
-    """Every visible token of the fills: its confidence, and whether the true middle has it there.
+    """The confidence of every visible token of the fills, and whether the true middle has the token at its place.
 
-    With as many tokens as the middle, "there" is the same place; otherwise it is where a longest common run aligns the
-    two.
+    Places are equal indices if both have as many tokens; otherwise the longest common runs align both.
     """
     pairs: list[tuple[float, bool]] = []
     for completion in completions:
@@ -86,7 +85,7 @@ def whole_fills(completions: Iterable[Completion], succeeded: Iterable[bool]) ->
 
 
 def threshold_of(pairs: Sequence[tuple[float, bool]]) -> float | None:
-    """The least certainty from which on ENOUGH are right; None where there is none."""
+    """The lowest certainty from which on a share of ENOUGH is right; None if there is none."""
     found, num_right = None, 0
     for count, (certainty, is_right) in enumerate(sorted(pairs, reverse=True), 1):
         num_right += is_right

@@ -1,7 +1,7 @@
 """Fills the gaps of a suite by an engine under a length condition. Knows the wire; neither tests nor scores.
 
 Decoding is greedy: temperature 0, and one token a step unless a lower `quality` is asked for. The true number of tokens
-is the model's own: the engine is asked to keep the known text, and says how it cuts it.
+is that of the model's tokenizer: the engine keeps the known text and returns its tokens.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Length = Literal["own", "oracle"] | int
 
 @dataclass(frozen=True)
 class Condition:
-    """How long the hole is: as the model wants, the true number of tokens, or always so many; and what is seen."""
+    """The hole's length (the model's choice, the true number of tokens, or a fixed one) and the visible context."""
 
     length: Length
     sees_suffix: bool = True
@@ -37,9 +37,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class Completion:
-    """A fill. `pieces` are its visible tokens with their `confidence`; `refusal` says why there is none.
+    """A fill. `pieces` are its visible tokens with their `confidence`; `refusal` is the reason if there is none.
 
-    `true_pieces` is the known middle as this model cuts it, for comparing tokens; empty where it was not asked.
+    `true_pieces` are this model's tokens of the true middle, for comparison; empty if not requested.
     """
 
     text: str
@@ -63,7 +63,7 @@ class Completer:
         self._heals = family in FAMILIES and FAMILIES.find(family).heals
 
     def fill(self, task: Task, condition: Condition) -> Completion:
-        """Raises MidfillError, but where the model has no room for the gap the completion says so."""
+        """Raises MidfillError; if the gap is too large for the model, the completion has a refusal instead."""
         suffix = task.suffix if condition.sees_suffix else ""
         try:
             true_pieces, num_true = self._cut(task, suffix)
@@ -77,9 +77,9 @@ class Completer:
         return Completion(hole.text, pieces, tuple(hole.confidence), true_pieces, answer.stats.ms)
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens the model cuts `text` into, when nothing stands beside it.
+        """The number of the model's tokens in `text`, without any context.
 
-        Those with no whole character of their own (inside a character beyond ASCII) are not counted.
+        Tokens without a whole character (inside a non-ASCII character) are not counted.
         """
         return len(self._pieces(text)) if text else 0
 

@@ -25,7 +25,7 @@ END_TIMEOUT_S: Final = 10.0
 
 @contextmanager
 def running_engine(model: str | None, device: str = "auto") -> Iterator[Endpoint]:
-    """A live engine for `model` (a known name or a checkpoint folder). Raises MidfillError where it does not start."""
+    """A live engine for `model` (a known name or a checkpoint folder). Raises MidfillError if it does not start."""
     with tempfile.TemporaryDirectory(prefix="midfill-eval-") as folder:
         socket, log = Path(folder, "engine.sock"), Path(folder, "engine.log")
         command = [
@@ -63,7 +63,7 @@ def _wait(process: subprocess.Popen[bytes], endpoint: Endpoint, log: Path) -> No
 
 
 def _explain(code: int, log: str) -> MidfillError:
-    """What the engine said on its last line, else the line itself."""
+    """The error in the last line of the engine's log, else the line itself."""
     last = log.strip().rpartition("\n")[2]
     try:
         return relayed(ErrorBody.model_validate_json(last))

@@ -40,7 +40,7 @@ Columns = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Ranked:
-    """The columns of a gap's candidates, of none of them, and which is right; None: none."""
+    """The features of a gap's candidates and of "none of them", and the index of the right one, None if none is."""
 
     package: str
     is_line: bool
@@ -64,7 +64,7 @@ def main(
 
 
 def rank(task: Task) -> Ranked | None:
-    """None where there are no candidates."""
+    """The features of a gap's candidates; None if there are no candidates."""
     scene = Scene.between([task.prefix, task.suffix], 0, tuple(each["text"] for each in task.references))
     candidates = scene.candidates()
     if not candidates:
@@ -79,7 +79,7 @@ def package_of(task: Task) -> str:
 
 
 def fit_lines(ranked: Sequence[Ranked]) -> tuple[ProposalWeights, list[tuple[float, bool]]]:
-    """The weights of all, and how sure those of other packages were of each line, and whether they were right."""
+    """The weights of all gaps; and for each line its certainty by weights of other packages, and if it was right."""
     unseen = []
     for fold in range(NUM_FOLDS):
         fitted = fit_logit([each for each in ranked if fold_of(each.package) != fold])
@@ -112,7 +112,7 @@ def regress(values: torch.Tensor, right: torch.Tensor, decay: float = 0.0) -> li
 
 
 def fit_logit(ranked: Sequence[Ranked]) -> ProposalWeights:
-    """What gives the right ones the largest shares, with a penalty on the weights of standardized columns."""
+    """Fits a conditional logit, with a penalty on the weights of standardized columns."""
     line, none = Table.of([row for each in ranked for row in each.candidates]), Table.of([each.none for each in ranked])
     sizes = torch.tensor([len(each.candidates) for each in ranked])
     starts = sizes.cumsum(0) - sizes
@@ -160,7 +160,7 @@ class Table:
         return cls(names, scaled, mean, spread, torch.zeros(len(names), requires_grad=True))
 
     def unscaled(self) -> tuple[dict[str, float], float]:
-        """The weights for columns as they are, and what all scores then lack."""
+        """The weights for the original columns, and the constant that all scores then lack."""
         weights = self.weights.detach().double().numpy() / self.spread
         return {name: round(value, 4) for name, value in zip(self.names, weights.tolist(), strict=True)}, -float(
             self.mean @ weights
@@ -190,7 +190,7 @@ def tell(pairs: Sequence[tuple[float, bool]]) -> str:
 
 
 def fit_bodies(weights: ProposalWeights, tasks: Sequence[Task]) -> ProposalWeights:
-    """The weights with what their texts are worth as whole bodies."""
+    """The weights, with the fitted worth of texts as whole bodies."""
     likeness: list[tuple[float, bool]] = []
     lines: list[tuple[float, bool]] = []
     for task in tasks:

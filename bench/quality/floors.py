@@ -1,4 +1,4 @@
-"""What needs no neural network: `pass` and the line before. A model that is not clearly above has learned nothing."""
+"""Baselines without a neural network: `pass` and the line before. A model must clearly exceed them."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def fill_with_previous_line(task: Task) -> str:
 
 
 def shape(task: Task, content: str) -> str:
-    """`content` as the line that a gap at the start of a line wants: indented like its neighbours, and ended."""
+    """`content` as a whole line for a gap at the start of a line: indented like its neighbors, with a line end."""
     if task.prefix and not task.prefix.endswith("\n"):
         return content
     end = "" if task.suffix.startswith("\n") or not task.suffix else "\n"

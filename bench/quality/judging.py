@@ -39,7 +39,7 @@ DECAY: Final = 0.01
 
 @dataclass(frozen=True)
 class Gap:
-    """What the engine compared for a gap, and how like the truth each is."""
+    """The candidates that the engine compared for a gap, and the similarity of each to the true text."""
 
     package: str
     candidates: tuple[Candidate, ...]
@@ -51,11 +51,11 @@ class Gap:
         return scores.index(max(scores))
 
     def is_of(self, kind: Kind) -> bool:
-        """Whether its true text is of the kind."""
+        """True if the true text is of the kind."""
         return kind in LINES or self.is_short == (kind == "short")
 
     def is_judged_as(self, kind: Kind, short: JudgeWeights) -> bool:
-        """Whether weights of this kind tell how likely its first is right, if those of short bodies are `short`."""
+        """True if weights of this kind give the first candidate's chance; `short` are the weights of short bodies."""
         is_short = "\n" not in self.candidates[self.choose(short)].text.strip()
         return kind in LINES or is_short == (kind == "short")
 
@@ -104,7 +104,7 @@ class Recorder(Local):
 
 
 def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterator[Gap]:
-    """What the product's engine compares for each task."""
+    """The candidates that the product's engine compares for each task."""
     runtime, path = load_runtime(model, "cpu"), keep / f"{kind if kind in LINES else 'body'}.jsonl"
     keep.mkdir(parents=True, exist_ok=True)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -126,7 +126,7 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
 
 
 def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tuple[str, float, float, float]]:
-    """Text, nats, nats of what follows, and certainty of whoever proposed it."""
+    """Text, log-likelihood, log-likelihood of the following text, and the proposer's certainty."""
     (spec,) = (segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
     given = {each.text: each.certainty for each in spec.candidates}
     for each in answer.candidates[0]:
@@ -135,13 +135,13 @@ def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tu
 
 
 def liken(text: str, truth: str) -> float:
-    """2 where both are equal but for the white space around them, else how similar they are, in [0, 1]."""
+    """2 if both are equal except for surrounding white space, otherwise their similarity in [0, 1]."""
     first, second = text.strip(), truth.strip()
     return 2.0 if first == second else SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
 def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
-    """Of a grid the scores that choose the likest texts, an exact one for twice; then the odds by regression."""
+    """Finds on a grid the scores that choose the most similar texts (exact ones count twice); then fits the odds."""
     lengths, agree = ((0.0,), (0.0,)) if kind in LINES else (BODY_LENGTHS, BODY_AGREE)
     ways = [
         replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight)
@@ -154,7 +154,7 @@ def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
 
 
 def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
-    """A logistic regression of whether the chosen one is right."""
+    """Logistic regression for the chance that the chosen candidate is right."""
     rows, right = [], []
     for gap in gaps:
         chosen = gap.choose(weights)
@@ -166,7 +166,7 @@ def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
 
 
 def tell(kind: Kind, chosen: Sequence[tuple[JudgeWeights, Gap]]) -> str:
-    """How good the choices are among texts of the kind, and how sure of those that are judged as such."""
+    """The quality of the choices for texts of the kind, and the certainties of those judged as such."""
     likeness = [gap.likeness[gap.choose(weights)] for weights, gap in chosen if gap.is_of(kind)]
     pairs = []
     for weights, gap in chosen:

@@ -1,6 +1,6 @@
 """Keeps completions on disk as they come, so that an interrupted measurement goes on where it was. Knows no engine.
 
-The first line says of which suite, model and decoding the completions are; a file of another is refused, not mixed in.
+The first line names the suite, model and decoding of the completions; a file with others is refused.
 """
 
 import json
@@ -21,7 +21,7 @@ class Kept:
     """A file of completions by condition and task; None keeps nothing. May be used from several threads."""
 
     def __init__(self, path: Path | None, of: dict[str, str | float | None]) -> None:
-        """Raises KeptError where the file belongs to another measurement."""
+        """Raises KeptError if the file belongs to another measurement."""
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], Completion] = {}
         self._file: TextIO | None = None

@@ -38,11 +38,11 @@ MAX_PIECES: Final = 50
 MAX_BREAKS: Final = 6
 MIN_BYTES: Final = 200
 MAX_BYTES: Final = 200_000
-MAX_HITS: Final = 8  # windows of evaluation programs, from which on a file is left out
+MAX_HITS: Final = 8  # a file with so many windows of evaluation programs is left out
 
 MIN_PART: Final = 4  # characters within a line
 MAX_PART: Final = 80
-RANGED: Final = 0.25  # of parts of lines end anywhere in their line
+RANGED: Final = 0.25  # share of the parts of lines that end anywhere in their line
 
 Span = tuple[int, int]
 File = tuple[str, str, str]  # path, language, text
@@ -69,7 +69,7 @@ def main(
 
 
 def write_rows(rows: TextIO, package: str, files: list[File], chosen: Iterable[tuple[File, Span]]) -> None:
-    """A row for each of the chosen spans, with what a fill there may count."""
+    """Writes a row for each chosen span, with the references that a fill there may use."""
     with TemporaryDirectory() as folder:
         write_files(Path(folder), files)
         for number, ((path, language, text), (start, end)) in enumerate(chosen, 1):
@@ -95,7 +95,7 @@ def write_files(folder: Path, files: list[File]) -> None:
 
 @lru_cache(maxsize=64)
 def list_references(folder: Path, path: str) -> list[dict[str, str]]:
-    """What a fill in that file may count, as the command finds it."""
+    """The references that a fill in that file may use, as the command finds them."""
     found = find_references(Document.read(folder / path), folder / path, root=folder)
     return [{"kind": each.kind, "text": each.text} for each in found]
 
@@ -168,7 +168,7 @@ def draw(
 
 
 def vary(text: str, line: Span, rng: np.random.Generator) -> Span:
-    """The line, or with its indent, or with its line end too; or another gap."""
+    """The line alone, with its indent, or also with its line end; or another gap."""
     kind = rng.random()
     for bound, chooser in ((0.15, spans.body), (0.25, spans.consecutive_lines), (0.35, spans.rest_of_line)):
         if kind < bound:
@@ -221,7 +221,7 @@ def filled_lines(text: str) -> list[Span]:
 
 
 def physical_lines(text: str) -> list[Span]:
-    """Those of statements, but for comments and for long strings."""
+    """The physical lines of statements, without comments and long strings."""
     found = []
     for start, end in logical_lines(text):
         statement = text[start:end]
@@ -232,7 +232,7 @@ def physical_lines(text: str) -> list[Span]:
 
 
 def logical_lines(text: str) -> list[Span]:
-    """Up to the first error, if there is one."""
+    """The logical lines up to the first error."""
     offsets = np.cumsum([0, *(len(line) + 1 for line in text.split("\n"))])
     found: list[Span] = []
     start, end = None, 0

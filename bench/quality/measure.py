@@ -21,7 +21,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `pass_at_1` is None without tests, `parses` None where the language is not Python.
+    """One line of the table. `pass_at_1` is None without tests, `parses` is None if the language is not Python.
 
     `num_refused` gaps were larger than the model fills and count as failures. `token_calibration` is over the visible
     tokens of all fills, `fill_calibration` over whole fills: right is passing the tests, or else being exact.
@@ -62,7 +62,7 @@ class Measured:
 
 
 def conditions(lengths: Sequence[str], *, ablate_suffix: bool = True) -> list[Condition]:
-    """`own`, `oracle` and `fixed`, which is five; own and oracle also without the suffix. Raises ValueError."""
+    """`own`, `oracle` and `fixed` (five lengths); own and oracle also without the suffix. Raises ValueError."""
     chosen: list[Condition] = []
     for name in lengths:
         match name:
@@ -86,7 +86,7 @@ def measure_model(
     wall: Wall | None = None,
     note: Note = lambda _: None,
 ) -> list[Measured]:
-    """A row a condition, and the mean of the fixed lengths where all of them were wanted. Raises MidfillError."""
+    """A row per condition, and the mean of the fixed lengths if all of them are wanted. Raises MidfillError."""
     measured: list[Measured] = []
     fixed: list[list[Score]] = []
     for condition in wanted:
@@ -106,7 +106,7 @@ def measure_model(
 def complete(
     completer: Completer, tasks: Sequence[Task], condition: Condition, kept: Kept | None, num_threads: int
 ) -> tuple[Completion, ...]:
-    """One completion a task, in their order; those that were kept are not asked for again. Raises MidfillError."""
+    """One completion per task, in order; kept ones are not requested again. Raises MidfillError."""
 
     def one(task: Task) -> Completion:
         known = kept.get(condition.name, task.id) if kept else None
@@ -136,7 +136,7 @@ def measure_floors(
 
 
 def compare(measured: Sequence[Measured], suite: Suite) -> list[Difference]:
-    """What the true length would add, what the suffix adds, and how far each length is above the best floor."""
+    """The gain of the true length, the gain of the suffix, and the lead of each length over the best floor."""
     rows = {each.row.name: each for each in measured}
     floors = [each for each in measured if each.row.is_floor]
     pairs = [("oracle", "own"), ("own", "own, no suffix"), ("oracle", "oracle, no suffix")]

@@ -58,7 +58,7 @@ class Fill:
 class Row:
     """Shares in percent, intervals over files. `sure` fills have a certainty of SURE or more; `right` are exact.
 
-    `error` is that of calibration, `threshold` the certainty from which on three of four are right.
+    `error` is the calibration error, `threshold` the certainty from which on three of four fills are right.
     """
 
     name: str
@@ -126,7 +126,7 @@ def main(
 
 
 def kept(folder: Path | None, name: str, tasks: Sequence[Task], make: Callable[[Task], Fill]) -> Iterator[Fill]:
-    """The fills of one way; those of `folder` are not made again."""
+    """The fills of one way; reuses those in `folder`."""
     known: dict[str, Fill] = {}
     path = None if folder is None else folder / f"{name}.jsonl"
     if path is not None:
@@ -146,7 +146,7 @@ def kept(folder: Path | None, name: str, tasks: Sequence[Task], make: Callable[[
 
 
 class Local:
-    """An engine in this process where the fill expects one behind a connection."""
+    """An in-process engine in place of a connection."""
 
     endpoint = SimpleNamespace(is_outside=False)
 
@@ -173,7 +173,7 @@ def weigh_no_following(kind: Kind | Literal["short"]) -> JudgeWeights:
 
 @dataclass(frozen=True)
 class Way:
-    """The product with `options`; by another model than the one asked for where `model` names one."""
+    """The product with `options`; `model` replaces the requested model if it is not empty."""
 
     options: dict[str, Any] = field(default_factory=dict)
     has_parser: bool = True
@@ -213,8 +213,8 @@ WAYS: Final[dict[str, Way | Alone]] = {
 
 
 def place_task(task: Task) -> tuple[Document, Hole, tuple[Reference, ...]]:
-    """As `midfill fill --hole` finds an empty range: where the gap was whole lines, one blank line stands there. A gap
-    of several lines is a selection, of which white space at its ends stays.
+    """Finds the hole as `midfill fill --hole` does for an empty range: one blank line replaces a gap of whole lines. A
+    gap of several lines is a selection, which keeps the white space at its ends.
     """
     references = tuple(Reference(**each) for each in task.references)
     start = len(task.prefix.encode())
@@ -238,7 +238,7 @@ def by_product(client: EngineClient, task: Task, **options: Any) -> Fill:
 
 
 def recurs(task: Task) -> bool:
-    """Whether the line stands elsewhere in its file."""
+    """True if the line also occurs elsewhere in its file."""
     return task.middle.strip() in {line.strip() for line in (task.prefix + "\n" + task.suffix).split("\n")}
 
 
@@ -276,7 +276,7 @@ def measure(name: str, tasks: Sequence[Task], fills: Sequence[Fill]) -> tuple[Ro
 
 
 def share_of(values: Sequence[bool | None], groups: Sequence[str]) -> Share | None:
-    """Of those that are known."""
+    """The share of true values among the known ones."""
     known = [(float(value), group) for value, group in zip(values, groups, strict=True) if value is not None]
     return share([value for value, _ in known], [group for _, group in known]) if known else None
 

@@ -1,4 +1,4 @@
-"""What a measurement leaves: where it comes from, a JSON record, a table. Knows neither engine nor tasks."""
+"""The results of a measurement: its origin, a JSON record, a table. Knows neither engine nor tasks."""
 
 import hashlib
 import json
@@ -21,12 +21,12 @@ from midfill_engine.wire import ModelInfo
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ROOT / "engine/midfill_engine/weights"
 NUM_DIGITS: Final = 1
-WIDTH: Final = 150  # of what goes to a file
+WIDTH: Final = 150  # characters of a table in a file
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Without these a number means nothing. `is_modified`: the code was not quite that of the commit."""
+    """The facts without which a number means nothing. `is_modified`: the code differed from the commit."""
 
     date: str
     commit: str
@@ -47,7 +47,7 @@ class Report:
 
 
 def find_origin(weights: Path | None, wall: str, quality: float) -> Origin:
-    """`weights` is the checkpoint's folder, where it is on this machine."""
+    """The origin of a measurement; `weights` is the checkpoint's folder, if it is local."""
     commit = _git("rev-parse", "--short=12", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "engine", "infill", "kernels")
     return Origin(
@@ -62,7 +62,7 @@ def find_origin(weights: Path | None, wall: str, quality: float) -> Origin:
 
 
 def hash_weights(folder: Path) -> str:
-    """Of everything in a checkpoint's folder that decides what it writes."""
+    """The hash of all files in a checkpoint's folder that affect its output."""
     digest = hashlib.sha256()
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
         digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
@@ -78,7 +78,7 @@ def _git(*arguments: str) -> str:
 
 
 def to_json(report: Report) -> str:
-    """The record; nothing of the tasks but their number and the suite's hash."""
+    """The record, which has only the number of the tasks and the suite's hash."""
     record: dict[str, Any] = {
         "suite": report.suite.summary,
         "model": report.model.model_dump(mode="json"),
@@ -92,7 +92,7 @@ def to_json(report: Report) -> str:
 
 
 def tables(report: Report) -> list[Table]:
-    """The rows with all that makes them honest in the title, and the differences."""
+    """The table of rows, with the conditions of the measurement in the title, and the table of differences."""
     rows = Table(title=_title(report), title_justify="left")
     for heading in ("", "length", "suffix", "pass@1 %", "exact %", "similar %", "parses %", "token ECE", "ms"):
         rows.add_column(heading, no_wrap=True)
@@ -132,6 +132,6 @@ def show(value: Share | None) -> str:
 
 
 def refused(rows: Sequence[Row]) -> str:
-    """What the reader must know of gaps that no model was asked to fill; empty where there were none."""
+    """A note about gaps that were too large for the model; empty if there were none."""
     worst = max((row.num_refused for row in rows), default=0)
     return f"up to {worst} gaps were larger than the model fills at once, and count as failures" if worst else ""

@@ -26,7 +26,7 @@ LEAST: Final = 1e-6
 
 @dataclass(frozen=True)
 class Told:
-    """How sure a fill of a package said to be, as ln odds, and whether it was right."""
+    """A fill of a package: its certainty as log odds, and whether it was right."""
 
     package: str
     odds: float
@@ -88,14 +88,14 @@ def read_told(suite: Path, folder: Path) -> Iterator[Told]:
 
 
 def fit(told: Sequence[Told]) -> Scaling:
-    """The likeliest scaling."""
+    """The maximum-likelihood scaling."""
     odds = torch.tensor([each.odds for each in told], dtype=torch.float64)
     right = torch.tensor([float(each.is_right) for each in told], dtype=torch.float64)
     return Scaling(*regress(torch.stack((odds, torch.ones_like(odds)), dim=1), right))
 
 
 def measure(scaled: Sequence[tuple[Scaling, Told]]) -> dict[str, float]:
-    """The share of fills that say SURE and more and how many of them are right, in %, and the error of calibration."""
+    """The share of fills with a certainty of SURE or more, how many are right, both in %, and the calibration error."""
     pairs = [(scaling.chance(each), each.is_right) for scaling, each in scaled]
     sure, found = [is_right for chance, is_right in pairs if chance >= SURE], calibrate(pairs)
     return {

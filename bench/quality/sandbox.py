@@ -63,7 +63,7 @@ def run_programs(
 def run(program: str, limits: Limits, wall: Wall) -> Verdict:
     """Runs one program to its end or its limits, and ends what it started.
 
-    Behind `limits` a process that made itself a session of its own is not found again; its limits still hold.
+    With the wall `limits`, a process in a new session of its own is not ended; its limits still hold.
     """
     mark = secrets.token_hex(16)
     job = {"program": program, "mark": mark, "cpu_s": limits.cpu_s, "memory_bytes": limits.memory_bytes}

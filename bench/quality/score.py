@@ -18,7 +18,7 @@ NUM_DRAWS = 2000
 
 @dataclass(frozen=True)
 class Score:
-    """One task. `passed` is None without tests, `parses` None where the language is not Python."""
+    """One task. `passed` is None without tests, `parses` is None if the language is not Python."""
 
     group: str
     passed: bool | None
@@ -40,7 +40,7 @@ class Share:
 def score(
     tasks: Sequence[Task], texts: Mapping[str, str], limits: Limits | None = None, wall: Wall | None = None
 ) -> list[Score]:
-    """One score a task, in their order. Texts are compared without the white space around them."""
+    """One score per task, in order. Texts are compared without surrounding white space."""
     parsed = {task.id: _parses(task, texts[task.id]) for task in tasks}
     programs = {
         task.id: task.program(texts[task.id]) + task.tests
@@ -77,7 +77,7 @@ def _parses(task: Task, text: str) -> bool | None:
 def share(values: Sequence[float], groups: Sequence[str]) -> Share:
     """The mean of `values` in [0, 1], bootstrapped over whole groups.
 
-    Where all values are 0 or all are 1 the bootstrap knows no doubt; there the bound is Wilson's with a trial a group.
+    If all values are 0 or all are 1 the bootstrap interval is a point, so Wilson's with a trial per group replaces it.
     """
     mean = float(np.mean(values))
     if mean in (0.0, 1.0):
@@ -97,7 +97,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 def difference(first: Sequence[float], second: Sequence[float], groups: Sequence[str]) -> Share:
-    """How much larger the mean of `first` is, in points, with the interval of the paired difference over groups."""
+    """The mean difference of `first` and `second` in points, with the interval of paired differences over groups."""
     gains = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     low, high = _bootstrap(gains.tolist(), groups)
     return Share(*(round(100 * number, 2) for number in (float(gains.mean()), low, high)))
@@ -117,5 +117,5 @@ def _bootstrap(
 
 
 def failures(scores: Sequence[Score]) -> dict[str, int]:
-    """What ended the programs that did not pass, the commonest first."""
+    """Counts of the reasons why programs failed, most common first."""
     return dict(Counter(row.why for row in scores if row.passed is False).most_common(8))

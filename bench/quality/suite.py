@@ -1,8 +1,7 @@
 """Reads a suite: JSON lines, maybe gzipped, of gaps whose middle is known. Knows no model and runs nothing.
 
 A row is `{id, prefix, middle, suffix}` and maybe `program_tail` (or `tests`), `group`, `split`, `kind`, `language`,
-`references`. The
-rows of HumanEval-Infilling (`task_id, prompt, canonical_solution, suffix, test, entry_point`) are read too.
+`references`. HumanEval-Infilling's rows (`task_id, prompt, canonical_solution, suffix, test, entry_point`) work too.
 """
 
 import gzip
@@ -21,7 +20,7 @@ class SuiteError(ValueError):
 
 @dataclass(frozen=True)
 class Task:
-    """One gap. `tests` run behind the filled program; None where there are none. `group` names the problem."""
+    """One gap. `tests` run after the filled program; None if there are none. `group` names the problem."""
 
     id: str
     prefix: str
@@ -55,14 +54,14 @@ class Suite:
 
     @property
     def title(self) -> str:
-        """What a table is headed by: which gaps, and how many of them."""
+        """The title of a table: the chosen gaps, and their number."""
         chosen = " ".join(part for part in (self.name, self.split, self.kind) if part)
         subset = "" if len(self.tasks) == self.num_found else f" of {self.num_found}, by hash of their ids"
         return f"{chosen}: {len(self.tasks)} gaps{subset}, {self.num_groups} problems"
 
     @property
     def summary(self) -> dict[str, str | int | None]:
-        """What a record says of the gaps: nothing of their text."""
+        """The facts about the gaps for a record, without their text."""
         return {
             "name": self.name,
             "sha256": self.sha256,
@@ -75,7 +74,7 @@ class Suite:
 
 
 def read_suite(path: Path, *, split: str | None = None, kind: str | None = None, limit: int | None = None) -> Suite:
-    """The tasks of a split and a kind, where rows name theirs. `limit` keeps those whose ids have the lowest hashes.
+    """The tasks of a split and a kind, if rows name theirs. `limit` keeps those whose ids have the lowest hashes.
 
     Raises SuiteError.
     """

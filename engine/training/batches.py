@@ -24,7 +24,7 @@ class BatchAttention(Attention):
 
 
 def _mix(query: Tensor, key: Tensor, value: Tensor, mask: Any, causal: bool) -> Tensor:
-    """A block mask of FlexAttention computes no block that nobody sees."""
+    """Attention. A FlexAttention block mask skips blocks that are masked completely."""
     grouped = query.shape[1] != key.shape[1]
     if mask is None or isinstance(mask, Tensor):
         return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, enable_gqa=grouped)

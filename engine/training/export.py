@@ -1,4 +1,4 @@
-"""Makes what ships of a run: an adapter in PEFT's format over its base, and the table of its sources."""
+"""Exports the files of a run that ship: an adapter in PEFT's format over its base, and the table of its sources."""
 
 import json
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ RECORD: Final = "training.json"
 def export(snapshot: Path, out: Path, rank: int = 64, narrow: bool = False) -> int:
     """Writes the adapter of `snapshot` to `out` and returns its bytes. Raises ValueError for a torn snapshot.
 
-    Of a run of all weights the adapter is the best change of `rank` to each matrix, by SVD, and the vectors as
-    they are. `narrow` stores matrices in int8, a scale a row.
+    After full training the adapter has the best update of `rank` for each matrix, by SVD, and whole vectors.
+    `narrow` stores matrices in int8, with one scale per row.
     """
     progress = read_progress(snapshot)
     learnt, base = load_file(snapshot / LEARNT), find_base(progress.record["model"])
@@ -73,7 +73,7 @@ def name_low_rank(learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def reduce(learnt: Mapping[str, Tensor], base: Path, rank: int) -> dict[str, Tensor]:
-    """What changed, matrices by their largest `rank` directions."""
+    """The changes relative to the base; matrices by their `rank` largest singular directions."""
     files, found = open_files(base), {}
     for name, value in learnt.items():
         known = theirs(name)
@@ -98,7 +98,7 @@ def narrow_rows(name: str, value: Tensor) -> dict[str, Tensor]:
 def write_sources(sources: Path, pack: Path, out: Path) -> int:
     """Copies the rows of a corpus's `sources.tsv` whose package is in the training split. Returns how many.
 
-    Raises ValueError where a package of the split has no row: nothing may ship without its source and licence.
+    Raises ValueError if a package of the split has no row: nothing may ship without its source and license.
     """
     packages = set(read_pack(pack, "train").package_names)
     header, *rows = sources.read_text(encoding="utf-8").splitlines()

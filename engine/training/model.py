@@ -1,7 +1,7 @@
-"""The base in training: its weights as its own files have them, the matrices that learn, who sees whom. Knows no text.
+"""The base in training: stored weights, trainable matrices, attention masks. Knows no text.
 
-A low-rank change W + s B A of every matrix (Hu et al., arXiv 2106.09685) leaves W as it is, in the type of the
-computation; or all weights learn, in fp32.
+LoRA trains an update W + s B A of every matrix (Hu et al., arXiv 2106.09685) and keeps W frozen, in the compute type;
+full training updates all weights, in fp32.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from training.data.cutter import Cutter, find_base
 from training.data.packing import Packed
 
 SCALE: Final = 2.0
-HEAD_ROWS: Final = 2048  # whose scores are held at once
+HEAD_ROWS: Final = 2048  # rows whose logits are held at once
 MATRICES: Final = ("attention.q", "attention.k", "attention.v", "attention.out", "mlp.gate", "mlp.up", "mlp.down")
 
 
 class LowRank(nn.Module):
-    """A matrix that stays, and its change, which is zero at first."""
+    """A frozen matrix with a LoRA update, which is zero at first."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class LowRank(nn.Module):
 
 
 def block_mask(packed: Packed) -> Any:
-    """The mask of `packed` for FlexAttention. Not compiled: every step has another, and compiling takes longer."""
+    """The FlexAttention mask of `packed`. Not compiled: every step has a new mask, and compiling takes longer."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     sees, length = packed.sees, len(packed.ids)
@@ -51,7 +51,7 @@ def block_mask(packed: Packed) -> Any:
 
 @dataclass(frozen=True)
 class Base:
-    """A base that learns, by low-rank changes or as a whole, but for the embedding, which is its head too."""
+    """A base in training, by LoRA or with all weights except the embedding, which is also the head."""
 
     transformer: Transformer
     cutter: Cutter
@@ -59,7 +59,7 @@ class Base:
 
     @classmethod
     def open(cls, name: str, rank: int, device: torch.device, dtype: torch.dtype, compiled: bool = False) -> "Base":
-        """The base called `name`, all of whose weights learn where `rank` is 0. Raises StartError, CheckpointError."""
+        """Loads the base `name`; `rank` 0 trains all weights. Raises StartError, CheckpointError."""
         files = open_files(find_base(name))
         loaded = hub.load(files, CAUSAL, device, dtype if rank else torch.float32)
         files.release()
@@ -80,16 +80,16 @@ class Base:
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """What learns."""
+        """The trainable parameters."""
         return {name: value for name, value in self.transformer.named_parameters() if value.requires_grad}
 
     @property
     def is_mixed(self) -> bool:
-        """Whether weights are wider than the computation."""
+        """True if the weights are wider than the compute type."""
         return self.transformer.embedding.weight.dtype != self.dtype
 
     def states(self, packed: Packed) -> Tensor:
-        """The final states [A, D] of the places that are asked."""
+        """The final hidden states [A, D] of the positions `asked`."""
         mask: Any = None
         if not packed.is_plain:
             mask = block_mask(packed) if packed.ids.is_cuda else packed.mask()

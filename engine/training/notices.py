@@ -1,7 +1,7 @@
-"""Writes the notices of what a model was trained on: whose each package is, and every licence text once.
+"""Writes the notices for a model's training packages: their copyright holders, and every license text once.
 
-A package's own licence files are the best source. Where its archive is not at hand, those of another version stand in,
-or else the copyright lines in its source files with the text of the licence that it states; the file says which. Knows
+A package's own license files are the best source. Without its archive those of another version are used, or else the
+copyright lines of its source files with the text of the license that it states; the output names the source. Knows
 archives and a corpus; no model.
 """
 
@@ -41,7 +41,7 @@ the licence which the package states, as other packages here have it. Where no l
 
 @dataclass
 class Notice:
-    """One package: how its notices were found, whose it is, and the keys of its texts."""
+    """A package: the source of its notices, its copyright holders, and the keys of its license texts."""
 
     source: Source
     basis: str
@@ -51,9 +51,9 @@ class Notice:
 
 
 def write_notices(sources: Path, archives: Path, corpus: Path | None, out: Path) -> dict[str, int]:
-    """Writes `out` for every row of the table `sources` and counts what the notices of the packages rest on.
+    """Writes `out` for every row of the table `sources`; counts the packages by the source of their notices.
 
-    `corpus` is read for packages without an archive; None leaves them with what their metadata states.
+    `corpus` is read for packages without an archive; if it is None only their metadata is used.
     """
     rows, present = read_table(sources), defaultdict(list)
     for archive in archives_in(archives):
@@ -79,7 +79,7 @@ def _closest(row: Source, archives: list[Archive]) -> Archive | None:
 
 
 def _from_archive(row: Source, archive: Archive | None, texts: dict[str, str]) -> Notice:
-    """Adds what is new to `texts`. An archive without licence files leaves its package to its metadata, like none."""
+    """Adds new texts to `texts`. Without an archive, or without license files in it, the package's metadata is used."""
     if archive is None:
         return Notice(row, NONE)
     contents = {content for path, content in read_files(archive.path) if _is_notice(path) and content.strip()}
@@ -98,7 +98,7 @@ def _from_archive(row: Source, archive: Archive | None, texts: dict[str, str]) -
 
 
 def split_holders(text: str) -> tuple[list[str], str]:
-    """The lines that say whose a text is, and the text without them."""
+    """The copyright lines of a text, and the text without them."""
     lines = text.replace("\r\n", "\n").expandtabs().strip("\n").split("\n")
     holders = [line.strip() for line in lines if HOLDER.match(line)]
     body = "\n".join(line.rstrip() for line in lines if not HOLDER.match(line))
@@ -106,13 +106,13 @@ def split_holders(text: str) -> tuple[list[str], str]:
 
 
 def text_key(body: str) -> str:
-    """The same for texts that differ in titles, line breaks, case and marks only."""
+    """A key that is equal for texts that differ only in titles, line breaks, case and punctuation."""
     first, _, rest = body.lstrip().partition("\n")
     return " ".join(re.findall(r"[a-z0-9]+", (rest if TITLE.fullmatch(first.strip()) else body).lower()))
 
 
 def licence_key(licence: str) -> str:
-    """One name for all that metadata calls the same licence. BSD without a number is taken for the longer, 3-clause."""
+    """One name for all spellings of a license in metadata. BSD without a number counts as the longer, 3-clause one."""
     words = re.findall(r"[a-z]+|\d", licence.lower())
     if "ref" in words or "licenseref" in words:
         return licence
@@ -123,7 +123,7 @@ def licence_key(licence: str) -> str:
 
 
 def _texts_by_licence(notices: Iterable[Notice]) -> dict[str, str]:
-    """Of each licence the text that most packages have which have one text."""
+    """For each license the most common text among packages with exactly one text."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for notice in notices:
         if len(notice.texts) == 1:
@@ -132,7 +132,7 @@ def _texts_by_licence(notices: Iterable[Notice]) -> dict[str, str]:
 
 
 def _holders_in(corpus: Path, packages: set[str]) -> dict[str, list[str]]:
-    """The copyright lines in the files of `packages`, each once, in the order they come."""
+    """The distinct copyright lines in the files of `packages`, in order of occurrence."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for file in read_corpus(corpus):
         if file.package in packages:
@@ -157,7 +157,7 @@ def _render(notices: list[Notice], texts: dict[str, str]) -> str:
 
 
 def _is_notice(path: str) -> bool:
-    """Licence files where wheels and npm archives have them: in the metadata's folder, or at the root."""
+    """True for license files in the places of wheels and npm archives: the metadata folder, or the root."""
     parts = PurePosixPath(path).parts
     is_there = len(parts) == 1 or parts[0].endswith(".dist-info")
     return is_there and NOTICE_NAME.fullmatch(parts[-1]) is not None

@@ -1,7 +1,7 @@
-"""A run's snapshots: what learns, with what is needed to go on. Knows folders; trains nothing.
+"""A run's snapshots: trainable parameters and the state for resuming. Knows folders; trains nothing.
 
-A snapshot takes the place of the one before in one step, so whoever reads while a run goes on finds one of the two. Its
-`state.json` has the hash of every other file: a copy that was torn, or holds files of two snapshots, is refused.
+A snapshot replaces the previous one atomically, so a concurrent reader finds one of the two. Its `state.json` has the
+hash of every other file: an incomplete copy, or one with files of two snapshots, is refused.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 @dataclass
 class Progress:
-    """What a resumed run continues from. `record` says how the run was made."""
+    """The state from which a resumed run continues. `record` describes how the run was made."""
 
     step: int = 0
     tokens: int = 0
@@ -44,7 +44,7 @@ class Progress:
 def write_snapshot(
     folder: Path, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, progress: Progress
 ) -> None:
-    """Replaces `folder` by what learns, the optimizer's moments, the state, and the log so far."""
+    """Replaces `folder` by the trainable parameters, the optimizer's moments, the state, and the log so far."""
     with _replacing(folder) as made:
         save_file({name: value.detach().float().contiguous() for name, value in parameters.items()}, made / LEARNT)
         moments = {
@@ -61,7 +61,7 @@ def write_snapshot(
 
 
 def read_snapshot(folder: Path, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Progress:
-    """Puts a snapshot's values in place. Raises ValueError where it is not whole, or of another run."""
+    """Loads the values of a snapshot. Raises ValueError if it is incomplete or of another run."""
     progress, learnt, moments = read_progress(folder), load_file(folder / LEARNT), load_file(folder / OPTIMIZER)
     if {name: value.shape for name, value in learnt.items()} != {name: each.shape for name, each in parameters.items()}:
         raise ValueError(f"The snapshot {folder} is of a run with another base or rank.")
@@ -74,7 +74,7 @@ def read_snapshot(folder: Path, parameters: Mapping[str, Tensor], optimizer: tor
 
 
 def read_progress(folder: Path) -> Progress:
-    """The state of a snapshot. Raises ValueError where a file is missing or is not the one that was written."""
+    """The state of a snapshot. Raises ValueError if a file is missing or its hash differs."""
     try:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         hashes = state.pop("sha256", {})
@@ -94,7 +94,7 @@ def clear_scratch(run: Path) -> None:
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the place of `folder` at the end."""
+    """Yields a folder to fill, which replaces `folder` at the end."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=SCRATCH) as scratch:
         made = Path(scratch, "made")
         made.mkdir()
@@ -107,7 +107,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swaps two names in one step; false where the system cannot."""
+    """Swaps two names atomically; false if the system cannot."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     if rename is None:
         return False

@@ -25,7 +25,7 @@ SNAPSHOT: Final = "snapshot"
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run. `rank` 0 trains all weights, any other that low rank of every matrix.
+    """One run. `rank` 0 trains all weights; any other trains LoRA of that rank for every matrix.
 
     It ends `deadline_s` after its first step, which compiles; or at `end_at_s`, in seconds since 1970; or after
     `num_steps`, which makes it repeatable. With `resume` it goes on from the snapshot in `out`.
@@ -73,7 +73,7 @@ class RunConfig:
 def train(config: RunConfig) -> Progress:
     """Trains until the deadline and leaves `snapshot` in `config.out`.
 
-    Raises ValueError for a snapshot that is not whole, and where the loss is no number: the last snapshot stays.
+    Raises ValueError for an incomplete snapshot, and if the loss is not a number; then the last snapshot stays.
     """
     started_s = time.monotonic()
     if config.pack_length and config.pack_length < config.shape.room:
@@ -109,7 +109,7 @@ class _Run:
 
     @property
     def elapsed(self) -> float:
-        """How much of the run has gone, in [0, 1] and past 1 when it is over."""
+        """The elapsed share of the run, in [0, 1], and above 1 when it is over."""
         if self.config.num_steps:
             return (self.progress.step - self.first_step) / self.config.num_steps
         if self.progress.step == self.first_step and not self.config.end_at_s:
@@ -171,7 +171,7 @@ class _Run:
         self.saved_at_s = time.monotonic()
 
     def _draw_validation(self) -> list[Packed]:
-        """Prompt rows of held-out packages, the same whatever the run: they compare runs."""
+        """Prompt rows of held-out packages, the same for every run, so that runs can be compared."""
         rng, pack = np.random.default_rng(VALIDATION_SEED), read_pack(self.config.pack, "validation")
         shape = RowShape(num_tokens=self.config.row_tokens, context_weight=0.0)
         rows = [draw_row(pack, self.base.cutter, shape, rng) for _ in range(self.config.num_validation_rows)]
@@ -179,7 +179,7 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self) -> None:
-        """Logs the loss of a token of a hole, with the lines that judge it, and of other tokens."""
+        """Logs the mean loss of tokens of holes and of the lines that judge them, and of all other tokens."""
         sums = torch.zeros(4)
         for packed in self.validation:
             nats, is_hole = self.base.nats(packed), packed.weights == 1
@@ -192,8 +192,8 @@ class _Run:
 
 
 def compare(config: RunConfig) -> dict[str, dict[str, float] | str]:
-    """Short runs of the low rank and of all weights, at a third of its rate: what each computed and learned, and which
-    of the two made held-out holes likelier.
+    """Short runs of LoRA, and of all weights at a third of its learning rate. Returns what each computed and learned,
+    and which of the two made held-out holes likelier.
     """
     ways = {"low rank": config, "all weights": replace(config, rank=0, rate=float(f"{config.rate / 3:.2g}"))}
     found: dict[str, dict[str, float] | str] = {}
@@ -218,7 +218,7 @@ def compare(config: RunConfig) -> dict[str, dict[str, float] | str]:
 
 
 def rate_factor(step: int, elapsed: float, warmup_steps: int, cooldown: float, final: float = 0.05) -> float:
-    """Warm-up, constant, linear cooldown to `final`. `elapsed` in [0, 1] is how much of the run's time has gone."""
+    """Warm-up, constant, linear cooldown to `final`. `elapsed` in [0, 1] is the elapsed share of the run."""
     warm = min(1.0, (step + 1) / max(warmup_steps, 1))
     left = min(1.0, max(0.0, 1 - elapsed) / cooldown) if cooldown > 0 else 1.0
     return warm * (final + (1 - final) * left)

@@ -1,7 +1,7 @@
-"""Ranks the texts of each hole and lets the parser choose: spliced into the document, the first without a fault wins.
+"""Ranks the texts for each hole, and takes the first one that has no fault when it is spliced into the document.
 
-An engine that compares texts ranks them by likelihood. Of any other the fill and the proposals are ranked by certainty,
-a fill without one first. Knows no engine's connection.
+If the engine compares texts, they are ranked by likelihood. Otherwise the fill and the proposals are ranked by
+certainty, and a fill without a certainty comes first. Knows no engine's connection.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,22 +24,22 @@ from midfill_infill.written import Written
 MAX_TRIED: Final = 40
 SURE: Final = 0.75
 LIKELY: Final = 0.5
-# Of single lines from this certainty on three of four were right: `python -m bench.quality.proposals` prints it.
+# Single lines with at least this certainty were right three times out of four (`python -m bench.quality.proposals`).
 SHOWN: Final = 0.45
 DRAFTED: Final = "drafted"
 FAIR: Final = 0.05
-# So many are parsed in the whole document, more of them in a short one: 20 ms each in a file of 3,000 lines.
+# At least this many texts are parsed in the whole document, more in a short one: 20 ms each in a file of 3,000 lines.
 MIN_WHOLE: Final = 6
 MAX_WHOLE_BYTES: Final = 400_000
 
 
 @dataclass(frozen=True)
 class PlacedFill:
-    """A fill as it goes into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
+    """A fill as inserted into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
 
-    White space that splicing added belongs to no token. `errors` are ranges of `text` that no syntax allows.
-    `certainty` is the calibrated probability that all of it is right, None where the engine does not say. `origin` says
-    in words where the text comes from.
+    White space added by splicing belongs to no token. `errors` are ranges of `text` with syntax errors. `certainty` is
+    the calibrated probability that the whole fill is right, None if the engine gives none. `origin` describes its
+    source.
     """
 
     hole: Hole
@@ -52,12 +52,12 @@ class PlacedFill:
 
     @property
     def is_guess(self) -> bool:
-        """Whether it is rather wrong than right, by what the engine says."""
+        """True if the engine says that the fill is more likely wrong than right."""
         return self.certainty is not None and self.certainty < LIKELY
 
 
 def describe_certainty(certainty: float | None) -> str:
-    """The word and the number that people are shown, such as "likely (62 %)"; "" where the engine does not say."""
+    """The label shown to users, such as "likely (62 %)"; empty if the engine gives no certainty."""
     if certainty is None:
         return ""
     word = "sure" if certainty >= SURE else "likely" if certainty >= LIKELY else "a guess"
@@ -65,16 +65,16 @@ def describe_certainty(certainty: float | None) -> str:
 
 
 def describe_fill(fill: PlacedFill) -> str:
-    """What people are shown of a fill, such as "likely (62 %), the file's own line"."""
+    """The label of a fill shown to users, such as "likely (62 %), the file's own line"."""
     told = describe_certainty(fill.certainty), "" if fill.origin == DRAFTED else fill.origin
     return ", ".join(filter(None, told))
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to fill all holes; `new_errors` counts the syntax errors that its patch adds, `num_unseen` the names it
-    uses that stand nowhere in sight. `is_idle` says that a hole got what does nothing: a comment alone or, for a body,
-    a placeholder, a call of itself, or what it held.
+    """One way to fill all holes. `new_errors` counts the syntax errors that the patch adds, `num_unseen` the names it
+    uses that are not in sight. `is_idle`: a hole got only a comment or, for a body, a placeholder, a call of itself, or
+    its old text.
     """
 
     patch: Patch
@@ -85,29 +85,29 @@ class Alternative:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a body hole got no text: it stays as it was, which adds no error and helps nobody."""
+        """True if a body hole got no text: the body stays as it was, which adds no error but is of no use."""
         return any(fill.hole.is_body and not fill.text for fill in self.fills)
 
     @property
     def is_blank(self) -> bool:
-        """Whether a hole got nothing that can be seen: nobody asked for that."""
+        """True if a hole got only white space."""
         return not all(fill.text.strip() for fill in self.fills)
 
     @property
     def faults(self) -> tuple[int, bool, int]:
-        """What speaks against it, the gravest first."""
+        """Its faults, the most severe first; smaller is better."""
         return self.new_errors, self.is_blank or self.is_idle, self.num_unseen
 
     @property
     def certainty(self) -> float | None:
-        """That of its least certain fill; None where the engine does not say."""
+        """Certainty of the least certain fill; None unless every fill has one."""
         known = [fill.certainty for fill in self.fills if fill.certainty is not None]
         return min(known) if len(known) == len(self.fills) else None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The text of one hole as it was told, and where it comes from; `is_left_out` where no engine has looked at it."""
+    """The text of one hole as received, and its origin. `is_left_out`: a proposal that the engine has not looked at."""
 
     filled: wire.FilledHole
     origin: str = DRAFTED
@@ -115,17 +115,17 @@ class Answer:
 
     @classmethod
     def of(cls, text: str, certainty: float | None, origin: str) -> "Answer":
-        """A whole text, all of it as sure as it is."""
+        """A whole text as a single token, with its certainty as confidence."""
         tokens = [(0, len(text))] if text and certainty is not None else []
         confidence = [certainty or 0.0] * len(tokens)
         return cls(wire.FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty), origin)
 
 
 def rank(response: wire.InfillResponse, index: int, proposals: Sequence[Proposal]) -> list[Answer]:
-    """All texts for the hole `index`, the best first, every text once.
+    """All different texts for the hole `index`, best first.
 
-    Where the engine compares texts its fills come first, since they are the best of these, or drawn; then what else it
-    compared, then proposals that it left out. Of an engine that compares nothing all are sorted by certainty.
+    If the engine compares texts, its fills come first, because they are the best or were sampled; then the other
+    compared texts, then proposals that it left out. Otherwise all are sorted by certainty.
     """
     origins = {each.text: each.origin for each in proposals}
     rows = (response.holes, *response.alternatives)
@@ -143,7 +143,7 @@ def rank(response: wire.InfillResponse, index: int, proposals: Sequence[Proposal
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate with what was told of its holes, which a repair starts from."""
+    """A candidate and the answers it was made from. A repair starts from these."""
 
     candidate: Alternative
     answers: tuple[Answer, ...]
@@ -156,7 +156,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Place:
-    """A document, its holes in order, the names in sight of them, and what Midfill wrote that nobody has kept."""
+    """A document, its holes in order, the names in sight, and lines that Midfill wrote and nobody has accepted."""
 
     document: Document
     holes: tuple[Hole, ...]
@@ -168,13 +168,13 @@ class Place:
         return Doubts(self.document, self.written)
 
     def rows(self, answers: Iterable[Sequence[Answer]]) -> Iterator[Row]:
-        """Those of the answers that can be put in: others leave out what is to be kept, or have no encoding."""
+        """Yields a row for each of `answers` that can be inserted: with its anchors, and in the file's encoding."""
         for answer in answers:
             with suppress(MidfillError):
                 yield self.row(answer)
 
     def row(self, answers: Sequence[Answer]) -> Row:
-        """Raises MidfillError."""
+        """Splices one answer per hole. Raises MidfillError."""
         spliced = splice(self.document, self.holes, [answer.filled.text for answer in answers])
         fills = tuple(
             self._temper(place_fill(hole, answer.filled, fill, answer.origin))
@@ -189,10 +189,10 @@ class Place:
         return replace(fill, certainty=self.doubts.temper(fill.hole, fill.text, fill.certainty))
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
-        """The first text of every hole, but where that has a fault the first without any, or with the fewest faults.
+        """The first text of every hole; if it has a fault, the first without one or the one with the fewest.
 
-        Of several holes each is settled in turn, the others as they are by then. At most 40 texts are tried. Raises
-        MidfillError where none can be put in.
+        Settles the holes in order, given the current texts of the others. Tries at most 40 texts. Raises MidfillError
+        if none can be inserted.
         """
         row = next(self.rows(_rows_of(ranked)), None) or self.row([texts[0] for texts in ranked])
         share = max(1, MAX_TRIED // max(1, len(self.holes)))
@@ -202,8 +202,8 @@ class Place:
         return row
 
     def list_rows(self, ranked: Sequence[Sequence[Answer]], best: Row, most: int, *, every: bool = False) -> list[Row]:
-        """`best`, and the next best that differ from it, `most` in all; those with fewer faults first. Of what no
-        engine has looked at only what is FAIR. With `every` the best with each of the next texts of one hole as well.
+        """`best` and then other rows, fewest faults first, at most `most` in all. Proposals that no engine has looked
+        at need a certainty of FAIR. `every` adds the best texts varied in one hole, and lifts the limit.
         """
         if most == 1 and not every:
             return [best]
@@ -242,7 +242,7 @@ class Place:
         return row
 
     def _sift(self, index: int, answers: Sequence[Answer]) -> Iterator[Answer]:
-        """Those without a fault in the hole's function, then the one with the fewest; all where that cannot be told."""
+        """Answers without a fault in the hole's function, then the one with the fewest; all if there is no sieve."""
         sieve = find_sieve(self.document, self.holes, index)
         if sieve is None:
             yield from answers
@@ -259,12 +259,12 @@ class Place:
 
 
 def _rows_of(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
-    """The best texts of all holes, their second best, ..., as far as all holes have one."""
+    """Yields the best texts of all holes, then the second best, and so on while every hole has one."""
     yield from map(list, zip(*ranked, strict=False))
 
 
 def _vary(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
-    """The best texts with each of the next few of one hole."""
+    """Yields the best texts, with one hole's text replaced by each of its next few."""
     firsts = [texts[0] for texts in ranked]
     for index, texts in enumerate(ranked):
         for answer in texts[1 : 1 + MIN_WHOLE]:
@@ -272,7 +272,7 @@ def _vary(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
 
 
 def place_fill(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill, origin: str = DRAFTED) -> PlacedFill:
-    """Moves the engine's tokens to where splicing put their characters; tokens that were cut are left out."""
+    """Moves the engine's tokens to where splicing put their characters; drops tokens that were cut."""
     token_of = {char: index for index, (start, end) in enumerate(filled.tokens) for char in range(start, end)}
     spans: dict[int, tuple[int, int]] = {}
     for place, source in enumerate(spliced.origins):
@@ -291,6 +291,6 @@ def place_fill(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill, origin
 
 
 def _find(origins: Sequence[int], range: tuple[int, int]) -> tuple[int, int] | None:
-    """Where a range of the engine's text stands in a fill; None where it was cut."""
+    """Position in the fill of a range of the engine's text; None if it was cut."""
     places = [place for place, origin in enumerate(origins) if range[0] <= origin < range[1]]
     return (places[0], places[-1] + 1) if places else None

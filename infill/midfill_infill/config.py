@@ -96,7 +96,7 @@ def load(project: Path | None = None) -> dict[str, Setting]:
 
 
 def choose_quality(flag: Quality, project: Path | None = None) -> Quality:
-    """The quality that a fill asks for: what a flag says, else as set; None leaves it to the engine."""
+    """The quality for a fill: the flag, otherwise the setting; None leaves the choice to the engine."""
     value = load(project)["quality"].value if flag is None else flag
     return "authors" if value == "authors" else None if value is None else float(value)
 

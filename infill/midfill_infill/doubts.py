@@ -1,4 +1,4 @@
-"""Lowers the certainty of doubtful fills, whatever an engine says. Knows documents and what Midfill wrote."""
+"""Lowers the certainty of doubtful fills, whatever the engine says. Knows documents and what Midfill wrote."""
 
 import re
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ class Doubts:
     written: Written = Written()
 
     def temper(self, hole: Hole, text: str, certainty: float | None) -> float | None:
-        """The certainty that a fill may claim."""
+        """The certainty of a fill: at most DOUBTFUL if the fill is doubtful."""
         if certainty is None or certainty <= DOUBTFUL:
             return certainty
         return DOUBTFUL if self.written.has(text) or self._returns_parameter(hole, text) else certainty
 
     def weaken(self, text: str, certainty: float) -> float:
-        """The certainty of a proposal: what Midfill wrote itself is no evidence."""
+        """The certainty of a proposal, lowered for lines that Midfill itself wrote, because these are no evidence."""
         return certainty * WEAKENED if self.written.has(text) else certainty
 
     def _returns_parameter(self, hole: Hole, text: str) -> bool:
@@ -50,7 +50,7 @@ class Doubts:
 
     @cached_property
     def _functions(self) -> list[tuple[int, frozenset[str], str]]:
-        """The start, the names in the header, and the body without its docstring, of every function with one."""
+        """Start, names in the header, and body without docstring of every function that has code."""
         source, found = self.document.source, []
         for each in outline(self.document).functions:
             if each.statements and not each.is_stub:

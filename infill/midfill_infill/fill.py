@@ -19,26 +19,26 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch, find_gaps, merge_spans
 from midfill_infill.written import Written
 
-if TYPE_CHECKING:  # it needs an HTTP client, which is a fifth of the language server's start
+if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's start-up time
     from midfill_infill.engines.client import EngineClient
 
-# Source code measures 3 to 4 characters a token; the engine cuts what is still too long.
+# Source code has 3 to 4 characters per token; the engine truncates text that is still too long.
 CHARS_PER_TOKEN: Final = 3
-# Rows of a repair: the first is greedy and often falls into the same error, the others are drawn.
+# Rows of a repair: the first is greedy and often repeats the error, the others are sampled.
 REPAIR_ROWS: Final = 4
-# Of a seed that was chosen: without it every seed would give the same fill.
+# For a seed other than 0: with greedy decoding every seed would give the same fill.
 DRAWN_TEMPERATURE: Final = 0.8
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose. None leaves it to the engine. `min_tokens` and `max_tokens` are a hole's, `n` counts
-    alternatives. `intent` is one line for the model, a comment above each hole that no fill has.
-    Names that `can_import` says yes to are as good as those in sight: who asks puts the imports in.
-    `references` are files that matter, the most important first. `proposers` propose texts beside the engine's, of what
-    the user took before in this session (`taken`) too; `written` is what Midfill wrote and nobody has kept.
+    """User options; None leaves the choice to the engine. `min_tokens` and `max_tokens` are per hole, `n` counts
+    alternatives. `intent` is one line for the model: a comment above each hole that is part of no fill. Names that
+    `can_import` accepts count as in sight; the caller adds the imports. `references` are related files, most important
+    first. `proposers` add texts to the engine's, also texts accepted earlier in the session (`taken`). `written` are
+    lines that Midfill wrote and nobody has accepted.
 
-    Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
+    Seed 0 means the most likely fill; every other seed samples one, unless `temperature` is set.
     """
 
     model: str | None = None
@@ -63,8 +63,7 @@ class Options:
 @dataclass(frozen=True)
 class HolePreview:
     """How a hole looks after a step. `settled` are ranges of `text` in code points, the rest are guesses.
-
-    `confidence[i]` belongs to `text[slice(*tokens[i])]`, settled or guessed; empty where the engine does not say.
+    `confidence[i]` belongs to `text[slice(*tokens[i])]`, settled or guessed; empty if the engine gives none.
     """
 
     text: str
@@ -76,7 +75,7 @@ class HolePreview:
 
 @dataclass(frozen=True)
 class Preview:
-    """The holes after a step, in document order, drafts until what `is_chosen`. `repair` is the second round."""
+    """The holes after a step, in document order: drafts unless `is_chosen`. `repair`: of the second round."""
 
     step: int
     num_steps: int
@@ -87,10 +86,10 @@ class Preview:
 
 @dataclass(frozen=True)
 class Filled:
-    """The end of a fill: the best candidate, the others in falling order, and what it took over all rounds.
+    """Result of a fill: the best candidate, the others in falling order, and the stats of all rounds.
 
-    `passes` is the command of the user's that the best passes, if one was run. `keeps`: the parts of a
-    fill around which its engine can fill again.
+    `passes` is the user's command that the best candidate passes, if one was run. `keeps`: the parts of a fill that its
+    engine can keep when it fills again.
     """
 
     best: Alternative
@@ -116,15 +115,14 @@ class Filled:
 def fill(
     document: Document, holes: Sequence[Hole], options: Options, client: "EngineClient"
 ) -> Generator[Preview | Filled, None, None]:
-    """Fills `holes` of `document` jointly: a `Preview` each step, then one `Filled`.
+    """Fills `holes` of `document` jointly: yields a `Preview` for each step, then one `Filled`.
 
-    What proposers say goes to the engine, which ranks it with its own; of all texts the first without a fault wins: one
-    that adds no syntax error, says something, and uses names that are in sight. Where all have faults the fewest win,
-    and a fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
-    masked again; where no line is at fault, everything is. An engine that does not say how sure it is gets this second
-    try before a proposal takes the place of its faulty fill. What cannot be repaired stays as it came. Closing the
-    generator closes the connection, which stops the engine's work. Raises `MidfillError`. The same seed gives the same
-    fill.
+    The engine ranks the proposals together with its own texts. The first text without a fault wins: it adds no syntax
+    error, is not blank or idle, and uses only names in sight. If all have faults, the fewest win. A fill that adds
+    syntax errors is repaired once: the lines with errors are masked again, the rest are anchors; if no line is at
+    fault, everything is masked. An engine that gives no certainty gets this second try before a proposal replaces its
+    faulty fill. A fill that cannot be repaired stays. Closing the generator closes the connection, which stops the
+    engine. Raises `MidfillError`. The same seed gives the same fill.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
@@ -151,7 +149,7 @@ def fill(
             row, spent = yield from _repair(place, segments, row, options, client, request.excerpts)
             stats = add_stats(stats, spent)
         except MidfillError as error:
-            if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
+            if error.code == "cancelled":  # after any other failure the first fill is kept, its errors marked
                 raise
     if answers is own and any(row.candidate.faults):
         row = min(row, place.settle(ranked), key=lambda row: row.candidate.faults)
@@ -162,7 +160,7 @@ def fill(
 
 
 def _propose(place: Place, options: Options) -> list[list[Proposal]]:
-    """For every hole; nothing where its length in tokens is bounded, which only an engine can tell."""
+    """Proposals for every hole; none if the number of tokens is bounded, because only an engine counts tokens."""
     if options.min_tokens or options.max_tokens is not None:
         return [[] for _ in place.holes]
     around = Surroundings(place.document, place.holes, options.references, place.sight.has, options.taken)
@@ -178,20 +176,20 @@ def _propose(place: Place, options: Options) -> list[list[Proposal]]:
 
 
 def _is_laid(request: wire.InfillRequest, response: wire.InfillResponse) -> bool:
-    """Whether the engine may have taken a proposal without comparing it, so that it can still draft something."""
+    """True if the engine may have used a proposal without comparing it, so that it can still draft its own text."""
     holes = [segment.hole for segment in request.segments if isinstance(segment, wire.HoleSegment)]
     return not response.candidates and any(hole.candidates for hole in holes)
 
 
 def _find_kept(client: "EngineClient", response: wire.InfillResponse) -> Literal["tokens", "lines", "nothing"]:
-    """A model that compares texts writes from the left: it goes on from whole lines."""
+    """What the engine keeps when it fills again: a model that compares texts is causal and keeps whole lines."""
     if client.endpoint.is_outside:
         return "nothing"
     return "lines" if response.candidates else "tokens"
 
 
 def look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:
-    """The names outside of the holes."""
+    """The names in sight: in the text outside of the holes and in the references."""
     known = document.syntax.names if document.syntax else None
     related = (reference.text for reference in options.references)
     return Sight((*document.show_around(holes), *related), known, options.can_import)
@@ -200,7 +198,7 @@ def look_around(document: Document, holes: Sequence[Hole], options: Options) -> 
 def _repair(
     place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient", excerpts: Sequence[str]
 ) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
-    """The best of `row` and what a second round makes of it, and what that round took."""
+    """The better of `row` and the rows of a second round, and the stats of that round."""
     draft = _repair_segments(segments, row)
     request = _request(draft, place.document, replace(options, n=REPAIR_ROWS), (), excerpts)
     repaired = yield from _run(client, request, place.document, place.holes, repair=True)
@@ -209,7 +207,7 @@ def _repair(
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
-    """A fill that its user ends early: what is settled, and guesses for the rest, spliced. Raises `MidfillError`."""
+    """Ends a fill early for the user: splices settled text, and guesses for the rest. Raises `MidfillError`."""
     ordered = sort_holes(document, list(holes))
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
     told = [wire.FilledHole.model_validate(shown, from_attributes=True) for shown in preview.holes]
@@ -219,7 +217,7 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
 
 
 def _budget_chars(client: "EngineClient", model: str | None) -> int:
-    """How much context the model can see, in characters."""
+    """The model's context size, in characters."""
     known = client.models()
     if not known:
         raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")
@@ -275,9 +273,8 @@ def _limited(segment: wire.Segment, options: Options, listed: Iterator[Sequence[
 def _run(
     client: "EngineClient", request: wire.InfillRequest, document: Document, holes: tuple[Hole, ...], *, repair: bool
 ) -> Generator[Preview, None, wire.InfillResponse]:
-    """One request: yields its steps, returns its answer. Closed with its caller, it closes the connection.
-
-    While the engine takes its first step, what splicing the answer needs is made ready.
+    """Sends one request: yields its steps, returns its answer. Prepares splicing during the engine's first step.
+    Closing the generator closes the connection.
     """
     stream = client.infill(request)
     try:
@@ -293,7 +290,7 @@ def _run(
 
 
 def _check(response: wire.InfillResponse, num_holes: int) -> wire.InfillResponse:
-    """Raises MidfillError for an answer that is not of all holes."""
+    """Raises MidfillError unless every row of the answer has a text for each hole."""
     for row in (response.holes, *response.alternatives):
         if len(row) != num_holes:
             raise MidfillError("engine_error", f"the engine answered {len(row)} of {num_holes} holes")
@@ -309,7 +306,7 @@ def _preview(event: wire.StepEvent, repair: bool) -> Preview:
 
 
 def _repair_segments(segments: Segments, row: Row) -> Segments:
-    """The segments with the engine's text as draft and the lines with errors masked; unchanged if there are none."""
+    """The segments with the engine's text as draft, its lines with errors masked; unchanged if there are none."""
     drafts = iter(zip(segments.holes, row.holes, row.spliced.fills, strict=True))
     repaired: list[wire.Segment] = []
     any_masked = False
@@ -327,7 +324,7 @@ def _repair_segments(segments: Segments, row: Row) -> Segments:
 
 
 def _recall(draft: Segments, row: Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
-    """What a repair kept has the confidence it was first settled with, not an anchor's."""
+    """Restores the confidence with which text was first settled; a repair reports kept text as anchors."""
     specs = [segment.hole for segment in draft.segments if isinstance(segment, wire.HoleSegment)]
     return tuple(map(_recall_hole, specs, row.holes, answer))
 
@@ -337,7 +334,7 @@ def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, filled: wire.Fille
         return filled
     kept = [char for start, end in spec.keep for char in range(start, end)]
     anchored = [char for start, end in filled.anchors for char in range(start, end)]
-    draft_of = dict(zip(anchored, kept, strict=False))  # an engine that names no anchors keeps its confidences
+    draft_of = dict(zip(anchored, kept, strict=False))  # without reported anchors the answer's confidences stay
     known = {char: index for index, (start, end) in enumerate(first.tokens) for char in range(start, end)}
     confidence = list(filled.confidence)
     for index, (start, _) in enumerate(filled.tokens):
@@ -347,13 +344,13 @@ def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, filled: wire.Fille
 
 
 def _common(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What two sorted, disjoint lists of ranges share."""
+    """The intersection of two sorted lists of disjoint ranges."""
     pairs = ((max(start, begin), min(end, stop)) for start, end in spans for begin, stop in others)
     return [(start, end) for start, end in pairs if start < end]
 
 
 def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The lines of `text` that `ranges` touch, merged, without the first one's indentation and the last one's end."""
+    """The lines of `text` that `ranges` touch, merged, without the first indentation and the last line end."""
     lines = []
     for start, end in ranges:
         start = text.rfind("\n", 0, start) + 1
@@ -366,7 +363,7 @@ def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:
-    """What two requests took together; their context was cached where both found it so."""
+    """The sum of the stats of two requests; their context counts as cached if both found it cached."""
     return wire.Stats(
         steps=first.steps + second.steps,
         forwards=first.forwards + second.forwards,

@@ -1,4 +1,4 @@
-"""Computes what a new fill keeps of an earlier one: text that the user typed, and its surest tokens or lines."""
+"""Computes what a reroll keeps of the last fill: text that the user typed, and its most certain tokens or lines."""
 
 import math
 import re
@@ -31,10 +31,10 @@ def keep_ranges(
 ) -> list[Range]:
     r"""Ranges of `current` in code points, ascending and disjoint, that survive as anchors.
 
-    `filled` is the fill as it came with its `tokens` and their `confidence`; `current` is what its user made of it,
-    which may have `\r\n` line ends. Everything typed is kept, and the `share` of tokens with the highest confidence
-    that were left alone, and `fixed` ranges of `current` whatever they are. With `by_lines` it is that share of the
-    lines, by the mean of their tokens' ln confidence: what a model that writes from the left can fill around.
+    `filled` is the original fill with its `tokens` and their `confidence`; `current` is the same text after the user's
+    edits, possibly with `\r\n` line ends. Kept are all typed text, the `share` of tokens with the highest confidence,
+    where unchanged, and the ranges `fixed` of `current`. `by_lines` keeps a share of lines instead, ranked by the mean
+    ln confidence of their tokens: a causal model can fill around these.
     """
     if "\r\n" in current:
         chars = re.findall("\r\n|.", current, re.DOTALL)
@@ -63,7 +63,7 @@ def keep_ranges(
 
 
 def _rate_lines(filled: str, tokens: Sequence[Range], confidence: Sequence[float]) -> list[tuple[float, Range]]:
-    """The lines with tokens, line ends included, each with the mean ln confidence of the tokens that begin in it."""
+    """Each line that has tokens, with its line end, and the mean ln confidence of the tokens that begin in it."""
     ends = list(accumulate(map(len, filled.splitlines(keepends=True))))
     logs: dict[int, list[float]] = {}
     for (start, _), value in zip(tokens, confidence, strict=True):
@@ -85,10 +85,10 @@ def _join(kept: list[bool], text: str) -> list[Range]:
 def put_drafts(
     document: Document, holes: Sequence[Hole], drafts: Sequence[tuple[str | None, Sequence[Range]]]
 ) -> tuple[Document, tuple[Hole, ...]]:
-    r"""`document` with the drafts in its holes, and these holes with anchors where the drafts say what to keep.
+    r"""Puts `drafts` into the holes. Returns the new document and its holes, with anchors for text to keep.
 
-    `drafts[i]` is a text with `\n` line ends (None is what stands there) and ranges of it in code points. `holes` are
-    in document order and the new ones answer to them one by one.
+    `drafts[i]` is a text with `\n` line ends (None: the hole's current text) and the ranges of it to keep, in code
+    points. `holes` are in document order; the new holes correspond to them.
     """
     parts: list[bytes] = []
     placed: list[Hole] = []

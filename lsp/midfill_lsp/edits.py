@@ -49,9 +49,8 @@ async def apply_edits(
     *,
     confirm: bool = False,
 ) -> tuple[int | None, str]:
-    """Sends the edit for the current document. Returns the edited version and the resulting text.
-
-    `find_edits` returns ordered replacements in the current text. With `confirm` the user ticks each of them.
+    """Sends the edit for the current document. Returns the edited version and the resulting text. `find_edits` returns
+    ordered replacements in the current text. With `confirm` the user confirms each one.
     """
     for _ in range(MAX_APPLY_TRIES):
         version, text = document.version, document.text
@@ -83,7 +82,7 @@ async def apply_edits(
 def _text_edit(
     document: SyncedDocument, change: Replacement, confirm: bool
 ) -> types.TextEdit | types.AnnotatedTextEdit:
-    """The part of a replacement that changes something; all of it if the user is to review it."""
+    """The part of a replacement that differs; the whole replacement if the user reviews it."""
     (start, end), new = _keep_line_ends(document.source, change)
     first, last = (0, end - start) if confirm else trim(document.source[start:end], new)
     range = document.text.range((start + first, start + last))
@@ -92,7 +91,7 @@ def _text_edit(
 
 
 def _keep_line_ends(source: str, change: Replacement) -> Replacement:
-    r"""The change with both halves of a `\r\n` that it begins or ends in: no position lies between them."""
+    r"""The change, extended to both halves of a `\r\n` at its ends: no LSP position lies between them."""
     (start, end), new = change
     if cuts_line_end(source, start):
         start, new = start - 1, "\r" + new

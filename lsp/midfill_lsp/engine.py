@@ -78,9 +78,8 @@ class Engines:
 
 
 class WatchedFiller:
-    """A filler that records its engine's errors, also for fills that nobody waits for. Thread-safe.
-
-    After a failure unrequested fills rest for 2 s, then twice as long each time.
+    """A filler that records its engine's errors, also for fills that nobody waits for. Thread-safe. After a failure,
+    unrequested fills pause for 2 s, then twice as long each time.
     """
 
     def __init__(self, filler: Filler, tell: Callable[[], None]) -> None:
@@ -111,7 +110,7 @@ class WatchedFiller:
     def fill_unasked(
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
     ) -> Events:
-        """As `fill`, but empty while a failed engine is paused. Until a fill succeeds, only one at a time tries."""
+        """Like `fill`, but empty while a failed engine is paused. Until a fill succeeds, only one at a time tries."""
         with closing(self.fill(document, holes, options, settings, say)) as events:
             with nullcontext() if self._works else self._trying:
                 first = None if self.is_resting else next(events, None)

@@ -53,7 +53,7 @@ def explain(error: MidfillError) -> str:
 
 
 def check(params: FillParams) -> FillParams:
-    """Raises JsonRpcInvalidParams for what types cannot express."""
+    """Raises JsonRpcInvalidParams for violations that types cannot express."""
     if params.what is not What.STUBS and not params.ranges:
         raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
     if params.drafts and params.what is What.STUBS:
@@ -203,7 +203,7 @@ class FillJob:
         return [(self._carry(span), text) for span, text in zip(self._spans, texts, strict=True)]
 
     def _answer(self, filled: Filled) -> FillResult:
-        """The edits for the client to apply, for the document as it is now."""
+        """The edits for the client to apply to the current document."""
         text = self.document.text
         edits = zip(filled.fills, self._find_edits(filled), strict=True)
         holes = [describe(fill, text.range(span), text.encoding, new) for fill, (span, new) in edits]

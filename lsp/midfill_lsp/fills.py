@@ -37,7 +37,7 @@ Fill = TypeVar("Fill", bound=FillJob | Pending)
 
 
 class Fills:
-    """Use it on the event loop only, except for what it gives to `executor`."""
+    """Use it on the event loop only, except for functions passed to `executor`."""
 
     def __init__(self, server: Host, filler: Filler, executor: Executor) -> None:
         self._server, self._executor = server, executor
@@ -268,7 +268,7 @@ class Fills:
                 self._taken.appendleft(text.strip().replace(f"\n{hole.hole.indent}", "\n"))
 
     def _find_meant(self, params: PendingParams, fills: Iterable[Fill]) -> Fill | None:
-        """By id; otherwise the latest at the cursor or on its line; otherwise the latest of the document, or of all."""
+        """The fill by id; otherwise the latest at the cursor or on its line, or else of the document, or of all."""
         ordered = sorted(fills, key=lambda fill: fill.id)
         if params.id is not None:
             ordered = [fill for fill in ordered if fill.id == params.id]
@@ -305,7 +305,7 @@ class Fills:
         """Counts a running fill in the status."""
         self._num_busy += 1
         self._loop = asyncio.get_running_loop()
-        # Behind what is more urgent.
+        # Yields to more urgent callbacks.
         self._telling = self._loop.call_later(TELL_S, self._tell_status)
         try:
             yield

@@ -17,7 +17,7 @@ _HEAD = re.compile(rb"%b(?:%b)*\Z" % (_LENGTH.pattern, _FIELD), re.IGNORECASE)
 
 @dataclass(frozen=True)
 class BadFrame:
-    """Bytes that are no message; parsing continues at the next header."""
+    """Bytes that are not a message; parsing continues at the next header."""
 
     reason: str
 

@@ -34,9 +34,8 @@ class Suggestion:
 
 
 class GhostText:
-    """Makes suggestions, one at a time per document: a newer request cancels the older one.
-
-    Recent suggestions are reused while the user types along.
+    """Makes suggestions, one at a time per document: a newer request cancels the older one. Recent suggestions are
+    reused while the user types along.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -48,7 +47,7 @@ class GhostText:
         self, view: DocumentView, offset: int, settings: Settings, filler: Filler,
         surroundings: Callable[[], Options], *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
-        """Raises MidfillError and CancelledError; nothing where the document moved on meanwhile."""
+        """Raises MidfillError and CancelledError; empty if the document changed meanwhile."""
         if found := self._recall(view, offset, invoked):
             return found
         stop = threading.Event()
@@ -122,7 +121,7 @@ def _is_worth_showing(row: Alternative, least: float | None) -> bool:
 def _choose(
     view: DocumentView, offset: int, num_replaced: int, rows: Sequence[Alternative], *, single_line: bool
 ) -> tuple[Suggestion, ...]:
-    """The different candidates that are neither blank nor the line that follows anyway."""
+    """The different candidates, without blank ones and those that equal the next line."""
     following = view.text.source[offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()
     texts = (row.patch.edits[0].replacement.decode("utf-8", "surrogatepass") for row in rows)
     shown = ((text.splitlines() or [""])[0] if single_line else text for text in texts)

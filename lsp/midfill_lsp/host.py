@@ -59,9 +59,8 @@ class Host(LanguageServer):
         return bool(getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")))
 
     def tell(self, method: str, message: Payload, uri: str = "", *, is_empty: bool = False) -> None:
-        """Sends one of our own notifications to a client that supports them, unless it repeats the last one.
-
-        An empty message is only sent after another.
+        """Sends one of our own notifications to a client that supports them, unless it repeats the last one. An empty
+        message is only sent after another.
         """
         if not self.speaks_midfill:
             return

@@ -35,7 +35,7 @@ class Burst:
     earlier: tuple[Text, Text] | None = None
 
     def take(self, text: Text) -> "Burst":
-        """The burst that the document is in when it has become `text`."""
+        """The burst after the document changed to `text`."""
         old, new = self.now.source, text.source
         start, end = trim(old, new)
         grown = len(new) - len(old)
@@ -66,7 +66,7 @@ class NextEdits:
         self._searches: dict[str, asyncio.Task[None]] = {}
 
     def follow(self, uri: str) -> None:
-        """A document was opened or changed."""
+        """Call when a document was opened or changed."""
         document = self._server.workspace.open_document(uri)
         burst = self._bursts.get(uri)
         if document is None or (burst and burst.now.source == document.source):
@@ -80,7 +80,7 @@ class NextEdits:
             self._searches[uri] = asyncio.get_running_loop().create_task(self._propose(document))
 
     def forget(self, uri: str) -> None:
-        """A document was closed."""
+        """Call when a document was closed."""
         self._bursts.pop(uri, None)
         self._found.pop(uri, None)
         if document := self._server.workspace.open_document(uri):
@@ -89,7 +89,7 @@ class NextEdits:
             search.cancel()
 
     async def repeat(self, params: RepeatParams) -> Repeated:
-        """Makes the last change at the cursor or everywhere, and shows the next place. Raises what a fill raises."""
+        """Repeats the last change at the cursor or everywhere, and shows the next place. Raises like a fill."""
         document = find_document(self._server, params.uri, None)
         if params.action == "dismiss":
             self._bursts[params.uri] = Burst(document.text, document.text)
@@ -138,7 +138,7 @@ class NextEdits:
         return found if document.text is text and self._bursts.get(document.uri) is burst else ()
 
     async def _make(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
-        """With one edit; if the model must choose words, as a pending fill."""
+        """Makes the repeats with one edit; if the model must choose words, as a pending fill."""
         open_ones = [each for each in found if each.repeat.foreign]
         if open_ones:
             drafts = [_draft(document.text, each) for each in open_ones]
@@ -165,7 +165,7 @@ class NextEdits:
             await self._server.window_show_document_async(wanted)
 
     async def _propose(self, document: SyncedDocument) -> None:
-        """Shows likely repeats once the document has rested."""
+        """Shows likely repeats once the document has been idle."""
         await asyncio.sleep(REST_S)
         text = document.text
         if self._is_fill(document):

@@ -30,7 +30,7 @@ def offer_actions(view: DocumentView, version: int | None, params: types.CodeAct
     wanted = [what for what in What if is_wanted(KINDS[what], params.context.only)]
     try:
         document = view.read()
-    except MidfillError:  # nothing that could be filled
+    except MidfillError:  # there is nothing to fill
         return []
     offered = [what for what in wanted if _applies(view, document, what, params.range)]
     actions = [_action(view.uri, version, what, params.range) for what in offered]
@@ -86,7 +86,7 @@ def _to_json(asked: Payload) -> dict[str, Any]:
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above a pending fill, with its origin and its doubts."""
+    """Accept, Reroll and Discard above a pending fill, with the command it passes, its origin, and if it is a guess."""
     range = text.range(pending.holes[0].outer)
     titles, fills = dict(LENSES), [hole.fill for hole in pending.holes]
     passes = f"passes `{pending.filled.passes}`" if pending.filled.passes else ""

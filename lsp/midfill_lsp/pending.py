@@ -168,9 +168,7 @@ class Pending:
             self.holes = [self.holes[number] for number in left]
 
     def find_part(self, part: str, offset: int | None) -> tuple[PendingHole, int | None] | None:
-        """The hole at an offset, with the number of its hunk there; if there is only one part, that one. A hole
-        without hunks is one part.
-        """
+        """The hole at an offset and its hunk's number, or the only part. A hole without hunks is a part."""
         parts: list[tuple[Span, tuple[PendingHole, int | None]]] = []
         for hole in self.holes:
             hunks = hole.hunks(self.document.source) if part == "hunk" else ()

@@ -31,7 +31,7 @@ class FillProgress:
         self._percentage = 0
 
     def begin(self, token: int | str, task: asyncio.Task[object]) -> None:
-        """Shows it under a token that the client knows; its cancel button cancels `task`."""
+        """Shows progress under a token that the client knows; the cancel button cancels `task`."""
         self._token = token
         begin = types.WorkDoneProgressBegin(title=self._title, cancellable=True, percentage=0)
         self._server.work_done_progress.begin(token, begin)
@@ -82,7 +82,7 @@ class PreviewSender:
         return True
 
     def send(self, places: list[types.Range], preview: Preview) -> None:
-        """`places` are where the holes lie now; for the event loop."""
+        """`places` are the current ranges of the holes. Call it on the event loop."""
         assert self._token is not None
         self._seq += 1
         holes = tuple(
@@ -104,9 +104,7 @@ class PreviewSender:
 
 @asynccontextmanager
 async def show_progress(server: LanguageServer, token: int | str | None, title: str) -> AsyncIterator[FillProgress]:
-    """Begins and ends progress, whose cancel button cancels the current task. Without the client's `token` one is
-    requested while the fill runs.
-    """
+    """Begins and ends progress; its cancel button cancels the current task. Requests a token if `token` is None."""
     progress, task = FillProgress(server, title), asyncio.current_task()
     assert task is not None
     asking: asyncio.Task[None] | None = None

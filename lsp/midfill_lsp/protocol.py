@@ -58,7 +58,7 @@ class MidfillProtocol(LanguageServerProtocol):
 
     @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
     async def lsp_workspace__execute_command(self, params: types.ExecuteCommandParams) -> Any:  # type: ignore[override]
-        """A coroutine: pygls' generator drops the progress token, and `$/cancelRequest` does not reach behind it."""
+        """A coroutine: pygls' generator drops the progress token, and `$/cancelRequest` does not cancel it."""
         handler = self.fm.commands.get(params.command)
         if handler is None:
             known = ", ".join(self.fm.commands)
@@ -179,7 +179,7 @@ async def serve(server: LanguageServer, stdin_fd: int) -> int:
 
 
 def _pump(stdin_fd: int, loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[bytes]) -> None:
-    """Reads in a daemon thread, which works for pipes, files and consoles on every system and never delays the exit."""
+    """Reads in a daemon thread: this works for pipes, files and consoles on every system and never delays the exit."""
     chunk = b"."
     while chunk:
         chunk = os.read(stdin_fd, CHUNK_BYTES)
@@ -199,7 +199,7 @@ async def _watch_client(protocol: MidfillProtocol, chunks: asyncio.Queue[bytes])
 
 def _is_alive(pid: int) -> bool:
     if os.name != "posix":
-        return True  # os.kill would end the process on Windows; the closed pipe suffices
+        return True  # os.kill would end the process on Windows; the closed pipe is enough
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

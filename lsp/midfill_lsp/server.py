@@ -86,7 +86,7 @@ def _list_lenses(ls: MidfillServer, params: types.CodeLensParams) -> list[types.
 
 
 async def _suggest(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList | None:
-    """Silent where there is nothing: an error while typing would be in the way, the status tells it."""
+    """Shows no error, which would disturb typing; the status shows it."""
     invoked = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
     settings = ls.settings_of(params.text_document.uri)
     if params.context.selected_completion_info:
@@ -103,7 +103,7 @@ async def _suggest(ls: MidfillServer, params: types.InlineCompletionParams) -> t
 
 
 async def _fill(ls: MidfillServer, params: Any) -> dict[str, Any]:
-    """The plugin shows what goes wrong; a command's client may not."""
+    """The plugin shows errors itself; the client of a command may not."""
     asked = parse(FillParams, params, "midfill/fill")
     return await _answer(ls, lambda: ls.fills.fill(asked.model_copy(update={"apply": bool(asked.apply)})), show=False)
 
@@ -158,7 +158,7 @@ def _take_options(ls: MidfillServer, params: types.InitializeParams) -> None:
 
 
 async def _ask_for_settings(ls: MidfillServer, params: object) -> None:
-    """Asks for those of the whole workspace and of each of its folders."""
+    """Requests the settings of the whole workspace and of each of its folders."""
     workspace = ls.client_capabilities.workspace
     if not (workspace and workspace.configuration):
         return
@@ -172,7 +172,7 @@ async def _ask_for_settings(ls: MidfillServer, params: object) -> None:
 
 
 async def _change_settings(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
-    """The new settings are in the message with some editors, with others it only says to ask again."""
+    """Some editors send the new settings in the message, others only announce that they changed."""
     if isinstance(params.settings, Mapping) and SECTION in params.settings:
         ls.keep_folders([])
         ls.use_settings(params.settings[SECTION])

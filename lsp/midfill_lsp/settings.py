@@ -18,7 +18,7 @@ _FLAG: Final = "true or false"
 
 
 def _setting(default: Any, help: str, expected: str = "") -> Any:
-    """A field with what it does and a description of its values, which a Literal gives itself."""
+    """A field with its help text and a description of its values; a Literal describes itself."""
     return field(default_factory=lambda: default, metadata={"title": expected, "description": help})
 
 

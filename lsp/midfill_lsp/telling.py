@@ -27,7 +27,7 @@ class PendingTeller:
         self._soon: dict[str, asyncio.TimerHandle] = {}
 
     def tell_soon(self, document: SyncedDocument) -> None:
-        """Where fills only moved: the client's own marks move with its text meanwhile."""
+        """For fills that only moved: the client moves its own marks with the text meanwhile."""
         if document.uri not in self._soon:
             loop = asyncio.get_running_loop()
             self._soon[document.uri] = loop.call_later(REST_S, self.tell, document)
@@ -46,7 +46,7 @@ class PendingTeller:
 
 
 def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> None:
-    """Once for a user, in the command or here, and only where the model that ships filled without being chosen."""
+    """Tells each user once, in the command or here, and only if the shipped model filled without being chosen."""
     if chosen is None and (sentence := offer(filled_by)) is not None:
         server.show(f"Midfill: {sentence}.", types.MessageType.Info)
 
@@ -94,7 +94,7 @@ def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | No
 
 
 def describe_placed(holes: Iterable[PendingHole], text: Text) -> list[HoleFill]:
-    """The fills of a pending fill where they stand in `text`."""
+    """The fills of a pending fill at their places in `text`."""
     return [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in holes]
 
 

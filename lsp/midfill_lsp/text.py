@@ -60,7 +60,7 @@ class Text:
         return self.line_starts[position.line] + self._column(position)[0]
 
     def has(self, position: types.Position) -> bool:
-        """False for a line that is not there and a place inside a character."""
+        """False for a missing line and for a position inside a character."""
         number = len(self.line_starts)
         return position.line == number or (position.line < number and self._column(position)[1])
 
@@ -74,7 +74,7 @@ class Text:
         return types.Range(self.position(span[0]), self.position(span[1]))
 
     def span(self, range: types.Range) -> Span:
-        """Clamped, and in order even where the client's range is not."""
+        """The span of a range, clamped, and in order even if the client's range is not."""
         first, second = self.offset(range.start), self.offset(range.end)
         return min(first, second), max(first, second)
 
@@ -83,7 +83,7 @@ class Text:
         return self.source.encode("utf-8", "surrogatepass")
 
     def start_byte(self, offset: int) -> int:
-        """Where the code point at `offset` starts in UTF-8; a lone surrogate counts as three bytes."""
+        """The UTF-8 offset of the code point at `offset`; a lone surrogate counts as three bytes."""
         return len(self.source[:offset].encode("utf-8", "surrogatepass"))
 
     def offset_of_byte(self, start_byte: int) -> int:
@@ -120,7 +120,7 @@ def cuts_line_end(text: str, offset: int) -> bool:
 
 
 def unit_offsets(text: str, encoding: str) -> Sequence[int]:
-    """Where each character starts, and where the last one ends, in units of the encoding."""
+    """The start of each character, and the end of the last one, in units of the encoding."""
     if text.isascii():
         return range(len(text) + 1)
     codec, unit_bytes = _ENCODINGS[encoding]
@@ -146,7 +146,7 @@ class Moves:
         self._edits: list[tuple[int, int, int]] = []
 
     def add(self, start: int, end: int, new_length: int) -> None:
-        """[start, end) was replaced by `new_length` code points."""
+        """Records that `new_length` code points replaced [start, end)."""
         self._edits.append((start, end, new_length))
 
     def __bool__(self) -> bool:
@@ -156,7 +156,7 @@ class Moves:
         self._edits.clear()
 
     def carry(self, span: Span) -> Span | None:
-        """Where the span is now; None if an edit changed it or touches one of its ends, which would be ambiguous."""
+        """The current span; None if an edit changed it or touches one of its ends, which would be ambiguous."""
         first, last = span
         for start, end, new_length in self._edits:
             if start <= last and end >= first:
@@ -167,9 +167,7 @@ class Moves:
         return first, last
 
     def stretch(self, span: Span, *, takes_ends: bool = False) -> Span | None:
-        """As `carry`, but an edit inside the span changes its size; None if an edit crosses one of its ends. With
-        `takes_ends` the span includes text that was inserted at an end.
-        """
+        """Like `carry`, but resized by edits inside and, with `takes_ends`, at its ends; None if one crosses an end."""
         first, last = span
         for start, end, new_length in self._edits:
             shift = new_length - (end - start)
@@ -184,7 +182,6 @@ class Moves:
 
 class SyncedDocument(TextDocument):
     """An open document. A change that does not fit marks it `desynced` until the client sends its full text.
-
     `num_edits` counts the server's own edits in progress: the client may report one before it confirms it.
     """
 

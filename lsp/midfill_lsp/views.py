@@ -38,7 +38,7 @@ class DocumentView:
 
     @lru_cache(maxsize=8)  # noqa: B019 - a handful of views is all that it holds
     def read(self) -> Document:
-        """Raises MidfillError for what is no source text or too large."""
+        """Raises MidfillError for a document that is not source text or is too large."""
         language = _LANGUAGE_IDS.get(self.language_id or "", self.language_id)
         path = find_path(self.uri)
         source = self.before + self.text.source + self.after
@@ -48,7 +48,7 @@ class DocumentView:
         return len(self.before.encode("utf-8", "surrogatepass")) + self.text.start_byte(offset)
 
     def span(self, hole: Hole) -> Span:
-        """Where a hole lies in the text. Raises MidfillError for one in another cell."""
+        """The span of a hole in the text. Raises MidfillError for a hole in another cell."""
         if not self.holds(hole):
             raise MidfillError("no_hole", "the function is in another cell")
         start, end = (byte - self.byte(0) for byte in (hole.start_byte, hole.end_byte))
@@ -77,7 +77,7 @@ def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentVie
 
 
 def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
-    """Precomputes what a fill needs of a document that is not excluded; `infill` caches it. Reads the disk."""
+    """Precomputes the data for a fill, unless the document is excluded; `infill` caches it. Reads the disk."""
     with suppress(MidfillError):
         if find_exclusion(view.uri, exclude):
             return
@@ -146,9 +146,8 @@ def find_around(view: DocumentView, range: types.Range) -> list[Span]:
 def sort_with_drafts(
     view: DocumentView, document: Document, found: list[Hole], drafts: Sequence[DraftParams], kinds: Sequence[Hole] = ()
 ) -> tuple[list[Span], Document, tuple[Hole, ...]]:
-    """The spans of the holes in document order, the document with the drafts in it, and its holes with anchors.
-
-    `kinds` are the holes of an earlier fill, whose kind and name these keep. Raises MidfillError.
+    """The spans of the holes in document order, the document with the drafts in it, and its holes with anchors. `kinds`
+    are the holes of an earlier fill; the new holes keep their kind and name. Raises MidfillError.
     """
     if kinds:
         found = [replace(hole, kind=old.kind, name=old.name) for hole, old in zip(found, kinds, strict=True)]

@@ -1,5 +1,5 @@
-"""KV caches by name: which positions a step computes, while all others reuse earlier keys and values. Knows no tensors
-of keys. A cache is exact if the positions that it skips could not have changed.
+"""KV caches by name: each decides which positions a step computes; all others reuse stored keys and values. A cache is
+exact if the skipped positions could not have changed. Knows no tensors of keys.
 """
 
 from collections.abc import Callable

@@ -99,8 +99,7 @@ class RowCache:
     def begin_with(self, other: "RowCache", sequence: Sequence, *, with_room: bool) -> None:
         """Reuses the context's keys of another canvas's last pass; `with_room` to keep the holes' keys too.
 
-        Keys are rotated to their new positions, which is exact; that they attended to a hole of another length is not
-        undone.
+        Rotating keys to their new positions is exact; the effect of attention to a hole of another length remains.
         """
         num, room = sequence.num_context, (0, 0, 0, len(sequence.ids) - sequence.num_context)
         here, there = (each.positions[0, :num] for each in (sequence, other._sequence))
@@ -112,7 +111,7 @@ class RowCache:
 
 
 def _turned(layers: KeyValues, by: Tensor, config: TransformerConfig) -> KeyValues:
-    """Copies only the keys that moved, `by` [C] positions."""
+    """Rotates keys `by` [C] positions; copies only those that move."""
     first = int(by.nonzero()[0])
     tables = rotary_tables(by[None, first:].to(layers[0][0].device), config, torch.float32)
     return [

@@ -1,8 +1,7 @@
-"""Texts behind a prefix that was read causally: how likely they are, and which are likeliest. Knows ids, no text.
+"""Scores texts after a causally read prefix, and finds the likeliest texts by beam search. Knows ids, no text.
 
-Texts that begin alike share their tokens' rows: a pass holds a tree, in which each row sees the prefix and the rows
-from which it goes on. A row's positions and what it sees are those of its text alone, so the tree's log-probabilities
-are those of the texts one by one.
+Texts with a common beginning share its rows: one pass holds a tree, and the attention mask shows each row the prefix
+and the row's ancestors. So the tree's log-probabilities equal those of the texts one by one.
 """
 
 from collections.abc import Sequence
@@ -27,14 +26,14 @@ ROOT: Final = -1  # the last token of the prefix
 
 
 def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, int]]:
-    """The prefix of these ids, and how many of them were known: the others alone are computed."""
+    """Returns the prefix of these ids and the number of cached ones; computes only the others."""
     known, entry = runtime.prefixes.find(ids)
     if entry is not None and known == len(ids) == len(entry.ids):
         return entry, known
     known = min(known, len(ids) - 1)
     held = None if entry is None or not known else Held(cut(entry.keys_values, known))
     state = torch.empty(0)
-    for start in range(known, len(ids), READ_ROWS):  # a row attends to no later one, so parts save work
+    for start in range(known, len(ids), READ_ROWS):  # attention is causal, so reading in parts saves work
         part = ids[start : start + READ_ROWS]
         mask = torch.ones(len(part), start + len(part), dtype=torch.bool).tril(start)
         rows = torch.arange(start, start + len(part))
@@ -56,13 +55,13 @@ def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, 
 
 
 def cut(keys_values: KeyValues, length: int) -> KeyValues:
-    """Those of the first `length` tokens."""
+    """The keys and values of the first `length` tokens."""
     return [(keys[:, :, :length], values[:, :, :length]) for keys, values in keys_values]
 
 
 @dataclass
 class Tree:
-    """Rows of texts behind a prefix; row i holds `ids[i]` behind its `parents[i]`, another row or ROOT."""
+    """A tree of texts after a prefix: row i holds the token `ids[i]`, which follows `parents[i]`, a row or ROOT."""
 
     ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -70,7 +69,7 @@ class Tree:
     _children: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def add(self, ids: Sequence[int]) -> list[int]:
-        """The rows of a text; those of its beginning that another has, too, are shared."""
+        """Adds a text and returns its rows; texts with a common beginning share its rows."""
         rows, parent = [], ROOT
         for token in ids:
             row = self._children.get((parent, token))
@@ -84,7 +83,7 @@ class Tree:
         return rows
 
     def mask(self, num_past: int) -> Tensor:
-        """[T, num_past + T]: each row sees the past, what it goes on from, and itself."""
+        """The attention mask [T, num_past + T]: each row sees the past, its ancestors and itself."""
         size = len(self.ids)
         seen = torch.zeros(size, size, dtype=torch.bool)
         for row, parent in enumerate(self.parents):
@@ -97,9 +96,9 @@ class Tree:
 def score(
     runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None = None
 ) -> Asking[list[list[float]]]:
-    """ln of the probability of every token of each text behind the prefix and the tokens before it: exact.
+    """The exact log-probability of every token of each text, given the prefix and the text's earlier tokens.
 
-    With `ends` [V], a mask of tokens, one more at the end of each: that one of these comes next.
+    With a mask `ends` [V], each text gets one more value: the log-probability that one of these tokens comes next.
     """
     found: list[list[float]] = []
     for group in split(texts, len, MAX_TREE_ROWS):
@@ -111,7 +110,7 @@ def _score_group(
     runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None
 ) -> Asking[list[list[float]]]:
     tree, places, last = Tree(), [], []
-    asked: dict[tuple[int, int], int] = {}  # (row, next token) by its number among those asked
+    asked: dict[tuple[int, int], int] = {}  # (row, next token) to its index among all
     for text in texts:
         rows = [ROOT, *tree.add(text if ends is not None else text[:-1])]
         places.append([asked.setdefault(pair, len(asked)) for pair in zip(rows, text, strict=False)])
@@ -148,19 +147,19 @@ def every_token(runtime: Runtime) -> Tensor:
 
 
 def first_scores(runtime: Runtime, prefix: Prefix) -> Tensor:
-    """ln probabilities [V] of what follows the prefix."""
+    """Log-probabilities [V] of the first token after the prefix."""
     return log_probs(runtime, [prefix.state])[0][0]
 
 
 def log_probs(runtime: Runtime, states: list[Tensor]) -> list[Tensor]:
-    """ln probabilities [M, V] from each of the states [M, D]."""
+    """Log-probabilities [M, V] from each of the hidden states [M, D]."""
     scores = score_rows(runtime.loaded.model.transformer, states, runtime.operators)
     return [part.float().log_softmax(dim=-1).cpu() for part in scores]
 
 
 @dataclass(frozen=True)
 class Path:
-    """A beginning in a beam: ln probabilities of its tokens in `logs`, where their keys stand in `places`."""
+    """A path of the beam: `logs` are its tokens' log-probabilities, `places` their positions in the KV cache."""
 
     ids: tuple[int, ...] = ()
     logs: tuple[float, ...] = ()
@@ -172,16 +171,14 @@ class Path:
 
 
 class Beam:
-    """Reads texts behind a prefix token by token; keeps the keys and values of all tokens read, every path sees its
-    own.
-    """
+    """Beam search after a prefix: one KV cache holds all tokens that were read, and each path attends to its own."""
 
     def __init__(self, runtime: Runtime, prefix: Prefix) -> None:
         self.runtime, self.prefix = runtime, prefix
         self._held, self._spare = Held(prefix.keys_values), len(prefix.ids) // 4 + GROWN_ROWS
 
     def open(self, texts: Sequence[tuple[int, ...]]) -> Asking[tuple[list[Path], Tensor]]:
-        """Reads whole texts; the path of each, and what follows it, ln probabilities [L, V]."""
+        """Reads whole texts. Returns the path of each, and log-probabilities [L, V] of the next token of each."""
         tree, num_shared = Tree(), len(self.prefix.ids)
         rows = [tree.add(text) for text in texts]
         wanted = torch.tensor([each[-1] for each in rows])
@@ -201,7 +198,7 @@ class Beam:
         return paths, log_probs(self.runtime, [result.hidden])[0]
 
     def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> Asking[list[list[float]]]:
-        """ln of the probability of every token of each text behind its path, all of which was read: exact."""
+        """The exact log-probability of every token of each text after its path; all of the path must have been read."""
         found: list[list[float]] = []
         for group in split(zip(paths, texts, strict=True), lambda pair: len(pair[1]), MAX_TREE_ROWS):
             found += yield from self._follow_group(group)
@@ -220,8 +217,8 @@ class Beam:
     def read(
         self, paths: Sequence[Path], guesses: Sequence[Sequence[int]] | None = None
     ) -> Asking[tuple[list[Path], list[Tensor]]]:
-        """Reads the last token of each path and what is guessed behind it. Returns ln probabilities [1 + G, V] of what
-        follows each of them; a path's `places` go on with those of the G guessed tokens.
+        """Reads the last token of each path and its G guessed tokens. Returns the paths, whose `places` include the
+        guessed tokens, and log-probabilities [1 + G, V] of the token after each of these.
         """
         guesses = guesses or [()] * len(paths)
         (result,) = yield from ask([self._lay(paths, guesses, keeps=True)])
@@ -235,7 +232,7 @@ class Beam:
         return read, list(torch.split(logs, [1 + len(guess) for guess in guesses]))
 
     def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], **options: Any) -> Pass:
-        """A pass over the last token of each path and the tokens `behind` it."""
+        """A pass over the last token of each path and the tokens `behind` it, with an attention mask for each path."""
         num_past, num_shared = self._held.length, len(self.prefix.ids)
         size = len(paths) + sum(map(len, behind))
         mask = torch.zeros(size, num_past + size, dtype=torch.bool)
@@ -254,7 +251,7 @@ class Beam:
 
 
 class Held:
-    """Keys and values that grow in place: joined anew in every step they took half of its time."""
+    """A KV cache that grows in place, because concatenating it in every step took half of the step's time."""
 
     def __init__(self, keys_values: KeyValues) -> None:
         self.length = keys_values[0][0].shape[2]
@@ -265,14 +262,14 @@ class Held:
         return cut(self._room, self.length)
 
     def with_room(self, count: int, spare: int = 0) -> KeyValues:
-        """All so far, in memory with room for `count` more tokens; memory that must grow gets room for `spare` more."""
+        """The KV cache, in memory with room for `count` more tokens; if the memory must grow, also for `spare` more."""
         if self.length + count > self._room[0][0].shape[2]:
             more = count + spare
             self._room = [(_with_room(k, self.length, more), _with_room(v, self.length, more)) for k, v in self._room]
         return self.keys_values
 
     def add(self, own: KeyValues) -> int:
-        """Adds those of the next tokens; returns the place of the first."""
+        """Appends the keys and values of new tokens; returns the position of the first one."""
         start, count = self.length, own[0][0].shape[2]
         self.with_room(count)
         self.length += count
@@ -283,7 +280,7 @@ class Held:
 
 
 def _with_room(part: Tensor, length: int, more: int) -> Tensor:
-    """`part` [1, K, L, E] with its first `length` tokens and room for `more`."""
+    """A copy of the first `length` tokens of `part` [1, K, L, E], with room for `more`."""
     grown = part.new_empty((*part.shape[:2], length + more, part.shape[3]))
     grown[:, :, :length] = part[:, :, :length]
     return grown

@@ -49,18 +49,18 @@ class Canvas:
         self.guessed = torch.zeros_like(self.confidence)
 
     def _count(self, where: Tensor) -> Tensor:
-        """[G]: how many of the positions `where` [T] each hole has."""
+        """[G]: the number of positions of `where` [T] in each hole."""
         return torch.bincount(self.hole_of[where], minlength=len(self.outlines))
 
     @property
     def deletable(self) -> Tensor:
-        """[G]: how many deletions each hole may still settle before it gets too short."""
+        """[G]: the number of deletions that each hole can still settle without becoming too short."""
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
         return self._count(~self.anchored & ~is_deleted) - self.least
 
     @property
     def expandable(self) -> Tensor:
-        """[G]: how many positions each hole may still gain."""
+        """[G]: the number of positions that each hole can still gain."""
         return (self.most - self._count(~self.anchored)).clamp(min=0)
 
     def lay_draft(self, hole: int, ids: Sequence[int], certainty: float) -> None:
@@ -72,7 +72,7 @@ class Canvas:
         self.certainties[hole] = certainty
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
-        """Settles and remasks. Of deletions and expansions beyond a hole's limits the least confident stay masked."""
+        """Settles and remasks. The least confident deletions and expansions beyond a hole's limits stay masked."""
         self.guesses, self.guessed = proposals.ids, proposals.confidence
         if decision.edit is not None:
             self._write(decision.edit & ~self.masked & ~self.anchored, proposals)
@@ -86,7 +86,7 @@ class Canvas:
             self.masked = self.masked | (decision.remask & ~settle & ~self.anchored)
 
     def _write(self, where: Tensor, proposals: Proposals) -> Tensor:
-        """Takes over the proposals at `where` [T], except deletions that a hole cannot afford; returns where it did."""
+        """Writes the proposals at `where` [T] except deletions beyond a hole's limit; returns the written positions."""
         where = where & ~self._excess(where & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
         self.ids = torch.where(where, proposals.ids, self.ids)
         self.confidence = torch.where(where, proposals.confidence, self.confidence)
@@ -108,8 +108,8 @@ class Canvas:
         return excess
 
     def delete_behind(self, *, ends_text: bool) -> None:
-        """Deletes all masked positions behind a deletion, up to the next anchor, as far as the hole may shrink. With
-        `ends_text` deletes all positions, but only behind a deletion that has no mask before it.
+        """Deletes the masked positions after a deletion, up to the next anchor and within the hole's limit. With
+        `ends_text` deletes all positions, but only after a deletion that has no mask before it.
         """
         running, is_final = False, True
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
@@ -185,7 +185,7 @@ class Canvas:
         ids, confidence = self.ids.tolist(), self.confidence.tolist()
         text, ranges, whole = self._text(hole, [self.vocabulary.pieces[ids[token]] for token in tokens], "ignore")
         visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
-        anchors = [  # what the request keeps of each token: all, nothing, or the space that an anchor lent to it
+        anchors = [  # the part of each token that the request keeps: all, nothing, or the space moved from an anchor
             (start, end if self.anchored[token] else start + len(self.leading[token]))
             for token, (start, end) in zip(tokens, whole, strict=True)
         ]
@@ -212,7 +212,7 @@ class Canvas:
         return [(max(0, start - lead), max(0, end - lead)) for start, end in spans]
 
     def _text(self, hole: int, pieces: list[bytes], errors: str) -> tuple[str, Spans, Spans]:
-        """The answer's text for a hole of `pieces`, and each piece's characters in it, and before the lead is cut."""
+        """The answer's text for `pieces`, each piece's character range in it, and the ranges with the lead included."""
         outline = self.outlines[hole]
         text, ranges = decode(pieces, errors)
         assert text.startswith(outline.lead)
@@ -225,7 +225,7 @@ class Canvas:
 
     @property
     def mean_log_confidence(self) -> float:
-        """Over the positions that are not anchors."""
+        """The mean log-confidence of the positions that are not anchors."""
         logs = self.confidence[~self.anchored].double().clamp(min=1e-12).log()
         return float(logs.mean()) if len(logs) else 0.0
 

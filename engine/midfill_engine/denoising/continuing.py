@@ -1,9 +1,8 @@
-"""A fill by a causal base: its holes one after another, each with those before it in view, and judged again by those
-behind it. Knows requests; no files.
+"""Fills a request with a causal base, hole by hole: each prompt contains the earlier fills, and later fills re-rank
+the candidates of earlier holes. Knows requests; no files.
 
-Given candidates are compared with what the base drafts there; without drafts they are judged alone.
-
-A hole with anchors is several stretches with known text between them, each judged by the text that follows it.
+Given candidates compete with the base's drafts; without drafts they are judged alone. A hole with anchors is split into
+stretches with known text between them; the text after each stretch judges its candidates.
 """
 
 import math
@@ -39,13 +38,13 @@ from midfill_engine.wire import (
     StepEvent,
 )
 
-MIN_DRAWN: Final = 4  # texts that are drawn where fewer are wanted
-MORE_TOKENS: Final = 4  # than twice those of the masked text may stand between known text
+MIN_DRAWN: Final = 4  # number of sampled texts, even if fewer are requested
+MORE_TOKENS: Final = 4  # beyond twice those of the masked text, between known texts
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a hole: an anchor's text, or the candidates for what was masked, the best first."""
+    """A part of a hole: an anchor's text, or the candidates for a masked stretch, best first."""
 
     text: str
     is_anchor: bool
@@ -112,7 +111,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
 def lay_stretch(
     runtime: Runtime, texts: Sequence[str], specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], masked: str
 ) -> Stretch:
-    """The next stretch: behind all that is done, before the text that is known next."""
+    """The next stretch to fill: after the parts that are done, before the next known text."""
     number = len(done) - 1
     spec, config = specs[number], runtime.loaded.config
     before = "".join(text + "".join(part.text for part in parts) for text, parts in zip(texts, done, strict=False))
@@ -136,9 +135,7 @@ def judge_jointly(
     done: list[list[Part]],
     excerpts: Sequence[str],
 ) -> Asking[int]:
-    """Ranks the candidates of each hole anew where the lines that judge them hold another hole, which is filled now.
-    Returns the number of forwards.
-    """
+    """Re-ranks candidates whose following lines contain a hole that is now filled. Returns the number of forwards."""
     forwards = 0
     for number, parts in enumerate(done):
         fills = ["".join(part.text for part in each) for each in done]
@@ -163,19 +160,19 @@ def judge_jointly(
 def rank_texts(
     rank_cut: Callable[[Sequence[Candidate]], Asking[list[Candidate]]], given: Sequence[Candidate], line_end: str
 ) -> Asking[list[Candidate]]:
-    """What a filler ranks, which sees its stretch without the `line_end` of whole lines."""
+    """Ranks candidates with a filler whose stretch lacks `line_end`: removes it from the texts and appends it again."""
     found = yield from rank_cut([replace(each, text=each.text.removesuffix(line_end)) for each in given])
     return [replace(each, text=each.text + line_end) for each in found]
 
 
 def find_line_end(stretch: Stretch) -> str:
-    """The line break that a stretch of whole lines ends with: it begins a line, and so does the text behind it."""
+    """The line break at the end of a stretch of whole lines, which is between two line starts; empty for others."""
     is_whole = stretch.before[-1:] in ("", "\n") and stretch.after[:1] != "\n" and "\n" not in stretch.forbid
     return "\n" if is_whole else ""
 
 
 def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing) -> list[Candidate]:
-    """The candidates in an order that is drawn, without replacement, by exp(score / temperature) (Gumbel's trick)."""
+    """Samples an order of the candidates, without replacement, by exp(score / temperature) (Gumbel-max trick)."""
     noise = -torch.empty(len(candidates), dtype=torch.float64).exponential_(generator=drawing.generator).log()
     scores = choose_weights(candidates, kind).score(candidates)
     keys = [score / drawing.temperature + float(luck) for score, luck in zip(scores, noise, strict=True)]
@@ -184,7 +181,7 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing) -> li
 
 
 def pick(parts: Sequence[Part], index: int) -> list[Part]:
-    """The hole of alternative `index`: its best texts, its second best, ..."""
+    """The parts of alternative `index`: each has its candidate of that rank, or its last one."""
     found = []
     for part in parts:
         if not part.candidates:
@@ -196,7 +193,7 @@ def pick(parts: Sequence[Part], index: int) -> list[Part]:
 
 
 def list_judged(spec: HoleSpec, parts: Sequence[Part]) -> list[Judged]:
-    """What was compared for a hole, best first; for a hole that keeps text its best texts, its second best, ..."""
+    """The compared candidates of a hole, best first; for a hole with anchors the texts of its alternatives."""
     given = {each.text for each in spec.candidates}
     if len(parts) == 1:
         return [
@@ -257,9 +254,9 @@ def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], step: int) -
 
 
 def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[str]) -> int:
-    """Keys and values of what is read and drafted, twice while they grow, and the scores of the largest forward."""
+    """Memory of a fill: the KV cache of prompt and drafts, twice while it grows, and the largest forward's logits."""
     shape, size = runtime.loaded.config.transformer, runtime.dtype.itemsize
-    context = sum(map(len, outline.pieces)) + sum(map(len, excerpts))  # a token has a character at least
+    context = sum(map(len, outline.pieces)) + sum(map(len, excerpts))  # a token has at least one character
     num_tokens = min(context, MAX_BEFORE + AHEAD_CHARACTERS) + runtime.loaded.config.max_hole
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     num_scored = HEAD_ROWS if runtime.device.type == "cpu" else MAX_TREE_ROWS

@@ -1,5 +1,5 @@
-"""Chooses given texts for holes, as token ids. A hole takes a text if nothing of its own is known, the text begins with
-what healing moved into it, and no token is forbidden.
+"""Chooses given texts for holes, as token ids. A hole takes a text if the hole has no known text, the given text begins
+with the white space that healing moved into the hole, and no token is forbidden.
 """
 
 import math
@@ -59,7 +59,7 @@ def lay(plan: Plan, given: Sequence[GivenText], outline: HoleOutline, least: flo
 
 
 def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
-    """The most certain first, every text once; does not depend on the order of `given`."""
+    """The distinct given texts, most certain first; independent of the order of `given`."""
     best: dict[str, GivenText] = {}
     for each in sorted(given, key=lambda each: (-each.certainty, each.text)):
         best.setdefault(each.text, each)
@@ -67,7 +67,7 @@ def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
 
 
 def ids_of(text: str, outline: HoleOutline, tokens: Tokenizer) -> tuple[int, ...]:
-    """The ids of the masked stretch for a user's text; empty if the text cannot end as the hole must."""
+    """The ids of a given text in the masked stretch; empty if the text lacks the hole's tail or changes in decoding."""
     if not text.endswith(outline.tail):
         return ()
     leading = outline.masked[0].leading
@@ -82,7 +82,7 @@ def _is_allowed(ids: tuple[int, ...], outline: HoleOutline, vocabulary: Vocabula
 
 
 def choose(laid: Sequence[Laid], index: int, temperature: float, generator: torch.Generator) -> Laid | None:
-    """The draft of alternative `index`: the best, the next, ...; with a temperature one sampled by certainty."""
+    """The draft of alternative `index` by rank, or with a temperature one sampled by certainty; None without one."""
     if temperature == 0:
         return laid[index] if index < len(laid) else None
     weights = [each.certainty ** (1 / temperature) for each in laid]

@@ -1,8 +1,8 @@
-"""Fills one stretch with a causal base: drafts from the left, judges every candidate by what follows it.
+"""Fills one stretch with a causal base: drafts from left to right, and judges each candidate by the text after it.
 
-P(text | before) P(what follows | before, text) is what a text's probability given both sides is in proportion to
-(Bayes' rule), so a base that only reads what stands before fills gaps without any training. A model that was trained
-with fill-in-the-middle tokens says P(text | both sides) itself. Knows tokens and texts; no requests, no files.
+By Bayes' rule P(text | both sides) is proportional to P(text | before) P(after | before, text), so a base that reads
+from left to right fills gaps without any training. A model that was trained with fill-in-the-middle tokens computes
+P(text | both sides) directly. Knows tokens and texts; no requests, no files.
 """
 
 import math
@@ -25,26 +25,24 @@ from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import BASE
 
 WIDTH: Final = 5
-INSIDE: Final = 2  # times as many texts are drafted inside of a line
+INSIDE: Final = 2  # times as many drafts inside a line
 NUM_BLOCKS: Final = 3
-NUM_BEGUN: Final = 3  # bodies of others of which the first line is taken
-NUM_THROUGH: Final = 3  # first tokens from which a stretch of several lines is written
+NUM_BEGUN: Final = 3  # proposed bodies whose first lines begin drafts
+NUM_THROUGH: Final = 3  # first tokens, each of which begins a draft of several lines
 MAX_THROUGH: Final = 12
 MAX_THROUGH_TOKENS: Final = 96
 MAX_LINE_TOKENS: Final = 64
-LONGER: Final = 1.5  # than other bodies
+LONGER: Final = 1.5  # times the longest finished body: the limit of the others
 MIN_COMPARED: Final = 3
-GUESSED: Final = 3  # tokens read ahead where two were written before
-MAX_JUDGED: Final = 8  # proposals of others whose own likelihood is asked
-MAX_COMPARED: Final = 5  # candidates of which what follows is asked, too
+GUESSED: Final = 3  # tokens that prompt lookup decoding guesses
+MAX_JUDGED: Final = 8  # proposals whose log-likelihood is computed
+MAX_COMPARED: Final = 5  # candidates for which that of the following text is computed, too
 MAX_BLOCK_TOKENS: Final = 192
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How many different drafts are wanted: the likeliest, or with a `temperature` drawn token by token, with `top_p`
-    out of the smallest set of tokens with that probability.
-    """
+    """The number of drafts: the likeliest, or with a `temperature` sampled token by token from the `top_p` nucleus."""
 
     count: int = 1
     temperature: float = 0.0
@@ -52,7 +50,7 @@ class Drawing:
     generator: torch.Generator | None = None
 
     def choose(self, logs: Tensor) -> int:
-        """A token by its ln probability in `logs` [V]."""
+        """Samples a token from the log-probabilities `logs` [V]."""
         values, order = logs.sort(descending=True)
         share = (values / self.temperature).softmax(dim=0)
         before = share.cumsum(dim=0) - share
@@ -61,7 +59,7 @@ class Drawing:
 
 @dataclass
 class Filler:
-    """Fills one stretch: reads what stands before it, drafts, takes proposals in, and ranks all by likelihood."""
+    """Fills one stretch: reads the prompt, writes drafts, adds proposals, and ranks all by likelihood."""
 
     runtime: Runtime
     stretch: Stretch
@@ -90,7 +88,7 @@ class Filler:
             self.ends = self.stops | (self.ends & vocabulary.beginning(b"\n"))
 
     def allowed(self, left: bytes, is_first: bool) -> Tensor:
-        """What may come next where the bytes `left` are still to be spelled."""
+        """The mask [V] of tokens that may come next while the bytes `left` are not spelled yet."""
         if left:
             vocabulary = self.runtime.vocabulary
             known = vocabulary.allowed() | vocabulary.spelling_only(left)
@@ -98,16 +96,16 @@ class Filler:
         return self.opening if is_first else self.later
 
     def spelled(self, path: Path) -> int:
-        """The number of bytes of a path, those that were pending included."""
+        """The number of bytes of a path, pending ones included."""
         return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
 
     def whole(self, blocks: Sequence[Block]) -> Sequence[Block]:
-        """Those that ended by themselves, where that tells them apart and any did."""
+        """For a body the blocks that ended by themselves, if there are any; otherwise all blocks."""
         ended = [block for block in blocks if block.is_whole] if self.stretch.is_block else []
         return ended or blocks
 
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
-        """Candidates for the stretch, the best first."""
+        """Drafts and proposals for the stretch, best first."""
         prefix = yield from self.read()
         if self.drawing.temperature:
             drafted = yield from self.draw(prefix)
@@ -123,7 +121,7 @@ class Filler:
         return self.rank(judged)
 
     def compare(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
-        """The proposed texts alone, the best first: nothing is drafted."""
+        """Ranks the proposed texts, best first, without drafts."""
         prefix = yield from self.read()
         fitting = self.fitting(proposed)
         judged: list[Candidate] = []
@@ -132,13 +130,13 @@ class Filler:
         return self.rank(judged)
 
     def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """Those that the stretch may hold."""
+        """The proposals without a forbidden string and with at most `max_tokens` tokens."""
         encode = self.runtime.loaded.tokenizer.encode
         allowed = [each for each in proposed if not any(part in each.text for part in self.stretch.forbid)]
         return [each for each in allowed if len(encode(each.text)) <= self.stretch.max_tokens]
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
-        """The best first, with how likely they are right where that was fitted."""
+        """Ranks candidates, best first, each with its chance to be right, which is None except for BASE."""
         ranked = rank(judged, self.kind)
         return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
@@ -148,11 +146,11 @@ class Filler:
         return prefix
 
     def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
-        """The likeliest texts without a line break, by beam search, and how likely it is that each ends there."""
+        """The likeliest texts without a line break, by beam search; the likelihood includes that a text ends there."""
         beam = Beam(self.runtime, prefix)
         paths, scores = [Path()], [first_scores(self.runtime, prefix)[None]]
         found: list[tuple[float, Path]] = []
-        num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line tells what fits
+        num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line judges them
         line_breaks = self.runtime.vocabulary.beginning(b"\n")
         for _ in range(min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)):
             grown: list[tuple[float, Path]] = []
@@ -187,7 +185,7 @@ class Filler:
         return Candidate(text[lead:], path.log, logs=logs)
 
     def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> Asking[list[Candidate]]:
-        """Goes on greedily from each first line, and judges what comes by what follows."""
+        """Continues each first line greedily, and scores the following text after each result."""
         encode, beam = self.runtime.loaded.tokenizer.encode, Beam(self.runtime, prefix)
         begun = {text: ids for text in firsts if (ids := tuple(encode(self.pending.decode() + text)))}
         if not begun:
@@ -214,7 +212,7 @@ class Filler:
         ]
 
     def _cut(self, path: Path, text: str) -> tuple[Path, str]:
-        """The tokens of a path that were read and belong to `text`, and the rest of it."""
+        """The part of a path that was read and lies within `text`, and the rest of `text`."""
         data, size, count = (self.pending + text.encode()), 0, 0
         for token in path.ids[: len(path.places)]:
             if size + len(self.runtime.vocabulary.pieces[token]) > len(data):
@@ -224,9 +222,7 @@ class Filler:
         return Path(path.ids[:count], path.logs[:count], path.places[:count]), data[size:].decode(errors="ignore")
 
     def draft_through(self, prefix: Prefix) -> Asking[list[Candidate]]:
-        """Goes on greedily from different first tokens until what stands behind is met: texts up to there, and up to
-        the lines written on the way where what stands behind begins a line.
-        """
+        """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
         places = iter(range(NUM_THROUGH))
 
         def choose(path: Path, logs: Tensor) -> int:
@@ -237,7 +233,7 @@ class Filler:
         return [Candidate(text) for text in dict.fromkeys(written) if text.strip() and "\n" in text][:MAX_THROUGH]
 
     def draw(self, prefix: Prefix) -> Asking[list[Candidate]]:
-        """`drawing.count` texts, drawn token by token; equal ones count once."""
+        """Samples `drawing.count` texts token by token; drops duplicates."""
         choose = self.drawing.choose
         blocks = yield from self._write_anew(prefix, self.drawing.count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
         texts = dict.fromkeys((block.endings() or [block.first])[-1] for block in self.whole(blocks))
@@ -259,10 +255,9 @@ class Filler:
         choose: Callable[[Path, Tensor], int],
         most: int,
     ) -> Asking[list[tuple[Path, Block]]]:
-        """Goes on token by token; `choose` takes the next of a path by ln probabilities [V + 1], the last the end's.
+        """Writes token by token; `choose` picks a path's next token by log-probabilities [V + 1] (last: the end).
 
-        Tokens that followed the last two before are read along with them, and taken where they are chosen (prompt
-        lookup decoding, Saxena 2023).
+        Prompt lookup decoding (Saxena 2023) guesses tokens, which are read in the same pass and kept if chosen.
         """
         rows, going = list(begun), list(range(len(begun)))
         most = min(self.stretch.max_tokens + len(self.pending), most)
@@ -285,7 +280,7 @@ class Filler:
         return rows
 
     def _longest(self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int]) -> float:
-        """The tokens that a body may have where half of the bodies ended: a longer one was never chosen."""
+        """The maximum number of tokens of a body once half of the bodies have ended: a longer one was never chosen."""
         ended = [size for size, (_, block) in zip(sizes, rows, strict=True) if block.is_whole]
         is_free = not self.stretch.is_block or self.drawing.temperature > 0 or len(rows) < MIN_COMPARED
         return math.inf if is_free or len(ended) < max(len(rows) / 2, self.drawing.count) else LONGER * max(ended)
@@ -293,7 +288,7 @@ class Filler:
     def _extend(
         self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Callable[[Path, Tensor], int]
     ) -> tuple[Path, Block]:
-        """Adds the token that is chosen by `scores` [1 + G, V], and the next ones while they are those guessed."""
+        """Appends the token chosen by `scores` [1 + G, V], and the next ones as long as they equal the guesses."""
         lead, pieces, places = len(self.pending), self.runtime.vocabulary.pieces, path.places
         for logs, guessed in zip(scores, [*guess, None], strict=True):
             offer = self._offer(path, block, logs)
@@ -308,8 +303,8 @@ class Filler:
         return path, block
 
     def _guess(self, paths: Sequence[Path]) -> list[list[int]]:
-        """What followed the last two tokens of each path where they stood before, in the prompt or in any path."""
-        texts = ["".join(map(chr, path.ids)) for path in paths]  # a letter a token: str finds fast
+        """Guesses each path's next tokens: those after the last match of its last two tokens in prompt and paths."""
+        texts = ["".join(map(chr, path.ids)) for path in paths]  # one letter per token, because str.rfind is fast
         found = []
         for index, text in enumerate(texts):
             known = "".join([self.prompt_letters, *texts[:index], *texts[index + 1 :], text])
@@ -318,11 +313,11 @@ class Filler:
         return found
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
-        """ln probabilities [V + 1] of the tokens that may come next, and last that the text is at its end."""
+        """Log-probabilities [V + 1] of the allowed next tokens; the last one is that of the end of the text."""
         size = self.spelled(path)
         left = self.pending[size:]
         allowed = self.allowed(left, size == len(self.pending))
-        if block.text and not block.data:  # a first line is whole
+        if block.text and not block.data:  # the first line is complete
             allowed = allowed & self.runtime.vocabulary.beginning(b"\n")
         over = torch.full((1,), -torch.inf)
         if self.stretch.single and not left and block.data.strip():
@@ -339,7 +334,7 @@ class Filler:
         proposed: Sequence[Candidate],
         most: int = MAX_COMPARED,
     ) -> Asking[list[Candidate]]:
-        """All candidates that may be right, each with how likely it is and what follows it."""
+        """All candidates, each with its log-likelihood and that of the following text."""
         known = {each.text: each for each in reversed(drafted) if each.text.strip()}
         others = [each for each in proposed if each.text not in known][:MAX_JUDGED]
         for each in proposed:
@@ -368,7 +363,7 @@ class Filler:
         return [replace(each, following=total - each.nats) for each, (_, total) in zip(first, totals, strict=True)]
 
     def _ask_through(self, prefix: Prefix, texts: Sequence[Candidate], following: str) -> Asking[list[Candidate]]:
-        """How likely each is, and what follows it, without an end between."""
+        """Scores each text and `following` as one text, without an end between them."""
         scores = yield from self._ask(prefix, [each.text + following for each in texts])
         found = []
         for each, (pairs, total) in zip(texts, scores, strict=True):
@@ -381,7 +376,7 @@ class Filler:
     def _ask(
         self, prefix: Prefix, texts: Sequence[str], ends: Tensor | None = None
     ) -> Asking[list[tuple[Logs, float]]]:
-        """The tokens of every text with their ln probabilities, and the sum of all, with that of an end by `ends`."""
+        """The tokens of every text with their log-probabilities, and their sum, with the end's if `ends` is given."""
         tokenizer, lead = self.runtime.loaded.tokenizer, self.pending.decode()
         ids = [tokenizer.encode(lead + text) for text in texts]
         scores = yield from score(self.runtime, prefix, ids, ends)

@@ -1,6 +1,6 @@
-"""How candidates for a stretch compare, and how likely each is right. Knows likelihoods; no model.
+"""Ranks candidates for a stretch, and computes the chance that each is right. Knows likelihoods; no model.
 
-The numbers stand in `judging.json`, which `python -m bench quality.judging` fits for the pretrained base.
+`python -m bench quality.judging` fits the weights in `judging.json` for the pretrained base.
 """
 
 import json
@@ -19,27 +19,27 @@ MOST_AHEAD: Final = 12.0
 MOST_UNLIKELY: Final = -30.0
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 
-Logs = tuple[tuple[str, float], ...]  # tokens' texts with their ln probabilities
+Logs = tuple[tuple[str, float], ...]  # tokens' texts with their log-probabilities
 Kind = Literal["line", "inside", "body"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A text for a stretch; `nats`: ln P(text | before), `following`: ln P(what follows | before, text). The end of
-    the text counts as a part of either.
+    """A text for a stretch; `nats`: ln P(text | before), `following`: ln P(following text | before, text). Either may
+    include the end of the text.
     """
 
     text: str
     nats: float = -math.inf
     following: float = 0.0
-    certainty: float = 0.0  # of whoever proposed it
+    certainty: float = 0.0  # the proposer's
     logs: Logs = ()
-    chance: float | None = None  # that it is right
+    chance: float | None = None  # the probability that the text is right
 
 
 @dataclass(frozen=True)
 class JudgeWeights:
-    """The weights that rank candidates of one kind of text and that say how likely the first is right.
+    """The weights that rank candidates of one kind of text and give the chance that the first is right.
 
     `nats` and `following` are divided by the number of tokens to the power of `length`. The model and the proposers are
     a mixture: ln(exp(nats) + `share` * certainty). A score is that plus `follows` times `following`, plus `agree` times
@@ -58,7 +58,7 @@ class JudgeWeights:
     one: float
 
     def rank(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The best first, each with its chance to be right, which is calibrated for the first."""
+        """Ranks candidates, best first, each with the chance that it is right, which is calibrated for the first."""
         scores = self.score(candidates)
         found = []
         for index in sorted(range(len(candidates)), key=lambda index: -scores[index]):
@@ -68,7 +68,7 @@ class JudgeWeights:
         return found
 
     def describe(self, candidates: Sequence[Candidate], scores: Sequence[float], index: int) -> Mapping[str, float]:
-        """The columns of the odds that the candidate `index` is right, by the names of their weights."""
+        """The features for the odds that candidate `index` is right, by the names of their weights."""
         ahead = scores[index] - add_logs([*scores[:index], *scores[index + 1 :]])
         return {
             "ahead": min(max(ahead, -MOST_AHEAD), MOST_AHEAD),
@@ -78,7 +78,7 @@ class JudgeWeights:
         }
 
     def score(self, candidates: Sequence[Candidate]) -> list[float]:
-        """The score of each among all."""
+        """The score of each candidate."""
         best = max((each.following for each in candidates), default=0.0) if self.length else 0.0
         scores = [self.mix(each) + self.follows * (each.following - best) / self.measure(each) for each in candidates]
         if self.agree:
@@ -89,7 +89,7 @@ class JudgeWeights:
         return scores
 
     def mix(self, one: Candidate) -> float:
-        """ln of the probability of a text in the mixture of the model and whoever proposed it."""
+        """The log-probability of a text in the mixture of the model and the text's proposer."""
         own, nats = self.share * one.certainty, one.nats / self.measure(one)
         return add_logs([nats, math.log(own)]) if own > 0 else nats
 
@@ -106,18 +106,18 @@ def add_logs(values: Sequence[float]) -> float:
 
 @lru_cache(maxsize=4096)
 def measure_likeness(first: str, second: str) -> float:
-    """How many of their words two texts share in the same order, in [0, 1]."""
+    """The share of words that two texts have in common in the same order, in [0, 1]."""
     return SequenceMatcher(None, _WORD.findall(first), _WORD.findall(second), autojunk=False).ratio()
 
 
 def rank(candidates: Sequence[Candidate], kind: Kind) -> list[Candidate]:
-    """The best first, each with its chance to be right."""
+    """Ranks candidates, best first, each with the chance that it is right."""
     return choose_weights(candidates, kind).rank(candidates)
 
 
 def choose_weights(candidates: Sequence[Candidate], kind: Kind) -> JudgeWeights:
-    """The weights that rank these candidates. Of bodies one of a single line is chosen as such, else the one that the
-    others agree with: of 43 short bodies 15 were exact for 11, of 73 longer ones 41 % similar for 37.
+    """The weights that rank these candidates. For bodies: `short` if these weights rank a single line first, otherwise
+    `body`. With it 15 instead of 11 of 43 short bodies were exact; 73 longer ones were 41 instead of 37 % similar.
     """
     weights = shipped_weights("short" if kind == "body" else kind)
     if kind == "body" and candidates:
@@ -128,6 +128,6 @@ def choose_weights(candidates: Sequence[Candidate], kind: Kind) -> JudgeWeights:
 
 @cache
 def shipped_weights(kind: Kind | Literal["short"]) -> JudgeWeights:
-    """Those of a `line`, of text `inside` a line, of a `short` body or of a `body`."""
+    """The shipped weights for a `line`, text `inside` a line, a `short` body or a `body`."""
     values = json.loads(PATH.read_text(encoding="utf-8"))[kind]
     return JudgeWeights(**{each.name: values[each.name] for each in fields(JudgeWeights)})

@@ -1,7 +1,7 @@
-"""What a causal base reads of the text around a stretch, and what of it judges. Knows text and tokens; no requests.
+"""Builds the prompt of a causal base, and finds the lines that judge candidates. Knows text and tokens; no requests.
 
-A part of the text behind stands above the text before. Of 129 lines of packages of 2025 and later one or two more were
-right with it.
+The prompt shows a part of the text after the stretch above the text before it. With it one or two more of 129 lines
+from packages of 2025 and later were right.
 """
 
 import re
@@ -14,12 +14,12 @@ from midfill_engine.loading.runtime import Runtime
 
 MAX_BEFORE: Final = 2048  # tokens that are read
 READ_CHARACTERS: Final = 3072  # of the text before, at most
-YIELDED: Final = 1536  # of these, at most, make room for excerpts
-AHEAD_YIELDS: Final = 4  # and of the text behind a character for so many of them
-READ_SHARE: Final = 3  # where there is more, up to one part in so many is left out
-BREAK: Final = "\n\n\n"  # between texts that do not stand together
-AHEAD_CHARACTERS: Final = 1200  # of the text behind that is read first,
-AHEAD_STEP: Final = 512  # from a line that begins up to so many characters behind the lines that judge
+YIELDED: Final = 1536  # at most so many of these make room for excerpts
+AHEAD_YIELDS: Final = 4  # for so many of them the text after gives up one character
+READ_SHARE: Final = 3  # of a longer text up to one part in so many is left out
+BREAK: Final = "\n\n\n"  # between texts that are not adjacent
+AHEAD_CHARACTERS: Final = 1200  # of the text after, which are read first
+AHEAD_STEP: Final = 512  # they start up to so many characters after the lines that judge
 FOLLOWING_LINES: Final = 2
 FOLLOWING_CHARACTERS: Final = 120
 LINE_END: Final = re.compile(r"\n")
@@ -28,7 +28,7 @@ HASHED: Final = 32  # characters of a line
 
 @dataclass(frozen=True)
 class Prompt:
-    """`ids` that are read, then the text must spell `pending`. `has_suffix`: the text behind is in view as such."""
+    """The `ids` to read; the fill must begin with the bytes `pending`. `has_suffix`: `ids` include the text after."""
 
     ids: tuple[int, ...]
     pending: bytes
@@ -44,10 +44,8 @@ def lay_prompt(
     is_block: bool = False,
     behind: str | None = None,
 ) -> Prompt:
-    """The text around a stretch with the model's fill-in-the-middle tokens, where it was trained with such.
-
-    Else a part of the text behind (`behind`, by default `after`), as if it stood above, then the excerpts and the end
-    of the text before.
+    """The text around a stretch with fill-in-the-middle tokens, if the model was trained with them. Otherwise a part of
+    the text after (`behind`, by default `after`), then the excerpts and the end of the text before.
     """
     opening, markers = runtime.tokens.opening(None), runtime.tokens.markers
     encode = runtime.loaded.tokenizer.encode
@@ -60,16 +58,13 @@ def lay_prompt(
 
 
 def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
-    """The ids of `text` up to its last token, and the bytes of that token.
-
-    A tokenizer joins what stands on both sides of an edge; so the model chooses the joint token itself.
-    """
+    """The ids of `text` without its last token, and that token's bytes, because the token at the edge may differ."""
     tokenizer = runtime.loaded.tokenizer
     ids = tokenizer.encode(text)[-MAX_BEFORE:]
     if not ids:
         return [], b""
     pending = tokenizer.token_bytes(ids.pop())
-    if len(pending) > 1 and pending.isspace() and pending.endswith(b" "):  # of a run the last space is the word's own
+    if len(pending) > 1 and pending.isspace() and pending.endswith(b" "):  # the last space belongs to the next word
         ids += tokenizer.encode(pending[:-1].decode())
         pending = b" "
     while ids and not _is_text(pending):
@@ -78,9 +73,9 @@ def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
 
 
 def lay_before(before: str, excerpts: Sequence[str], *, is_block: bool = False) -> tuple[str, int]:
-    """The excerpts and the end of the text before, and how many characters of the text behind are read beside them.
+    """The excerpts and the end of the text before, and the number of characters to read of the text after.
 
-    Excerpts take the place of near text, but not for a block: its neighbors are mostly what it is like.
+    Excerpts replace near text, but not for a block, because a block mostly resembles its neighbors.
     """
     shown = "".join(text.strip("\n") + BREAK for text in excerpts)
     room = 0 if is_block else min(len(shown), YIELDED)
@@ -88,15 +83,13 @@ def lay_before(before: str, excerpts: Sequence[str], *, is_block: bool = False) 
 
 
 def cut_before(text: str, most: int = READ_CHARACTERS) -> str:
-    """The end of `text` from the beginning of a line on, at most so many characters."""
+    """The end of `text`, starting at a line, at most `most` characters."""
     surplus = len(text) - most
     return text if surplus <= 0 else text[find_start(text, surplus, surplus + most // READ_SHARE) :]
 
 
 def cut_behind(text: str, most: int = AHEAD_CHARACTERS) -> str:
-    """At most so many characters of the text behind in whole lines, but for those that judge candidates, and BREAK; or
-    nothing.
-    """
+    """Whole lines of the text after, at most `most` characters and without the lines that judge, and BREAK; or ""."""
     judging = len(find_following(text))
     start = find_start(text, judging, judging + AHEAD_STEP) if judging else 0
     part = text[start : start + most]
@@ -105,8 +98,8 @@ def cut_behind(text: str, most: int = AHEAD_CHARACTERS) -> str:
 
 
 def find_start(text: str, low: int, high: int) -> int:
-    """The line start between `low` and `high` whose line has the smallest hash: as the bounds move with the cursor, it
-    mostly stays the same, and so do the keys of the text behind it.
+    """The line start between `low` and `high` whose line has the smallest hash. It mostly stays as the cursor
+    moves the bounds, so the KV cache of the text after it stays valid.
     """
     starts = [match.end() for match in LINE_END.finditer(text, max(0, low - 1), high)]
     filled = [start for start in starts if text[start : start + 1].strip()]
@@ -114,7 +107,7 @@ def find_start(text: str, low: int, high: int) -> int:
 
 
 def find_following(after: str) -> str:
-    """The next filled lines behind a stretch, which judge candidates."""
+    """The next non-blank lines after a stretch; their likelihood judges candidates."""
     lines, taken = 0, 0
     for line in after[: 4 * FOLLOWING_CHARACTERS].splitlines(keepends=True):
         if taken and taken + len(line) > FOLLOWING_CHARACTERS:

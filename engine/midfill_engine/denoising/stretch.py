@@ -1,20 +1,20 @@
-"""A stretch of text to fill, and a text of several lines as it is written there. Knows text only."""
+"""A stretch of text to fill, and a text of several lines that is being written there. Knows text only."""
 
 from dataclasses import dataclass
 from typing import Final
 
 MAX_LINES: Final = 32
-REPEATED: Final = 3  # equal lines in a row, or equal
+REPEATED: Final = 3  # so many equal lines, or equal runs of LOOP_CHARACTERS in a line, end a text
 JOINT_CHARACTERS: Final = 16
-LOOP_CHARACTERS: Final = 24  # within a line, end a text
+LOOP_CHARACTERS: Final = 24
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """What is to be filled between `before` and `after`, which ends where the next unknown text begins.
+    """The gap between `before` and `after`, which ends where the next unknown text begins.
 
-    The prompt shows `behind`, the text behind the whole hole, where it is given, else `after`. What is drafted for a
-    stretch that is `single` has no line break; of any other every line but the first begins with `indent`.
+    The prompt shows `behind`, the text after the whole hole, or `after` if `behind` is None. Drafts for a `single`
+    stretch have no line break; in all others each line but the first begins with `indent`.
     """
 
     before: str
@@ -27,22 +27,22 @@ class Stretch:
 
     @property
     def next_line(self) -> str | None:
-        """The first filled line behind the stretch's own."""
+        """The first non-blank line after the stretch's last line."""
         return next((line for line in self.after.split("\n")[1:] if line.strip()), None)
 
     @property
     def is_inside(self) -> bool:
-        """Whether what stands behind is the rest of a line."""
+        """True if the rest of a line follows the stretch."""
         return self.after[:1] not in ("", "\n")
 
     @property
     def joint(self) -> str:
-        """The beginning of the text behind, by which a text that goes on to it is known; of a blank one nothing."""
+        """The beginning of the text after, which marks the end of a draft that reaches it; empty if it is blank."""
         return self.after[:JOINT_CHARACTERS] if self.after[:JOINT_CHARACTERS].strip() else ""
 
     @property
     def is_block(self) -> bool:
-        """Whether what stands behind is further out, so that a text ends where its lines leave `indent`."""
+        """True if the next line is less indented, so that a text ends at the first line without `indent`."""
         return not self.single and bool(self.indent) and not (self.next_line or "").startswith(self.indent)
 
 
@@ -54,11 +54,11 @@ class Block:
     text: str
     data: bytes = b""
     is_open: bool = True
-    is_whole: bool = False  # it ended by itself: its last line left it, or met what stands behind
-    is_met: bool = False  # what stands behind was met, and cut off
+    is_whole: bool = False  # it ended by itself: its last line left the block or met the text after
+    is_met: bool = False  # the draft reached the text after, which was cut off
 
     def write(self, piece: bytes) -> None:
-        """Adds a token, and ends the text where its last line is no part of it, or where it goes round in circles."""
+        """Adds a token; ends the text if its last line is not a part of the block, or if it repeats itself."""
         self.data += piece
         joint, written = self.stretch.joint, self.written
         if not self.stretch.single and joint and joint in written:
@@ -85,13 +85,10 @@ class Block:
 
     @property
     def first(self) -> str:
-        """The first line."""
         return self.written.split("\n")[0]
 
     def endings(self) -> list[str]:
-        """The text up to the end of each line that belongs to it, of a block only the longest; up to what stands behind
-        alone where that does not begin a line.
-        """
+        """The text up to each of its line ends, for a block the longest; inside a line only the text up to `joint`."""
         if not self.stretch.single and not self.stretch.is_block and self.stretch.is_inside:
             return [self.written] if self.is_met else []
         first, *lines = self.written.split("\n")

@@ -72,7 +72,7 @@ class Turns:
         self._rows: Counter[str] = Counter()
 
     def next(self, waiting: Sequence[Ticket], active: Sequence[Ticket]) -> Ticket | None:
-        """The oldest if it waited too long, else one of the client with the fewest rows, the newest of its document."""
+        """The oldest ticket if it waited too long, else the newest of a document of the client with the fewest rows."""
         most = {Kind.SHORT: self.num_all, Kind.LONG: self.num_places}
         fitting = [ticket for ticket in waiting if len(active) < most[ticket.kind]]
         if not fitting:
@@ -86,7 +86,7 @@ class Turns:
         return chosen if name is None else [ticket for ticket in fitting if ticket.request.document == name][-1]
 
     def choose(self, asking: Sequence[tuple[Ticket, Work]], max_rows: int) -> list[tuple[Ticket, Work]]:
-        """The next forward pass: all, but beside short fills only `max_rows` rows of long ones, or one of them."""
+        """The next forward pass: all work, but with short fills only `max_rows` rows of long ones, or one of them."""
         short = [each for each in asking if each[0].kind is Kind.SHORT]
         if len(short) in (0, len(asking)):
             return list(asking)

@@ -1,4 +1,4 @@
-"""What a fill sends to the scheduler: memory claims and forward passes. Knows neither tensors nor the scheduler."""
+"""Messages from a fill to the scheduler: memory claims and forward passes. Knows neither tensors nor the scheduler."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The families of models by name, and which family a checkpoint is of. Knows no weights, no requests."""
+"""The model families by name; finds the family of a checkpoint. Knows no weights, no requests."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ from midfill_engine.families.tinya2d import TINY_A2D, TINY_A2D_BD3LM, TINY_A2D_Q
 from midfill_engine.models.family import Family
 from midfill_engine.registry import Registry
 
-# Where several share a model_type, the first that claims a checkpoint has it: the special ones come first.
+# If several share a model_type, the first that claims a checkpoint gets it, so the special ones come first.
 _ALL: Final = (
     EMBEDDED,
     D2F_DIFFUCODER,
@@ -53,7 +53,7 @@ FAMILIES: Final = Registry("model family", {family.name: family for family in _A
 
 
 def find_family(files: CheckpointFiles) -> Family:
-    """The family that a checkpoint's config.json names. Raises CheckpointError."""
+    """The family of a checkpoint, by its config.json. Raises CheckpointError."""
     if "family" in files.config:
         return FAMILIES.find(files.config["family"])
     kind = files.config.get("model_type")

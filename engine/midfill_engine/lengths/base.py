@@ -40,8 +40,7 @@ class LengthPolicy:
 
     `may_delete`: deletions may shorten a canvas; `may_expand`: expansions may lengthen it. `chooses`: the canvas has
     the expected length, not the maximum. `removes`: deletions leave the canvas at once. `tries` are the lengths that a
-    search compares, `fills` those that are filled in parallel, of which the most confident fill wins; both may be
-    empty.
+    search compares, `fills` those filled in parallel (the most confident fill wins); both may be empty.
     """
 
     search: Search
@@ -77,7 +76,7 @@ def of_total(total: int, need: HoleNeed) -> list[int]:
 
 
 def choose_totals(wanted: Callable[[HoleNeed], Iterable[int]]) -> Search:
-    """A search that asks for no forward pass: canvases with the `wanted` numbers of positions for each hole."""
+    """A search without forward passes: canvases with the `wanted` numbers of positions for each hole."""
 
     def search(needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()
@@ -87,6 +86,6 @@ def choose_totals(wanted: Callable[[HoleNeed], Iterable[int]]) -> Search:
 
 
 def distinct(of_holes: list[list[list[int]]]) -> list[Lengths]:
-    """Canvases, each once, of which the i-th has the i-th lengths of every hole."""
+    """Distinct canvases: the i-th one has the i-th lengths of every hole."""
     canvases = [list(each) for each in zip(*of_holes, strict=True)]
     return [canvas for index, canvas in enumerate(canvases) if canvas not in canvases[:index]]

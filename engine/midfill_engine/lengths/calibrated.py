@@ -1,7 +1,6 @@
 """Searches the length with the highest confidence, corrected for the bias to short canvases: CAL (arXiv 2602.00476).
 
-The paper climbs from 8 in steps of one. Here one packed forward pass compares a grid of lengths, and a second one the
-neighbors of the best.
+The paper climbs from 8 in steps of one. Here one packed forward pass compares a grid, another the best's neighbors.
 """
 
 import math

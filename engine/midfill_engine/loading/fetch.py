@@ -279,7 +279,7 @@ def wanted_weights(listing: Listing) -> list[RemoteFile]:
 
 
 def check_disk(folder: Path, needed_bytes: int) -> None:
-    """Raises StartError where the disk has no room for so much more."""
+    """Raises StartError if `needed_bytes` more do not fit on the disk."""
     free = shutil.disk_usage(folder).free
     if needed_bytes and needed_bytes + SPARE_DISK_BYTES > free:
         message = f"{needed_bytes / 1e9:.1f} GB are still to come and {folder} has {free / 1e9:.1f} GB free"

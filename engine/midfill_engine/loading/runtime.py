@@ -235,7 +235,7 @@ def load_runtime(
 def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False) -> None:
     """Checks that a model loads and fits into memory, before its `weights_bytes` are fetched. Raises StartError."""
     if is_adapter(folder):
-        open_files(folder)  # finds its base, which must be here
+        open_files(folder)  # finds the base, which must be on disk
         return
     files = CheckpointFiles(folder)
     try:

@@ -22,7 +22,7 @@ LENGTHS_BY_ATTENTION: Final[Mapping[Attention, str]] = {
 Pieces = list[list[int]]
 Values = Mapping[str, Any]  # a checkpoint's config.json
 
-# Ours by theirs. {i} counts layers, {e} experts (stacked); "NAME#q" are a fused matrix's query rows, so "#k", "#v".
+# Our names to theirs. {i} counts layers, {e} stacked experts; "NAME#q", "#k" and "#v" are rows of a fused matrix.
 LLAMA_TENSORS: Final[Mapping[str, str]] = {
     "embedding.weight": "model.embed_tokens.weight",
     "blocks.{i}.attention_norm.weight": "model.layers.{i}.input_layernorm.weight",
@@ -202,12 +202,12 @@ class Family:
 
     @property
     def cache(self) -> str:
-        """The name of its usual cache: an exact one."""
+        """The name of the family's default cache, which is exact."""
         return CACHES_BY_ATTENTION.get(self.attention, "none")
 
     @property
     def lengths(self) -> str:
-        """The name of its usual length policy."""
+        """The name of the family's default length policy."""
         return "expand" if self.expands else LENGTHS_BY_ATTENTION[self.attention]
 
     @property

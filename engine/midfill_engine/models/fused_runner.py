@@ -1,7 +1,6 @@
 """Runs the steps of holes through the fused transformer, as one captured graph, and longer passes through torch.
 
-A pass's length alone decides which, and every kernel computes a row as if it were the only one, so results do not
-depend on the other passes.
+A pass's length alone selects the way, and kernels compute every row alone, so results never depend on other passes.
 """
 
 from bisect import bisect_left
@@ -83,7 +82,7 @@ class FusedRunner:
 
     @torch.inference_mode()
     def run(self, passes: list[Pass]) -> list[Result]:
-        """Every pass's result, in order."""
+        """Runs all passes; returns their results in order."""
         found: dict[int, Result] = {}
         needs = [RuleNeeds.of(step) for step in passes]
         theirs, ours = list[int](), list[int]()

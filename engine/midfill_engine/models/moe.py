@@ -46,7 +46,7 @@ class MixtureOfExperts(nn.Module):
         self.shared = nn.ModuleDict(linears) if linears else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` [..., D] -> [..., D]."""
+        """Maps `x` [..., D] to [..., D]."""
         rows = x.reshape(-1, x.shape[-1])  # [R, D]
         chosen, weights = self.route(rows)
         mixed = torch.zeros_like(rows)

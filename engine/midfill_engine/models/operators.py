@@ -89,8 +89,7 @@ def join(past: Tensor, own: Tensor, grows: bool) -> Tensor:
 def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """`query` [1, H, T, E], `key` and `value` [1, K, L, E], `mask` [T, L] -> [1, H, T, E].
 
-    Folds the heads that share keys into rows if there are few rows: with 5 rows and 1,000 keys a third of the time on a
-    CPU.
+    If there are few rows, folds the heads that share keys into rows: a third of the CPU time (5 rows, 1,000 keys).
     """
     num_heads, num_groups, num_rows = query.shape[1], key.shape[1], query.shape[2]
     if num_heads == num_groups or num_rows > MAX_FOLDED_ROWS or query.device.type != "cpu":
@@ -118,7 +117,7 @@ def is_same_alone(multiply: Callable[[Tensor], Tensor], x: Tensor, counts: Seque
 
 
 class PackedOperators(TorchOperators):
-    """Torch's operators, but for weights that were packed."""
+    """Torch's operators, except for packed weights."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(device, dtype)

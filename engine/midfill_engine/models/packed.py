@@ -1,5 +1,4 @@
-"""One forward pass for the steps of many requests, with their rows packed one after another. Knows no canvas, no
-request.
+"""One forward pass over the concatenated rows of many requests' steps. Knows no canvas, no request.
 
 A row's result does not depend on the rest of the pack: every sequence starts at a multiple of the operators' tile,
 attention sees one sequence at a time, and `TorchOperators` guarantees the rest.
@@ -20,7 +19,7 @@ from midfill_engine.models.moe import pad_rows
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.transformer import MLP, Attention, KeyValues, Transformer, rotary_tables, rotate
 
-HEAD_ROWS: Final = 64  # scored at once on a CPU: the scores of 400 rows of a vocabulary of 49,152 take 80 MB
+HEAD_ROWS: Final = 64  # scored at once on a CPU: logits of 400 rows of a vocabulary of 49,152 take 80 MB
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Result:
 
 @torch.inference_mode()
 def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOperators) -> list[Result]:
-    """Every pass's result, in order."""
+    """Runs all passes in one forward pass; returns their results in order."""
     device = transformer.embedding.weight.device
     tile = operators.row_tile
     spans = lay_spans(passes, device, tile)

@@ -79,5 +79,5 @@ class Sequence:
         return None
 
     def for_heads(self, positions: Tensor, num_heads: int) -> Tensor:
-        """`positions` [N, T] as the model takes them: [T], or [H, T] if heads count differently."""
+        """`positions` [N, T] in the model's shape: [T], or [H, T] if heads count differently."""
         return positions[0] if len(positions) == 1 else positions.repeat_interleave(num_heads // len(positions), dim=0)

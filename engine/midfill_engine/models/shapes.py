@@ -72,7 +72,7 @@ def refuse(is_unknown: bool, what: str) -> None:
 
 
 def need(number: int | None, what: str, files: CheckpointFiles) -> int:
-    """Raises CheckpointError where a checkpoint does not say `what`."""
+    """Raises CheckpointError if a checkpoint does not state `what`."""
     if number is None:
         raise CheckpointError(f"The checkpoint at {files.folder} does not say which id its {what} token has.")
     return number

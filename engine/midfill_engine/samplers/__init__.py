@@ -1,4 +1,4 @@
-"""Samplers by name. A sampler that changes another one stands beside it."""
+"""Samplers by name. Variants of a sampler are in its module."""
 
 from typing import Final
 

@@ -97,8 +97,8 @@ class Sampler:
         return num_masked
 
     def reach(self, masked: Tensor) -> int:
-        """How many positions of the `masked` [T] canvas, from the left, take part in the next step, with the blocks
-        that they reach; 0: one block. Only called for models that decode several blocks at once.
+        """The number of positions of the `masked` [T] canvas, from the left, whose blocks take part in the next step;
+        0: one block. Only called for models that decode several blocks at once.
         """
         return 0
 

@@ -1,7 +1,7 @@
 """Decodes several blocks at once (D2F, arXiv 2508.09192), for models fine-tuned this way.
 
-A block joins when a tenth of the one before is settled. Until 95 % of that is settled it settles only confident
-positions, then at least its best one.
+A block joins when a tenth of the previous block is settled. Until 95 % of the previous block is settled, it settles
+only confident positions; then at least its best one.
 """
 
 from dataclasses import replace

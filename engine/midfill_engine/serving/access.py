@@ -1,7 +1,6 @@
 """Outermost layer of the service: gives every request an id, answers every exception, writes the access log.
 
-The log is rate-limited per call site and never contains text of requests, so no unknown paths and no exception
-messages.
+The log is rate-limited per call site. It never contains text of requests, unknown paths or exception messages.
 """
 
 import json

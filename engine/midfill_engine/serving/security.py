@@ -1,6 +1,4 @@
-"""Authorizes every request: who may ask, from where, in which format. Host and Origin are checked, because a web page
-can reach localhost by DNS rebinding or with a plain form.
-"""
+"""Authorizes requests by token, Host, Origin and format: web pages reach localhost by DNS rebinding or plain forms."""
 
 import ipaddress
 from collections.abc import Iterable

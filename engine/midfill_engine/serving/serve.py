@@ -126,7 +126,7 @@ def run(state: EngineState, options: ServeOptions, sock: socket.socket, security
 
 @contextmanager
 def listen(options: ServeOptions) -> Iterator[tuple[socket.socket, Security]]:
-    """The socket that `options` name, and who may use it. Raises StartError."""
+    """The socket that `options` name, and the security for it. Raises StartError."""
     if options.socket is not None:
         with listen_unix(options.socket) as sock:
             yield sock, Security.for_unix_socket(tuple(options.allowed_host or ()))

@@ -1,4 +1,4 @@
-"""Carries a fill's events from the worker thread to an HTTP answer. Knows no event's meaning."""
+"""Carries a fill's events from the worker thread to an HTTP answer. Does not interpret events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

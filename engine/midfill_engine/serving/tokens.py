@@ -32,7 +32,7 @@ class BearerTokens:
 
     @property
     def place(self) -> str:
-        """Where the user finds the tokens."""
+        """The place where the user finds the tokens."""
         return "MIDFILL_TOKEN" if self._file is None else str(self._file)
 
     def find(self, given: str) -> str | None:

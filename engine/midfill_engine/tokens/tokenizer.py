@@ -18,7 +18,7 @@ SPECIAL_TOKENS: Final = (
 )  # fmt: skip
 PAD, MASK, EOS, DELETE, EXPAND, BOS = range(6)
 SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
-LONG_TEXT: Final = 4096  # characters from which a text is encoded without holding the interpreter
+LONG_TEXT: Final = 4096  # texts of at least so many characters are encoded without the GIL
 LANGUAGE_TOKENS: Final = {"python": 6, "javascript": 7, "typescript": 8}
 # Qwen2's pieces, for checkpoints that ship vocab.json and merges.txt only (Dream). Digits stand singly.
 QWEN_PIECES: Final = (
@@ -30,7 +30,7 @@ UNICODE_FORMS: Final = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
 @cache
 def byte_of_character() -> dict[str, int]:
-    """The character by which byte-level BPE files (GPT-2's convention) write each of the 256 bytes, and the byte."""
+    """Maps the character for a byte in byte-level BPE files (GPT-2's convention) to the byte, for all 256 bytes."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     characters = [chr(byte) for byte in printable] + [chr(256 + index) for index in range(len(others))]
@@ -67,7 +67,7 @@ class Tokenizer:
     """Text to ids below `vocab_size`, and the bytes of every id; ids of `special` tokens and unused ones have none."""
 
     def __init__(self, serialized: str, vocab_size: int | None = None, special: frozenset[int] = frozenset()) -> None:
-        """Raises ValueError where `serialized` is not the JSON of the `tokenizers` library."""
+        """Raises ValueError if `serialized` is not the JSON of the `tokenizers` library."""
         try:
             self._inner = tokenizers.Tokenizer.from_str(serialized)
         except Exception as error:  # the library raises a bare Exception
@@ -81,7 +81,7 @@ class Tokenizer:
         clean = text if text.isascii() else text.encode("utf-8", errors="replace").decode("utf-8")
         if len(clean) < LONG_TEXT:
             return self._inner.encode(clean, add_special_tokens=False).ids
-        # For a batch, even of one, the library lets other threads run meanwhile.
+        # For a batch, even of one text, the library releases the GIL.
         return self._inner.encode_batch_fast([clean], add_special_tokens=False)[0].ids
 
     def token_bytes(self, index: int) -> bytes:
@@ -128,8 +128,8 @@ def read_embedded_tokenizer(path: Path) -> Tokenizer:
 def read_hub_tokenizer(files: CheckpointFiles, vocab_size: int) -> Tokenizer:
     """The tokenizer of a published checkpoint. Raises CheckpointError.
 
-    Text never becomes a special token, because added tokens are removed from the encoder. Nor is it brought into a
-    Unicode normal form, whatever the authors did: kept text must come back unchanged.
+    Added tokens are removed, so that text never becomes a special token, and so is Unicode normalization, so that kept
+    text comes back unchanged.
     """
     normalizer = _without_unicode_forms(files.tokenizer.get("normalizer"))
     plain = {"added_tokens": [], "normalizer": normalizer, "post_processor": None, "truncation": None, "padding": None}

@@ -49,7 +49,7 @@ class Vocabulary:
         return self._order[first : bisect_right(self._sorted, start, first, key=lambda piece: piece[: len(start)])]
 
     def _find_shorter(self, text: bytes) -> list[int]:
-        """The tokens with which these bytes begin."""
+        """The tokens that are prefixes of these bytes."""
         found = []
         for end in range(1, len(text) + 1):
             first = bisect_left(self._sorted, text[:end])
@@ -72,8 +72,8 @@ class Vocabulary:
         return mask
 
     def _mark_spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...] = ()) -> Tensor:
-        """The mask [V] of tokens that spell a part of `left` or go beyond it, then without a string of `forbid` and, if
-        `then_filled`, without white space first.
+        """The mask [V] of tokens that spell a prefix of `left`, or all of it and more text, which has no string of
+        `forbid` and, if `then_filled`, does not begin with white space.
         """
         unwanted = [part.encode() for part in forbid]
 
@@ -84,7 +84,7 @@ class Vocabulary:
         return self._mark([*self._find_shorter(left), *longer])
 
     def spelling_only(self, left: bytes) -> Tensor:
-        """The mask [V] of tokens that spell a part of `left`, or all of it, and no more."""
+        """The mask [V] of tokens that spell a prefix of `left`, or all of it, and no more."""
         return self.spelling(left, False) & (self._lengths <= len(left))
 
     def ending(self, after: str) -> Tensor:

@@ -16,7 +16,7 @@ MAX_FILE_BYTES: Final = 2**20
 
 @dataclass(frozen=True)
 class Archive:
-    """`licence` as the metadata states it, "?" where it states none; several statements stand with "; " between."""
+    """`licence` is the statement of the metadata; "?" if there is none, several are joined by "; "."""
 
     path: Path
     name: str
@@ -26,7 +26,7 @@ class Archive:
 
 
 class ArchiveError(ValueError):
-    """The file is no wheel and no npm archive."""
+    """The file is neither a wheel nor an npm archive."""
 
 
 def open_archive(path: Path) -> Archive:

@@ -1,4 +1,4 @@
-"""Counts how much of a text stands in evaluation programs, by windows of 13 tokens. Knows texts only."""
+"""Counts the windows of 13 tokens of a text that occur in evaluation programs. Knows texts only."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ def count_hits(evaluation: list[Path]) -> Hits:
     """A function that counts the windows of a text that occur in any of `evaluation`.
 
     Each path is a suite (JSON lines, maybe gzipped, with `prefix`, `middle` and `suffix`), or a Python module whose
-    `load()` gives what it knows and whose `hits(text, known)` counts, where the programs themselves are kept secret.
+    `load()` returns known data and whose `hits(text, known)` counts, for programs that are kept secret.
     """
     known = {window for path in evaluation if path.suffix != ".py" for window in _windows_of_suite(path)}
     counters = [_counter_of(path) for path in evaluation if path.suffix == ".py"]
@@ -30,7 +30,7 @@ def count_hits(evaluation: list[Path]) -> Hits:
 
 
 def windows(text: str) -> Iterator[tuple[str, ...]]:
-    """Every 13 pieces in a row with four names or more among them: tables and boilerplate are in many programs."""
+    """Every window of 13 pieces with at least four names; others, tables and boilerplate, are in many programs."""
     pieces = _PIECE.findall(text)
     for start in range(len(pieces) - WINDOW + 1):
         window = tuple(pieces[start : start + WINDOW])

@@ -1,4 +1,4 @@
-"""Reads a folder of `LANGUAGE-NN.jsonl.xz` and says which files may be trained on. Knows no tokens."""
+"""Reads a folder of `LANGUAGE-NN.jsonl.xz` and selects the files for training. Knows no tokens."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from typing import Final
 
 LANGUAGES: Final = ("python", "javascript", "typescript")
 
-# Projects that the evaluation fills gaps of.
+# Projects whose gaps the evaluation fills.
 HELD_FOR_EVALUATION: Final = frozenset(
     ("boltons", "h11", "sqlparse", "cachetools", "funcy", "parsy", "humanize", "itsdangerous")
 )
@@ -27,7 +27,7 @@ class SourceFile:
 def read_corpus(folder: Path, languages: tuple[str, ...] = LANGUAGES) -> Iterator[SourceFile]:
     """Every file of `folder` in a fixed order, but none of the projects held for evaluation.
 
-    Raises FileNotFoundError where the folder has no part of one of `languages`.
+    Raises FileNotFoundError if the folder has no part of one of `languages`.
     """
     for language in languages:
         parts = sorted(folder.glob(f"{language}-*.jsonl.xz"))
@@ -47,5 +47,5 @@ def fraction_of(text: str) -> float:
 
 
 def is_validation(package: str, share: float = 0.02) -> bool:
-    """Whether a package is held out from training: whole packages, since files of one package resemble each other."""
+    """True if a package is held out from training: whole packages, since files of a package resemble each other."""
     return fraction_of(f"validation {package}") < share

@@ -1,4 +1,4 @@
-"""A base's tokenizer in training: text to ids, and where they end. Knows bytes; no weights."""
+"""A base's tokenizer in training: text to ids, and the byte offsets of their ends. Knows bytes; no weights."""
 
 import hashlib
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Cutter:
 
     @classmethod
     def open(cls, model: str) -> "Cutter":
-        """That of a causal model. Raises StartError, CheckpointError."""
+        """Loads the tokenizer of a causal model. Raises StartError, CheckpointError."""
         files = open_files(find_base(model))
         return cls.of(read_hub_tokenizer(files, CAUSAL.shape(files.config).vocab_size))
 
@@ -42,9 +42,9 @@ class Cutter:
 
     @cached_property
     def sentinels(self) -> tuple[int, int, int, int]:
-        """Ids without text: the text behind a hole follows, its own text follows, its end, a masked token.
+        """Four ids without text; they mark the text after a hole, the hole's text, the hole's end, and a masked token.
 
-        Raises ValueError where the vocabulary has too few.
+        Raises ValueError if the vocabulary has too few.
         """
         blank = [index for index, piece in enumerate(self.pieces) if not piece]
         if len(blank) < 4:

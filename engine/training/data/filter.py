@@ -1,4 +1,4 @@
-"""Makes a corpus of archives: hand-written files, each unlike the others, none with evaluation material.
+"""Makes a corpus from archives: hand-written files, unlike each other and without evaluation material.
 
 Knows texts and packages, no tokens of the model. The figures were chosen on 838 MB of wheels, where exact copies were
 0.2 % of the bytes and near copies 2.6 %, nearly all within one package.
@@ -51,7 +51,7 @@ FOREIGN_FOLDERS: Final = frozenset(
 GENERATED: Final = re.compile(
     r"do not (edit|modify)|@generated|auto-?generated|(code|file|automatically|is|was) generated (by|from)", re.I
 )
-# What TypeScript and Babel leave in the JavaScript that they write.
+# Marks of TypeScript and Babel in the JavaScript that they generate.
 COMPILED: Final = ("__esModule", "sourceMappingURL=", "__webpack_require__", "_interopRequire")
 
 
@@ -81,7 +81,7 @@ def write_corpus(archives: Path, corpus: Path, evaluation: list[Path]) -> dict[s
 
 
 def files_of(archive: Archive) -> Iterator[SourceFile]:
-    """Every file of a known language, in order of paths, with LF line ends; those that are no UTF-8 are skipped."""
+    """Every file of a known language, in order of paths, with LF line ends; skips files that are not UTF-8."""
     found = []
     for path, content in read_files(archive.path):
         language = SUFFIXES.get(PurePosixPath(path).suffix)
@@ -96,7 +96,7 @@ def files_of(archive: Archive) -> Iterator[SourceFile]:
 
 
 class Check:
-    """Says of one file after the other why it is dropped, None where it is kept; remembers what it kept."""
+    """Returns the reason to drop a file, or None to keep it; remembers the kept files."""
 
     def __init__(self, hits: Hits) -> None:
         self.hits = hits
@@ -128,7 +128,7 @@ def is_foreign(file: SourceFile) -> bool:
 
 
 def is_unfit(file: SourceFile) -> bool:
-    """Under 200 bytes or over 200 kB."""
+    """True for files under 200 bytes or over 200 kB."""
     return not 200 <= len(file.text.encode()) <= 200_000
 
 
@@ -137,7 +137,7 @@ def is_generated(file: SourceFile) -> bool:
 
 
 def is_minified(file: SourceFile) -> bool:
-    """Lines as no person writes them, or JavaScript that a compiler wrote."""
+    """True for lines that no person writes, and for JavaScript from a compiler."""
     lines = file.text.split("\n")
     longest = 1000 if file.language == "python" else 500
     if max(map(len, lines)) > longest or len(file.text) / len(lines) > 100 or ".min." in file.path:
@@ -146,7 +146,7 @@ def is_minified(file: SourceFile) -> bool:
 
 
 def is_data(file: SourceFile) -> bool:
-    """Few letters, many digits, or much that is not ASCII."""
+    """True for few letters, many digits, or many non-ASCII characters."""
     size = len(file.text)
     letters = sum(map(str.isalpha, file.text)) / size
     digits = sum(map(str.isdigit, file.text)) / size
@@ -154,7 +154,7 @@ def is_data(file: SourceFile) -> bool:
 
 
 def is_broken(file: SourceFile) -> bool:
-    """Python that does not parse."""
+    """True for Python that does not parse."""
     if file.language != "python":
         return False
     try:

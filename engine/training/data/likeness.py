@@ -31,7 +31,7 @@ class Likeness:
         self.signatures: list[NDArray[np.uint32]] = []
 
     def add(self, text: str) -> bool:
-        """Whether `text` is unlike all before it. Texts too short for a shingle are never alike."""
+        """Adds `text`; true if it is unlike all earlier ones. Texts too short for a shingle are never alike."""
         signature = self.signature(text)
         if signature is None:
             return True
@@ -45,7 +45,7 @@ class Likeness:
         return True
 
     def signature(self, text: str) -> NDArray[np.uint32] | None:
-        """The least of each of 128 hashes over the text's shingles [128]: equal places estimate the shared share."""
+        """The MinHash signature [128] of the text's shingles: the share of equal entries estimates the shared share."""
         words = _WORD.findall(text)
         shingles = {" ".join(words[start : start + SHINGLE_WORDS]) for start in range(len(words) - SHINGLE_WORDS + 1)}
         if not shingles:

@@ -1,4 +1,4 @@
-"""Prepares the rows of steps, in other processes where asked. Step `i` depends on seed, `i` and the sets present."""
+"""Prepares the rows of steps, optionally in worker processes. Step `i` depends on seed, `i` and the sets present."""
 
 import os
 import threading
@@ -24,8 +24,8 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Batching:
-    """A step holds rows of at least `step_tokens` tokens; each is computed alone, or, with a `pack_length`, beside
-    others in tables of that length.
+    """A step has rows of at least `step_tokens` tokens; each row is computed alone, or, with a `pack_length`, packed
+    with others into tables of that length.
     """
 
     step_tokens: int
@@ -34,7 +34,7 @@ class Batching:
 
 @dataclass
 class Source:
-    """Makes steps; the pack is read again when it has more sets."""
+    """Makes steps; reads the pack again when it has more sets."""
 
     folder: Path
     cutter: Cutter
@@ -64,7 +64,7 @@ class Source:
 
 
 def pack_all(rows: list[Row], mask_id: int | None, length: int, rng: np.random.Generator) -> list[Packed]:
-    """Every row alone where `length` is 0, else as many beside each other as fit it."""
+    """Each row alone if `length` is 0, otherwise as many rows together as fit into `length`."""
     if not length:
         return [pack_rows([row], rng, mask_id) for row in rows]
     packs: list[list[Row]] = []
@@ -83,7 +83,7 @@ _SOURCE: Final[list[Source]] = []
 
 
 class Loader:
-    """Serves steps in order: from this process, or made ahead by `num_workers` processes that each hold the pack."""
+    """Yields steps in order, made here or ahead of time by `num_workers` processes that each hold the pack."""
 
     def __init__(self, source: Source, num_workers: int) -> None:
         self.source, self.ahead = source, 2 + 2 * num_workers
@@ -92,7 +92,7 @@ class Loader:
         )
 
     def steps(self, first: int) -> Iterator[list[Packed]]:
-        """From number `first` on, for ever."""
+        """All steps from number `first`, without end."""
         if self.executor is None:
             yield from map(self.source.make, range(first, 2**62))
             return
@@ -115,7 +115,7 @@ def _open(source: Source) -> None:
 
 
 def _end_with_trainer() -> None:
-    """A killed trainer tells its workers nothing: without this they would wait, and hold the pack, for ever."""
+    """Ends a worker with its trainer: a killed trainer sends no message, so workers would hold the pack forever."""
     trainer = parent_process()
     assert trainer is not None
     trainer.join()

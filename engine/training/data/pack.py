@@ -1,7 +1,7 @@
 """Packs source files as shards of uint16 token ids with an index of files. Knows no gaps and no model.
 
-A pack is a folder with one or more sets of shards, each a folder of its own. A set travels compressed and joins a pack
-whole, so a run can read the pack while sets arrive.
+A pack is a folder with one or more sets of shards, each a folder of its own. A set is moved compressed and added to
+a pack as a whole, so a run can read the pack while sets arrive.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ MEAN_TOKEN_CHARACTERS: Final = 3.5
 
 @dataclass(frozen=True)
 class Pack:
-    """One split in memory: `tokens` of all files end to end, and where each file starts and what it is."""
+    """One split in memory: the concatenated `tokens` of all files, and the start and kind of each file."""
 
     tokens: NDArray[np.uint16]
     starts: NDArray[np.int64]
@@ -68,13 +68,13 @@ def sets_of(folder: Path, split: str) -> list[Path]:
 
 
 def hash_pack(folder: Path, split: str) -> str:
-    """`read_pack(folder, split).sha256`, from what the sets record of their shards."""
+    """`read_pack(folder, split).sha256`, from the recorded hashes of the sets' shards."""
     recorded = [json.loads((path / f"{split}.json").read_text(encoding="utf-8")) for path in sets_of(folder, split)]
     return _hash_all([_hash_all(described["shards"].values()) for described in recorded])
 
 
 def read_pack(folder: Path, split: str) -> Pack:
-    """Reads all sets of a split that are there. Raises ValueError where there is none or a shard is damaged."""
+    """Reads all present sets of a split. Raises ValueError if there is none or a shard is damaged."""
     parts = [_read_set(path, split) for path in sets_of(folder, split)]
     if not parts:
         raise ValueError(f"There is no {split} set in {folder}.")
@@ -130,7 +130,7 @@ def squeeze(folder: Path, out: Path) -> int:
 
 
 def check_squeezed(squeezed: Path) -> None:
-    """Raises ValueError where a shard of a squeezed set is missing or damaged, or there is no index."""
+    """Raises ValueError if a shard of a squeezed set is missing or damaged, or there is no index."""
     indices = list(squeezed.glob("*.json"))
     if not indices:
         raise ValueError(f"There is no squeezed set in {squeezed}.")
@@ -149,7 +149,7 @@ def _expand(path: Path, sha256: str) -> bytes:
 def unpack(squeezed: Path, pack: Path) -> Path:
     """Adds a squeezed set to a pack under its own name: complete or not at all. Returns the set's folder.
 
-    Raises ValueError where a shard is damaged, FileExistsError where the pack has a set of that name.
+    Raises ValueError if a shard is damaged, FileExistsError if the pack has a set of that name.
     """
     target = pack / squeezed.name
     if target.exists():
@@ -213,7 +213,7 @@ class _SplitWriter:
 
 
 def _sampling_rates(corpus: Path, num_characters: int) -> dict[tuple[str, str], float]:
-    """What share of each (language, package)'s files to take for `num_characters` of training text in all."""
+    """The share of files to take from each (language, package) for a total of `num_characters` of training text."""
     sizes: Counter[tuple[str, str]] = Counter()
     for source in read_corpus(corpus):
         sizes[source.language, source.package] += len(source.text)

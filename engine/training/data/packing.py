@@ -1,4 +1,4 @@
-"""Packs rows into tables of one length, and says who sees whom in them. Knows places; no text, no model."""
+"""Packs rows into tables of one length, and makes their attention masks. Knows positions; no text, no model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ LEAD, CAUSAL, MASKED = 0, 1, 2
 
 @dataclass(frozen=True)
 class Packed:
-    """Rows side by side, padded to T positions. `asked` are places whose next token is in `targets`; of `weights` 0 is
-    padding.
+    """Concatenated rows, padded to T positions. `asked` are positions whose next tokens are `targets`; a weight of 0
+    marks padding.
     """
 
     ids: Tensor  # [T]
     positions: Tensor  # [T]
     rows: Tensor  # [T], NOWHERE for padding
     branches: Tensor  # [T], 0 in a context
-    ends: Tensor  # [T], where the context that a place sees ends
+    ends: Tensor  # [T], the end of the context that a position sees
     copies: Tensor  # [T], of a branch's tokens: LEAD, CAUSAL or MASKED
     asked: Tensor  # [A]
     targets: Tensor  # [A]
@@ -33,12 +33,12 @@ class Packed:
 
     @property
     def is_plain(self) -> bool:
-        """Whether causal attention is the mask: one row without branches or padding."""
+        """True if the attention mask is causal: one row without branches or padding."""
         return bool((self.rows == 0).all()) and not bool(self.branches.any())
 
     @property
     def sees(self) -> Callable[[Tensor, Tensor], Tensor]:
-        """Says whether places see others: of two tensors of places, which are broadcast."""
+        """Maps two broadcastable tensors of positions to true where the first position attends to the second."""
         rows, branches, ends, copies = self.rows, self.branches, self.ends, self.copies
 
         def sees(query: Tensor, key: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Packed:
         return sees
 
     def mask(self) -> Tensor:
-        """[T, T], true where the row's place sees the column's."""
+        """The attention mask [T, T], true where the row's position attends to the column's."""
         places = torch.arange(len(self.ids), device=self.ids.device)
         return self.sees(places[:, None], places[None])
 
@@ -66,8 +66,8 @@ def size_of(row: Row, masked: bool) -> int:
 def pack_rows(
     rows: Sequence[Row], rng: np.random.Generator, mask_id: int | None = None, length: int | None = None
 ) -> Packed:
-    """The rows side by side, padded to `length` places where one is given; each branch with a copy of its ids that are
-    masked by `mask_id` where there is one.
+    """Concatenates rows, padded to `length` if it is given; with a `mask_id` adds a copy of each branch's ids that are
+    masked by it.
     """
     places: list[tuple[int, int, int, int, int, int]] = []
     asked: list[tuple[int, int, float]] = []
@@ -98,7 +98,7 @@ def pack_rows(
 
 
 def hide(length: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which tokens of a masked copy are masked: in 30 % of the copies all, else a share of them, at least one."""
+    """Selects the tokens to mask in a copy: in 30 % of the copies all, otherwise a random share, at least one."""
     hidden: NDArray[np.bool_] = rng.random(length) < (1.0 if rng.random() < 0.3 else rng.uniform(0.15, 0.95))
     hidden[rng.integers(length)] = True
     return hidden

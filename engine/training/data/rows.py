@@ -1,7 +1,7 @@
 """Cuts training rows for a causal base out of source texts, in the layouts that the engine reads. Knows no model.
 
-A row is a context that is read causally, and branches behind parts of it. A branch sees the context up to its start and
-itself, no other branch, and its positions go on from its start: its loss is that of the same tokens in a row of one.
+A row is a causally read context with branches after parts of it. A branch attends to the context up to its start and to
+itself, and its positions continue from its start, so its loss equals that of the same tokens in a row without branches.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from training.data import spans
 from training.data.cutter import Cutter, Ids
 from training.data.pack import Pack
 
-MAX_BEHIND: Final = 1700  # characters behind a hole of which a part stands above it
-BRANCH_BEHIND: Final = 400  # the same of a branch
-EXCERPTS: Final = 0.75  # of the rows have excerpts
+MAX_BEHIND: Final = 1700  # characters after a hole, a part of which is shown above it
+BRANCH_BEHIND: Final = 400  # the same for a branch
+EXCERPTS: Final = 0.75  # share of rows with excerpts
 MAX_OTHERS: Final = 6  # files of the same package that excerpts come from
-REPEATED_LINES: Final = 3  # lines before a hole that a branch without sentinels states again
+REPEATED_LINES: Final = 3  # lines before a hole that a branch without sentinels repeats
 MAX_HOLE: Final = 160  # tokens
 KINDS: Final[tuple[tuple[spans.Chooser, float], ...]] = (
     (spans.one_line, 0.55),
@@ -32,10 +32,10 @@ KINDS: Final[tuple[tuple[spans.Chooser, float], ...]] = (
 
 @dataclass(frozen=True)
 class RowShape:
-    """`prompt`: a part of the text behind, the text before, one hole. `tree`: one context, many holes as branches, with
-    `sentinels` or, without, with the lines before the hole stated again; `masked` adds a masked copy of every hole.
+    """`prompt`: a part of the text after, the text before, one hole. `tree`: one context with many holes as branches,
+    with `sentinels` or else repeating the lines before the hole; `masked` adds a masked copy of every hole.
 
-    A token of a hole, or of the lines behind that judge it, weighs 1 in the loss, any other `context_weight`.
+    The loss weight is 1 for tokens of a hole and of the lines that judge it, and `context_weight` for all others.
     """
 
     layout: Literal["prompt", "tree"] = "prompt"
@@ -63,7 +63,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Branch:
-    """`ids` behind `lead` behind the first `start` tokens of the context; only `ids` are asked for."""
+    """`ids` after `lead` after the first `start` tokens of the context; only `ids` are targets of the loss."""
 
     start: int
     lead: Ids
@@ -72,7 +72,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Row:
-    """`weights` are those of the context's tokens."""
+    """A context and its branches; `weights` are the loss weights of the context's tokens."""
 
     context: Ids
     weights: list[float]
@@ -80,7 +80,7 @@ class Row:
 
 
 def draw_row(pack: Pack, cutter: Cutter, shape: RowShape, rng: np.random.Generator) -> Row:
-    """Draws until a text has holes that fit."""
+    """Draws texts until one has holes that fit, and lays its row."""
     lay = lay_prompt_row if shape.layout == "prompt" else lay_tree
     while True:
         row = lay(draw_text(pack, cutter, shape.num_tokens, rng), cutter, shape, rng)
@@ -89,7 +89,7 @@ def draw_row(pack: Pack, cutter: Cutter, shape: RowShape, rng: np.random.Generat
 
 
 def draw_text(pack: Pack, cutter: Cutter, num_tokens: int, rng: np.random.Generator) -> Drawn:
-    """At most `num_tokens` tokens of a file that is drawn by its length."""
+    """At most `num_tokens` tokens of a file that is sampled in proportion to its length."""
 
     def show(start: int, end: int) -> str:
         pieces = (cutter.pieces[each] for each in pack.tokens[start:end].tolist())
@@ -110,7 +110,7 @@ def draw_text(pack: Pack, cutter: Cutter, num_tokens: int, rng: np.random.Genera
 
 
 def cut_lines(text: str, most: int) -> str:
-    """The whole lines among the first `most` characters, from within a line its rest."""
+    """The first `most` characters of `text`, cut at a line end; `text` may start inside a line."""
     return text if len(text) <= most else text[: text.rfind("\n", 0, most) + 1]
 
 
@@ -122,7 +122,7 @@ def choose_hole(text: str, rng: np.random.Generator) -> spans.Span | None:
 
 
 def lay_prompt_row(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random.Generator) -> Row | None:
-    """What the engine reads of a hole, the hole's text, and the lines that judge it. None where no hole fits."""
+    """The engine's prompt for a hole, the hole's text, and the lines that judge it. None if no hole fits."""
     text = drawn.text
     hole = choose_hole(text, rng)
     if hole is None or hole[0] < len(text) // 3:
@@ -139,7 +139,7 @@ def lay_prompt_row(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random
 
 
 def lay_tree(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random.Generator) -> Row | None:
-    """The text as the context of as many of its holes as fit. None where none does."""
+    """The text as the context of as many of its holes as fit. None if no hole fits."""
     text = drawn.text
     context = cutter.encode(text)
     ends = cutter.ends(context)
@@ -158,7 +158,7 @@ def lay_tree(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random.Gener
 
 
 def lay_branch(text: str, hole: spans.Span, ends: NDArray[np.int64], cutter: Cutter, sentinels: bool) -> Branch:
-    """The near text behind the hole and the hole itself, behind the context's tokens, which end at `ends`."""
+    """A branch with the near text after the hole and the hole's text; the context's tokens end at the bytes `ends`."""
     start, end = hole
     behind = cut_lines(text[end:], BRANCH_BEHIND)
     if sentinels:

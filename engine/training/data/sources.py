@@ -1,4 +1,4 @@
-"""Fetches packages by name and keeps a table of them; what is not permissive is refused. Knows no source text.
+"""Fetches packages by name and keeps a table of them; refuses non-permissive ones. Knows no source text.
 
 Wheels only, and npm archives without their scripts: fetching runs no code of a package.
 """
@@ -20,7 +20,7 @@ PERMISSIVE: Final = frozenset(
         *("ZLIB", "0BSD", "UNLICENSE", "CC0-1.0", "HPND"),
     )
 )
-# What classifiers and free text call these, without "the", "license" and punctuation.
+# The names of these in classifiers and free text, without "the", "license" and punctuation.
 PERMISSIVE_WORDS: Final = frozenset(
     (
         *(
@@ -55,7 +55,7 @@ class Source:
 
 
 def fetch_all(folder: Path, python: Path | None, npm: Path | None, wheels: Path | None = None) -> dict[str, int]:
-    """Fetches every name of two lists and writes `sources.tsv` for all archives in `folder`; counts what came of it.
+    """Fetches every name of two lists and writes `sources.tsv` for all archives in `folder`; counts the outcomes.
 
     A refused archive stays in the table and leaves the folder. `wheels` is a folder to take wheels from instead of the
     registry. A name that cannot be fetched is counted as missing, and the others go on.
@@ -83,14 +83,14 @@ def fetch_all(folder: Path, python: Path | None, npm: Path | None, wheels: Path 
 
 
 def plain_name(name: str) -> str:
-    """The same for all spellings of a package's name: wishes and metadata differ in case and dashes."""
+    """One form for all spellings of a package's name: requests and metadata differ in case and dashes."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
 def is_permissive(licence: str) -> bool:
-    """Whether an SPDX expression, or every one of the statements between "; ", is on the list.
+    """True if an SPDX expression, or each of several statements separated by "; ", is on the list.
 
-    One of several offered with OR is enough; within brackets, and for any exception, all must be on the list.
+    One alternative of an OR is enough; within brackets, and with any exception, all must be on the list.
     """
     statements = licence.split("; ")
     return all(_is_permissive_expression(one) or _words_of(one) in PERMISSIVE_WORDS for one in statements)
@@ -108,7 +108,7 @@ def _words_of(statement: str) -> str:
 
 
 def _judge(archive: Archive) -> Source:
-    """A row for the archive. One that is refused is deleted."""
+    """A table row for the archive; deletes a refused archive."""
     used = is_permissive(archive.licence)
     if not used:
         archive.path.unlink()
@@ -126,7 +126,7 @@ def _npm_command(wanted: str, folder: Path, wheels: Path | None) -> list[str]:
 
 
 def _fetch(command: list[str], folder: Path) -> Archive | None:
-    """What the command put into `folder`, None where it put nothing that is an archive."""
+    """The archive that the command put into `folder`, None if there is none."""
     before = set(folder.iterdir())
     subprocess.run(command, capture_output=True, env={**os.environ, "PIP_NO_INPUT": "1"})
     for path in sorted(set(folder.iterdir()) - before):
@@ -138,7 +138,7 @@ def _fetch(command: list[str], folder: Path) -> Archive | None:
 
 
 def read_table(path: Path) -> list[Source]:
-    """The rows of a `sources.tsv`. Raises ValueError where its columns are others."""
+    """The rows of a `sources.tsv`. Raises ValueError if its columns differ."""
     header, *lines = path.read_text(encoding="utf-8").splitlines()
     if tuple(header.split("\t")) != COLUMNS:
         raise ValueError(f"{path} is no table of sources: its columns are not {', '.join(COLUMNS)}.")
@@ -149,7 +149,7 @@ def read_table(path: Path) -> list[Source]:
 
 
 def write_table(path: Path, rows: list[Source]) -> None:
-    """Replaces the table whole, in order of names."""
+    """Replaces the whole table, sorted by name."""
     lines = ["\t".join(COLUMNS)]
     lines += ["\t".join(str(value) for value in vars(row).values()) for row in sorted(rows, key=lambda row: row.name)]
     made = path.with_suffix(".part")

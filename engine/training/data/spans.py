@@ -1,6 +1,6 @@
 """Chooses which stretches of a text become gaps, in the mix of a person's edits. Knows text only; no tokens.
 
-Every chooser takes the text and a random generator and gives a (start, end) in characters, or None where the text has
+Every chooser takes the text and a random generator and returns a (start, end) in characters, or None if the text has
 no such place. Structure is read from line breaks, indentation and brackets, so these choosers serve every language.
 """
 
@@ -26,7 +26,7 @@ def line_spans(text: str) -> list[Span]:
 
 
 def indent_of(text: str, line: Span) -> int:
-    """The number of white characters a line begins with."""
+    """The number of white-space characters at the start of a line."""
     content = text[line[0] : line[1]]
     return len(content) - len(content.lstrip())
 
@@ -58,7 +58,7 @@ def body(text: str, rng: np.random.Generator) -> Span | None:
 
 
 def bracketed(text: str, rng: np.random.Generator) -> Span | None:
-    """What stands between a bracket and its partner."""
+    """The text between a bracket and its partner."""
     openings = [index for index, character in enumerate(text) if character in BRACKETS]
     if not openings:
         return None
@@ -103,14 +103,14 @@ MIX: Final[tuple[tuple[Chooser, float], ...]] = (
 
 
 def choose(text: str, rng: np.random.Generator) -> Span | None:
-    """One gap by the mix."""
+    """Samples one gap from the mix."""
     choosers, shares = zip(*MIX, strict=True)
     chooser: Chooser = choosers[int(rng.choice(len(choosers), p=shares))]
     return chooser(text, rng)
 
 
 def _as_lines(text: str, rng: np.random.Generator, last_of: Callable[[list[Span], int], int]) -> Span | None:
-    """Whole lines from a random one on, in one of three forms: content only, with its indent, with its line break."""
+    """Lines, starting at a random one, in one of three forms: content only, with its indent, with its line break."""
     lines = line_spans(text)
     filled = [index for index, line in enumerate(lines) if text[slice(*line)].strip()]
     if not filled:

@@ -10,10 +10,10 @@ from sys import intern
 from typing import Final
 
 MAX_CHARACTERS: Final = 2000  # of all excerpts
-LINES: Final = 16  # that are compared
+LINES: Final = 16  # lines of a chunk that are compared
 STEP: Final = 8
-MORE_LINES: Final = 6  # shown behind them: a hole is in the middle of what is like its surroundings
-LINES_BEFORE: Final = 16  # of a hole that are compared
+MORE_LINES: Final = 6  # lines shown after those: the counterpart of a hole is in the middle of similar lines
+LINES_BEFORE: Final = 16  # lines before a hole that are compared
 LINES_BEHIND: Final = 6
 NEAR_BEFORE: Final = 1280  # characters around a hole that every model reads
 NEAR_BEHIND: Final = 1280
@@ -63,13 +63,13 @@ def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
 
 
 def _find_words(shown: Sequence[str], number: int) -> list[str]:
-    """Those of the lines around a hole, but for its own, which changes while somebody types."""
+    """Words of the lines around a hole, without the hole's own line, which changes while the user types."""
     before, behind = shown[number].split("\n")[:-1], shown[number + 1].split("\n")[1:]
     return _WORD.findall("\n".join([*before[-LINES_BEFORE:], *behind[:LINES_BEHIND]]))
 
 
 def _find_far(shown: Sequence[str]) -> list[str]:
-    """Of the texts between holes what is not near any, in whole lines."""
+    """The part of each text between holes that is far from all holes, in whole lines."""
     far = []
     for number, text in enumerate(shown):
         start = NEAR_BEHIND if number else max(0, len(text) - MAX_SEARCHED)
@@ -80,9 +80,8 @@ def _find_far(shown: Sequence[str]) -> list[str]:
 
 
 def _read(text: str, *, is_end: bool = False) -> tuple[list[str], dict[int, frozenset[str]]]:
-    """The lines, and the words of each chunk of them by its first line: a chunk starts every STEP lines.
-
-    With `is_end` these are counted from the last one, so that chunks stay the same as the hole moves down.
+    """The lines, and the words of each chunk by the number of its first line. A chunk starts every STEP lines, counted
+    from the end with `is_end`, so that chunks stay the same as the hole moves down.
     """
     lines = text.split("\n")
     words = [frozenset(map(intern, _WORD.findall(line))) for line in lines]

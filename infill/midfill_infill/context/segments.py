@@ -94,7 +94,7 @@ class _ShownText:
         return len(self.text)
 
     def queues(self) -> Iterator[tuple[Iterator[int], int]]:
-        """Its lines from each of its holes outwards, and the weight of each such queue."""
+        """For each hole at its ends, its line numbers outward from that hole, and the weight of this queue."""
         if self.precedes_hole:
             yield iter(reversed(range(len(self.lines)))), 1 if self.follows_hole else PREFIX_WEIGHT
         if self.follows_hole:
@@ -102,9 +102,7 @@ class _ShownText:
 
 
 def _keep_nearest(stretches: Sequence[_ShownText], room: int) -> int:
-    """Shows lines in proportion to the queues' weights until each queue ends or its next line does not fit. Returns the
-    number of added characters.
-    """
+    """Shows lines in proportion to the queues' weights, while they fit. Returns the number of added characters."""
     queues = [(stretch, *queue) for stretch in stretches for queue in stretch.queues()]
     heap, left = [(0.0, number) for number in range(len(queues))], room
     while heap:

@@ -1,1 +1,1 @@
-"""The way to an engine: finding it, starting it, asking it. The only room with sockets."""
+"""Finds, starts and queries engines. The only package with sockets."""

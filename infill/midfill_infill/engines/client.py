@@ -100,7 +100,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             _Watch(lambda: self.health(HUNG_S), connection) as watch,
         ):
             connection.ask("POST", "/v1/infill", body, _STREAMED)
-            # 503 without the header is an engine out of memory, which waiting does not cure.
+            # 503 without this header means that the engine is out of memory; waiting does not help.
             after = connection.header("retry-after")
             if connection.status in (429, 503) and after is not None and may_wait:
                 return _retry_after_s(after)
@@ -210,7 +210,7 @@ class _Watch:
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        _thread.start_new_thread(self._look, ())  # threading's would wait until it runs: 0.2 ms of every fill
+        _thread.start_new_thread(self._look, ())  # Thread.start would wait until the thread runs: 0.2 ms per fill
         return self
 
     def __exit__(self, _: object, error: object, trace: object) -> None:
@@ -266,7 +266,7 @@ def _read_events(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _parse_event(name: str, data: str) -> StepEvent | InfillResponse | None:
-    """A message of the stream; None for events of a later version. Raises what an `error` event says."""
+    """A message of the stream; None for events of a later version. Raises the error of an `error` event."""
     match name:
         case "step":
             return StepEvent.model_validate_json(data)

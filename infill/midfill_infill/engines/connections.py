@@ -63,7 +63,7 @@ class Connection(AbstractContextManager["Connection"]):
         return self
 
     def shut_down(self) -> None:
-        """Ends the request from another thread, which then raises Broken in its own."""
+        """Ends the request from another thread; the requesting thread then raises Broken."""
         with suppress(OSError):  # closed meanwhile
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -102,14 +102,14 @@ class Connections:
     """A thread-safe pool of connections to one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Raises ValueError for what is no address."""
+        """Raises ValueError for an invalid address."""
         self._socket = endpoint.socket
         self._url = urlsplit(endpoint.url or "http://localhost")
         if self._url.scheme not in ("http", "https") or not self._url.hostname or self._url.port == 0:
             raise ValueError(f"{endpoint} is no address")
         self.prefix = self._url.path.rstrip("/")
         self.headers = {"authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
-        # A proxy of the environment must not see what stays on this machine.
+        # Local traffic must not pass through a proxy that the environment sets.
         self._proxy = _find_proxy(self._url) if endpoint.remote_host else None
         if self._proxy is not None and self._url.scheme == "http":
             self.prefix = f"http://{self._url.netloc}{self.prefix}"
@@ -145,7 +145,7 @@ class Connections:
         http = self._make(timeout_s)
         try:
             http.connect()
-        except (TimeoutError, BlockingIOError):  # of a socket: as many wait as the system lets
+        except (TimeoutError, BlockingIOError):  # BlockingIOError: the unix socket's backlog is full
             http.close()
             raise Silent from None
         except OSError as error:

@@ -10,7 +10,7 @@ from midfill_infill.engines.endpoint import LOCAL_HOSTS, ollama_url
 from midfill_infill.engines.outside import PROTOCOLS
 
 TIMEOUT_S: Final = 0.5
-# Where their servers listen unless they are told otherwise, and where the editors' plugins of llama.cpp expect it.
+# Default ports of the servers, and the port that llama.cpp's editor plugins expect.
 _LLAMACPP_PORTS: Final = (8080, 8012)
 _OPENAI_PORTS: Final = {1234: "LM Studio", 8000: "vLLM"}
 _MAX_MODELS: Final = 8
@@ -18,7 +18,7 @@ _MAX_MODELS: Final = 8
 
 @dataclass(frozen=True)
 class LocalServer:
-    """A server, and what to set the engine to for each of its models."""
+    """A server, and the value of the `engine` setting for each of its models."""
 
     name: str
     url: str
@@ -26,7 +26,7 @@ class LocalServer:
 
 
 def find_servers() -> Iterator[LocalServer]:
-    """Those that answer in half a second. Nothing of any file is sent."""
+    """Yields servers that answer within half a second. Sends no content of any file."""
     url = ollama_url() or PROTOCOLS["ollama"].default_url
     if any(f"//{host}:" in url for host in LOCAL_HOSTS) and (
         names := _names(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
@@ -45,7 +45,7 @@ def find_servers() -> Iterator[LocalServer]:
 
 
 def _names(answer: Any, key: str) -> list[str]:
-    """The names in a list of models; of Midfill's own engine none."""
+    """Model names in a server's list; none from Midfill's own engine."""
     rows = answer.get(key) if isinstance(answer, dict) else None
     known = [row for row in rows or () if isinstance(row, dict) and row.get("owned_by") != "midfill"]
     return [str(row.get("name") or row.get("id")) for row in known if row.get("name") or row.get("id")][:_MAX_MODELS]

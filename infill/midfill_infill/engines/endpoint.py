@@ -14,7 +14,7 @@ from midfill_infill.errors import MidfillError
 
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
-# Our code where it is not the engine's own.
+# Our error code where it differs from the engine's.
 _CODES: Final[dict[ErrorCode, str]] = {
     ErrorCode.UNAUTHORIZED: "engine_refused",
     ErrorCode.FORBIDDEN: "engine_refused",

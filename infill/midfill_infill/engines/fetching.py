@@ -14,7 +14,7 @@ GRACE_S = 5.0
 
 
 def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> str:
-    """The folder; `hear` gets the progress, the next call goes on. Raises MidfillError, `cancelled` after Ctrl-C."""
+    """The checkpoint's folder. `hear` gets progress; a new call resumes. Raises MidfillError, `cancelled` on Ctrl-C."""
     last: FetchProgress | None = None
     with _spawn("fetch", model, *options) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -46,7 +46,7 @@ def list_stock(*options: str) -> StoredModels:
 
 
 def explain(said: str, exit_code: int) -> MidfillError:
-    """The last line that the engine wrote for us, as our error."""
+    """Converts the engine's last line to a MidfillError."""
     if (error := last_words(said)) is not None:
         return error
     ending = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"

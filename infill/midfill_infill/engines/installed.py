@@ -1,4 +1,4 @@
-"""What is installed: versions, missing packages, and the command of an engine process. Imports none of them."""
+"""Reports what is installed: versions, missing packages, the command of an engine process. Imports no such package."""
 
 import importlib.util
 import json
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 ENGINE_PACKAGES: Final = ("torch", "tokenizers", "safetensors", "fastapi", "uvicorn")
-# glibc: one heap for all threads, and freed memory of up to 128 MiB stays while a fill runs; the engine returns it when
-# it rests. Large tensors of their own mappings cost a page fault for every 4 KiB: a fill takes a quarter more CPU time.
-# GNU OpenMP: threads wait a moment for the next operation before they sleep. By default they sleep at once where a
-# process has two pools of threads, as torch makes them: a fill took 3.4 s for 2.5.
+# glibc: one heap for all threads, which keeps up to 128 MiB of freed memory during a fill; the idle engine returns it.
+# Mapping each large tensor separately costs a page fault per 4 KiB: a quarter more CPU time per fill.
+# GNU OpenMP: threads spin briefly before they sleep. By default they sleep at once in a process with two thread pools,
+# which torch has: a fill took 3.4 s instead of 2.5 s.
 _TUNING: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
@@ -29,14 +29,14 @@ def distribution_version() -> str:
 
 
 def describe_build() -> str:
-    """The version, the commit where it is known, the Python and the torch that run it, in one line."""
+    """One line with the version, the commit if known, and the versions of Python and torch."""
     torch = package_version("torch")
     runs_on = [f"Python {platform.python_version()}", f"torch {torch}" if torch else "no torch"]
     return f"midfill {distribution_version()} ({', '.join([*_commit(), *runs_on])})"
 
 
 def _commit() -> list[str]:
-    """Of the source tree that runs, or of the repository that it was installed from."""
+    """The commit of the running source tree, or of the repository that Midfill was installed from."""
     try:
         if (_TREE / ".git").exists():
             words = ["git", "-C", str(_TREE), "describe", "--always", "--dirty", "--exclude=*"]
@@ -48,7 +48,7 @@ def _commit() -> list[str]:
 
 
 def package_version(name: str) -> str | None:
-    """The installed version of a distribution, None where it is not installed."""
+    """The installed version of a distribution; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -60,7 +60,7 @@ def missing_engine_packages() -> list[str]:
 
 
 def engine_command() -> list[str]:
-    """The start of its command line. `-P` keeps files of the current folder from shadowing libraries."""
+    """The first words of the engine's command. `-P` keeps files of the current folder from shadowing libraries."""
     return [sys.executable, "-P", "-m", "midfill_engine"]
 
 

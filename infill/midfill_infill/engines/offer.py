@@ -7,11 +7,11 @@ from typing import Final
 from midfill_engine.wire import BASE
 
 SHIPPED_NAMES: Final = ("embedded", "midfill-embedded")
-NEEDED_BYTES: Final = 2 * 2**30  # the engine with it, and room for an editor and a browser
+NEEDED_BYTES: Final = 2 * 2**30  # for the engine with the pretrained base, an editor and a browser
 
 
 def offer(model: str) -> str | None:
-    """The sentence; None if it does not apply or was shown before, which a file in the state folder records."""
+    """The offer, once per user (recorded in the state folder); None if it does not apply or was shown before."""
     applies = model in SHIPPED_NAMES and not os.environ.get("MIDFILL_MODEL") and memory_bytes() >= NEEDED_BYTES
     if not applies or not is_first_time("offered"):
         return None
@@ -36,7 +36,7 @@ def is_first_time(mark: str) -> bool:
         (state_folder / mark).touch(exist_ok=False)
     except FileExistsError:
         return False
-    except OSError:  # there is no place to remember it
+    except OSError:  # it cannot be recorded
         return mark != "offered"
     return True
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 
-OPTIONS: Final = ("dtype", "cache", "weights")  # of `midfill serve`, which a client may leave open
+OPTIONS: Final = ("dtype", "cache", "weights")  # options of `midfill serve` that a client may leave open
 # sun_path holds 104 bytes on macOS and 108 on Linux, the closing NUL included.
 _MAX_SOCKET_PATH_BYTES: Final = 103
 _LONGEST_NAME: Final = "/engine-0123456789ab.sock"
@@ -111,7 +111,7 @@ class EnginePlace:
 
     @property
     def pid(self) -> int | None:
-        """The process last started here; None before the first."""
+        """Process id of the engine last started here; None before the first."""
         try:
             return int(self.lock.read_text())
         except (OSError, ValueError):
@@ -130,7 +130,7 @@ class EnginePlace:
 
     @property
     def lives(self) -> bool:
-        """An engine holds its lock for as long as it lives."""
+        """True if the engine is alive: it holds its lock as long as it lives."""
         try:
             with locked(self.lock, fcntl.LOCK_SH):
                 return False
@@ -141,7 +141,7 @@ class EnginePlace:
 
     @property
     def age_s(self) -> float:
-        """Since its process was started."""
+        """Seconds since its process was started."""
         return max(0.0, time.time() - self.lock.stat().st_mtime)
 
     @property
@@ -179,7 +179,7 @@ def sweep_dead(older_than_s: float) -> None:
 
 
 def living() -> Iterator[tuple[EnginePlace, EngineRecord]]:
-    """The running engines of this user, also those still loading, the latest first."""
+    """Running engines of this user, including those still loading, the latest first."""
     locks = sorted(runtime_folder().glob("engine-*.lock"), key=lambda lock: lock.stat().st_mtime_ns, reverse=True)
     for lock in locks:
         place = EnginePlace.at(lock.with_suffix(""))

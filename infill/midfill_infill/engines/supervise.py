@@ -38,25 +38,25 @@ DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
 START_TIMEOUT_S: Final = 600.0
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 SHIPPED: Final = "embedded"
-# An engine that was asked so lately may be asked again by what waits for its answer.
+# An engine that got a request within this time is not idle: its caller may send another one.
 IDLE_S: Final = 60.0
 SWEEP_AFTER_S: Final = 24 * 3600.0
 _POLL_S: Final = 0.03
-# An engine that loads its libraries says nothing for a while, the longer the busier its machine is.
+# An engine does not answer while it loads its libraries, which takes longer on a busy machine.
 _HUNG_AT_START_S: Final = 2 * HUNG_S
 _SAY_EVERY_S: Final = 1.0
 _MAX_LOG_BYTES: Final = 1_000_000
 
 Progress = Callable[[str], None]
 
-# Engines that this process started: they outlive it, but while it lives it must reap those that end.
+# Engines that this process started. They outlive it, but it must reap those that end before.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """The wanted engine. `model` is a known name, a checkpoint folder or a hub id. The configuration, of `project` too
-    if that is given, decides what is None and the device `auto`.
+    """The wanted engine. `model` is a known name, a checkpoint folder or a hub id. The configuration, including that of
+    `project` if given, fills in fields that are None and the device `auto`.
     """
 
     model: str | None = None
@@ -77,7 +77,7 @@ class EngineSettings:
 
 
 def complete(settings: EngineSettings) -> EngineSettings:
-    """The settings without open fields: of the engine that `midfill serve` runs, if any, otherwise as configured.
+    """Fills in open fields: from the engine that `midfill serve` runs, if any, otherwise from the configuration.
 
     A model that only a project's file names is never fetched, because the user did not ask for it.
     """
@@ -97,7 +97,7 @@ def complete(settings: EngineSettings) -> EngineSettings:
 
 
 def default_model() -> str | None:
-    """The pretrained base where it is here, else None: the model that ships."""
+    """The pretrained base if it is installed, otherwise None: the shipped model."""
     return BASE if any((packaged_folder() / BASE).glob("*.gguf")) else None
 
 
@@ -115,7 +115,7 @@ def _text(setting: config.Setting) -> str | None:
 
 
 def engine_arguments(settings: EngineSettings) -> list[str]:
-    """`serve` options that name the model, the device and what else is chosen."""
+    """Options of `serve` for the model, the device and all other choices."""
     model = absolute_model(settings.model) if settings.model else None
     given = [("--model", model), ("--device", settings.device)]
     given += [(f"--{name}", getattr(settings, name)) for name in OPTIONS]
@@ -123,13 +123,13 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
 
 
 def absolute_model(model: str) -> str:
-    """A folder or GGUF file by its absolute path, since the engine runs in another; other names as they are."""
+    """Makes a folder or GGUF file absolute, because the engine runs in another folder; keeps other names."""
     is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and HUB_ID.fullmatch(model) is None)
     return str(Path(model).resolve()) if is_path else model
 
 
 def check_model(model: str) -> str:
-    """The name as settings keep it. Raises MidfillError where no engine could find such a model."""
+    """The name as settings store it. Raises MidfillError if no engine could find such a model."""
     name = absolute_model(model)
     is_file = name.endswith(".gguf") and Path(name).is_file()
     if is_file and not _is_gguf(name):
@@ -162,7 +162,7 @@ def place_of(record: EngineRecord) -> EnginePlace:
 
 
 def named_endpoint() -> Endpoint | None:
-    """The engine of the setting `engine`, which is another project's, otherwise that of MIDFILL_ENGINE_URL."""
+    """The engine of the setting `engine`, which is another project's, otherwise the one of MIDFILL_ENGINE_URL."""
     chosen = config.load()["engine"].value
     if chosen is not None:
         return parse_engine(str(chosen))
@@ -214,14 +214,14 @@ def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
 
 
 def probe(endpoint: Endpoint) -> str | None:
-    """ "ok", "loading", "silent" where somebody listens and does not answer, or None where nobody does."""
+    """ "ok" or "loading"; "silent" if something listens but does not answer; None if nothing listens."""
     if endpoint.socket is not None and not endpoint.socket.exists():
         return None
     try:
         with EngineClient(endpoint) as client:
             return client.health()
     except MidfillError as error:
-        if error.code == "engine_stopped":  # it holds its lock, and nothing that waits would ever end
+        if error.code == "engine_stopped":  # it holds its lock, so waiting would never end
             raise
         return "silent" if error.code == "engine_silent" else None
 
@@ -260,7 +260,7 @@ def _take_lock(place: EnginePlace) -> int | None:
     except BlockingIOError:
         os.close(lock)
         return None
-    if not os.fstat(lock).st_nlink:  # it was removed meanwhile
+    if not os.fstat(lock).st_nlink:  # it was removed in the meantime
         os.close(lock)
         return _take_lock(place)
     place.socket.unlink(missing_ok=True)
@@ -268,9 +268,7 @@ def _take_lock(place: EnginePlace) -> int | None:
 
 
 def end_idle(wanted: EngineRecord) -> None:
-    """Ends engines of the same model that were idle for a minute, such as those of another environment or number
-    format, except those of `midfill serve`.
-    """
+    """Ends other engines of the same model after an idle minute, except those of `midfill serve`."""
     for place, record in living():
         if record.is_served or record.model != wanted.model or place.pid is None:
             continue
@@ -330,7 +328,7 @@ def _start(settings: EngineSettings, place: EnginePlace) -> tuple[subprocess.Pop
 
 
 def check_installed() -> None:
-    """Raises `engine_missing` where the engine's libraries are not installed."""
+    """Raises `engine_missing` if the engine's libraries are not installed."""
     if missing := missing_engine_packages():
         raise MidfillError("engine_missing", f"the engine's libraries are not installed ({', '.join(missing)})")
 

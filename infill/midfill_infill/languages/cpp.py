@@ -1,4 +1,4 @@
-"""C++: what C has, with classes, namespaces and exceptions."""
+"""C++: C plus classes, namespaces and exceptions."""
 
 from midfill_infill.languages.language import Language
 from midfill_infill.languages.macros import blank_alternatives, blank_macros

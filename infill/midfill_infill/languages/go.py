@@ -1,4 +1,4 @@
-"""Go. A method is named outside of its type: the receiver tells the owner."""
+"""Go. A method is declared outside its type; its receiver names the type."""
 
 from midfill_infill.languages.language import Language
 

@@ -1,4 +1,4 @@
-"""Java. Abstract and interface methods have no body and are no functions here."""
+"""Java. Abstract and interface methods have no body and do not count as functions."""
 
 from midfill_infill.languages.language import Language
 

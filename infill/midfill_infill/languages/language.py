@@ -8,7 +8,7 @@ from typing import Final
 
 import tree_sitter
 
-# Error share (one byte in this many) below which it is not parsed a second time.
+# A source is parsed only once if its share of error bytes is below one in this many.
 TOLERABLE_ERRORS: Final = 500
 # A second parse must leave less than this share of the errors.
 WORTH_A_GUESS: Final = 1.5

@@ -42,7 +42,7 @@ def blank_macros(source: bytes) -> bytes:
 def blank_alternatives(source: bytes) -> bytes:
     """`source` without directives and with only the first branch of each condition: each may open a brace."""
     spans: list[tuple[int, int]] = []
-    dropped_from: list[int | None] = []  # of each open condition, where the branch that goes began
+    dropped_from: list[int | None] = []  # for each open condition, the start of the branch to drop
     for match in _DIRECTIVE.finditer(source):
         kind = match["word"]
         if kind in (b"if", b"ifdef", b"ifndef"):

@@ -1,4 +1,4 @@
-"""Rust. A body is an expression, so its last line may want no semicolon."""
+"""Rust. A body is an expression, so its last line may have no semicolon."""
 
 from midfill_infill.languages.language import Language
 

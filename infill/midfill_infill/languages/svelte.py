@@ -1,4 +1,4 @@
-"""Svelte's components: TypeScript, which JavaScript is too, between `<script>` and `</script>`."""
+"""Svelte components: TypeScript, a superset of JavaScript, between `<script>` and `</script>`."""
 
 from dataclasses import replace
 

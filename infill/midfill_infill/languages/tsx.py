@@ -1,4 +1,4 @@
-"""TSX: TypeScript with JSX in it, which is a grammar of its own."""
+"""TSX: TypeScript with JSX, which has its own grammar."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""TypeScript. Signatures without a body, as of overloads and abstract methods, are no functions here."""
+"""TypeScript. Signatures without a body, such as overloads and abstract methods, do not count as functions."""
 
 from midfill_infill.languages.ecmascript import NAMES
 from midfill_infill.languages.language import Language

@@ -1,4 +1,4 @@
-"""Vue's single-file components: TypeScript, which JavaScript is too, between `<script>` and `</script>`."""
+"""Vue's single-file components: TypeScript, a superset of JavaScript, between `<script>` and `</script>`."""
 
 import re
 from dataclasses import replace

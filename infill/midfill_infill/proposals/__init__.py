@@ -1,4 +1,4 @@
-"""Proposers of texts for holes, one file each, found by name. A proposer is loaded when it is first asked."""
+"""Proposers of texts for holes: one module each, found by name and imported at first use."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,13 +11,13 @@ from midfill_infill.proposals.base import Proposal, Proposer, Surroundings
 __all__ = ["PROPOSERS", "Proposal", "Surroundings", "propose"]
 
 MAX_PROPOSALS: Final = 40
-MAX_HOLES: Final = 16  # of a document with more nothing is proposed: a proposer takes up to 20 ms a hole
+MAX_HOLES: Final = 16  # a document with more gets no proposals: a proposer takes up to 20 ms per hole
 PROPOSERS: Final = ("lines", "siblings", "examples", "taken")
 
 
 @cache
 def find_proposer(name: str) -> Proposer:
-    """Raises MidfillError for an unknown name."""
+    """The proposer of that name. Raises MidfillError if there is none."""
     if name not in PROPOSERS:
         raise MidfillError("bad_request", f"there is no proposer {name!r}", f"known are {', '.join(PROPOSERS)}")
     proposer: Proposer = getattr(import_module(f"midfill_infill.proposals.{name}"), f"propose_{name}")
@@ -25,7 +25,7 @@ def find_proposer(name: str) -> Proposer:
 
 
 def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Proposal]:
-    """Texts for the hole `index`, each once, the surest first, 40 at most; none for one that keeps text of its own."""
+    """At most 40 different texts for the hole `index`, most certain first; none for a hole with anchors."""
     if around.holes[index].anchors or len(around.holes) > MAX_HOLES:
         return []
     best: dict[str, Proposal] = {}

@@ -1,4 +1,4 @@
-"""What proposers are shown and what they say. Knows documents and texts; no model, no connection."""
+"""The input and output of proposers. Knows documents and texts; no model, no connection."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from midfill_infill.context.references import Reference
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-MAX_COUNTED_CHARACTERS: Final = 2**20  # of a document, the nearest to its holes
+MAX_COUNTED_CHARACTERS: Final = 2**20  # characters of a document that are counted, nearest to its holes
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """The whole text of a hole, the probability in [0, 1] that it is right, and where it comes from, in words."""
+    """The whole text of a hole, the probability in [0, 1] that it is right, and a description of its origin."""
 
     text: str
     certainty: float
@@ -23,9 +23,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A document with its holes in order, other files that matter, and whether a name is in sight of the holes.
-
-    `taken` is what the user took before, the newest first.
+    """A document, its ordered holes, related files, and `is_seen`, which tells if a name is in sight of the holes.
+    `taken` are texts that the user accepted earlier, newest first.
     """
 
     document: Document
@@ -36,9 +35,7 @@ class Surroundings:
 
     @cached_property
     def texts(self) -> list[str]:
-        """What stands before, between and behind the holes, the holes' leads and tails included; of long texts the
-        ends away from the holes are missing.
-        """
+        """The texts before, between and behind the holes, with leads and tails, truncated at the far ends."""
         document, share = self.document, MAX_COUNTED_CHARACTERS // (len(self.holes) + 1)
         shown = document.show_around(self.holes)
         leads, tails = [*(hole.lead for hole in self.holes), ""], ["", *(hole.tail for hole in self.holes)]
@@ -47,7 +44,7 @@ class Surroundings:
 
 
 def indent_body(body: str, indent: str) -> str:
-    """A body whose later lines have no indent of their function, with `indent`."""
+    """Adds `indent` to all lines of a body but the first; the body has no indentation of its function."""
     first, *lines = body.split("\n")
     return "\n".join([first, *(indent + line if line.strip() else line for line in lines)])
 

@@ -1,7 +1,7 @@
 """Proposes bodies that agree with a function's examples: doctests in its docstring, asserts in the tests beside it.
 
-A body is one expression of the parameters. Its value is computed by our own operations on the examples' literals: no
-code of the user's runs. Knows Python's syntax, no model.
+A body is one expression of the parameters. Our own operations compute its value from the examples' literals; none of
+the user's code runs. Knows Python's syntax, no model.
 """
 
 import ast
@@ -54,14 +54,14 @@ _BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 @dataclass(frozen=True)
 class Example:
-    """What a call gave: the values of the parameters by name, and of the result."""
+    """One call: the parameter values by name, and the result."""
 
     given: Mapping[str, Any]
     result: Any
 
 
 def propose_examples(around: Surroundings, index: int) -> list[Proposal]:
-    """At most five bodies with which all examples come out right, the simplest first."""
+    """At most five bodies that give the right result for all examples, the simplest first."""
     document = around.document
     own = find_own(document, around.holes[index]) if document.language == "python" else None
     if own is None or not own.path:
@@ -82,7 +82,7 @@ def propose_examples(around: Surroundings, index: int) -> list[Proposal]:
 
 
 def _read_parameters(header: str) -> list[str] | None:
-    """None where there are others than plain ones."""
+    """Parameter names; None for methods, and for variadic or more than 4 parameters."""
     with suppress(SyntaxError, ValueError):
         function = ast.parse(f"{header} ...").body[0]
         if isinstance(function, ast.FunctionDef) and not (function.args.vararg or function.args.kwarg):
@@ -92,7 +92,7 @@ def _read_parameters(header: str) -> list[str] | None:
 
 
 def _find_calls(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Calls of the function and their results, as texts."""
+    """Calls of the function with their results, as source text; of an assert both are in the first text."""
     for text in texts:
         if f"{name}(" in text:
             for match in _DOCTEST.finditer(text):
@@ -102,7 +102,7 @@ def _find_calls(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _read(call: tuple[str, str], parameters: Sequence[str]) -> Example | None:
-    """None for calls of others, and with values that are no literals."""
+    """The example of a call; None for other functions, and for values that are not literals."""
     left, right = call
     if len(left) + len(right) > MAX_CHARACTERS:
         return None
@@ -117,7 +117,7 @@ def _read(call: tuple[str, str], parameters: Sequence[str]) -> Example | None:
 
 
 def _split(text: str) -> tuple[ast.expr, ast.expr]:
-    """Of `call == result`, `call is True` or `call, result`. Raises ValueError for all else."""
+    """Splits `call == result`, `call is True` or `call, result`. Raises ValueError for other expressions."""
     match ast.parse(text, mode="eval").body:
         case ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right]):
             return left, right
@@ -141,7 +141,7 @@ def _find_bodies(names: Sequence[str], examples: Sequence[Example]) -> Iterator[
 
 
 def _agrees(act: Callable[..., Any], rows: Any, results: Sequence[Any]) -> bool:
-    """Whether all the results come out, of the same types."""
+    """True if `act` gives every result, with the same type."""
     try:
         for row, result in zip(rows, results, strict=True):
             if any(len(repr(each)) > MAX_SIZE or (isinstance(each, int) and abs(each) > MAX_SIZE) for each in row):
@@ -149,13 +149,13 @@ def _agrees(act: Callable[..., Any], rows: Any, results: Sequence[Any]) -> bool:
             found = act(*row)
             if type(found) is not type(result) or found != result:
                 return False
-    except Exception:  # noqa: BLE001 - of whatever the values cannot do
+    except Exception:  # noqa: BLE001 - the operation may fail on the values in any way
         return False
     return True
 
 
 def _template(names: Sequence[str], examples: Sequence[Example]) -> str | None:
-    """An f-string of which all results are made by putting the arguments in."""
+    """An f-string that gives every result from the arguments; None if there is none."""
     found = set()
     for each in examples:
         if not isinstance(each.result, str) or set("{}\\\"'\n") & set(each.result):

@@ -1,7 +1,7 @@
-"""Proposes lines of the file and of others that matter, as they are and renamed, and inside of a line their rests.
+"""Proposes lines of the file and of related files, verbatim and renamed, and inside a line the rests of similar lines.
 
-What is known of each candidate, and of the case that none is right, is weighed by a conditional logit (McFadden 1974).
-Knows texts; no model, no numpy: its import would take longer than all of this.
+A conditional logit (McFadden 1974) turns features of the candidates, and of the case that none is right, into
+probabilities. Knows texts; no model, and no numpy: importing it would take longer than all of this.
 """
 
 import math
@@ -30,7 +30,7 @@ MAX_CHARACTERS: Final = 400
 MAX_CANDIDATES: Final = 200
 MAX_PROPOSALS: Final = 40
 MAX_NEW_NAMES: Final = 4
-LEAST_OF_BODY: Final = 0.1  # a line less certain than that is no proposal for a body
+LEAST_OF_BODY: Final = 0.1  # a line below this certainty is not proposed for a body
 _PIECE: Final = re.compile(r" ?[^\W\d]\w*| ?[^\s\w]| ?\d+|\s")
 _BRACED: Final = ("{", "}", ";")
 _PAIRS: Final = (("(", ")"), ("[", "]"), ("{", "}"))
@@ -38,8 +38,8 @@ _PAIRS: Final = (("(", ")"), ("[", "]"), ("{", "}"))
 
 @dataclass(frozen=True)
 class LineCandidate:
-    """`text` is that of the hole. `votes` counts the lines that say so after renaming, `indent` is which of the gap's
-    indents it has, `matched` how many pieces before the gap stand before it elsewhere, 4 for all of the line.
+    """`text` is the text for the hole. `votes` counts the lines that give it, `indent` is the number of one of the
+    gap's indents, `matched` the number of pieces before the gap that also precede it elsewhere, 4 for the whole line.
     """
 
     text: str
@@ -54,7 +54,7 @@ class LineCandidate:
 
 
 def propose_lines(around: Surroundings, index: int) -> list[Proposal]:
-    """The surest first, 40 at most."""
+    """At most 40 proposals, the most certain first."""
     candidates, shares = weigh(Scene.of(around, index), shipped_weights())
     found = [Proposal(one.text, share, one.origin) for one, share in zip(candidates, shares, strict=True)]
     if around.holes[index].is_body:
@@ -64,7 +64,7 @@ def propose_lines(around: Surroundings, index: int) -> list[Proposal]:
 
 
 def weigh(scene: "Scene", weights: ProposalWeights) -> tuple[list[LineCandidate], list[float]]:
-    """The candidates of a gap, and the probability of each; what is missing to 1 is that of none."""
+    """The candidates for a gap and their probabilities; the rest to 1 is the probability that none is right."""
     candidates = scene.candidates()
     if not candidates:
         return [], []
@@ -82,7 +82,7 @@ def score(weights: Mapping[str, float], columns: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class Scene:
-    """What all candidates of a gap share: its site, the lines of its document and those of other files."""
+    """What all candidates for a gap share: its site, the lines of its document and those of related files."""
 
     site: Site
     lines: Corpus
@@ -124,7 +124,7 @@ class Scene:
             yield LineCandidate(site.indents[0] + text + site.end, OTHER)
 
     def _rests(self) -> Iterator[LineCandidate]:
-        """What lines have between the same beginning and the same end, and behind the same last pieces."""
+        """Text that other lines have between the same beginning and end, or after the same last pieces."""
         left, right = self.site.left.lstrip(), self.site.right.rstrip()
         pieces = _PIECE.findall(left)
         heads = [(4, left)] + [(size, "".join(pieces[-size:])) for size in (3, 2, 1) if len(pieces) > size]
@@ -158,7 +158,7 @@ class Scene:
 
     @cached_property
     def _net(self) -> tuple[int, ...]:
-        """The brackets that the document leaves open."""
+        """For each kind of bracket, how many the document leaves open."""
         return tuple(map(sum, zip(*map(_net_of, self.lines.texts), strict=True)))
 
     def describe(self, candidates: Sequence[LineCandidate]) -> list[dict[str, float]]:
@@ -232,7 +232,7 @@ class Scene:
 
 
 class Stands:
-    """Where the lines of a document stand between neighbours like the gap's."""
+    """Counts where the lines of a document have neighbors like the gap's."""
 
     def __init__(self, lines: Corpus) -> None:
         self._up, self._down, self._run = Counter[str](), Counter[str](), Counter[str]()
@@ -276,7 +276,7 @@ def _net_of(text: str) -> tuple[int, ...]:
 
 
 def is_unbalanced(text: str) -> bool:
-    """Whether brackets close too early or stay open, or quotes do not come in pairs."""
+    """True if brackets are unbalanced, or one kind of quote occurs an odd number of times."""
     depth = 0
     for mark in text:
         depth += (mark in "([{") - (mark in ")]}")

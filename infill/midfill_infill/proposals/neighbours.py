@@ -1,8 +1,8 @@
-"""The filled lines around a gap, where lines stand between neighbours like the gap's, and what renaming makes of them.
+"""Finds the filled lines around a gap, lines with neighbors like the gap's, and renames these to fit the gap.
 
-Neighbours are compared as they are and by their shapes, where all names are alike. Renamed is a line whose neighbours
-have the shapes of ours: what the names became there, they become in the line (after `self.a = a` and above
-`self.c = c` stands `self.b = b`). Knows lines and indents; no language.
+Neighbors are compared verbatim and by shape, in which all names are equal. If a line's neighbors have the shapes of the
+gap's, the renaming from its neighbors to the gap's is applied to the line: after `self.a = a` and above `self.c = c`
+stands `self.b = b`. Knows lines and indents; no language.
 """
 
 import re
@@ -14,11 +14,11 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 NAME: Final = re.compile(r"\w+")
-REACH: Final = 4  # neighbours that are compared on either side
-MAX_PLACES: Final = 1000  # of a neighbour that are looked at
+REACH: Final = 4  # neighbors compared on either side
+MAX_PLACES: Final = 1000  # positions examined per neighbor
 MAX_SOURCES: Final = 40  # lines to rename
 MAX_RENAMED: Final = 40
-MIN_INNER: Final = 3  # characters of a name that is replaced inside others too
+MIN_INNER: Final = 3  # minimum length of a name that is also replaced inside longer names
 OPENERS: Final = (":", "{", "(", "[")
 _ALIKE: Final = str.maketrans(dict.fromkeys(string.ascii_letters + string.digits + "_", "w"))
 _LONG: Final = re.compile("ww+")
@@ -26,22 +26,22 @@ _LONG: Final = re.compile("ww+")
 
 @lru_cache(maxsize=2**15)
 def shape_of(text: str) -> str:
-    """The text with all its names and numbers alike."""
+    """The text with every name and number replaced by `w`."""
     return "w".join(_LONG.split(text.translate(_ALIKE)) if text.isascii() else NAME.split(text))
 
 
 @lru_cache(maxsize=64)
 def filled_lines(text: str) -> tuple[str, ...]:
-    """Those that are not blank, stripped."""
+    """The lines that are not blank, stripped."""
     return tuple(line for line in map(str.strip, text.split("\n")) if line)
 
 
 @dataclass(frozen=True)
 class Site:
-    """The gap in its line: what stands `left` and `right` of it there, the filled lines `above` and `below`.
+    """A gap in its line: the text `left` and `right` of it, and the filled lines `above` and `below`.
 
-    A gap that `is_line` takes a whole one; `indents` are those it may have, `end` what its text ends with. `head` and
-    `rest` are the text before the gap's line and behind it.
+    If `is_line`, the gap is a whole line. `indents` are the indents it may have, `end` is the end of its text. `head`
+    and `rest` are the text before and behind the gap's line.
     """
 
     left: str
@@ -51,7 +51,7 @@ class Site:
     is_line: bool
     indents: tuple[str, ...]
     end: str
-    depth_below: int  # of the line below, in characters
+    depth_below: int  # indent of the line below, in characters
     is_beside_blank: bool
     head: str
     rest: str
@@ -74,13 +74,13 @@ class Site:
         return cls(left, right, above, below, is_line, indents, end, depth, is_beside_blank, head, rest)
 
     def opens(self, indent: int = 0) -> bool:
-        """Whether the line below is deeper than the gap's own with that of its indents."""
+        """True if the line below is indented deeper than the gap with the indent of that number."""
         return self.depth_below > len(self.left or self.indents[indent])
 
 
 @dataclass(frozen=True)
 class Runs:
-    """By place of a line: how many lines before it, and behind it, are those around the gap, without a break."""
+    """By a line's place: how many consecutive lines before it (`up`) and behind it (`down`) equal those of the gap."""
 
     up: Mapping[int, int]
     down: Mapping[int, int]
@@ -92,7 +92,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Filled lines in order, "" between texts. Those of the gap's document have "" at its `place` too."""
+    """Filled lines in order, with "" between texts. In the gap's document "" also stands at `place`, the gap."""
 
     texts: Sequence[str]
     place: int = -1
@@ -146,7 +146,7 @@ class Corpus:
         return found
 
     def aligned(self, most: int) -> list[int]:
-        """Places of lines between neighbours like the gap's, as they are or by shape; the best first."""
+        """Places of lines with neighbors like the gap's, verbatim or by shape; the best first."""
         score = self.shapes.runs.both
         for place, size in self.runs.both.items():
             score[place] += 2 * size
@@ -154,7 +154,7 @@ class Corpus:
 
 
 def find_renamed(lines: Corpus, site: Site) -> dict[str, int]:
-    """Lines whose neighbours are ours but for names, renamed so that the neighbours are ours; how many say so."""
+    """Lines renamed so that their neighbors become the gap's, each with the number of lines that give it."""
     runs = lines.shapes.runs
     score = {place: size + 2 * (place in runs.up and place in runs.down) for place, size in runs.both.items()}
     votes: Counter[str] = Counter()
@@ -171,7 +171,7 @@ def find_renamed(lines: Corpus, site: Site) -> dict[str, int]:
 
 
 def _names(line: str, ours: str, names: dict[str, str]) -> dict[str, str] | None:
-    """`names` and what each name of `line` is called in ours; None where two answers clash."""
+    """`names` plus the name in `ours` for each name of `line`; None if two of these disagree."""
     found = dict(names)
     for old, new in zip(NAME.findall(line), NAME.findall(ours), strict=False):
         if found.setdefault(old, new) != new:
@@ -180,7 +180,7 @@ def _names(line: str, ours: str, names: dict[str, str]) -> dict[str, str] | None
 
 
 def rename(line: str, names: dict[str, str]) -> str:
-    """Whole names first; a longer name that holds another, such as test_NAME, follows it."""
+    """Replaces whole names, otherwise a part of a longer name, such as test_NAME."""
     inner = [(old, new) for old, new in names.items() if len(old) >= MIN_INNER and not old.isdigit()]
 
     def one(name: str) -> str:
@@ -195,13 +195,13 @@ def rename(line: str, names: dict[str, str]) -> str:
 
 
 def _indents(above: str, below: str) -> Iterator[str]:
-    """What the line may begin with, the likeliest first."""
+    """Possible indents of the line, the likeliest first."""
     first, second = _indent_of(above), _indent_of(below)
     if above.rstrip().endswith(OPENERS):
         unit = "\t" if first.startswith("\t") or second.startswith("\t") else "    "
         if len(second) > len(first):
             yield second
-        if len(second) <= len(first) or len(second) >= len(first) + 2 * len(unit):  # then the line itself may open
+        if len(second) <= len(first) or len(second) >= len(first) + 2 * len(unit):  # the line may open a block
             yield first + unit
     else:
         yield first

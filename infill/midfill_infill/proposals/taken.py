@@ -1,4 +1,4 @@
-"""Proposes what the user took before in this session, put where it fits as it is. Knows texts, no model."""
+"""Proposes texts that the user accepted earlier in this session, unchanged. Knows texts, no model."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ MAX_TAKEN: Final = 8  # the newest
 
 
 def propose_taken(around: Surroundings, index: int) -> list[Proposal]:
-    """The newest first; bodies for bodies, and single lines for all else."""
+    """Proposes the newest texts first: any text for a body, single lines for other holes."""
     hole, found = around.holes[index], list[Proposal]()
     for place, text in enumerate(dict.fromkeys(around.taken[:MAX_TAKEN]), 1):
         if hole.is_body:

@@ -1,4 +1,4 @@
-"""What proposers' texts weigh: numbers of a JSON file that `python -m bench.quality.fitting` fits. Knows no texts."""
+"""Weights of proposals, from a JSON file that `python -m bench.quality.fitting` fits. Knows no texts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ PATH: Final = Path(__file__).with_name("weights.json")
 
 @dataclass(frozen=True)
 class ProposalWeights:
-    """`line` and `none`: of the columns of a line, and of the case that none is right. `body_odds`: how much likelier a
-    line is right as a line than as a whole body. `siblings`: least likeness and how often such a body is right. `taken`
-    and `examples`: how often those texts are right.
+    """`line` and `none` weigh the features of a line, and of the case that none is right. `body_odds` is a factor on
+    the odds of a line proposed as a whole body. `siblings`: minimum likeness and probability that such a body is right.
+    `taken` and `examples`: probability that such texts are right.
     """
 
     line: Mapping[str, float]
@@ -29,7 +29,7 @@ class ProposalWeights:
         return cls(**{**values, "siblings": [tuple(pair) for pair in values["siblings"]]})
 
     def as_body(self, certainty: float) -> float:
-        """The certainty of a line as a whole body."""
+        """The certainty of a line proposed as a whole body."""
         odds = self.body_odds * certainty / (1 - certainty + 1e-9)
         return odds / (1 + odds)
 

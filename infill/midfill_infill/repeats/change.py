@@ -54,7 +54,7 @@ class Tokens:
         return start, self.spans[number].start if number < len(self) else len(self.source)
 
     def around(self, span: Span) -> Span:
-        """The bytes of some tokens, with the white space before and behind them."""
+        """The bytes of a span of tokens, with the white space before and behind it."""
         return self.gap(span[0])[0], self.gap(span[1])[1]
 
     def white(self, number: int) -> bytes:
@@ -121,7 +121,7 @@ class Change:
 
     @property
     def new_span(self) -> Span:
-        """In tokens of the new text."""
+        """The span from the first part to the last, in tokens of the new text."""
         return self.parts[0].new[0], self.parts[-1].new[1]
 
     def old_texts(self, part: ChangedTokens) -> list[bytes]:

@@ -75,7 +75,7 @@ def judge(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: 
 
 
 def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: Trees) -> dict[str, float]:
-    """Features of a place, each a number around one."""
+    """Features of a place, each a number of the order of one."""
     old_texts = [text for part in change.parts for text in change.old_texts(part)]
     num_new = sum(part.new[1] - part.new[0] for part in change.parts)
     words = [text for text in old_texts if is_word(text)]
@@ -105,7 +105,7 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
 
 
 def _likeness(change: Change, place: EditPlace) -> float:
-    """How much of the tokens on the change's old lines and on the place's is the same; 1 where all is, in order."""
+    """Share of equal tokens on the lines of the change and of the place; 1 only if all are equal and in order."""
     one, other = change.old.line_texts(change.old_span), change.new.line_texts(place.tokens)
     if one == other:
         return 1.0

@@ -33,7 +33,7 @@ class EditPlace:
 
 
 def find_places(change: Change) -> list[EditPlace]:
-    """In text order; none on a line of the edit itself or touching another place."""
+    """Candidate places in text order; none on a line of the edit itself, and none that touches another."""
     found = sorted(_find(change), key=lambda place: (place.tokens, not place.is_exact))
     places: list[EditPlace] = []
     first, last = change.new.line(*change.new_span)
@@ -59,7 +59,7 @@ def _find(change: Change) -> Iterator[EditPlace]:
 
 
 def _occurrences(change: Change, part: ChangedTokens) -> list[int]:
-    """Where the tokens that a part replaced occur in the new text."""
+    """Positions in the new text of the tokens that a part replaced."""
     wanted, tokens = change.old_texts(part), change.new
     rarest = min(range(len(wanted)), key=lambda index: len(tokens.places.get(wanted[index], ())))
     starts = [number - rarest for number in tokens.places.get(wanted[rarest], ())]
@@ -67,7 +67,7 @@ def _occurrences(change: Change, part: ChangedTokens) -> list[int]:
 
 
 def _edit(change: Change, part: ChangedTokens, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
-    """The replacement where the part's old tokens stand at `[first, last)`; None if the white space differs."""
+    """The replacement for the part's old tokens at `[first, last)`; None if the white space differs."""
     old, new = change.bytes_changed(part)
     start, end = tokens.around((first, last))
     chunk = tokens.source[start:end]
@@ -166,7 +166,7 @@ def _insert_between(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
 
 
 def _follow(change: Change, number: int) -> Iterator[EditPlace]:
-    """Matches all parts in sequence from token `number` on, whatever stands between them."""
+    """Matches all parts in sequence from token `number` on, with any tokens between them."""
     tokens = change.new
     at, is_exact = number, True
     pieces: list[bytes] = []
@@ -201,7 +201,7 @@ def _follow(change: Change, number: int) -> Iterator[EditPlace]:
 
 
 def _match_kept(change: Change, kept: Span, at: int) -> int | None:
-    """End of the text that stands for the kept tokens: the same tokens, otherwise the shortest balanced run."""
+    """End of the text that corresponds to the kept tokens: the same tokens, otherwise the shortest balanced run."""
     tokens, texts = change.new, change.old.texts[slice(*kept)]
     if tokens.texts[at : at + len(texts)] == texts:
         return at + len(texts)

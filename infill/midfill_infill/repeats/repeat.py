@@ -18,8 +18,8 @@ from midfill_infill.text.spans import Edit, Patch
 
 MAX_BYTES: Final = 400_000
 MAX_CHECKED: Final = 30
-# On request: at least this likely, and half as likely as the best. Unasked: this likely, after an edit that was made
-# twice. docs/lab/editors.md says how many of them are right.
+# POSSIBLE is the least probability on request (also half of the best one), LIKELY the least one unasked, after an edit
+# that was made twice. docs/lab/editors.md says how many of these places are right.
 POSSIBLE: Final = 0.1
 LIKELY: Final = 0.7
 
@@ -49,8 +49,8 @@ def find_repeats(
 ) -> tuple[Repeat, ...]:
     """Places, in order, where the edit from `before` to `after` (in UTF-8) can be repeated without a new syntax error.
 
-    `earlier` are the versions around the previous edit: an edit made twice is more likely meant; with `unasked` nothing
-    else is considered. Empty without a grammar, or if the edit is too large.
+    `earlier` are the versions around the previous edit: an edit made twice is more likely intended. With `unasked` only
+    such edits are considered. Empty without a grammar, or if the edit is too large.
     """
     language = after.syntax
     if language is None or max(len(before.source), len(after.source)) > MAX_BYTES:
@@ -142,5 +142,5 @@ def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
 
 
 def _whole(word: bytes) -> re.Pattern[bytes]:
-    """Matches `word` where it is no part of a longer one."""
+    """Matches `word` only as a whole word."""
     return re.compile(rb"(?<![\w$])%b(?![\w$])" % re.escape(word))

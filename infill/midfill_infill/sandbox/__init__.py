@@ -1,1 +1,1 @@
-"""Runs a command of the user's over a copy of the tree. Knows no fill and no engine."""
+"""Runs a command of the user over a copy of the tree. Knows no fill and no engine."""

@@ -1,4 +1,4 @@
-"""A command of the user's: its words, its limits, what it may see. Starts nothing."""
+"""A command of the user: its words, its limits, and what it may see. Starts nothing."""
 
 import os
 import re

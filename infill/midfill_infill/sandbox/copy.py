@@ -23,12 +23,12 @@ _LINES: Final = 12
 _NAMED: Final = 12
 _PREFIX: Final = "midfill-verify-"
 _LOCK: Final = "lock"
-# Within this time another command may have made its folder and not yet locked it.
+# Another process may have created its folder within this time and not locked it yet.
 _YOUNG_S: Final = 2.0
 
 
 class Copy:
-    """A copy of the tree. Every run finds it as it was made, with the files that `put` wrote."""
+    """A copy of the tree. Every run starts from the original copy with the files that `put` wrote."""
 
     def __init__(self, place: Repository, folder: Path, *, sandboxed: bool = True) -> None:
         """Copies the tree into `folder`, where callers may keep files of their own. See `open_copy` for errors."""

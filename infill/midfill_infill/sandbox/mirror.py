@@ -144,7 +144,7 @@ def remove(path: Path) -> None:
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    """The entries of a folder that we may then change."""
+    """The entries of a folder, which is made accessible and writable first."""
     mode = os.lstat(folder).st_mode
     if mode & stat.S_IRWXU != stat.S_IRWXU:
         folder.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)

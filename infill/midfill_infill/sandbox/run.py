@@ -84,7 +84,7 @@ def _wrapped(command: Command, tree: CopiedTree) -> Iterator[tuple[list[str], li
 
 
 def _give(stack: ExitStack, data: bytes) -> int:
-    """A descriptor from which `data` is read."""
+    """A descriptor for reading `data`."""
     descriptor = os.memfd_create("midfill")
     stack.callback(os.close, descriptor)
     os.write(descriptor, data)
@@ -100,7 +100,7 @@ def run(command: Command, tree: CopiedTree) -> Outcome:
 
 @contextmanager
 def started(command: Command, tree: CopiedTree, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
-    """The process of `command`, as `run` has it; at the end it and everything that it started are gone."""
+    """Starts `command` as `run` does. At the end, ends the process and everything that it started."""
     root = tree.root if command.sandboxed else tree.folder
     source = root / "src" if (tree.folder / "src").is_dir() else root
     variables = view.choose_environment(command.variables, str(source))

@@ -43,7 +43,7 @@ class Ran:
 
 
 class Runner:
-    """Raises MidfillError where the command cannot be started."""
+    """Raises MidfillError if the command cannot be started."""
 
     def __init__(self, copy: Copy, command: Command) -> None:
         self.copy, self.command = copy, command

@@ -67,9 +67,8 @@ _HEADER: Final = re.compile(rb"^.*extraheader.*$\n?", re.IGNORECASE | re.MULTILI
 
 @dataclass(frozen=True)
 class CopiedTree:
-    """A folder that a command may write. In the sandbox it stands in the place of `root`, the tree it is a copy of.
-
-    `shown` are read-only beside it; `git` are git's own folders, seen without logins.
+    """A folder that a command may write. The sandbox mounts it at `root`, the tree it is a copy of. `shown` are
+    read-only beside it; `git` are git's own folders, without logins.
     """
 
     folder: Path
@@ -79,7 +78,7 @@ class CopiedTree:
 
 
 def find_homes() -> list[Path]:
-    """The user's home by the environment, and by the system's list of users."""
+    """The user's home folders, from the environment and from the system's user database."""
     found = [Path.home()]
     with suppress(KeyError):
         found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))

@@ -84,7 +84,7 @@ def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | N
 
 
 def trim(draft: DraftText, white_before: str, white_behind: str) -> DraftText:
-    """Drops those characters at the ends."""
+    """Drops characters of `white_before` at the start and of `white_behind` at the end."""
     end = len(draft.text.rstrip(white_behind)) if white_behind else len(draft.text)
     start = len(draft.text) - len(draft.text.lstrip(white_before)) if white_before else 0
     return draft[min(start, end) : end]
@@ -148,7 +148,7 @@ def _tabbed(white: str, step: int) -> str:
 
 
 def margin(draft: DraftText, frozen: frozenset[int]) -> int | None:
-    """Columns of the shallowest line behind the first; None when there is none."""
+    """The smallest indentation of the lines after the first, in columns; None if there are no such lines."""
     return min((_columns(line) for _, line in _moving(draft.lines(), frozen)), default=None)
 
 
@@ -162,7 +162,7 @@ def rebase(draft: DraftText, indent: str, frozen: frozenset[int]) -> DraftText:
 
 
 def begin_with(draft: DraftText, indent: str) -> DraftText:
-    """The draft with `indent` as that of its first line."""
+    """The draft with the first line indented by `indent`."""
     return DraftText(indent, (ADDED,) * len(indent)) + trim(draft, " \t", "")
 
 

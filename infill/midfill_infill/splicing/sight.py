@@ -4,9 +4,7 @@ from collections.abc import Callable, Sequence
 
 
 class Sight:
-    """`known` are the language's builtins; None if unknown: then every name counts as in scope, and so do names that
-    `can_import` accepts.
-    """
+    """`known` are the builtins; if None, every name is in scope. So are names that `can_import` accepts."""
 
     def __init__(
         self, texts: Sequence[str], known: frozenset[str] | None, can_import: Callable[[str], bool] | None = None

@@ -25,11 +25,11 @@ _CLOSING = re.compile(rb"\s*\}")
 
 @dataclass(frozen=True)
 class SplicedFill:
-    r"""What was inserted into one hole, without the hole's lead and tail.
+    r"""The text inserted into one hole, without the hole's lead and tail.
 
     `text` has line feeds; `origins[i]` is the position of its character `i` in the engine's text, -1 for added white
-    space. `error_ranges` are code points of the engine's text to remask. `removed` counts dangerous characters that
-    were dropped. `names` are names that it uses and does not bind. `is_idle`: it does nothing.
+    space. `error_ranges` are code points of the engine's text to remask. `removed` counts dropped dangerous characters.
+    `names` are names that the fill uses and does not bind. `is_idle`: the fill does nothing.
     """
 
     text: str
@@ -80,7 +80,7 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
 
 
 def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
-    """A fill ready to be tried in its hole, and the number of dropped characters. Raises MidfillError."""
+    """Cleans a fill for its hole; also returns the number of dropped characters. Raises MidfillError."""
     draft, removed = drafts.clean(fill, _anchor_texts(document, hole))
     if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
         next_step = "fill again, or leave the kept text out of the hole"
@@ -89,7 +89,7 @@ def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
 
 
 def prepare(document: Document, holes: tuple[Hole, ...]) -> None:
-    """Precomputes what `splice` needs of the document. `holes` are in document order."""
+    """Precomputes data for `splice` from the document. `holes` are in document order."""
     mixes_indents(document.lines)
     if document.syntax is not None:
         find_trials(document, document.syntax, holes)
@@ -143,7 +143,7 @@ def find_trials(document: Document, language: Language, holes: tuple[Hole, ...])
 
 
 def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
-    """Lines of the innermost function around a hole, or that the hole continues, in source bytes."""
+    """Source bytes of the lines of the innermost function that contains a hole, or that the hole continues."""
     start, end = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
     lines, columns = document.source_lines, count_columns(hole.indent.encode("ascii"))
     if (own := find_own(document, hole)) is not None:
@@ -159,7 +159,7 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
 
 
 def settle(trials: Trials, document: Document, trimmed: list[DraftText]) -> list[DraftText]:
-    """For each hole in turn, with masks in those to come, the first candidate with the fewest errors."""
+    """For each hole in order, the first candidate with the fewest errors; later holes have masks meanwhile."""
     chosen: list[DraftText | None] = [None] * len(trimmed)
     for index, draft in enumerate(trimmed):
         chosen[index] = settle_one(trials, document, chosen, index, draft)
@@ -169,7 +169,7 @@ def settle(trials: Trials, document: Document, trimmed: list[DraftText]) -> list
 def settle_one(
     trials: Trials, document: Document, chosen: Sequence[DraftText | None], index: int, trimmed: DraftText
 ) -> DraftText:
-    """The first candidate for one hole with the fewest errors, with what is chosen for the others or masks in them."""
+    """The first candidate for one hole with the fewest errors; the other holes have chosen drafts or masks."""
     errors = trials.count(chosen)
     best: tuple[int, DraftText] | None = None
     for candidate in _candidates(trials, document, trials.holes[index], trimmed, index):
@@ -252,9 +252,8 @@ def _goes_on_elsewhere(language: Language, draft: DraftText, line: int) -> bool:
 
 @dataclass(frozen=True)
 class Sieve:
-    """Judges candidates for hole `index` of `trials` within its function alone, with other holes masked.
-
-    This costs a hundredth of parsing a long file; a candidate that passes may still fail in the whole document.
+    """Judges candidates for hole `index` of `trials` within its function alone, with other holes masked. This costs a
+    hundredth of parsing a long file; a candidate that passes may still fail in the whole document.
     """
 
     document: Document
@@ -276,7 +275,7 @@ class Sieve:
 
 
 def find_sieve(document: Document, holes: tuple[Hole, ...], index: int) -> Sieve | None:
-    """None if the hole is not in a function, or its function has errors or contains another hole."""
+    """The sieve of a hole; None outside of functions, or if the function has errors or contains another hole."""
     window = _find_window(document, holes[index]) if document.syntax else None
     if window is None or document.syntax is None:
         return None

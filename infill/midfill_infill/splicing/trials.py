@@ -20,7 +20,7 @@ _OUTDENTED = re.compile(r"\s*(#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|
 
 @dataclass(frozen=True)
 class _Content:
-    """Content of a hole in a trial: `text` is what is judged."""
+    """The content of a hole in a trial, which judges `text`."""
 
     lead: bytes
     text: bytes
@@ -44,7 +44,7 @@ class Trials:
     def __init__(
         self, document: Document, language: Language, holes: tuple[Hole, ...], window: Span | None = None
     ) -> None:
-        """`window` is the part of the source that is looked at; it holds all holes."""
+        """`window` is the part of the source that is parsed; it contains all holes."""
         self.language, self.holes = language, holes
         first, end = window or (0, len(document.source))
         source = document.source[:end]
@@ -108,7 +108,7 @@ class Trials:
         return [(start + len(between), end) for start, between, end in pairs]
 
     def _find_body(self, index: int) -> tuple[int, int] | None:
-        """The function that a body hole must stay in, as a stretch between holes and an offset into it."""
+        """The function that a body hole must stay in: the number of a part between holes, and an offset in it."""
         if not self.holes[index].is_body:
             return None
         first, last = self._baseline.spans[index]
@@ -190,9 +190,8 @@ class Trials:
         return len(trial.problems) + len(self._escapes(trial, drafts))
 
     def judge(self, drafts: Sequence[DraftText]) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
-        """Number of errors that the drafts add, and for each hole the error ranges in the engine's text.
-
-        Extra errors inside the holes count too: an error may absorb one of the file's own.
+        """Number of errors that the drafts add, and for each hole the error ranges in the engine's text. Extra errors
+        inside the holes count too: an error may absorb one of the file's own.
         """
         trial = self._try(self._pieces(drafts))
         problems = [*trial.problems, *self._escapes(trial, drafts)]
@@ -212,7 +211,7 @@ class Trials:
         return [free_names(trial.tree, span) for span in trial.spans]
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
-        """Whether each draft is a body that does nothing, or a comment, placeholder or literal on a blank line."""
+        """For each draft: True for a body that does nothing, or a comment, placeholder or literal on a blank line."""
         trial = self._try(self._pieces(drafts))
         if self.count(drafts) > self.num_errors:  # a broken tree may have lost code
             return [False] * len(drafts)

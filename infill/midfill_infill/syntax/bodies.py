@@ -21,9 +21,8 @@ _OUTDENTED = re.compile(rb"#|//|/\*|\w+\s*:(?!:)")
 
 
 def body_hole(document: Document, function: Function) -> Hole:
-    """The hole between a function's docstring and its end, without surrounding white space.
-
-    Comments before a stub's placeholder stay. A body on the header's line moves to lines of its own.
+    """The hole between a function's docstring and its end, without surrounding white space. Comments before a stub's
+    placeholder stay. A body on the header's line moves to lines of its own.
     """
     language, lines = require_syntax(document), document.source_lines
     stub = is_stub(document, function)
@@ -48,12 +47,12 @@ def _text_end(lines: Lines, line: int) -> int:
 
 
 def _next_line(lines: Lines, line: int, last: int) -> int | None:
-    """The first line behind `line` that is not blank, up to `last`."""
+    """The first nonblank line behind `line`, up to `last`; None if there is none."""
     return next((number for number in range(line + 1, last + 1) if not lines.is_blank(number)), None)
 
 
 def _keep_notes(lines: Lines, region: Hole) -> Hole:
-    """Starts the hole behind the comment lines that it opens with, TODOs excepted."""
+    """Moves the start of the hole behind its leading comment lines, except TODOs."""
     line, last = lines.at(region.start_byte), lines.at(region.end_byte)
     if region.start_byte == region.end_byte or region.start_byte != lines.first_char(line):
         return region
@@ -97,14 +96,14 @@ def _one_line_region(lines: Lines, function: Function, header_end: int, inner: s
 
 
 def _empty_region(lines: Lines, line: int, inner: str, columns: int) -> Hole:
-    """A hole behind `line`, with the line of white space in it that an editor may have begun there."""
+    """An empty hole behind `line`. It includes the blank, indented line that an editor may have started there."""
     end = _text_end(lines, line)
     begun = line + 1 < len(lines) and lines.is_blank(line + 1) and lines.columns(line + 1) > columns
     return Hole(end, lines.end(line + 1) if begun else end, indent=inner, lead=f"\n{inner}")
 
 
 def _docstring(lines: Lines, function: Function, first: int | None) -> int | None:
-    """Where the docstring ends; without a sound tree, by its quotes."""
+    """The end of the docstring; in a broken tree, the end of its quotes."""
     if first is None:
         return None
     if not function.is_broken:
@@ -138,7 +137,7 @@ def _braced_region(lines: Lines, function: Function, unit: str) -> Hole:
 
 
 def _find_closing(lines: Lines, function: Function) -> tuple[int, bool]:
-    """Where the closing brace of a body stands, and whether there is one: by indentation if the tree is broken."""
+    """The position of a body's closing brace, and whether it exists; by indentation if the tree is broken."""
     start, end = function.body
     closed = lines.data[end - 1 : end] == b"}"
     first = lines.at(start)

@@ -33,9 +33,7 @@ _NEXT: Final = re.compile(rb"(?m)^(?=[^\s#)\]}])")
 
 @dataclass(frozen=True)
 class Kin:
-    """The relatives of a class in its package: whether a class derives from it, the methods of those that do, and the
-    methods with code that it inherits.
-    """
+    """Relatives of a class in its package: if it has subclasses, their methods, and inherited methods with code."""
 
     is_base: bool = False
     derived: frozenset[str] = frozenset()
@@ -43,12 +41,12 @@ class Kin:
 
 
 def find_bases(document: Document, owner: str) -> frozenset[str]:
-    """The words that stand where the bases of the class do, and the kind that its docstring names."""
+    """The words in the class's list of bases, and the kind of class that its docstring states."""
     return frozenset().union(*(bases for name, bases in _classes(document) if name == owner)) - {"object"}
 
 
 def is_overridden(document: Document, owner: str, method: str) -> bool:
-    """Whether a class of the document that derives from `owner`, through others too, has the method."""
+    """True if a direct or indirect subclass of `owner` in the document has the method."""
     found, size = {owner}, 0
     while len(found) > size:
         size = len(found)
@@ -59,7 +57,7 @@ def is_overridden(document: Document, owner: str, method: str) -> bool:
 
 @lru_cache(maxsize=32)
 def find_kin(document: Document, owner: str) -> Kin:
-    """Reads the document and the files of its package that name the class or its bases, the nearest first."""
+    """Reads the document, and the files of its package that name the class or its bases, nearest first."""
     language, bases = require_syntax(document), {(base,) for base in find_bases(document, owner)}
     own, named = re.escape(owner.encode()), b"|".join(re.escape(base.encode()) for (base,) in bases)
     derives = re.compile(rb"class\s+\w+\s*\((?:[^()]|\([^()]*\))*\b" + own + rb"\b(?:[^()]|\([^()]*\))*\)\s*:")
@@ -84,7 +82,7 @@ def _list_methods(source: bytes, start: int) -> list[bytes]:
 
 
 def _read_package(path: Path | None) -> Iterator[bytes]:
-    """The Python files of a file's folder and, if that is a package, of the whole package; never through a link."""
+    """The Python files of a file's folder and, in a package, of the whole package; does not follow links."""
     for file in islice(_list_package(os.path.dirname(os.path.abspath(path))), MAX_FILES) if path else ():
         try:
             status = os.lstat(file)

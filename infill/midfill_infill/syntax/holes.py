@@ -22,7 +22,7 @@ from midfill_infill.text.spans import Hole
 _PLACEHOLDER = re.compile(rb"(?<![.\w])\.\.\.(?![.\w])")
 _NEAR = 3
 MANY_LINES: Final = 40
-# A tenth of a file counts from this many lines on: every function is a tenth of a short one.
+# A tenth of a file is large only above this many lines: in a short file every function is a tenth.
 SOME_LINES: Final = 10
 LARGE_SHARE: Final = 0.1
 _OPENERS = (b":", b"(", b"[", b"{", b"\\")
@@ -42,9 +42,8 @@ def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
 
 
 def hole_at_cursor(document: Document, byte: int) -> Hole:
-    """An empty hole at a cursor. On a blank line it takes the line; where that has no indent the fill brings one.
-
-    Raises MidfillError `position_outside`.
+    """An empty hole at a cursor. On a blank line it takes the line, and without an indent there the fill starts with
+    one. Raises MidfillError `position_outside`.
     """
     byte = document.snap(byte)
     line = document.lines.at(byte)
@@ -56,7 +55,7 @@ def hole_at_cursor(document: Document, byte: int) -> Hole:
 
 
 def _indent_at(document: Document, byte: int) -> str:
-    """The indentation of the line that holds `byte`, as far as it stands before it."""
+    """The part of the line's indentation that is before `byte`."""
     line = document.lines.at(byte)
     return document.lines.indent(line)[: byte - document.lines.start(line)].decode("ascii").replace("\f", "")
 
@@ -96,8 +95,8 @@ def _level_over(lines: Lines, above: int, below: bytes) -> bytes:
 def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
     """The body of the innermost function at a byte, lambdas included; `outer` is the number of functions to go out.
 
-    The start of a line stands for what opens on it. Outside of functions a blank line and a `...` are holes. Raises
-    MidfillError `no_hole` if there is neither, `position_outside`, and `unknown_language`.
+    The start of a line counts as inside the function that begins on it. Outside of functions a blank line and a `...`
+    are holes. Raises MidfillError `no_hole` if there is neither, `position_outside`, and `unknown_language`.
     """
     byte = document.snap(byte)
     line, (number, _) = document.lines.at(byte), document.position_at(byte)
@@ -118,7 +117,7 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
 
 
 def hole_at_place(document: Document, byte: int, outer: int = 0) -> Hole:
-    """As `body_at`, but a blank line among a function's code is a hole of its own, unless `outer` is given."""
+    """Like `body_at`, but a blank line in a function's code is a hole of its own, unless `outer` is given."""
     hole = body_at(document, byte, outer)
     has_code = hole.kind == "body" and hole.end_byte > hole.start_byte
     if outer or not has_code or not document.lines.is_blank(document.lines.at(document.snap(byte))):
@@ -127,7 +126,7 @@ def hole_at_place(document: Document, byte: int, outer: int = 0) -> Hole:
 
 
 def _functions_at(document: Document, byte: int) -> list[Function]:
-    """The functions that hold a byte, the innermost first."""
+    """The functions that contain a byte, innermost first."""
     lines, position = document.source_lines, document.to_source(byte)
     line = lines.at(position)
     first_char, line_end, margin = lines.first_char(line), lines.end(line), _last_at_margin(lines, line)
@@ -182,7 +181,7 @@ def body_named(document: Document, name: str) -> Hole:
 
 def _suggest(name: str, functions: list[Function]) -> str:
     known = {function.name or "": None for function in functions} | {function.path[-1]: None for function in functions}
-    import difflib  # for this sentence alone
+    import difflib  # only for this message
 
     near = difflib.get_close_matches(name, list(known), n=_NEAR)
     if near:
@@ -214,7 +213,7 @@ def sort_holes(document: Document, holes: tuple[Hole, ...] | list[Hole]) -> tupl
 
 @dataclass(frozen=True)
 class Taken:
-    """The number of lines that a hole replaces, and that of the document; `num_lines` is 0 for a blank hole."""
+    """The number of lines that a hole replaces (0 for a blank hole), and the number of lines of the document."""
 
     num_lines: int
     of_lines: int
@@ -234,12 +233,12 @@ def measure(document: Document, hole: Hole) -> Taken:
 
 
 def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
-    """The large bodies among `holes`: users are asked before those are replaced. A selected range is never large."""
+    """The large bodies among `holes`: users must confirm to replace these. A selected range is never large."""
     return tuple(hole for hole in holes if hole.is_body and measure(document, hole).is_large)
 
 
 def is_line_of_code(document: Document, hole: Hole) -> bool:
-    """Whether a selection in a line is code, which one line replaces: several may replace a comment or placeholder."""
+    """True if a selection in a line is code, which one line replaces; several may replace a comment or placeholder."""
     text = document.show(hole.start_byte, hole.end_byte)
     if hole.kind != "range" or not text.strip() or "\n" in text:
         return False

@@ -16,9 +16,8 @@ _JOINTS: Final = (b".", b"->", b"::")
 
 
 def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
-    """Whether the body at `span` has only docstrings and placeholders, or an unconditional call of its own function.
-
-    The call has the function's own arguments or, in Python, which has no overloads, any arguments.
+    """True if the body at `span` has only docstrings and placeholders, or calls its own function unconditionally. The
+    call has the function's own arguments or, in Python, which has no overloads, any arguments.
     """
     around = [node for node in captures(language, tree, span, "function") if node.end_byte >= span[1]]
     function = max((node for node in around if node.start_byte < span[0]), key=attrgetter("start_byte"), default=None)
@@ -41,7 +40,7 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
 
 
 def does_nothing(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
-    """Whether the only statement at `span` is a placeholder or a literal beside other statements."""
+    """True if the only statement at `span` is a placeholder, or a literal beside other statements."""
     for node in captures(language, tree, span, "stub", "literal"):
         block = list(list_statements(node.parent)) if node.parent else []
         if len(block) > 1 and [each for each in block if span[0] <= each.start_byte < span[1]] == [node]:
@@ -50,7 +49,7 @@ def does_nothing(language: Language, tree: tree_sitter.Tree, span: Span) -> bool
 
 
 def is_comment(tree: tree_sitter.Tree, span: Span) -> bool:
-    """Whether the text at `span` is only comments. False for text inside a comment that starts before it."""
+    """True if the text at `span` is only comments. False for text inside a comment that starts before it."""
     pending, found = [tree.root_node], False
     while pending:
         node = pending.pop()
@@ -78,7 +77,7 @@ def _calls_in(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def _is_conditional(node: tree_sitter.Node, statement: tree_sitter.Node) -> bool:
-    """Whether Python may skip this part of a statement when it runs."""
+    """True if Python may skip this part when it runs the statement."""
     while node != statement and node.parent is not None:
         node = node.parent
         if node.type in ("boolean_operator", "conditional_expression") or node.type.endswith(_REPEATING):
@@ -87,7 +86,7 @@ def _is_conditional(node: tree_sitter.Node, statement: tree_sitter.Node) -> bool
 
 
 def _calls(function: tree_sitter.Node, call: tree_sitter.Node, *, with_any: bool) -> bool:
-    """Whether a call is one of the function that it stands in, with the same arguments or `with_any`."""
+    """True if a call in a function calls the function itself, with its own arguments or, if `with_any`, any."""
     arguments = call.child_by_field_name("arguments")
     assert arguments is not None and call.text is not None
     callee = b"".join(call.text[: arguments.start_byte - call.start_byte].split())
@@ -106,7 +105,7 @@ def _calls(function: tree_sitter.Node, call: tree_sitter.Node, *, with_any: bool
 
 
 def _name(function: tree_sitter.Node) -> bytes:
-    """The last part of a function's name; for an anonymous function, of the variable that it is assigned to."""
+    """The last part of a function's name; for an anonymous function, of the variable it is assigned to."""
     node: tree_sitter.Node | None = function
     while node is not None and not (named := node.child_by_field_name("name")):
         node = node.child_by_field_name("declarator") or (node.parent if "function" in node.type else None)

@@ -14,7 +14,7 @@ from midfill_infill.text.spans import Hole
 
 
 def require_syntax(document: Document) -> Language:
-    """The document's language. Raises MidfillError `unknown_language` where there is none."""
+    """The document's language. Raises MidfillError `unknown_language` if there is none."""
     if document.syntax is None:
         raise MidfillError("unknown_language", f"{document.name} is in no language that Midfill knows functions of")
     return document.syntax
@@ -47,9 +47,8 @@ def find_own(document: Document, hole: Hole) -> Function | None:
 
 
 def recover(language: Language, lines: Lines, found: Outline) -> Outline:
-    """Finds the functions that the broken tree of `found` lost or damaged by their header lines, and parses each alone.
-
-    An open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25).
+    """Finds functions that the broken tree of `found` lost or damaged, by their header lines, and parses each alone. An
+    open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25).
     """
     if not found.has_error or language.header is None:
         return found
@@ -110,7 +109,7 @@ def _shift(function: Function, offset: int) -> Function:
 
 
 def find_header_end(lines: Lines, function: Function) -> int:
-    """The offset behind the colon of a Python function's header, or behind its first line where that is broken."""
+    """The offset behind the colon of a Python function's header; if the header is broken, behind its first line."""
     line = lines.at(function.head)
     stripped = lines.content(line).partition(b"#")[0].rstrip()
     if function.is_broken and stripped.endswith(b":"):
@@ -130,9 +129,8 @@ def find_header_end(lines: Lines, function: Function) -> int:
 
 
 def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
-    """The last line of an indented body: the last before a line that is not indented deeper than the definition.
-
-    In a sound tree a multiline string may contain such lines. Blank lines at the end do not count.
+    """The last line of an indented body: the next line is not indented deeper than the definition. In a sound tree a
+    multiline string may contain such lines. Blank lines at the end do not count.
     """
     first, columns = lines.at(header_end), lines.columns(lines.at(function.head))
     trusted = 0 if function.is_broken else function.end

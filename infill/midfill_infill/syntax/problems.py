@@ -16,7 +16,6 @@ def parse_again(
     language: Language, source: bytes, tree: tree_sitter.Tree, old: bytes, changes: Sequence[tuple[Span, Span]]
 ) -> tree_sitter.Tree:
     """The tree of `source`, parsed incrementally from `old` and its `tree`; `changes` are pairs of old and new spans.
-
     Parses from scratch if the result has errors: error recovery differs between an incremental and a full parse.
     """
     mended = tree.copy()
@@ -37,10 +36,9 @@ def _point(source: bytes, offset: int) -> tuple[int, int]:
 def find_problems(
     language: Language, source: bytes, around: tuple[Span, ...], tree: tree_sitter.Tree | None = None
 ) -> tuple[list[Span], tree_sitter.Tree]:
-    """Spans of all syntax errors of `source`, and its tree, which is parsed unless it is given.
-
-    A grammar that reads indentation forgives much of it (tree-sitter-python 0.25 takes an empty `if x:`, a line that
-    is too deep and a lone `try:`): near the spans of `around` those count as well.
+    """Spans of all syntax errors of `source`, and its tree; parses `source` unless `tree` is given. A grammar that
+    reads indentation accepts some errors (tree-sitter-python 0.25 takes an empty `if x:`, a line that is too deep and a
+    lone `try:`); near the spans of `around` these count as well.
     """
     tree = tree or language.parse(source)
     problems = [node.byte_range for node in list_errors(tree)]
@@ -57,7 +55,7 @@ def find_problems(
 
 
 def captures(language: Language, tree: tree_sitter.Tree, span: Span, *names: str) -> list[tree_sitter.Node]:
-    """The nodes of these captures that touch `span`."""
+    """The nodes of the named captures that touch `span`."""
     found = _captured(language, tree, span)
     return [node for name in names for node in found.get(name, [])]
 
@@ -69,7 +67,7 @@ def _captured(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[st
 
 
 def _code_end(language: Language, source: bytes, offset: int) -> int:
-    """Where the code before `offset` ends, comments aside: an empty block stands right behind its header's colon."""
+    """End of the code before `offset`, without comments: an empty block starts right after its header's colon."""
     comment = language.comment.encode("ascii")
     while True:
         while offset and source[offset - 1 : offset].isspace():
@@ -81,7 +79,7 @@ def _code_end(language: Language, source: bytes, offset: int) -> int:
 
 
 def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
-    """The place of a block that is missing, or its statements that stand in another column than the first."""
+    """The span of an empty block, and of each statement whose column differs from that of the first."""
     if block.start_byte == block.end_byte and block.parent is not None:
         yield block.byte_range
     expected: int | None = None
@@ -89,7 +87,7 @@ def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
         if child.is_extra or child.is_error:
             continue
         columns = 0
-        if child.start_point.column:  # a module's statements are many, and after every fill all are looked at
+        if child.start_point.column:  # a shortcut: modules have many statements, and every fill checks them all
             line = lines.at(child.start_byte)
             if lines.first_char(line) != child.start_byte:
                 continue
@@ -100,7 +98,7 @@ def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
 
 
 def function_end(language: Language, tree: tree_sitter.Tree, start: int) -> int | None:
-    """Where the function that starts at `start` ends; None when nothing there is a function any more."""
+    """The end of the function that starts at `start`; None if there is no function any more."""
     nodes = captures(language, tree, (start, start), "function")
     return max((node.end_byte for node in nodes if node.start_byte == start), default=None)
 
@@ -111,7 +109,7 @@ _BINDING_NODES = re.compile("parameter|pattern|import")
 
 
 def free_names(tree: tree_sitter.Tree, span: Span) -> frozenset[str]:
-    """The names that the text of `span` uses and does not bind, attributes too, in Python as `name.attribute`."""
+    """Names that the text at `span` uses and does not bind, also attributes; in Python as `name.attribute`."""
     free: set[str] = set()
     bound: set[str] = set()
     start = tree.root_node.descendant_for_byte_range(*span) if span[0] < span[1] else None

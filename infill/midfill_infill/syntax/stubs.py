@@ -1,4 +1,4 @@
-"""Says which functions are stubs, and which only look like one. Knows words and classes, no grammar."""
+"""Decides which functions are stubs and which only look like one. Knows words and classes, no grammar."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _HOOK_NAME: Final = re.compile(
     r"__\w+__|_*(async_)?(on|before|after|pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|a?close|flush|(un)?register|setup"
     r"|setUp\w*|tearDown\w*|teardown|a?shutdown|(up|down)grade|ignore_\w+|_?default_\w+_\w+|\w*(dummy|fake|stub|placeholder|hook)\w*"
 )
-# Groups of a command line have a docstring for their help and no code.
+# Command groups have a docstring for their help text and no code.
 _COMMAND_GROUP: Final = re.compile(rb"@[\w.]*\.?(group|callback)\b")
 # Decorators of functions that may have no code, or may refuse.
 _MAY_REFUSE: Final = re.compile(rb"@[\w.]*\b(register\w*|deprecated|fixture|override)\b")
@@ -54,7 +54,7 @@ _RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<said>.*)\))?"
 _TYPES_ONLY: Final = re.compile(rb"\bif\b.*(?<!not )\b(typing\.|t\.)?TYPE_CHECKING\s*:")
 _BRANCH: Final = re.compile(rb"\s*(if|elif|else|except)\b")
 _NO_COVER: Final = re.compile(rb"#\s*(pragma:\s*)?no cov")
-# A class with this many methods that only raise means them to raise.
+# If this many methods of a class only raise, they do so on purpose.
 _DECIDED: Final = 3
 _REMARK_LINE: Final = re.compile(rb"(?m)^[ \t]*#[^\n]*\n?")
 _REMARK: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
@@ -74,13 +74,13 @@ _MANY: Final = 5
 
 
 def is_stub(document: Document, function: Function) -> bool:
-    """Whether a function waits to be written.
+    """True if a function is not written yet.
 
-    Its body is one placeholder (`...`, `pass`, `raise NotImplementedError`, `todo!()`, a throw of "not implemented"),
-    or nothing, or a comment with TODO alone. Never a stub: abstract methods, overloads and Protocol methods, functions
-    of declaration files (.pyi), empty constructors and callbacks, a function called noop, and an empty body whose
-    comment says no TODO. Unless a TODO says otherwise, neither are methods that subclasses override (see
-    `is_for_others`) nor, in Python, bodies that may well have no code (`may_be_empty`).
+    Its body is a single placeholder (`...`, `pass`, `raise NotImplementedError`, `todo!()`, a throw of "not
+    implemented"), empty, or only a TODO comment. Never stubs: abstract methods, overloads and Protocol methods,
+    functions of declaration files (.pyi), empty constructors and callbacks, functions called noop, and empty bodies
+    with a comment without TODO. Without a TODO, neither are methods that subclasses override (see `is_for_others`) nor,
+    in Python, bodies that may be empty (`may_be_empty`).
     """
     language = require_syntax(document)
     if function.is_deliberate or language.is_interface(document.name) or (function.statements and not function.is_stub):
@@ -107,7 +107,7 @@ def _decorators(document: Document, function: Function) -> bytes:
 
 @dataclass(frozen=True)
 class _Unwritten:
-    """A function without code, and what the file says of it."""
+    """A function without code, and what its file says about it."""
 
     document: Document
     function: Function
@@ -127,13 +127,13 @@ class _Unwritten:
 
     @property
     def notes(self) -> bytes:
-        """The comments in the body and around it, which its node may not hold."""
+        """The comments in the body and around it, which may be outside of the function's node."""
         start = self.function.keep[1] if self.function.keep else self.function.head
         return b"\n".join(_REMARK.findall(_LINT.sub(b"", self.document.source[start : self.end])))
 
     @cached_property
     def end(self) -> int:
-        """Where its last line ends."""
+        """The end of its last line."""
         lines = self.document.source_lines
         return lines.end(lines.at(max(self.function.head, self.function.end - 1)))
 
@@ -144,7 +144,7 @@ class _Unwritten:
 
     @cached_property
     def methods(self) -> list[Function]:
-        """All methods of its class, itself among them."""
+        """All methods of its class, including itself."""
         owner = self.function.path[:-1]
         return [each for each in outline(self.document).functions if owner and each.path[:-1] == owner]
 
@@ -154,7 +154,7 @@ class _Unwritten:
 
     @property
     def is_overridden(self) -> bool:
-        """Whether a class of this file that derives from its own has a function of that name."""
+        """True if a subclass in this file overrides it."""
         return bool(self.owner) and is_overridden(self.document, self.owner, self.name)
 
     @property
@@ -166,7 +166,7 @@ class _Unwritten:
         return bool(_TEST_FILE.search(self.document.path.as_posix() if self.document.path else ""))
 
     def is_meant(self) -> bool:
-        """Whether a body of Python with a placeholder, or nothing, is as its author wants it."""
+        """True if the author of a Python body that is a placeholder or empty intends it so."""
         code = _REMARK_LINE.sub(b"", _inside(self.document, self.function)).strip()
         raised = _RAISE.match(code)
         if said := raised["said"] if raised else None:
@@ -192,20 +192,20 @@ class _Unwritten:
 
     @property
     def is_dispatched(self) -> bool:
-        """Whether the file builds names of methods from the first part of its name, as `"do_" + name`."""
+        """True if the file builds method names from the first part of its name, as in `"do_" + name`."""
         parts = [self.name[: match.end()] for match in re.finditer(r"(?<=[^_])_", self.name)] if self.owner else []
         built = "|".join(map(re.escape, parts)).encode()
         return bool(parts) and bool(re.search(rb"""["'](?:""" + built + rb""")["'{%]""", self.document.source))
 
     def is_one_of_many(self, raised: object) -> bool:
-        """Whether its class derives from another, or is private, and treats three methods or more in this way."""
+        """True if its class is derived or private, and three or more methods of the class are like this one."""
         if not (self.bases or self.owner.startswith("_")):
             return False
         alike = (each for each in self.methods if each.is_stub or not each.statements)
         return sum(bool(raised) == bool(_RAISE.match(_inside(self.document, each))) for each in alike) >= _DECIDED
 
     def is_signature(self) -> bool:
-        """Whether `...` is all that is needed: an interface's method or, in a test file, a dummy or one of many."""
+        """True if `...` suffices: for an interface's method or, in a test file, a dummy or one of many."""
         is_in_types = self.owner and _TYPES_FILE.fullmatch(self.document.name)
         if "Interface" in self.bases or is_in_types or self.has_signatures:
             return True
@@ -243,20 +243,20 @@ class _Unwritten:
         return False
 
     def is_covered(self, code: bytes) -> bool:
-        """Whether a pragma excludes it from coverage, which unwritten code has no reason for."""
+        """True if a pragma excludes it from coverage, which unwritten code does not need."""
         lines = self.document.source_lines
         start = lines.start(lines.at(self.end)) if code.startswith(b"...") else self.function.head
         return bool(_NO_COVER.search(self.document.source[start : self.end]))
 
     @property
     def is_for_types(self) -> bool:
-        """Whether it stands under `if TYPE_CHECKING:`, or a type checker is told that its body is empty."""
+        """True if it is under `if TYPE_CHECKING:`, or a comment tells a type checker that its body is empty."""
         source = self.document.source[self.function.head : self.end]
         return b"[empty-body]" in source or any(map(_TYPES_ONLY.search, self.openers))
 
     @cached_property
     def openers(self) -> list[bytes]:
-        """The lines that open the blocks around it, the innermost first."""
+        """The lines that open the blocks around it, innermost first."""
         lines, found = self.document.source_lines, []
         line = lines.at(self.function.head)
         columns = lines.columns(line)
@@ -268,7 +268,7 @@ class _Unwritten:
         return found
 
     def is_for_others(self) -> bool:
-        """Whether its docstring or a comment says that it needs no code, or its class is for others to derive from."""
+        """True if its docstring or a comment says that it needs no code, or its class is meant to be derived from."""
         doc = self.document.source[slice(*self.function.keep)] if self.function.keep else b""
         if _FOR_OTHERS.search(doc) or _FOR_OTHERS.search(self.notes):
             return True
@@ -278,17 +278,17 @@ class _Unwritten:
         return "ABC" in self.bases and not any(each.is_deliberate for each in self.methods)
 
     def refuses(self) -> bool:
-        """Whether a method that raises refuses what its class inherits, or its class does nothing."""
+        """True if a method that raises rejects an inherited method, or its class does nothing."""
         return self.is_idle or any(map(_BASE_NAME.search, self.bases))
 
     @property
     def is_idle(self) -> bool:
-        """Whether its class does nothing, by its name or its docstring."""
+        """True if its class does nothing, by the name or the docstring of the class."""
         return bool(_IDLE_NAME.search(self.owner)) or "Null" in self.bases
 
     def may_be_empty(self) -> bool:
-        """A hook, a group of commands, a method that a class with code inherits, a method of a class that does nothing,
-        or a dummy: in a test, or decorated in another function.
+        """True for a hook, a command group, a method of a derived class that has code or of a class that does nothing,
+        and for a dummy in a test or decorated inside another function.
         """
         if _HOOK_NAME.fullmatch(self.name) or self.is_idle or self.is_in_tests:
             return True

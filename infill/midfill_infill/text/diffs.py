@@ -8,7 +8,7 @@ _NO_NEWLINE = b"\\ No newline at end of file\n"
 
 
 def unified_diff(before: bytes, after: bytes, name: bytes = b"", context: int = 3) -> bytes:
-    r"""Returns a diff for `patch -p0`; empty if nothing differs. Lines end at `\n` only, whatever else they hold."""
+    r"""A diff for `patch -p0`; empty if nothing differs. Lines end at `\n` only."""
     lines = difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), name, name, n=context)
     return b"".join(line if line.endswith(b"\n") else line + b"\n" + _NO_NEWLINE for line in lines)
 

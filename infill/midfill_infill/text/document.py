@@ -131,11 +131,11 @@ class Document:
         return encodings.decode(self.data[start_byte:end_byte], self.encoding)
 
     def show(self, start_byte: int, end_byte: int) -> str:
-        r"""A byte range as a model reads it: `\n` line ends, no byte order mark, U+FFFD for what is no text."""
+        r"""A byte range as a model reads it: `\n` line ends, no byte order mark, U+FFFD for undecodable bytes."""
         return encodings.to_visible(self.decode(max(start_byte, len(self.bom)), max(end_byte, len(self.bom))))
 
     def show_around(self, holes: Sequence[Hole]) -> list[str]:
-        """The texts before, between and behind `holes`, which are in order, as `show` shows them."""
+        """The texts before, between and behind `holes`, which are in document order, as `show` returns them."""
         edges = [0, *(edge for hole in holes for edge in (hole.start_byte, hole.end_byte)), len(self.data)]
         return [self.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
@@ -147,9 +147,8 @@ class Document:
         return len(self.bom) if line == 0 else self.lines.start(line)
 
     def offset_at(self, line: int, column: int) -> int:
-        """The byte at a position as people write it: both from 1, columns in code points, the line's end included.
-
-        Raises MidfillError `position_outside`.
+        """The byte at a position as users write it: line and column from 1, columns in code points, the line's end
+        included. Raises MidfillError `position_outside`.
         """
         if not 1 <= line <= self.num_lines:
             plural = "" if self.num_lines == 1 else "s"
@@ -176,9 +175,8 @@ class Document:
         return None, 0
 
     def snap(self, byte: int) -> int:
-        r"""The last place at or before `byte` that cuts neither a character, nor `\r\n`, nor the byte order mark.
-
-        Raises MidfillError `position_outside`.
+        r"""The last place at or before `byte` that does not split a character, `\r\n` or the byte order mark. Raises
+        MidfillError `position_outside`.
         """
         if not 0 <= byte <= len(self.data):
             raise MidfillError("position_outside", f"{self.name} has {len(self.data)} bytes, byte {byte} is outside")

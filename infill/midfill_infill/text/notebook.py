@@ -1,4 +1,4 @@
-"""A notebook as one document, its code cells joined, and edits of it put back into the file. Knows JSON, no syntax."""
+"""A notebook as one document of its code cells; puts edits back into the file. Knows JSON, no syntax."""
 
 import json
 import re
@@ -75,7 +75,7 @@ class Notebook(Document):
         return self.json.encode("utf-8")
 
     def find_cell(self, number: int) -> Cell:
-        """A cell by its number from 1, markdown counted. Raises MidfillError where there is none, or it is no code."""
+        """A cell by its number from 1, markdown included. Raises MidfillError if there is none, or it is not code."""
         if not 1 <= number <= len(self.cells):
             message = f"{self.name} has {len(self.cells)} cells, not {number}"
             raise MidfillError("position_outside", message, "give a cell that it has")
@@ -87,7 +87,7 @@ class Notebook(Document):
         return cell
 
     def line_of(self, number: int, line: int) -> int:
-        """The document's line, from 1, of a cell's. Raises MidfillError `position_outside`."""
+        """The document's line, from 1, of a line of a cell. Raises MidfillError `position_outside`."""
         cell = self.find_cell(number)
         if not 1 <= line <= cell.num_lines:
             message = f"cell {number} of {self.name} has {cell.num_lines} lines, not {line}"
@@ -107,9 +107,8 @@ class Notebook(Document):
         return self.cells.index(cell) + 1, cell.start_byte or 0
 
     def settle(self, hole: Hole) -> Hole:
-        """The hole, on a cell's first line without the indentation of another cell's last.
-
-        Raises MidfillError `no_hole` for one that leaves its cell.
+        """The hole; on a cell's first line without the indentation taken from the last line of the cell before. Raises
+        MidfillError `no_hole` for a hole that leaves its cell.
         """
         cell = self._cell_at(hole.start_byte)
         if not cell.holds(hole.start_byte, hole.end_byte):
@@ -118,7 +117,7 @@ class Notebook(Document):
         return replace(hole, lead="", indent="") if is_first else hole
 
     def apply(self, patch: Patch) -> bytes:
-        """The notebook's file after edits, each within one cell: its other bytes are as they were."""
+        """The notebook's file after edits, each within one cell; all other bytes stay."""
         pieces, position = [], 0
         for cell in self.cells:
             inside = [edit for edit in patch.edits if cell.holds(edit.start_byte, edit.end_byte)]
@@ -178,7 +177,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _items(text: str, at: int) -> Iterator[tuple[Span, Any]]:
-    """The span and value of each element of the JSON array at `at`; of an object, of keys and values in turn."""
+    """The span and value of each element of the JSON array at `at`; for an object, of keys and values in turn."""
     at = _skip(text, at + 1)
     while text[at] not in "]}":
         value, end = _DECODER.raw_decode(text, at)
@@ -195,7 +194,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, Span]]:
 
 
 def _write_source(text: str, value: Span, source: str) -> str:
-    """A cell's new source as the old one is written: one string, or a list of lines, of which those that stay stay."""
+    """A cell's new source in its old form: one string, or a list of lines in which unchanged lines stay as is."""
     is_ascii = re.search(r"\\u(?!00[01])", text) is not None
 
     def dump(line: str) -> str:

@@ -4,7 +4,7 @@ import unicodedata
 
 
 def visible(text: str) -> str:
-    """`text` as long as before: control and direction characters, and what is no character, are shown."""
+    """`text` with visible replacements for control, direction and unprintable characters; keeps the length."""
     return "".join(_visible(char) for char in text)
 
 

@@ -1,1 +1,1 @@
-"""Fills until the user's command passes: candidates of ordinary fills, tried in turn. Knows no terminal, no editor."""
+"""Tries candidates of ordinary fills in turn until the user's command passes. Knows no terminal, no editor."""

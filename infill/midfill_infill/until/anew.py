@@ -23,9 +23,8 @@ class Fault:
 
 
 def find_fault(document: Document, candidate: Alternative, ran: Ran, where: Callable[[str], bool]) -> Fault | None:
-    """The line of the first failure's last frame that is in a hole; otherwise the only `return`.
-
-    None if no single line is suspect, or the text has only one line.
+    """The line of the first failure's last frame that is in a hole; otherwise the only `return`. None if no single line
+    is suspect, or the text has only one line.
     """
     starts = _first_lines(document, candidate)
     for failure in ran.failures:
@@ -45,7 +44,7 @@ def find_fault(document: Document, candidate: Alternative, ran: Ran, where: Call
 
 
 def _first_lines(document: Document, candidate: Alternative) -> list[int]:
-    """For each fill the line, from 1, on which its text begins in the filled document."""
+    """For each fill the line, from 1, of the filled document on which its text begins."""
     found, added = [], 0
     for fill, edit in zip(candidate.fills, candidate.patch.edits, strict=True):
         found.append(document.lines.at(edit.start_byte) + 1 + added + fill.hole.lead.count("\n"))
@@ -67,7 +66,7 @@ def _fault(candidate: Alternative, index: int, number: int) -> Fault | None:
 def reopen(
     document: Document, candidate: Alternative, index: int, span: tuple[int, int] | None
 ) -> tuple[Document, Hole]:
-    """The document with the candidate in it and one of its holes open again; all but `span` of it is anchors."""
+    """Puts the candidate into the document and opens one of its holes again; all of its text but `span` is anchors."""
     others = [edit for number, edit in enumerate(candidate.patch.edits) if number != index]
     fill = candidate.fills[index]
     patch = Patch(tuple(others))

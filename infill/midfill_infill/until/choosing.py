@@ -36,7 +36,7 @@ class Reach:
         self._imports = cache(self._read_imports)
 
     def of(self, path: Path, name: str | None = None) -> list[Path]:
-        """The test files that import `path`, directly or not: those that name the function, otherwise all."""
+        """The test files that reach `path`: those that name the function, otherwise direct importers, otherwise all."""
         reaching = [test for test in self._files if path in self._reached(test) and find_language(test)]
         word = re.compile(rf"\b{re.escape((name or '').rpartition('.')[2])}\b")
         naming = [test for test in reaching if name and word.search(_read(test))]
@@ -64,7 +64,7 @@ def _read(path: Path) -> str:
 
 
 def add_tests(line: str, tests: Sequence[str]) -> str:
-    """The command for some tests: they replace `{tests}`, or follow a pytest that names none."""
+    """The command line for some tests: they replace `{tests}`, or are added to a pytest that names none."""
     named = shlex.join(tests)
     if PLACEHOLDER in line:
         return line.replace(PLACEHOLDER, named)
@@ -76,7 +76,6 @@ def add_tests(line: str, tests: Sequence[str]) -> str:
 
 def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: Path) -> str:
     """The command with `{tests}` replaced by the tests that reach some functions of a file, relative to `folder`.
-
     Raises `bad_request` if there are none.
     """
     if PLACEHOLDER not in line:

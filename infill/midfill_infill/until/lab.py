@@ -38,10 +38,9 @@ def _plain(failure: Failure) -> str:
 
 
 class Lab:
-    """Runs a command on candidates for one document in a copy of its tree.
-
-    `name` is the document's path below the root of the copy; `others` are unsaved files of an editor. `complete`
-    returns the file's bytes after a patch, by default only patched; lines that it adds must be above all holes.
+    """Runs a command on candidates for one document in a copy of its tree. `name` is the document's path below the root
+    of the copy; `others` are unsaved files of an editor. `complete` turns a patch into the file's new bytes, by default
+    by applying it; lines that it adds must be above all holes.
     """
 
     def __init__(
@@ -153,9 +152,8 @@ class Lab:
 def open_lab(
     document: Document, path: Path, command: Command, folder: Path, others: Mapping[Path, bytes] | None = None
 ) -> Iterator[Lab]:
-    """A copy of the tree around `folder`, or around `path` where that is elsewhere; the command runs in `folder`.
-
-    Raises MidfillError where there is no sandbox, or no tree that could be copied.
+    """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. Raises
+    MidfillError if there is no sandbox, or no tree that can be copied.
     """
     file, folder = path.resolve(), folder.resolve()
     place = find_place(folder)

@@ -63,7 +63,7 @@ class Tried:
 
     @property
     def sentence(self) -> str:
-        """The reason why no candidate passed."""
+        """The reason why no candidate passed, as a sentence."""
         if not self.tries:
             return "the model has no candidate to try"
         tried = f"none of {len(self.tries)} tries passes" if len(self.tries) > 1 else "the one candidate does not pass"

@@ -1,4 +1,4 @@
-"""Fills a request by another engine, one query per hole, until its line or block ends. Does no I/O."""
+"""Fills a request with another project's engine, one query per hole, until its line or block ends. Does no I/O."""
 
 import math
 import time
@@ -13,7 +13,7 @@ from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Prot
 from midfill_infill.errors import MidfillError
 
 DEFAULT_TOKENS: Final = 256
-DRAWN_TEMPERATURE: Final = 0.8  # of alternatives: without it all of them would be the first
+DRAWN_TEMPERATURE: Final = 0.8  # for alternatives, which would otherwise all be the same
 
 Ask = Callable[[Call], Generator[str, None, None]]
 
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class _Place:
-    """A hole without the kept text at its edges, `head` and `tail`."""
+    """A hole. `head` and `tail` are the kept text at its edges."""
 
     head: str
     tail: str
@@ -63,7 +63,7 @@ class Exchange:
             for place in places:
                 query = self._query(request, places, middles, number, model)
                 middles.append(Piece())
-                last = tokens + query.max_tokens  # not every engine keeps to it
+                last = tokens + query.max_tokens  # some engines exceed it
                 with closing(self._pieces(query)) as pieces:
                     for piece in pieces:
                         model, steps, tokens = piece.model or model, steps + 1, tokens + max(1, len(piece.logprobs))
@@ -117,7 +117,7 @@ class Exchange:
 
 
 def _swallow(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
-    """The pieces without leading white space that the document has already."""
+    """Drops leading white space that the document already has."""
     for piece in pieces:
         shared = len(commonprefix([white, piece.text]))
         white = white[shared:] if shared == len(piece.text) else ""
@@ -127,14 +127,14 @@ def _swallow(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
 
 
 def _add(middle: Piece, piece: Piece, place: _Place, behind: str) -> tuple[Piece, bool]:
-    """What came so far with one more piece, and True if the fill ends with it; text behind the end is cut."""
+    """Appends a piece to the text so far; True if the fill ends with it. Cuts the text after the end."""
     text = middle.text + piece.text
     end = find_end(text, place.spec.indent or "", behind, is_line=place.is_line)
     return Piece(text[:end], middle.logprobs + piece.logprobs), end is not None
 
 
 def find_end(text: str, indent: str, behind: str, *, is_line: bool) -> int | None:
-    """Where a fill ends: before a line that leaves its block or repeats the line behind it; None if unfinished."""
+    """End of a fill: before a line that leaves its block or repeats the line after the hole; None if unfinished."""
     if is_line:
         at = text.find("\n", len(text) - len(text.lstrip("\n")))
         return at if at >= 0 else None
@@ -150,7 +150,7 @@ def find_end(text: str, indent: str, behind: str, *, is_line: bool) -> int | Non
 
 
 def _around(request: wire.InfillRequest, places: Sequence[_Place], middles: Sequence[str]) -> tuple[str, str]:
-    """The text before and behind the first hole that has no middle yet; later ones show what they keep."""
+    """The text before and behind the first hole without a middle; later holes show their kept text."""
     shown, texts = zip(places, [*middles, *[""] * len(places)], strict=False), []
     for segment in request.segments:
         if isinstance(segment, wire.HoleSegment):

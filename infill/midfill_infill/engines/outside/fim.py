@@ -9,7 +9,7 @@ from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Prot
 class Fim(Protocol):
     key_variables = {"mistral.ai": "MISTRAL_API_KEY", "inceptionlabs.ai": "INCEPTION_API_KEY"}
     needs_model = True
-    context_tokens = 8192  # they say nothing of their limits, and all that is sent is paid for
+    context_tokens = 8192  # they publish no limits, and bill every token that is sent
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
         body: dict[str, Any] = {

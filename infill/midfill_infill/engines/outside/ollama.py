@@ -19,7 +19,7 @@ class Ollama(Protocol):
         if query.stops:
             options["stop"] = list(query.stops)
         body = {"model": query.model, "prompt": query.before, "stream": True, "logprobs": True, "options": options}
-        if query.behind.strip():  # the template of a model that cannot insert refuses a suffix
+        if query.behind.strip():  # the template of a model without fill-in-the-middle rejects a suffix
             yield Call("/api/generate", {**body, "suffix": query.behind})
         yield Call("/api/generate", {**body, "prompt": query.left, "raw": True}, goes_on=True)
 

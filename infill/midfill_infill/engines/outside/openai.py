@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 
-# Fill-in-the-middle prompts by a part of the model's name, from the authors' model cards.
+# Fill-in-the-middle prompts by a part of the model's name, from the model cards.
 TEMPLATES: Final = {
     r"qwen.*coder|codegemma|granite.*code.*fim|seed-?coder": (
         "<|fim_prefix|>{before}<|fim_suffix|>{behind}<|fim_middle|>"
@@ -49,7 +49,7 @@ class OpenAI(Protocol):
         yield Call("/v1/completions", {**stopped, "prompt": query.left}, goes_on=True)
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
-        if not message["choices"]:  # the last event of some counts tokens alone
+        if not message["choices"]:  # some engines end with an event that only counts tokens
             return None
         choice = message["choices"][0]
         told = choice.get("logprobs") or {}

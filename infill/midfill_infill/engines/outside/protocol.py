@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class HoleQuery:
-    """A hole and the text around it. `temperature` 0 means the likeliest, `stops` end it, `model` may be empty."""
+    """A hole and the text around it. `temperature` 0 is greedy decoding, `stops` end the fill, `model` may be empty."""
 
     before: str
     behind: str
@@ -20,13 +20,13 @@ class HoleQuery:
 
     @property
     def left(self) -> str:
-        """The text before, for a model that only continues it, without the last space: its words begin with one."""
+        """The text before the hole without its last space, for causal models: their tokens begin with a space."""
         return self.before.removesuffix(" ")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A POST request. `goes_on`: the model only sees `left`, and repeats the space behind it."""
+    """A POST request. `goes_on`: the model sees only `left`, and repeats the space after it."""
 
     path: str
     body: dict[str, Any]
@@ -35,7 +35,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of an answer: more text, with the tokens and their log-probabilities where the engine says them."""
+    """A part of an answer: more text, with its tokens and log-probabilities if the engine gives them."""
 
     text: str = ""
     logprobs: tuple[tuple[str, float], ...] = ()
@@ -44,7 +44,7 @@ class Piece:
 
 
 class Protocol:
-    """How to ask another project's engine. A key is only sent to the service that its variable is named after."""
+    """How to call another project's engine. A key is sent only to the service that its variable is named after."""
 
     default_url: ClassVar[str] = ""
     key_variables: ClassVar[dict[str, str]] = {}

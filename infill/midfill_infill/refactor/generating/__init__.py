@@ -1,1 +1,1 @@
-"""From planned holes to fills in the journal, by one engine or many. Writes no file of a tree."""
+"""Turns planned holes into fills in the journal, with one engine or many. Writes no file of a tree."""

@@ -44,9 +44,8 @@ CHANGED: Final = "its file changed after it was planned"
 
 @dataclass(frozen=True)
 class Made:
-    """Result for one hole: a fill and the bytes it was made for, or a state and a reason.
-
-    `error` may be the engine's fault.
+    """Result for one hole: a fill and the bytes it was made for, or a state and a reason. `error` may be the engine's
+    fault.
     """
 
     hole: HoleRow
@@ -102,9 +101,8 @@ def generate(
     show: Show = lambda _: None,
     only: Callable[[HoleRow], bool] = lambda _: True,
 ) -> Progress:
-    """Fills the planned holes that `only` accepts, `jobs` at a time. Calling it again resumes.
-
-    Raises MidfillError if no engine is available; earlier results are kept.
+    """Fills the planned holes that `only` accepts, `jobs` at a time. Calling it again resumes. Raises MidfillError if
+    no engine is available; earlier results are kept.
     """
     holes = filter(only, journal.holes_in(State.PLANNED))
     progress = Progress(sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))))
@@ -131,9 +129,8 @@ def record(journal: Journal, batch: Sequence[Made], progress: Progress, began_s:
 
 
 def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list[Made], None, None]:
-    """`batches`, where a hole counts as failed only after another one was filled, or at the end.
-
-    Raises the error that too many holes in a row have; those are in no batch and can be asked again.
+    """Yields `batches`, but a failed hole only after another hole was filled, or at the end. Raises the error of too
+    many failed holes in a row; these are in no batch and can be asked again.
     """
     doubtful: list[Made] = []
     with closing(batches):
@@ -201,9 +198,8 @@ class RunFiller:
                 yield partial(self.make, document, row, self.options(document, file, row, references))
 
     def read_planned(self, file: FileRow) -> bytes:
-        """The planned bytes of a file: the journal's copy, for `apply` may have written the file, or the file itself.
-
-        Raises OSError, and MidfillError `hole_stale` if the file was changed since.
+        """The planned bytes of a file: the journal's copy, because `apply` may have written the file, or the file
+        itself. Raises OSError, and MidfillError `hole_stale` if the file was changed since.
         """
         data = self._journal.snapshot(file.planned_hash)
         if data is None:
@@ -229,9 +225,8 @@ class RunFiller:
         return replace(self._options, seed=seed, references=references, written=written.load(), can_import=can_import)
 
     def make(self, document: Document, hole: HoleRow, options: FillOptions, stop: threading.Event) -> Made:
-        """Fills one hole. Waits until `stop` if the engine is busy.
-
-        Raises MidfillError if other holes would fail the same way.
+        """Fills one hole. Waits until `stop` if the engine is busy. Raises MidfillError if other holes would fail the
+        same way.
         """
         tries = waits = 0
         while True:

@@ -32,7 +32,7 @@ _STARTS: Final = 3
 _MAX_SAID: Final = 200
 # Ray's default of 30 s is too short on a busy machine.
 _START_TIMEOUT_S: Final = "120"
-# For all actors, with a model to load on each node.
+# Time limit for all actors to start and load their models.
 _READY_TIMEOUT_S: Final = 900.0
 
 

@@ -34,7 +34,7 @@ class Shard:
 
 
 def open_part(journal: Journal, path: Path) -> Journal:
-    """The journal of a part: a copy of the run's, which the same call goes on with later."""
+    """The journal of a part: a copy of the run's journal, or the existing copy to resume."""
     if not path.exists():
         young = path.with_name(f"{path.name}.new")
         try:
@@ -57,7 +57,7 @@ def _open(journal: Journal, path: Path, *, read_only: bool) -> Journal:
 
 
 def merge(journal: Journal, paths: Iterable[Path]) -> int:
-    """Adds what parts have filled to the journal; holes that have an answer keep it. Returns how many were added."""
+    """Adds the results in the parts' journals; holes that have one keep it. Returns the number of added results."""
     count = 0
     for path in paths:
         with _open(journal, path, read_only=True) as part:

@@ -1,6 +1,6 @@
 """Fills the holes of a run one at a time until the user's command passes with the tests that reach each.
 
-Every hole is journaled before the next one begins; what has passed stands in the copy that the next one is tried in.
+Each hole is journaled before the next one begins. Fills that passed stay in the copy in which the next is tried.
 """
 
 import time
@@ -52,7 +52,7 @@ class _File:
         return Document(self.passed.apply(self.planned), self.row.language, Path(self.row.path))
 
     def move(self, hole: Hole) -> Hole:
-        """A planned hole where it is now."""
+        """Maps a planned hole to its current place."""
         shift = self.passed.shift
         anchors = tuple(Anchor(shift(each.start_byte), shift(each.end_byte)) for each in hole.anchors)
         context = tuple((shift(start), shift(end)) for start, end in hole.context)
@@ -129,7 +129,6 @@ def generate_until(
     journal: Journal, place: Repository, engine: Engine, options: Options, goal: Goal, show: Show, say: Say
 ) -> Progress:
     """Like `generate`, one hole at a time. A hole fails if no candidate passes; its best fill is kept for review.
-
     Raises `sandbox_missing`, `disk_full` and `git_failed`.
     """
     holes = list(journal.holes_in(State.PLANNED))

@@ -32,7 +32,7 @@ def is_generated(data: bytes) -> bool:
 
 
 def find_target(root: Path, path: Path) -> Path:
-    """What `path` leads to. Raises `target_refused` outside the root or in a nested repository, OSError if missing."""
+    """Resolves `path`. Raises `target_refused` outside the root or in a nested repository, OSError if it is missing."""
     target = path.resolve(strict=True)
     if not target.is_relative_to(root):
         raise MidfillError("target_refused", f"{path} leads to {target}, which is outside of {root}")

@@ -66,7 +66,7 @@ class PlannedFile:
 
 
 def spec_of(hole: Hole) -> str:
-    """Everything of a hole but its range, name and kind, as JSON; `HoleRow.hole` reads it."""
+    """All fields of a hole except its range, name and kind, as JSON; `HoleRow.hole` reads it."""
     rest = {key: value for key, value in asdict(hole).items() if value and key not in _COLUMNS}
     return json.dumps(rest, separators=(",", ":"))
 
@@ -169,7 +169,7 @@ class Trouble:
 
     @classmethod
     def of(cls, path: str, error: MidfillError | OSError, *, reading: bool = False) -> Self:
-        """Describes an error of a file; `reading` says that it was being read, not written."""
+        """Describes an error of a file. `reading` means that the file was being read, not written."""
         if isinstance(error, MidfillError):
             return cls(path, error.code, error.message)
         is_missing = reading and isinstance(error, FileNotFoundError)

@@ -61,7 +61,7 @@ class Imports:
 
 
 def _leads(start: str, path: str) -> bool:
-    """True if `path` is `start` or inside it."""
+    """True if `path` equals `start` or is inside it."""
     first, _, rest = path[len(start) + 1 :].partition(".")
     return path == start or (path.startswith(f"{start}.") and (not rest or first[:1].isupper()))
 

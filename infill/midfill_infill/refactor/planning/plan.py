@@ -43,9 +43,8 @@ class ChangedLines:
 
 
 def find_changed(root: Path, reference: str) -> ChangedLines:
-    """Differences between `reference` and the files on disk; untracked files count as a whole.
-
-    Raises MidfillError `git_failed`, also for an unknown reference.
+    """Differences between `reference` and the files on disk; untracked files count as a whole. Raises MidfillError
+    `git_failed`, also for an unknown reference.
     """
     asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
     commit = guards.run_git(root, *asked).decode().strip()
@@ -74,9 +73,8 @@ _MAX_INTENT: Final = 200
 
 @dataclass(frozen=True)
 class Request:
-    """A selection and the files to search. `names` are explicitly given paths.
-
-    `intent` is shown to the model as a comment above every hole. Raises `bad_request` if it has several lines.
+    """A selection and the files to search. `names` are explicitly given paths. `intent` is shown to the model as a
+    comment above every hole. Raises `bad_request` if it has several lines.
     """
 
     selection: Selection
@@ -95,7 +93,7 @@ class Request:
 
 @dataclass
 class Planning:
-    """Counters of a plan. `skipped` says why files of known languages were left out, with examples."""
+    """Counters of a plan. `skipped` counts omitted files of known languages by reason, with examples."""
 
     num_seen: int = 0
     num_files: int = 0

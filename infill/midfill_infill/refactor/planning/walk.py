@@ -1,6 +1,6 @@
 """Lists the files of a root: tracked or not ignored by git; without git, a walk that obeys .gitignore.
 
-Links are left out: their targets are in the list themselves, or outside of the root.
+Skips links: their targets are either listed themselves or outside the root.
 """
 
 import os
@@ -25,7 +25,7 @@ def list_files(place: Repository, folder: Path | None = None) -> list[str]:
 
 
 def find_ignored(place: Repository, names: Sequence[str]) -> set[str]:
-    """The ignored ones of `names`, relative to the root."""
+    """The paths in `names` (relative to the root) that are ignored."""
     if place.git_dir:
         return guards.ignored_paths(place.root, names)
     return {name for name in names if is_ignored(place.root / name, place.root)}

@@ -115,8 +115,7 @@ def _describe(file: FileRow, hole: HoleRow, fill: FillRow | None, document: Docu
 
 
 def check(place: Repository, request: Request, planning: Planning) -> list[str]:
-    """A line for each hole in the files of `request`, and for accepted fills that the latest run has not written.
-
+    """One line for each hole in the files of `request`, and for accepted fills that the latest run has not written.
     Raises MidfillError, also for an unreadable journal.
     """
     findings = []

@@ -65,7 +65,7 @@ def review(journal: Journal, screen: Screen, reroll: Reroll) -> None:
 
 
 def _taken(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> list[int]:
-    """The holes that an answer covers. `a` accepts no other fill that adds syntax errors."""
+    """The holes that an answer applies to. `a` accepts no other fill that adds syntax errors."""
     if answer == "d":
         return [number for number in waiting if journal.hole(number).file == hole.file]
     if answer != "a":

@@ -28,9 +28,8 @@ Test = Callable[[Sequence[int]], bool]
 
 @dataclass
 class Verdict:
-    """`good` passes as a whole; adding any of `guilty` to it failed twice. `num_runs` counts tests.
-
-    `doubtful` items both passed and failed the same test.
+    """`good` passes as a whole; adding any of `guilty` to it failed twice. `doubtful` items both passed and failed the
+    same test. `num_runs` counts tests.
     """
 
     good: list[int] = field(default_factory=list)
@@ -40,11 +39,11 @@ class Verdict:
 
 
 def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
-    """Splits `suspects` into good and guilty; `test(chosen)` says whether the tree passes with `chosen` in it.
+    """Splits `suspects` into good and guilty. `test(chosen)` says whether the tree passes with `chosen` in it.
 
-    One guilty among n costs at most 2 + 2 * log2(n) tests: the last asks what is known once more, and where it passes
-    the search ends there. What passes is kept while the others are tested, so two that only fail together cost one of
-    them. Where a half passes, the other is known to fail and is not tested whole.
+    One guilty item among n costs at most 2 + 2 * log2(n) tests; the last one repeats a known result and ends the search
+    if it passes. Items that pass stay in the tree while others are tested, so of two that fail only together one
+    becomes guilty. If one half passes, the other is known to fail and is not tested as a whole.
     """
     verdict = Verdict()
 
@@ -74,9 +73,8 @@ Note = Callable[[str], None]
 
 
 class Verifier:
-    """The command over a copy of the tree in which any choice of fills can be put. Counts its runs.
-
-    A file that its fills cannot be put into is among `troubles`, and its holes are no suspects any more.
+    """Runs the command over a copy of the tree with any choice of fills in it. Counts its runs. If fills cannot be put
+    into a file, it is among `troubles`, and its holes are no longer suspects.
     """
 
     def __init__(
@@ -99,9 +97,8 @@ class Verifier:
         return [hole.id for holes in self._suspects.values() for hole in holes]
 
     def put(self, chosen: Sequence[int]) -> None:
-        """Undoes what the last run did, and writes the files with exactly the fills of `chosen`.
-
-        Raises `disk_full`, and `file_changed` if fills cannot be removed from a file again.
+        """Undoes what the last run did, and writes the files with exactly the fills of `chosen`. Raises `disk_full`,
+        and `file_changed` if fills cannot be removed from a file again.
         """
         self._mirror.reset()
         wanted = frozenset(chosen)
@@ -123,7 +120,7 @@ class Verifier:
             del self._suspects[number]
 
     def _keep_first(self, number: int) -> None:
-        """Saves the file as the copy has it: the user may edit the original meanwhile."""
+        """Saves the file as it is in the copy: the user may edit the original meanwhile."""
         target = guards.find_target(self.copy.root, self._journal.file(number).below(self.copy.root))
         data = replace.read_content(target).data
         self._names[number] = target.relative_to(self.copy.root).as_posix()

@@ -103,9 +103,8 @@ class Regions:
         return self.data[at : at + length]
 
     def replace(self, texts: Mapping[int, bytes]) -> "Regions":
-        """The bytes with `texts[hole]` in each region; updates all regions.
-
-        Raises ValueError for overlapping regions. A region that an edit overlaps partly becomes unknown.
+        """The bytes with `texts[hole]` in each region; updates all regions. Raises ValueError for overlapping regions.
+        A region that an edit overlaps partly becomes unknown.
         """
         edits = {
             hole: Edit(at, at + length, texts[hole]) for hole, (at, length) in self.places.items() if hole in texts

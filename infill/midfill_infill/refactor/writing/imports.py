@@ -46,7 +46,7 @@ class _Import:
         return _section(self.module), self.is_from, self.module.lower()
 
     def find(self, form: re.Match[str]) -> tree_sitter.Node | None:
-        """The name that brings in what `form` asks for."""
+        """The node of the name that the statement `form` would import."""
         if form["module"]:
             written, fits = form["name"], self.is_from and self.module == form["module"]
         else:
@@ -108,9 +108,8 @@ def take_out(document: Document, statement: str) -> Edit | None:
 
 
 def weave(document: Document, regions: Regions, wanted: Collection[str], unwanted: Collection[str] = ()) -> Regions:
-    """`regions` of a document's new bytes with the wanted statements and without unwanted ones.
-
-    An unwanted statement stays while its name is used; a wanted one is skipped if it does not fit.
+    """The document's new bytes, `regions`, with the wanted statements and without the unwanted ones. An unwanted
+    statement stays while its name is used; a wanted one is skipped if it does not fit.
     """
     for statement in sorted(wanted):
         if (edit := put_in(replace(document, data=regions.data), statement)) is not None:

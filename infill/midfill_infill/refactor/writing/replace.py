@@ -207,9 +207,8 @@ def _renameat2() -> "ctypes._NamedFuncPointer | None":
 
 
 def write_atomically(path: Path, before: bytes, after: bytes) -> None:
-    """Writes `after` where `before` still stands; mode, owner and attributes stay, a symbolic link's target is written.
-
-    Raises MidfillError `file_changed` or `write_failed`; then the file is as it was.
+    """Writes `after` if the file still contains `before`. Keeps mode, owner and attributes; follows a symbolic link.
+    Raises MidfillError `file_changed` or `write_failed`; then the file is unchanged.
     """
     try:
         target = path.resolve(strict=True)

@@ -23,10 +23,9 @@ _MIN_FREE_BYTES: Final = 1 << 16
 
 
 def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite], report: Report) -> list[int]:
-    """Replaces the files of `rewrites`, each completely or not at all; returns the files that others wrote first.
-
-    Raises MidfillError `disk_full` before anything is touched, and `journal_failed`. A problem with one file goes into
-    `report`, and the others go on.
+    """Replaces the files of `rewrites`, each completely or not at all. Returns the files that others wrote first.
+    Raises MidfillError `disk_full` before it changes any file, and `journal_failed`. A problem with one file goes into
+    `report` and does not stop the others.
     """
     _check_space(rewrites)
     rows = journal.reserve(rewrites, run_id)
@@ -137,10 +136,10 @@ def _check_space(rewrites: Sequence[Rewrite]) -> None:
 
 
 def recover(journal: Journal, root: Path) -> list[Trouble]:
-    """Completes or cancels every write that a crash left open and deletes its temporary file.
+    """Completes or cancels every write that a crash left open, and deletes its temporary file.
 
-    Returns what cannot be resolved: files that contain neither the old nor the new bytes nor an edit of them stay as
-    they are. Raises OSError only for what a later start can resolve.
+    Returns the files that cannot be resolved. These contain neither the old bytes nor the new ones nor an edit of them,
+    and stay unchanged. Raises OSError only for problems that a later start can resolve.
     """
     troubles = []
     for row in journal.open_writes():

@@ -1,4 +1,4 @@
-"""The registry of recipes: one module each. An unknown name answers with the known ones."""
+"""The registry of recipes: one module each. The error for an unknown name lists the known ones."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -47,7 +47,7 @@ def _read_exports(document: Document) -> frozenset[bytes] | None:
 
 
 def _is_private(document: Document, function: Function) -> bool:
-    """True also for what another function's docstring describes: overrides, overloads, setters and deleters."""
+    """True also for functions that another docstring describes: overrides, overloads, setters and deleters."""
     *owners, name = function.path
     is_hidden = name.startswith("_") and not (owners and name in _PUBLIC_MARKS)
     decorators = document.source[function.start : function.head].decode("utf-8", "replace")

@@ -18,10 +18,10 @@ _MAX_NOTE: Final = 200
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """The whole call, from the function's name to the closing bracket; of nested calls the outer one.
+    """The whole call, from the function's name to the closing bracket. Of nested calls only the outer one is a hole.
 
     Imports are resolved: `old.api.load` also matches `load(x)` after `from old.api import load`. The model sees the old
-    call as a comment. If the new function is named the model writes only the arguments.
+    call as a comment. If the new function is named, the model writes only the arguments.
     """
     old, *new = _BETWEEN.split(word, maxsplit=1)
     calls = [call for call in find_calls(document) if call.calls(old) and not call.is_broken]

@@ -1,4 +1,4 @@
-"""Fills what is only a placeholder: bodies of functions, arms of a `match`."""
+"""Fills bodies of functions and arms of a `match` that are only a placeholder."""
 
 from midfill_infill.refactor.planning.queries import find_holes
 from midfill_infill.refactor.planning.recipes.recipe import Recipe
