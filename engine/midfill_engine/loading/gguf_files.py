@@ -53,7 +53,7 @@ PIECES: Final = {"qwen2": QWEN_PIECES, "deepseek-r1-qwen": QWEN_PIECES} | dict.f
     ("bailingmoe", "bailingmoe2", "llada-moe"), BAILING_PIECES
 )
 GPT2_PIECES: Final = {**PLAIN_BYTES, "use_regex": True}
-WIDENED_ROWS: Final = 4096
+WIDENED_ROWS: Final = 64
 SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
 # Pre-tokenizers that split like GPT-2 once digits are separated.
 WITH_SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "codeshell")
@@ -185,7 +185,8 @@ class GgufFiles(CheckpointFiles):
             size = WIDENED_ROWS if value.dim() > 1 else max(len(value), len(tensor.data))  # a vector's data are one row
             for start in range(0, len(value), size):
                 part = slice(start, start + size)
-                value.numpy()[part] = self._library.dequantize(tensor.data[part], tensor.tensor_type)
+                row = tensor.data[part].reshape(1, -1)  # of many rows the library takes 16 at a time
+                value.numpy()[part] = self._library.dequantize(row, tensor.tensor_type).reshape(value[part].shape)
         except NotImplementedError as error:
             raise CheckpointError(f"The weights in {self.folder} are of a type that is not read: {error}.") from error
         turned = TURNED.fullmatch(tensor.name) if self.architecture in TURNED_IN else None

@@ -100,7 +100,10 @@ class Tokenizer:
 def bytes_of_level(text: str) -> bytes:
     """The bytes of a token of byte-level BPE."""
     known = byte_of_character()
-    return b"".join(bytes([known[each]]) if each in known else each.encode() for each in text)
+    try:
+        return bytes([known[each] for each in text])
+    except KeyError:  # a character that the alphabet lacks
+        return b"".join(bytes([known[each]]) if each in known else each.encode() for each in text)
 
 
 def bytes_of_piece(text: str) -> bytes:
