@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, Final
 
 import torch
@@ -23,16 +23,26 @@ class OperatorsError(ValueError):
 
 @dataclass(frozen=True)
 class Span:
-    """One sequence's rows `start`..`end` of a pack, padded with its own rows to `padded_end`. `mask` [T, P + T] is true
-    where attention to its past and itself is allowed, None allows all. With `grows` the memory of its past has room for
-    its own keys and values.
+    """One sequence's rows `start`..`end` of a pack, padded with its own rows to `padded_end`. `bias` [T, P + T] is 0
+    where attention to its past and itself is allowed, otherwise -inf; None allows all. With `grows` the memory of its
+    past has room for its own keys and values.
     """
 
     start: int
     end: int
     padded_end: int
-    mask: Tensor | None = None
+    bias: Tensor | None = None
     grows: bool = False
+
+    def repeat_bias(self, count: int) -> Tensor | None:
+        """The bias [count T, P + T] of `count` heads that share keys; computed once for all layers."""
+        if self.bias is not None and count not in self._repeated:
+            self._repeated[count] = self.bias.repeat(count, 1)
+        return self._repeated.get(count)
+
+    @cached_property
+    def _repeated(self) -> dict[int, Tensor]:
+        return {}
 
 
 class TorchOperators:
@@ -62,7 +72,7 @@ class TorchOperators:
         asked: list[Span],
     ) -> Tensor:
         """`query` [A, H, E], `key` and `value` [R, K, E] -> [A, H, E]; each of `asked` attends to its past and its
-        span. `asked` is `spans` if all rows ask, otherwise the spans of the rows that do, with their masks.
+        span. `asked` is `spans` if all rows ask, otherwise the spans of the rows that do, with their biases.
         """
         mixed = torch.zeros_like(query)
         for span, rows, past in zip(spans, asked, pasts, strict=True):
@@ -70,7 +80,7 @@ class TorchOperators:
             k, v = (part[span.start : span.end].transpose(0, 1)[None] for part in (key, value))
             if past is not None:
                 k, v = join(past[0], k, span.grows), join(past[1], v, span.grows)
-            mixed[rows.start : rows.end] = attend_in_groups(q, k, v, rows.mask)[0].transpose(0, 1)
+            mixed[rows.start : rows.end] = attend_in_groups(q, k, v, rows)[0].transpose(0, 1)
         return mixed
 
 
@@ -86,17 +96,17 @@ def join(past: Tensor, own: Tensor, grows: bool) -> Tensor:
     return whole
 
 
-def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """`query` [1, H, T, E], `key` and `value` [1, K, L, E], `mask` [T, L] -> [1, H, T, E].
+def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, rows: Span) -> Tensor:
+    """`query` [1, H, T, E] of `rows`, `key` and `value` [1, K, L, E] -> [1, H, T, E].
 
     If there are few rows, folds the heads that share keys into rows: a third of the CPU time (5 rows, 1,000 keys).
     """
     num_heads, num_groups, num_rows = query.shape[1], key.shape[1], query.shape[2]
     if num_heads == num_groups or num_rows > MAX_FOLDED_ROWS or query.device.type != "cpu":
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=num_heads != num_groups)
-    folded = query.reshape(1, num_groups, -1, query.shape[3])
-    repeated = None if mask is None else mask.repeat(num_heads // num_groups, 1)
-    return F.scaled_dot_product_attention(folded, key, value, attn_mask=repeated).view(query.shape)
+        shares = num_heads != num_groups
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=rows.bias, enable_gqa=shares)
+    folded, bias = query.reshape(1, num_groups, -1, query.shape[3]), rows.repeat_bias(num_heads // num_groups)
+    return F.scaled_dot_product_attention(folded, key, value, attn_mask=bias).view(query.shape)
 
 
 @cache

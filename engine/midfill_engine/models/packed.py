@@ -55,7 +55,7 @@ class WantedRows:
         for step, span in zip(passes, spans, strict=True):
             wanted, end, padding = step.wanted.to(device), start + len(step.wanted), -len(step.wanted) % tile
             rows.append(F.pad(span.start + wanted, (0, padding), value=span.start))
-            found.append(Span(start, end, end + padding, None if span.mask is None else span.mask[wanted]))
+            found.append(Span(start, end, end + padding, None if span.bias is None else span.bias[wanted]))
             start = end + padding
         return cls(torch.cat(rows), found)
 
@@ -78,7 +78,7 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOpe
     """Runs all passes in one forward pass; returns their results in order."""
     device = transformer.embedding.weight.device
     tile = operators.row_tile
-    spans = lay_spans(passes, device, tile)
+    spans = lay_spans(passes, device, tile, transformer.dtype)
     x = transformer.embedding(_pack([step.ids for step in passes], tile).to(device)).to(transformer.dtype)  # [R, D]
     config = transformer.config
     positions = _pack([step.positions for step in passes], tile).to(device)
@@ -185,13 +185,17 @@ def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: 
     return operators.linear(hidden, mlp.down.weight, None, spans)
 
 
-def lay_spans(passes: list[Pass], device: torch.device, tile: int) -> list[Span]:
+def lay_spans(passes: list[Pass], device: torch.device, tile: int, dtype: torch.dtype) -> list[Span]:
     spans, start = [], 0
     for step in passes:
         length = len(step.ids)
         padded_end = start + length + -length % tile
-        mask = None if step.mask is None else step.mask.to(device)
-        spans.append(Span(start, start + length, padded_end, mask, step.grows))
+        bias = None  # not a mask, which attention would convert in every layer
+        if step.mask is not None:
+            bias = torch.zeros(step.mask.shape, dtype=dtype, device=device).masked_fill_(
+                ~step.mask.to(device), -torch.inf
+            )
+        spans.append(Span(start, start + length, padded_end, bias, step.grows))
         start = padded_end
     return spans
 
