@@ -26,7 +26,7 @@ from midfill_engine.models.int8 import (
     rotate,
 )
 from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, Span, TorchOperators
-from midfill_engine.models.packed import Pass, head_weight, score_rows
+from midfill_engine.models.packed import Pass, head_weight, run_packed, score_rows
 from midfill_engine.wire import InfillRequest
 
 CPU = torch.device("cpu")
@@ -143,6 +143,16 @@ def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Pa
     assert 0 < error < 0.05
     request = InfillRequest.model_validate({"segments": [{"text": "x = "}, {"hole": {"max_tokens": 5}}], "steps": 2})
     assert drain(denoise(packed, request, lengths="fixed")).holes
+
+
+def test_a_model_packed_at_once_is_the_one_packed_block_by_block(tmp_path: Path) -> None:
+    tiny.make_random(tmp_path, FAMILIES.find("dream"))
+    plain, packed = (load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=name) for name in ("stored", "int8"))
+    operators = Int8Operators(CPU, torch.float32)
+    operators.pack(plain.loaded.model.transformer)
+    step = Pass(torch.arange(40), torch.arange(40), wanted=torch.arange(40))
+    (found,) = run_packed(plain.loaded.model.transformer, [step], operators)
+    assert torch.equal(found.hidden, packed.run([step])[0].hidden)
 
 
 def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:

@@ -189,22 +189,27 @@ class Int8Operators(PackedOperators):
     def pack(self, module: nn.Module) -> None:
         """Packs the matrices, and stores the embedding in int8.
 
-        Rotates the states of a transformer that is packed by itself, then block by block; only its head reads them.
+        Rotates the states of a transformer that is packed by itself, at once or block by block; only its head reads
+        them.
         """
-        if isinstance(module, Transformer) and can_rotate(module.config):
-            rotation = Rotation(take_gain(module.final_norm), columns=True)
-            self._rotations[id((module.embedding if module.head is None else module.head).weight)] = rotation
-        elif isinstance(module, TransformerBlock) and can_rotate(module.attention.config):
-            self._plan(module)
+        is_alone = isinstance(module, Transformer | TransformerBlock)
+        for part in module.modules() if is_alone else ():
+            if isinstance(part, Transformer) and can_rotate(part.config):
+                rotation = Rotation(take_gain(part.final_norm), columns=True)
+                self._rotations[id((part.embedding if part.head is None else part.head).weight)] = rotation
+            elif isinstance(part, TransformerBlock) and can_rotate(part.attention.config):
+                self._plan(part)
         super().pack(module)
         for part in [part for part in module.modules() if isinstance(part, Transformer)]:
             weight = part.embedding.weight
-            part.embedding = Int8Embedding(weight, Rotation(columns=part is module and can_rotate(part.config)))
+            part.embedding = Int8Embedding(weight, Rotation(columns=is_alone and can_rotate(part.config)))
             if id(weight) in self._packed:
                 self._packed[id(part.embedding.weight)] = self._packed.pop(id(weight))
 
     def _plan(self, block: TransformerBlock) -> None:
         attention, mlp = block.attention, block.mlp
+        if attention.q.weight.is_meta:
+            return  # it comes later
         assert isinstance(mlp, MLP)
         inputs = Rotation(take_gain(block.attention_norm), columns=True)
         hidden = Rotation(take_gain(block.mlp_norm), columns=True)
