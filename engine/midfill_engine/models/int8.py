@@ -104,6 +104,8 @@ def hadamard() -> Tensor:
 
 def rotate(x: Tensor) -> Tensor:
     """Rotates each block of `x` [R, D] in fp32. One product a row, so that its bits do not depend on the others."""
+    if len(x) == 1:
+        return rotate(x.expand(2, -1))[:1]  # torch multiplies a single one by another function
     blocks = x.float().reshape(len(x), x.shape[1] // BLOCK, BLOCK)
     return torch.bmm(blocks, hadamard().expand(len(x), -1, -1)).flatten(1)
 
