@@ -145,14 +145,31 @@ def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Pa
     assert drain(denoise(packed, request, lengths="fixed")).holes
 
 
-def test_a_model_packed_at_once_is_the_one_packed_block_by_block(tmp_path: Path) -> None:
-    tiny.make_random(tmp_path, FAMILIES.find("dream"))
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("family", ["opendcoder", "llada-moe"])
+def test_a_model_packed_at_once_is_the_one_packed_block_by_block(family: str, is_tied: bool, tmp_path: Path) -> None:
+    config = {**tiny.config_of(family), "tie_word_embeddings": is_tied}
+    tiny.make_random(tmp_path, FAMILIES.find(family), config=config)
     plain, packed = (load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=name) for name in ("stored", "int8"))
     operators = Int8Operators(CPU, torch.float32)
     operators.pack(plain.loaded.model.transformer)
     step = Pass(torch.arange(40), torch.arange(40), wanted=torch.arange(40))
     (found,) = run_packed(plain.loaded.model.transformer, [step], operators)
     assert torch.equal(found.hidden, packed.run([step])[0].hidden)
+
+
+@pytest.mark.parametrize("weights", ["stored", "int8"])
+def test_passes_with_masks_are_the_same_beside_each_other(weights: str, tmp_path: Path) -> None:
+    """Few rows, whose heads are folded, and many."""
+    tiny.make_random(tmp_path, FAMILIES.find("opendcoder"))
+    runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=weights)
+    passes = [
+        Pass(places + num, places, places, mask=places[:, None] >= places - num % 3)
+        for num in (5, 7, 16, 40)
+        if len(places := torch.arange(num))
+    ]
+    for step, found in zip(passes, runtime.run(passes), strict=True):
+        assert torch.equal(runtime.run([step])[0].hidden, found.hidden)
 
 
 def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:

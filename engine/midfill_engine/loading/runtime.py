@@ -3,8 +3,9 @@
 import hashlib
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,7 @@ from midfill_engine.loading.memory import total_bytes
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.int8 import Int8Operators, has_int8
+from midfill_engine.models.int8 import Int8Operators
 from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
@@ -220,10 +221,11 @@ def load_runtime(
     folder = find_model(name)
     try:
         chosen = choose_device(device)
-        if weights is None:
-            is_default = name in PACKAGED and chosen.type == "cpu" and operators == "torch"
-            weights = "int8" if is_default and has_int8() else "stored"
-        return open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators, weights)
+        load = partial(open_checkpoint, folder, chosen, choose_dtype(chosen, dtype), name, operators)
+        if weights is None and name in PACKAGED and chosen.type == "cpu" and operators == "torch":
+            with suppress(OperatorsError):
+                return load("int8")
+        return load(weights or "stored")
     except OperatorsError as error:
         message = f"The model cannot run with these options: {error}."
         raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch and --weights stored") from error

@@ -7,7 +7,6 @@ an integer can hold (QuaRot, arXiv 2404.00456).
 
 import math
 import warnings
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -240,14 +239,6 @@ def take_gain(norm: nn.RMSNorm) -> Tensor | None:
     if gain is not None:
         norm.weight = nn.Parameter(torch.ones_like(gain), requires_grad=False)
     return gain
-
-
-def has_int8() -> bool:
-    """True if this machine has exact integer products."""
-    with suppress(OperatorsError):
-        choose_format()
-        return True
-    return False
 
 
 def choose_format() -> Format:

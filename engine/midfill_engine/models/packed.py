@@ -190,11 +190,8 @@ def lay_spans(passes: list[Pass], device: torch.device, tile: int, dtype: torch.
     for step in passes:
         length = len(step.ids)
         padded_end = start + length + -length % tile
-        bias = None  # not a mask, which attention would convert in every layer
-        if step.mask is not None:
-            bias = torch.zeros(step.mask.shape, dtype=dtype, device=device).masked_fill_(
-                ~step.mask.to(device), -torch.inf
-            )
+        # torch's attention would convert a mask in every layer
+        bias = None if step.mask is None else torch.where(step.mask.to(device), 0.0, -torch.inf).to(dtype)
         spans.append(Span(start, start + length, padded_end, bias, step.grows))
         start = padded_end
     return spans
