@@ -14,7 +14,7 @@ from bench.in_process import denoise, drain
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Fill, Work
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models import packed
+from midfill_engine.models import operators, packed
 from midfill_engine.models.choice import Choice, choose
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import Span, TorchOperators
@@ -115,6 +115,34 @@ def test_the_head_scores_a_few_rows_at_a_time_and_chooses_the_same(
         assert (one.chosen.entropy is None) == (other.chosen.entropy is None)
         if one.chosen.entropy is not None and other.chosen.entropy is not None:
             assert torch.equal(one.chosen.entropy, other.chosen.entropy)
+
+
+@pytest.mark.parametrize("masked", (False, True))
+def test_attention_by_products_is_torchs_and_the_same_in_parts(monkeypatch: pytest.MonkeyPatch, masked: bool) -> None:
+    """Keys and values are parts of a larger memory, as those of a growing past are; three heads share each of them."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(1, 70, 6, 16, generator=generator).transpose(1, 2)
+    key, value = torch.randn(2, 1, 2, 150, 16, generator=generator)[..., :130, :]
+    bias = torch.where(torch.ones(70, 130, dtype=torch.bool).tril(60), 0.0, -torch.inf) if masked else None
+    whole = operators.attend_by_products(query, key, value, bias)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=True)
+    torch.testing.assert_close(whole, expected, rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr(operators, "MAX_SCORES", 6 * 130 * 32)
+    torch.testing.assert_close(operators.attend_by_products(query, key, value, bias), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", (operators.MIN_PRODUCT_ROWS - 1, operators.MIN_PRODUCT_ROWS, 256))
+def test_attention_in_bf16_is_near_fp32(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Whichever function this machine takes, and by products on every machine."""
+    generator = torch.Generator().manual_seed(rows)
+    query, key, value = (torch.randn(1, n, t, 64, generator=generator) for n, t in ((9, rows), (3, 300), (3, 300)))
+    bias = torch.where(torch.ones(rows, 300, dtype=torch.bool).tril(300 - rows), 0.0, -torch.inf)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=True)
+    narrow = [part.bfloat16() for part in (query, key, value)]
+    for lacks in (operators.lacks_bf16_attention(), True):
+        monkeypatch.setattr(operators, "lacks_bf16_attention", lambda lacks=lacks: lacks)
+        found = operators.attend_in_groups(*narrow, Span(0, rows, rows, bias.bfloat16()))
+        torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
 
 
 def test_earlier_keys_stand_in_for_rows(transformer: Transformer) -> None:
