@@ -121,18 +121,21 @@ class Answer:
         return cls(wire.FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty), origin)
 
 
-def rank(response: wire.InfillResponse, index: int, proposals: Sequence[Proposal]) -> list[Answer]:
+def rank(
+    response: wire.InfillResponse, index: int, proposals: Sequence[Proposal], *, is_bounded: bool = False
+) -> list[Answer]:
     """All different texts for the hole `index`, best first.
 
     If the engine compares texts, its fills come first, because they are the best or were sampled; then the other
-    compared texts, then proposals that it left out. Otherwise all are sorted by certainty.
+    compared texts, then proposals that it left out, unless `is_bounded`. Otherwise all are sorted by certainty.
     """
     origins = {each.text: each.origin for each in proposals}
     rows = (response.holes, *response.alternatives)
     listed = [Answer(row[index], origins.get(row[index].text, DRAFTED)) for row in rows]
     compared = response.candidates[index] if index < len(response.candidates) else []
     listed += [Answer.of(each.text, each.certainty, origins.get(each.text, DRAFTED)) for each in compared]
-    listed += [replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True) for each in proposals]
+    for each in () if is_bounded else proposals:
+        listed.append(replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True))
     if not compared:
         listed.sort(key=lambda answer: -1.0 if answer.filled.certainty is None else -answer.filled.certainty)
     found: dict[str, Answer] = {}

@@ -1,6 +1,7 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -75,13 +76,23 @@ class HolePreview:
 
 @dataclass(frozen=True)
 class Preview:
-    """The holes after a step, in document order: drafts unless `is_chosen`. `repair`: of the second round."""
+    """The holes after a step, in document order: drafts unless `is_chosen`. `repair`: of the second round. With
+    `is_proposed` no engine was asked yet.
+    """
 
     step: int
     num_steps: int
     holes: tuple[HolePreview, ...]
     repair: bool = False
     is_chosen: bool = False
+    is_proposed: bool = False
+
+    @classmethod
+    def of(cls, found: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
+        shown = (
+            HolePreview(each.text, ((0, len(each.text)),), 0, each.tokens, each.confidence) for each in found.fills
+        )
+        return cls(step, max(1, step), tuple(shown), is_chosen=not is_proposed, is_proposed=is_proposed)
 
 
 @dataclass(frozen=True)
@@ -129,7 +140,7 @@ def fill(
     budget_chars = _budget_chars(client, options.model)
     comment = document.syntax.comment if document.syntax else "#"
     segments = with_intent(build_segments(document, holes, budget_chars), comment, options.intent)
-    place = Place(document, segments.holes, look_around(document, segments.holes, options), options.written)
+    place = _open_place(document, segments.holes, options)
     proposals = _propose(place, options)
     if client.endpoint.is_outside:
         request = _request(segments, document, options)
@@ -138,7 +149,8 @@ def fill(
         excerpts = find_excerpts(document.show_around(segments.holes), related)
         request = _request(segments, document, options, proposals, excerpts)
     response = yield from _run(client, request, document, segments.holes, repair=False)
-    ranked = [rank(response, index, listed) for index, listed in enumerate(proposals)]
+    is_bounded = options.max_tokens is not None  # only the engine counts tokens
+    ranked = [rank(response, index, listed, is_bounded=is_bounded) for index, listed in enumerate(proposals)]
     own = [told for texts in ranked if (told := [each for each in texts if not each.is_left_out])]
     says_no_certainty = not response.candidates and all(each.certainty is None for each in response.holes)
     answers = own if len(own) == len(holes) and says_no_certainty else ranked
@@ -154,14 +166,30 @@ def fill(
     if answers is own and any(row.candidate.faults):
         row = min(row, place.settle(ranked), key=lambda row: row.candidate.faults)
     best, *others = (each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every))
-    shown = (HolePreview(each.text, ((0, len(each.text)),), 0, each.tokens, each.confidence) for each in best.fills)
-    yield Preview(stats.steps, max(1, stats.steps), tuple(shown), is_chosen=True)
+    yield Preview.of(best, stats.steps)
     yield Filled(best, tuple(others), stats, response.model, _find_kept(client, response))
 
 
+def propose_fill(document: Document, holes: Sequence[Hole], options: Options) -> Alternative | None:
+    """The surest proposals, without asking an engine. None if a hole has none, they have a fault, or tokens count."""
+    place = _open_place(document, sort_holes(document, list(holes)), options)
+    listed = _propose(place, options)
+    if options.max_tokens is not None or not all(listed):
+        return None
+    answers = [[Answer.of(each.text, each.certainty, each.origin) for each in proposals] for proposals in listed]
+    with suppress(MidfillError):  # none can be inserted
+        found = place.settle(answers).candidate
+        return None if any(found.faults) else found
+    return None
+
+
+def _open_place(document: Document, holes: tuple[Hole, ...], options: Options) -> Place:
+    return Place(document, holes, look_around(document, holes, options), options.written)
+
+
 def _propose(place: Place, options: Options) -> list[list[Proposal]]:
-    """Proposals for every hole; none if the number of tokens is bounded, because only an engine counts tokens."""
-    if options.min_tokens or options.max_tokens is not None:
+    """Proposals for every hole; none if it needs a number of tokens."""
+    if options.min_tokens:
         return [[] for _ in place.holes]
     around = Surroundings(place.document, place.holes, options.references, place.sight.has, options.taken)
     listed = [propose(options.proposers, around, index) for index in range(len(place.holes))]

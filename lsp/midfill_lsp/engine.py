@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.fill import Filled, Options, Preview, fill, propose_fill
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.settings import Settings
@@ -45,7 +45,9 @@ class Engines:
         self._clients: dict[Wanted, EngineClient] = {}
 
     def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
-        """Starts the engine if needed, then fills. Raises MidfillError; closing the generator stops the work."""
+        """Starts the engine if needed, with a proposal to look at meanwhile, then fills. Raises MidfillError; closing
+        the generator stops the work.
+        """
         wanted = settings.model, settings.device
         client = self._clients.get(wanted)
         if client is not None:
@@ -61,6 +63,8 @@ class Engines:
                 yield first
                 yield from events
                 return
+        if (proposed := propose_fill(document, holes, options)) is not None:
+            yield Preview.of(proposed, 0, is_proposed=True)
         yield from fill(document, holes, options, self._connect(wanted, say))
 
     def _connect(self, wanted: Wanted, say: Say) -> "EngineClient":
@@ -111,7 +115,8 @@ class WatchedFiller:
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
     ) -> Events:
         """Like `fill`, but empty while a failed engine is paused. Until a fill succeeds, only one at a time tries."""
-        with closing(self.fill(document, holes, options, settings, say)) as events:
+        with closing(self.fill(document, holes, options, settings, say)) as every:
+            events = (event for event in every if isinstance(event, Filled) or not event.is_proposed)
             with nullcontext() if self._works else self._trying:
                 first = None if self.is_resting else next(events, None)
             if first is not None:

@@ -19,14 +19,14 @@ from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
-from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
+from midfill_lsp.messages import Done, FillParams, FillResult, Judged, PendingParams, Range, SnoozeParams, Status, What
 from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
 from midfill_lsp.text import SyncedDocument, find_at
 from midfill_lsp.until import ask_for_command, find_folder
-from midfill_lsp.views import find_exclusion, read_ahead, take_view
+from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
 
 SHORTER, LONGER = 0.6, 1.6
 MAX_TAKEN, MAX_TAKEN_CHARACTERS = 16, 4000
@@ -45,7 +45,7 @@ class Fills:
         self._pending = PendingStore()
         self._teller = PendingTeller(server, self._pending)
         self._running: list[FillJob] = []
-        self._ghost = GhostText(executor)
+        self._ghost = GhostText(executor, self._tell_judged)
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commands: dict[Path | None, str] = {}
@@ -187,6 +187,10 @@ class Fills:
             return await self._ghost.suggest(
                 view, offset, settings, filler, surroundings, invoked=invoked, document=document
             )
+
+    def _tell_judged(self, view: DocumentView, offset: int) -> None:
+        place = Range.of(view.text.range((offset, offset))).start
+        self._server.tell("midfill/didJudge", Judged(uri=view.uri, position=place), view.uri)
 
     async def snooze(self, params: SnoozeParams) -> Status:
         """Turns ghost text off for some minutes."""

@@ -2,16 +2,20 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lsprotocol import types
 
 from midfill_infill.candidates import Alternative
-from midfill_infill.fill import Filled, Options
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Options, propose_fill
 from midfill_infill.syntax.holes import hole_at_cursor
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 from midfill_lsp.engine import Filler
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument
@@ -35,11 +39,12 @@ class Suggestion:
 
 class GhostText:
     """Makes suggestions, one at a time per document: a newer request cancels the older one. Recent suggestions are
-    reused while the user types along.
+    reused while the user types along. A likely proposal of the file is shown until the engine has judged it.
     """
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    def __init__(self, executor: Executor, tell: Callable[[DocumentView, int], None]) -> None:
+        """`tell` is called if other suggestions replace those that were shown at an offset."""
+        self._executor, self._tell = executor, tell
         self._kept: dict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = {}
         self._stops: dict[str, threading.Event] = {}
 
@@ -48,37 +53,60 @@ class GhostText:
         surroundings: Callable[[], Options], *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError and CancelledError; empty if the document changed meanwhile."""
-        if found := self._recall(view, offset, invoked):
+        if (found := self._recall(view, offset, invoked)) is not None:
             return found
         stop = threading.Event()
         self._stops.pop(view.uri, threading.Event()).set()
         self._stops[view.uri] = stop
+        run = partial(asyncio.get_running_loop().run_in_executor, self._executor)
         try:
             await asyncio.sleep(0 if invoked else settings.debounce_ms / 1000)
             if stop.is_set():
                 return ()
-            loop = asyncio.get_running_loop()
-            made = await loop.run_in_executor(
-                self._executor, _make, view, offset, settings, filler, surroundings, invoked, stop
-            )
-        finally:
+            asked = await run(Request.read, view, offset, settings, surroundings, invoked)
+            shown = () if invoked else await run(asked.propose)
+            filling = run(asked.fill, filler, stop)
+            judging = asyncio.ensure_future(self._judge(filling, asked, stop, shown, document))
+            made = shown or await judging
+        except BaseException:
             stop.set()
-            if self._stops.get(view.uri) is stop:
-                del self._stops[view.uri]
-        if made:
-            self._kept[_key(view, offset, offset, invoked)] = made
-            if len(self._kept) > MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
+            raise
         return made if document.text is view.text else ()
 
-    def _recall(self, view: DocumentView, offset: int, invoked: bool) -> tuple[Suggestion, ...]:
-        """The rest of the latest suggestions that match what was typed since; empty if none does."""
-        for num_typed in range(min(offset, MAX_TYPED_CHARS) + 1):
+    async def _judge(
+        self, filling: Awaitable[tuple[Suggestion, ...] | None], asked: "Request", stop: threading.Event,
+        shown: tuple[Suggestion, ...], document: SyncedDocument,
+    ) -> tuple[Suggestion, ...]:  # fmt: skip
+        """Raises MidfillError, unless something is shown already."""
+        try:
+            made = await filling
+        except MidfillError:
+            if shown:
+                return shown
+            raise
+        finally:
+            stop.set()
+            if self._stops.get(asked.view.uri) is stop:
+                del self._stops[asked.view.uri]
+        if made is None:
+            return ()
+        self._kept[_key(asked.view, asked.offset, asked.offset, asked.invoked)] = made
+        if len(self._kept) > MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        if shown and made != shown and document.text is asked.view.text:
+            self._tell(asked.view, asked.offset)
+        return made
+
+    def _recall(self, view: DocumentView, offset: int, invoked: bool) -> tuple[Suggestion, ...] | None:
+        """What was judged here, or the rest of the latest suggestions that match what was typed since."""
+        if (found := self._kept.get(_key(view, offset, offset, invoked))) is not None:
+            return found
+        for num_typed in range(1, min(offset, MAX_TYPED_CHARS) + 1):
             typed = view.text.source[offset - num_typed : offset]
             kept = self._kept.get(_key(view, offset - num_typed, offset, invoked), ())
             if fits := [found for found in kept if found.text.startswith(typed) and found.text != typed]:
                 return tuple(Suggestion(found.text[num_typed:], found.num_replaced) for found in fits)
-        return ()
+        return None
 
 
 def _key(view: DocumentView, start: int, end: int, invoked: bool) -> tuple[str, bool, str, str]:
@@ -86,46 +114,70 @@ def _key(view: DocumentView, start: int, end: int, invoked: bool) -> tuple[str, 
     return view.uri, invoked, source[max(0, start - HEAD_CHARS) : start], source[end : end + TAIL_CHARS]
 
 
-def _make(
-    view: DocumentView, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], Options],
-    invoked: bool, stop: threading.Event,
-) -> tuple[Suggestion, ...]:  # fmt: skip
-    document = view.read()
-    hole = hole_at_cursor(document, view.byte(offset))
-    single_line = bool(view.text.source[offset:].partition("\n")[0].strip())
-    options = replace(
-        surroundings(),
-        seed=settings.seed,
-        steps=settings.steps,
-        max_tokens=min(settings.max_hole_tokens or MAX_TOKENS, MAX_TOKENS),
-        n=NUM_INVOKED if invoked else 1,
-        single_line=single_line,
-        repair=False,
-    )
-    with closing(filler(document, [hole], options, settings, lambda phrase: None)) as events:
-        for event in events:
-            if stop.is_set():
-                return ()
-            if isinstance(event, Filled):
-                least = None if invoked else settings.ghost_text_certainty
-                rows = [row for row in (event.best, *event.alternatives) if _is_worth_showing(row, least)]
-                return _choose(view, offset, view.span(hole)[1] - offset, rows, single_line=single_line)
-    return ()
+@dataclass(frozen=True)
+class Request:
+    """A request for ghost text at `offset`, with the hole there and the options of its fill."""
+
+    view: DocumentView
+    offset: int
+    settings: Settings
+    invoked: bool
+    document: Document
+    hole: Hole
+    options: Options
+
+    @classmethod
+    def read(
+        cls, view: DocumentView, offset: int, settings: Settings, surroundings: Callable[[], Options], invoked: bool
+    ) -> "Request":
+        document = view.read()
+        options = replace(
+            surroundings(),
+            seed=settings.seed,
+            steps=settings.steps,
+            max_tokens=settings.max_hole_tokens,
+            n=NUM_INVOKED if invoked else 1,
+            single_line=bool(view.text.source[offset:].partition("\n")[0].strip()),
+            repair=False,
+        )
+        hole = hole_at_cursor(document, view.byte(offset))
+        return cls(view, offset, settings, invoked, document, hole, options)
+
+    def propose(self) -> tuple[Suggestion, ...]:
+        """The file's own proposal, if it is likely enough. Asks no engine."""
+        proposed = propose_fill(self.document, [self.hole], self.options)
+        return self._choose([proposed] if proposed else [])
+
+    def fill(self, filler: Filler, stop: threading.Event) -> tuple[Suggestion, ...] | None:
+        """None if it was stopped."""
+        options = replace(self.options, max_tokens=min(self.options.max_tokens or MAX_TOKENS, MAX_TOKENS))
+        with closing(filler(self.document, [self.hole], options, self.settings, lambda phrase: None)) as events:
+            for event in events:
+                if stop.is_set():
+                    return None
+                if isinstance(event, Filled):
+                    return self._choose((event.best, *event.alternatives))
+        return None
+
+    def _choose(self, rows: Sequence[Alternative]) -> tuple[Suggestion, ...]:
+        """The different candidates worth showing, without blank ones and those that equal the next line."""
+        num_replaced = self.view.span(self.hole)[1] - self.offset
+        following = self.view.text.source[self.offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()
+        least = None if self.invoked else self.settings.ghost_text_certainty
+        texts = (
+            row.patch.edits[0].replacement.decode("utf-8", "surrogatepass")
+            for row in rows
+            if _is_worth_showing(row, least)
+        )
+        shown = ((text.splitlines() or [""])[0] if self.options.single_line else text for text in texts)
+        return tuple(
+            Suggestion(text, num_replaced) for text in dict.fromkeys(shown) if text.strip() not in ("", following)
+        )
 
 
 def _is_worth_showing(row: Alternative, least: float | None) -> bool:
     """True if ghost text was requested, or adds no error and is certain enough, where the engine knows."""
     return least is None or (not row.new_errors and (row.certainty is None or row.certainty >= least))
-
-
-def _choose(
-    view: DocumentView, offset: int, num_replaced: int, rows: Sequence[Alternative], *, single_line: bool
-) -> tuple[Suggestion, ...]:
-    """The different candidates, without blank ones and those that equal the next line."""
-    following = view.text.source[offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()
-    texts = (row.patch.edits[0].replacement.decode("utf-8", "surrogatepass") for row in rows)
-    shown = ((text.splitlines() or [""])[0] if single_line else text for text in texts)
-    return tuple(Suggestion(text, num_replaced) for text in dict.fromkeys(shown) if text.strip() not in ("", following))
 
 
 def to_items(document: SyncedDocument, offset: int, found: tuple[Suggestion, ...]) -> types.InlineCompletionList:

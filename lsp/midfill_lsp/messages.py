@@ -287,6 +287,13 @@ class Repeats(Payload):
     places: tuple[RepeatPlace, ...]
 
 
+class Judged(Payload):
+    """The engine prefers other ghost text, or none, to the proposal of the file that was shown: ask again."""
+
+    uri: str
+    position: Position
+
+
 class SnoozeParams(Payload):
     """How long to make no ghost text; 0 ends it."""
 
@@ -325,6 +332,7 @@ NOTIFICATIONS = {
     "midfill/didChangePending": PendingFills,
     "midfill/didChangeRepeats": Repeats,
     "midfill/didChangeStatus": Status,
+    "midfill/didJudge": Judged,
 }
 COMMANDS: dict[str, tuple[type[Payload], type[Payload]]] = {
     "midfill.fill": (FillParams, FillResult),

@@ -11,7 +11,7 @@ from midfill_infill import candidates
 from midfill_infill.candidates import MAX_TRIED, MIN_WHOLE
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.fill import Filled, Options, Preview, fill, propose_fill
 from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.splice import Sieve
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
@@ -164,6 +164,33 @@ def test_what_proposers_say_is_sent_and_named_in_the_answer(
     assert (other.text, other.origin, other.certainty) == ("rows = list(path)", "somebody's", 0.5)
     (sent,) = [segment["hole"] for segment in read_record(record)[0]["request"]["segments"] if "hole" in segment]
     assert sent["candidates"] == [{"text": "rows = list(path)", "certainty": 0.4}]
+
+
+def test_where_tokens_are_counted_the_engine_alone_says_which_proposals_fit(
+    engine_client: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    propose_only(monkeypatch, ("rows = list(path)", 0.9), ("rows = sorted(path)", 0.8))
+    record = tmp_path / "record"
+    compared = [[("rows = path", 0.6), ("rows = list(path)", 0.5)]]
+    client = engine_client(Plan(rows=[["rows = path"]], compared=compared, record=str(record)))
+    filled = settle(client, one(), Options(n=4, max_tokens=9))
+    texts = [each.fills[0].text for each in (filled.best, *filled.alternatives)]
+    assert texts == ["rows = path", "rows = list(path)"], "the longer one was left out"
+    (sent,) = [segment["hole"] for segment in read_record(record)[0]["request"]["segments"] if "hole" in segment]
+    assert [each["text"] for each in sent["candidates"]] == ["rows = list(path)", "rows = sorted(path)"]
+
+
+def test_the_first_sound_proposal_is_there_before_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose_only(monkeypatch, ("rows = (", 0.9), ("rows = list(path)", 0.4))
+    found = propose_fill(*make(), Options())
+    assert found and [(each.text, each.certainty) for each in found.fills] == [("rows = list(path)", 0.4)] * 2
+    shown = Preview.of(found, 0, is_proposed=True)
+    assert [each.text for each in shown.holes] == ["rows = list(path)"] * 2 and not shown.is_chosen
+    assert propose_fill(*make(), Options(max_tokens=99)) is None, "only an engine counts tokens"
+    propose_only(monkeypatch, ("rows = nowhere()", 0.9))
+    assert propose_fill(*make(), Options()) is None, "a fault is not shown"
+    propose_only(monkeypatch)
+    assert propose_fill(*make(), Options()) is None
 
 
 def test_a_proposal_that_the_engine_ranks_first_wins(engine_client: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,13 @@ from rich.console import Console
 from tests.cli.fake_engine import read_record, read_report
 from typer.testing import CliRunner
 
+from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.cli import build_app
 from midfill_infill.cli.live import LiveView, color_diff, render_preview
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.refactor.writing.replace import write_atomically
+from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax import holes
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
@@ -191,6 +193,17 @@ def test_live_view_leaves_nothing_behind() -> None:
             view.show(preview)
     assert "fill, step 2 of 2" in capture.get()
     assert capture.get().endswith("\x1b[2K"), "the frame is erased"
+
+
+def test_a_proposal_is_shown_while_the_engine_starts() -> None:
+    document = live_document()
+    stubs = holes.find_stubs(document)
+    found = Alternative(splice(document, stubs, ["return a"]).patch, (PlacedFill(stubs[0], "return a", (), ()),), 0)
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
+    with console.capture() as capture, LiveView(document, stubs, console, propose=lambda: found) as view:
+        view.note("starting the engine")
+    assert "proposed by the file" in capture.get() and "    return a\n" in capture.get()
+    assert "starting the engine ..." in capture.get()
 
 
 def test_diff_is_coloured_by_its_signs() -> None:

@@ -157,7 +157,7 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     chosen = {"midfill.serverCommand": ["touch", str(tmp_path / "owned")], "midfill.model": "theirs"}
     (folder / ".vscode" / "settings.json").write_text(json.dumps(chosen))
     settings = {
-        "midfill.steps": 40, "midfill.trigger": "auto",
+        "midfill.steps": 40, "midfill.trigger": "auto", "midfill.ghostTextCertainty": 0.1,
         "telemetry.telemetryLevel": "off", "workbench.startupEditor": "none", "editor.minimap.enabled": False,
         "security.workspace.trust.startupPrompt": "never", "security.workspace.trust.banner": "never",
         "files.autoSave": "off", "workbench.tips.enabled": False,

@@ -11,7 +11,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from tests.lsp.conftest import Gate, Start
 from tests.lsp.editor import Buffer, Editor, describe_client
-from tests.lsp.scripted_server import FILL, GUESS
+from tests.lsp.scripted_server import FILL, GUESS, WRITES
 
 from midfill_lsp.offers import offer_lenses
 from midfill_lsp.progress import PREVIEWS_PER_S
@@ -284,6 +284,30 @@ async def test_ghost_text_and_what_is_reused(editor: Editor) -> None:
     assert await editor.suggest(buffer, 18) == [], "retryreturn 'x' would be a syntax error"
     assert await editor.suggest(buffer, 18, invoked=True) == [FILL, "return 1", "return 2"]
     assert await editor.suggest(buffer, 18) == [], "what was asked for once is not shown unasked"
+
+
+CHECKS = "".join(
+    f"def {name}(path):\n    check(path)\n    return {name}_of(path)\n\n\n" for name in ("size", "age", "kind")
+)
+
+
+async def test_ghost_text_is_the_files_own_until_the_engine_has_judged_it(editor: Editor, gate: Gate) -> None:
+    judged: list[Any] = []
+    editor.client.feature("midfill/didJudge")(lambda params: judged.append(params))
+    source = CHECKS + "def owner(path):\n    \n    return owner_of(path)\n"
+    for number, written in enumerate(("check(path)", FILL)):
+        configure(editor, model=f"{WRITES}{written}", debounceMs=0, ghostTextCertainty=0.1)
+        buffer = editor.open(f"# {gate.model}\n{source}", uri=f"untitled:judged{number}")
+        place = buffer.text.source.index("    \n") + 4
+        assert await editor.suggest(buffer, place) == ["check(path)"], "the engine waits at the gate"
+        assert not judged
+    gate.open()
+    await editor.wait_for(lambda: judged)
+    (told,) = judged
+    assert told.uri == buffer.uri and told.position.line == buffer.text.position(place).line
+    assert await editor.suggest(buffer, place) == [FILL]
+    configure(editor, model="fails", debounceMs=0, ghostTextCertainty=0.1)
+    assert await editor.suggest(buffer, place) == [FILL], "it is not judged again"
 
 
 async def test_ghost_text_when_asked_for_has_alternatives(editor: Editor) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
 import pytest
 
@@ -12,9 +13,10 @@ from midfill_infill.candidates import Alternative
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview
 from midfill_infill.splicing.splice import splice
+from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
-from midfill_lsp.engine import Say, WatchedFiller
+from midfill_lsp.engine import Engines, Say, WatchedFiller
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, Text
@@ -55,7 +57,7 @@ async def suggest(ghost: GhostText, watched: WatchedFiller, *, invoked: bool = F
 async def test_a_failure_that_nobody_waits_for_lets_the_engine_rest() -> None:
     engine, is_told = Engine(), threading.Event()
     with ThreadPoolExecutor(8) as executor:
-        watched, ghost = WatchedFiller(engine.fill, is_told.set), GhostText(executor)
+        watched, ghost = WatchedFiller(engine.fill, is_told.set), GhostText(executor, lambda view, offset: None)
         for number in range(5):  # a key each, and the client cancels the one before
             asked = asyncio.ensure_future(suggest(ghost, watched))
             if not number:
@@ -87,3 +89,28 @@ def test_only_a_fill_takes_an_error_back() -> None:
     engine.works = True
     assert list(watched.fill(*asked)) and list(watched.fill_unasked(*asked))
     assert [error and error.code for error in told] == ["engine_failed", None]
+
+
+def test_a_proposal_is_there_while_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only for a fill that somebody waits for; ghost text has shown it already."""
+    engines, started = Engines(), []
+
+    def fail(wanted: object, say: object) -> NoReturn:
+        started.append(wanted)
+        raise MidfillError("engine_failed", "the engine does not start")
+
+    monkeypatch.setattr(engines, "_connect", fail)
+    document = Document(
+        b"def f(path):\n    check(path)\n    return 1\n\n\ndef g(path):\n    \n    return 2\n", "python"
+    )
+    asked = document, [hole_at_cursor(document, document.data.index(b"    \n") + 4)], Options(), SETTINGS, print
+    watched = WatchedFiller(engines.fill, lambda: None)
+    events = watched.fill(*asked)
+    first = next(events)
+    assert isinstance(first, Preview) and first.is_proposed and [each.text for each in first.holes] == ["check(path)"]
+    assert not started
+    with pytest.raises(MidfillError):
+        next(events)
+    with pytest.raises(MidfillError):
+        next(WatchedFiller(engines.fill, lambda: None).fill_unasked(*asked))
+    assert len(started) == 2

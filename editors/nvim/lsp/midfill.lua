@@ -36,6 +36,9 @@ return {
     ['midfill/didChangeRepeats'] = function(_, params)
       require('midfill').show_repeats(params)
     end,
+    ['midfill/didJudge'] = function(_, params)
+      require('midfill.ghost').ask_again(params)
+    end,
     ['midfill/didChangeStatus'] = function(_, params)
       require('midfill').status = params
     end,

@@ -28,6 +28,7 @@ const repeats = new Map<string, Repeat[]>(); // document -> where its last chang
 const holes = new Map<string, vscode.Range[]>(); // document -> holes that wait
 let wide: { uri: string; version: number; ranges: vscode.Range[]; index: number; shown?: vscode.Range } | undefined;
 let isSnoozing = false;
+let asksAgain = false; // for ghost text that the engine has judged
 
 /** Waits for nothing: VS Code keeps keys back until it is done, and the cursor goes on meanwhile. */
 export function activate(activated: vscode.ExtensionContext): void {
@@ -130,6 +131,12 @@ async function start(): Promise<void> {
     drawRepeats();
     void setContexts();
   });
+  client.onNotification("midfill/didJudge", ({ uri, position }: { uri: string; position: Range["start"] }) => {
+    const editor = vscode.window.activeTextEditor;
+    if (editor?.document.uri.toString() !== uri || !editor.selection.active.isEqual(new vscode.Position(position.line, position.character))) return;
+    asksAgain = true; // the command counts as a request of the user's
+    void vscode.commands.executeCommand("editor.action.inlineSuggest.trigger");
+  });
   client.onNotification("midfill/didChangeStatus", showStatus);
   client.onDidChangeState(({ newState }) => {
     if (newState === State.Running) return;
@@ -154,6 +161,11 @@ const middleware: Middleware = {
     if (name === "until") return fillUntil();
     if (["accept", "discard", "reroll", "next", "finish"].includes(name)) return run(name, argument);
     return next(command, words);
+  },
+  provideInlineCompletionItems: (document, position, context, token, next) => {
+    const triggerKind = asksAgain ? vscode.InlineCompletionTriggerKind.Automatic : context.triggerKind;
+    asksAgain = false;
+    return next(document, position, { ...context, triggerKind }, token);
   },
   didChange: async (event, next) => {
     if (!findAnimation(event.document.uri.toString())) await next(event);

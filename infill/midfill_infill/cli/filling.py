@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,7 +21,7 @@ from midfill_infill.engines import offer, supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.fill import Filled, Options, Preview, fill, propose_fill
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -72,7 +73,7 @@ def run_fill(
     tried = None
     live = not output.json and goal is None
     with (
-        open_view(source.document, holes, live=live, frame_s=output.frame_s) as view,
+        open_view(source.document, holes, options, live=live, frame_s=output.frame_s) as view,
         _open_engine(source.document, settings, options, view) as (client, options),
     ):
         if goal is None:
@@ -111,7 +112,9 @@ def run_fill(
         raise typer.Exit(refusal.exit_code)
 
 
-def open_view(document: Document, holes: Sequence[Hole], *, live: bool, frame_s: float = 0.0) -> FillView:
+def open_view(
+    document: Document, holes: Sequence[Hole], options: Options, *, live: bool, frame_s: float = 0.0
+) -> FillView:
     """The live view on a terminal, otherwise one that only names slow work on stderr.
 
     Every step stays for at least `frame_s`; if that is set, steps are printed without a terminal too.
@@ -121,7 +124,9 @@ def open_view(document: Document, holes: Sequence[Hole], *, live: bool, frame_s:
         return FillView()
     from midfill_infill.cli.live import LiveView, PrintedView  # rich takes a sixth of a warm fill's CPU time
 
-    return LiveView(document, holes, frame_s=frame_s) if is_drawn else PrintedView(document, holes)
+    if not is_drawn:
+        return PrintedView(document, holes)
+    return LiveView(document, holes, frame_s=frame_s, propose=partial(propose_fill, document, holes, options))
 
 
 @contextmanager

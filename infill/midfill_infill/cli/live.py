@@ -1,7 +1,8 @@
 """Draws a running fill on a terminal, and colors diffs. Knows rich and previews, no engine."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
@@ -10,6 +11,7 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
+from midfill_infill.candidates import Alternative
 from midfill_infill.cli.view import FillView
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.text.document import Document
@@ -28,11 +30,18 @@ class LiveView(FillView):
     """Redraws the holes and the lines around them at every step; clears the display at the end."""
 
     def __init__(
-        self, document: Document, holes: Sequence[Hole], console: Console | None = None, frame_s: float = 0.0
+        self,
+        document: Document,
+        holes: Sequence[Hole],
+        console: Console | None = None,
+        frame_s: float = 0.0,
+        propose: Callable[[], Alternative | None] = lambda: None,
     ) -> None:
+        """`propose` gives what is shown while the engine starts."""
         self._document = document
         self._holes = holes
         self._frame_s = frame_s
+        self._propose = cache(propose)
         self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")
 
     def __enter__(self) -> Self:
@@ -43,7 +52,9 @@ class LiveView(FillView):
         self._live.stop()
 
     def note(self, phrase: str) -> None:
-        self._live.update(Text(f"{phrase} ...", style="dim"), refresh=True)
+        said, proposed = Text(f"{phrase} ...", style="dim"), self._propose()
+        frame = Group(self._render(Preview.of(proposed, 0, is_proposed=True)), said) if proposed else said
+        self._live.update(frame, refresh=True)
 
     def show(self, preview: Preview) -> None:
         self._live.update(self._render(preview), refresh=True)
@@ -97,6 +108,8 @@ def _render_part(document: Document, hole: Hole, preview: HolePreview, rows: int
 
 
 def _head(preview: Preview) -> Text:
+    if preview.is_proposed:
+        return Text("proposed by the file", style="bold", no_wrap=True, overflow="ellipsis")
     what = "fill, step" if preview.is_chosen else "repaired draft, step" if preview.repair else "draft, step"
     head = Text(f"{what} {preview.step} of {preview.num_steps}", style="bold", no_wrap=True, overflow="ellipsis")
     return head.append(f"  {sum(hole.masked for hole in preview.holes)} masked", style="dim")

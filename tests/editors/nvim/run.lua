@@ -114,6 +114,43 @@ test('ghost text is shown and taken: ' .. part, function()
 end)
 end
 
+test("ghost text is the file's own until the engine has judged it", function()
+  local source = {}
+  for _, name in ipairs({ 'size', 'age', 'kind', 'owner' }) do
+    vim.list_extend(source, { ('def %s(path):'):format(name), '    check(path)', ('    return %s_of(path)'):format(name), '' })
+  end
+  source[14] = '    '
+  open(source)
+  local let, seen = gate({ ghostTextCertainty = 0.1, debounceMs = 0 }), {}
+  vim.api.nvim_win_set_cursor(0, { 14, 4 })
+  local function ghost()
+    for _, name in ipairs({ 'midfill.ghost', 'nvim.lsp.inline_completion' }) do
+      local namespace = vim.api.nvim_get_namespaces()[name]
+      local mark = namespace and vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, { details = true })[1]
+      if mark then
+        return mark[4].virt_text[1][1]
+      end
+    end
+  end
+  local timer, started = assert(vim.uv.new_timer()), vim.uv.now()
+  timer:start(30, 30, vim.schedule_wrap(function()
+    local text = ghost()
+    if text and text ~= seen[#seen] then
+      table.insert(seen, text)
+    end
+    if text == 'check(path)' then
+      let()
+    elseif text == FILL or vim.uv.now() - started > 50000 then
+      timer:stop()
+      vim.api.nvim_input('<Esc>')
+    end
+  end))
+  vim.api.nvim_feedkeys('A', 'n', false)
+  vim.api.nvim_feedkeys('', 'x!', false)
+  timer:stop()
+  equal(seen, { 'check(path)', FILL })
+end)
+
 test('fill a body: previews sharpen, one undo restores', function()
   open()
   local let = gate()

@@ -1,6 +1,6 @@
 // Drives a real VS Code by keyboard and mouse. Prints "ok NAME" for each scene, and fails at the first that does not hold.
 // drive.mjs URL SHOTS: SHOTS gets the screenshots. With SCENES, a pattern of their names, only those are played.
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { browser, configure, count, FILL, goTo, has, isPreviewing, lacks, open, page, palette, picture, servers, shot, sleep, start, text, until } from "./window.mjs";
 
@@ -65,6 +65,22 @@ const scenes = {
     await shot("vscode-ghost");
     await page.keyboard.press("Tab");
     await until("the accepted text", has(FILL));
+  },
+  async "ghost text is the file's own until the engine has judged it"() {
+    const gate = join(process.env.WORK, "gate");
+    mkdirSync(gate);
+    const functions = ["size", "age", "kind"].map((name) => `def ${name}(path):\n    check(path)\n    return ${name}_of(path)\n\n\n`);
+    writeFileSync(join(process.env.WORK, "judged.py"), `# gate:${gate}\n${functions.join("")}def owner(path):\n    return owner_of(path)\n`);
+    await open("judged.py");
+    await until("the source", has("owner_of"));
+    await goTo(17, 17);
+    await sleep(4000); // the server has to know the file before the key
+    await page.keyboard.press("Enter");
+    const ghost = (part) => async () => page.evaluate(
+      (part) => [...document.querySelectorAll("[class*=ghost-text]")].some((span) => span.textContent.replaceAll("\u00a0", " ").includes(part)), part);
+    await until("the proposal", ghost("check(path)"));
+    writeFileSync(join(gate, "open"), "");
+    await until("the engine's text", ghost("return"));
   },
   async "a body from the light bulb: previews sharpen, accept, one undo restores"() {
     await open("body.py");

@@ -50,6 +50,14 @@ function M.request()
   sent.id = id
 end
 
+--- Asks again if the cursor is where the server has other ghost text now: both kinds listen to this event.
+function M.ask_again(params)
+  local buffer, row = vim.api.nvim_get_current_buf(), vim.api.nvim_win_get_cursor(0)[1]
+  if vim.fn.mode() == 'i' and row == params.position.line + 1 and vim.uri_from_bufnr(buffer) == params.uri then
+    vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = buffer, modeline = false })
+  end
+end
+
 --- The first word or line of a text.
 local function part_of(text, part)
   if part == 'line' then
