@@ -140,7 +140,7 @@ def fill(
     budget_chars = _budget_chars(client, options.model)
     comment = document.syntax.comment if document.syntax else "#"
     segments = with_intent(build_segments(document, holes, budget_chars), comment, options.intent)
-    place = _open_place(document, segments.holes, options)
+    place = Place(document, segments.holes, look_around(document, segments.holes, options), options.written)
     proposals = _propose(place, options)
     if client.endpoint.is_outside:
         request = _request(segments, document, options)
@@ -172,7 +172,8 @@ def fill(
 
 def propose_fill(document: Document, holes: Sequence[Hole], options: Options) -> Alternative | None:
     """The surest proposals, without asking an engine. None if a hole has none, they have a fault, or tokens count."""
-    place = _open_place(document, sort_holes(document, list(holes)), options)
+    ordered = sort_holes(document, list(holes))
+    place = Place(document, ordered, look_around(document, ordered, options), options.written)
     listed = _propose(place, options)
     if options.max_tokens is not None or not all(listed):
         return None
@@ -181,10 +182,6 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
         found = place.settle(answers).candidate
         return None if any(found.faults) else found
     return None
-
-
-def _open_place(document: Document, holes: tuple[Hole, ...], options: Options) -> Place:
-    return Place(document, holes, look_around(document, holes, options), options.written)
 
 
 def _propose(place: Place, options: Options) -> list[list[Proposal]]:

@@ -19,7 +19,17 @@ from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
-from midfill_lsp.messages import Done, FillParams, FillResult, Judged, PendingParams, Range, SnoozeParams, Status, What
+from midfill_lsp.messages import (
+    Done,
+    FillParams,
+    FillResult,
+    PendingParams,
+    Range,
+    SnoozeParams,
+    StaleGhostText,
+    Status,
+    What,
+)
 from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
@@ -190,7 +200,7 @@ class Fills:
 
     def _tell_judged(self, view: DocumentView, offset: int) -> None:
         place = Range.of(view.text.range((offset, offset))).start
-        self._server.tell("midfill/didJudge", Judged(uri=view.uri, position=place), view.uri)
+        self._server.tell("midfill/didJudge", StaleGhostText(uri=view.uri, position=place), view.uri)
 
     async def snooze(self, params: SnoozeParams) -> Status:
         """Turns ghost text off for some minutes."""

@@ -63,7 +63,7 @@ class GhostText:
             await asyncio.sleep(0 if invoked else settings.debounce_ms / 1000)
             if stop.is_set():
                 return ()
-            asked = await run(Request.read, view, offset, settings, surroundings, invoked)
+            asked = await run(GhostRequest.read, view, offset, settings, surroundings, invoked)
             shown = () if invoked else await run(asked.propose)
             filling = run(asked.fill, filler, stop)
             judging = asyncio.ensure_future(self._judge(filling, asked, stop, shown, document))
@@ -74,7 +74,7 @@ class GhostText:
         return made if document.text is view.text else ()
 
     async def _judge(
-        self, filling: Awaitable[tuple[Suggestion, ...] | None], asked: "Request", stop: threading.Event,
+        self, filling: Awaitable[tuple[Suggestion, ...] | None], asked: "GhostRequest", stop: threading.Event,
         shown: tuple[Suggestion, ...], document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError, unless something is shown already."""
@@ -115,7 +115,7 @@ def _key(view: DocumentView, start: int, end: int, invoked: bool) -> tuple[str, 
 
 
 @dataclass(frozen=True)
-class Request:
+class GhostRequest:
     """A request for ghost text at `offset`, with the hole there and the options of its fill."""
 
     view: DocumentView
@@ -129,7 +129,7 @@ class Request:
     @classmethod
     def read(
         cls, view: DocumentView, offset: int, settings: Settings, surroundings: Callable[[], Options], invoked: bool
-    ) -> "Request":
+    ) -> "GhostRequest":
         document = view.read()
         options = replace(
             surroundings(),

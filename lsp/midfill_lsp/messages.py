@@ -287,7 +287,7 @@ class Repeats(Payload):
     places: tuple[RepeatPlace, ...]
 
 
-class Judged(Payload):
+class StaleGhostText(Payload):
     """The engine prefers other ghost text, or none, to the proposal of the file that was shown: ask again."""
 
     uri: str
@@ -332,7 +332,7 @@ NOTIFICATIONS = {
     "midfill/didChangePending": PendingFills,
     "midfill/didChangeRepeats": Repeats,
     "midfill/didChangeStatus": Status,
-    "midfill/didJudge": Judged,
+    "midfill/didJudge": StaleGhostText,
 }
 COMMANDS: dict[str, tuple[type[Payload], type[Payload]]] = {
     "midfill.fill": (FillParams, FillResult),
