@@ -172,8 +172,9 @@ def load(state: EngineState, options: ServeOptions) -> None:
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     # Read when torch is imported. Spinning threads made a step ten times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # oneDNN caches a compiled product for 1,024 shapes: an int8 model grew by 1.6 MB per fill.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    # oneDNN, and torch's wrapper around it, cache compiled products for 1,024 shapes, 0.4 MB each; a pass has about 10.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "16")
     import torch  # takes seconds to import, and the socket answers before that
 
     from midfill_engine.denoising.denoise import open_fill

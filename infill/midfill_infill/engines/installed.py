@@ -15,14 +15,11 @@ ENGINE_PACKAGES: Final = ("torch", "tokenizers", "safetensors", "fastapi", "uvic
 # Mapping each large tensor separately costs a page fault per 4 KiB: a quarter more CPU time per fill.
 # GNU OpenMP: threads spin briefly before they sleep. By default they sleep at once in a process with two thread pools,
 # which torch has: a fill took 3.4 s instead of 2.5 s.
-# oneDNN and torch: each keeps 1,024 compiled products, one for each number of rows, 0.4 MB each. A pass uses about 10.
 _TUNING: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
     "MALLOC_TRIM_THRESHOLD_": str(2**27),
     "GOMP_SPINCOUNT": "2000",
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",
-    "LRU_CACHE_CAPACITY": "16",
 }
 _TREE: Final = Path(__file__).parents[3]
 
