@@ -62,12 +62,12 @@ class Row:
     """
 
     name: str
-    exact: Share
+    exact: Share | None
     similar: Share
     parses: Share | None
     passed: Share | None
-    recurring: Share
-    others: Share
+    recurring: Share | None
+    others: Share | None
     sure: Share | None
     right: Share | None
     error: float | None
@@ -254,9 +254,9 @@ def measure(name: str, tasks: Sequence[Task], fills: Sequence[Fill]) -> tuple[Ro
     is_sure = [each.certainty is not None and each.certainty >= SURE for each in fills]
     calibration = calibrate(pairs)
 
-    def of(chosen: Sequence[bool]) -> Share:
-        places = [index for index, each in enumerate(chosen) if each]
-        return share([float(scores[index].exact) for index in places], [groups[index] for index in places])
+    def of(chosen: Sequence[bool]) -> Share | None:
+        exact = [one.exact if is_chosen else None for one, is_chosen in zip(scores, chosen, strict=True)]
+        return share_of(exact, groups)
 
     row = Row(
         name=name,
@@ -267,7 +267,7 @@ def measure(name: str, tasks: Sequence[Task], fills: Sequence[Fill]) -> tuple[Ro
         recurring=of(again),
         others=of([not each for each in again]),
         sure=share([float(each) for each in is_sure], groups) if pairs else None,
-        right=of(is_sure) if any(is_sure) else None,
+        right=of(is_sure),
         error=None if calibration is None else calibration.error,
         threshold=threshold_of(pairs),
         cpu_ms=round(float(np.median([each.cpu_ms for each in fills])), 1),

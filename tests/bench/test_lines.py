@@ -91,6 +91,8 @@ def test_recurring_lines_and_sure_fills_are_counted_apart(text: str, certainty: 
     assert row.sure is not None and row.sure.percent == (100.0 if certainty >= 0.5 else 0.0)
     assert (row.right is None) == (certainty < 0.5) and row.error == pytest.approx(abs(certainty - exact / 100))
     assert len(scores) == 2 and json.dumps(row.cpu_ms)
+    alone, _ = measure("it", tasks[1:], [Fill(text, certainty, 1.0)])
+    assert alone.recurring is None and alone.others is not None and alone.others.percent == exact
 
 
 def test_fills_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
