@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's st
 
 # Source code has 3 to 4 characters per token; the engine truncates text that is still too long.
 CHARS_PER_TOKEN: Final = 3
+MAX_PROPOSED: Final = 8  # holes with proposals before an engine is asked: 20 to 100 ms each
 # Rows of a repair: the first is greedy and often repeats the error, the others are sampled.
 REPAIR_ROWS: Final = 4
 # For a seed other than 0: with greedy decoding every seed would give the same fill.
@@ -171,11 +172,12 @@ def fill(
 
 
 def propose_fill(document: Document, holes: Sequence[Hole], options: Options) -> Alternative | None:
-    """The surest proposals, without asking an engine. None if a hole has none, they have a fault, or tokens count."""
+    """The surest proposals, without asking an engine. None if a hole has none, if they have a fault, if the number of
+    tokens is bounded, or if there are more than MAX_PROPOSED holes.
+    """
     ordered = sort_holes(document, list(holes))
     place = Place(document, ordered, look_around(document, ordered, options), options.written)
-    listed = _propose(place, options)
-    if options.max_tokens is not None or not all(listed):
+    if options.max_tokens is not None or len(holes) > MAX_PROPOSED or not all(listed := _propose(place, options)):
         return None
     answers = [[Answer.of(each.text, each.certainty, each.origin) for each in proposals] for proposals in listed]
     with suppress(MidfillError):  # none can be inserted

@@ -187,10 +187,12 @@ def test_the_first_sound_proposal_is_there_before_an_engine(monkeypatch: pytest.
     shown = Preview.of(found, 0, is_proposed=True)
     assert [each.text for each in shown.holes] == ["rows = list(path)"] * 2 and not shown.is_chosen
     assert propose_fill(*make(), Options(max_tokens=99)) is None, "only an engine counts tokens"
+    monkeypatch.setattr("midfill_infill.fill.MAX_PROPOSED", 1)
+    assert propose_fill(*make(), Options()) is None and propose_fill(*one(), Options())
     propose_only(monkeypatch, ("rows = nowhere()", 0.9))
-    assert propose_fill(*make(), Options()) is None, "a fault is not shown"
+    assert propose_fill(*one(), Options()) is None, "a fault is not shown"
     propose_only(monkeypatch)
-    assert propose_fill(*make(), Options()) is None
+    assert propose_fill(*one(), Options()) is None
 
 
 def test_a_proposal_that_the_engine_ranks_first_wins(engine_client: Start, monkeypatch: pytest.MonkeyPatch) -> None:
