@@ -74,10 +74,10 @@ def load(
         if shrink is None:
             continue
         shrink(model.transformer if block < 0 else model.transformer.blocks[block])
+        left = dict(model.transformer.named_parameters())
         for name in names:  # tensors that stay as stored
-            left = model.transformer.get_parameter(name)
-            if left.shape == wanted[name] and name != "embedding.weight":
-                _assign(model.transformer, name, left.to(device, dtype))
+            if name in left and left[name].shape == wanted[name] and name != "embedding.weight":
+                _assign(model.transformer, name, left[name].to(device, dtype))
     model = model.eval().requires_grad_(False)
     tokenizer = read_hub_tokenizer(files, config.transformer.vocab_size)
     return LoadedModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)

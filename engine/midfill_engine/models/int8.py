@@ -196,6 +196,7 @@ class Int8Operators(PackedOperators):
         is_alone = isinstance(module, Transformer | TransformerBlock)
         for part in module.modules() if is_alone else ():
             if isinstance(part, Transformer) and can_rotate(part.config):
+                part.state_dtype = torch.float32  # products are, and no norm has a gain in another type
                 rotation = Rotation(take_gain(part.final_norm), columns=True)
                 self._rotations[id((part.embedding if part.head is None else part.head).weight)] = rotation
             elif isinstance(part, TransformerBlock) and can_rotate(part.attention.config):
@@ -234,10 +235,8 @@ def can_rotate(config: TransformerConfig) -> bool:
 
 
 def take_gain(norm: nn.RMSNorm) -> Tensor | None:
-    """The gain of a norm, which the matrices behind it take over; the norm has ones from now on."""
-    gain = norm.weight
-    if gain is not None:
-        norm.weight = nn.Parameter(torch.ones_like(gain), requires_grad=False)
+    """The gain of a norm, which the matrices behind it take over."""
+    gain, norm.weight = norm.weight, None  # type: ignore[assignment]
     return gain
 
 

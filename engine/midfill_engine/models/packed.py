@@ -79,10 +79,11 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOpe
     device = transformer.embedding.weight.device
     tile = operators.row_tile
     spans = lay_spans(passes, device, tile, transformer.dtype)
-    x = transformer.embedding(_pack([step.ids for step in passes], tile).to(device)).to(transformer.dtype)  # [R, D]
+    x = transformer.embedding(_pack([step.ids for step in passes], tile).to(device))  # [R, D]
+    x = x.to(transformer.state_dtype or transformer.dtype)
     config = transformer.config
     positions = _pack([step.positions for step in passes], tile).to(device)
-    tables = rotary_tables(positions[None], config, x.dtype)
+    tables = rotary_tables(positions[None], config, transformer.dtype)
     kept: list[KeyValues] = [[] for _ in passes]
     asked, every = WantedRows.of(passes, spans, device, tile), WantedRows(None, spans)
     for index, block in enumerate(transformer.blocks):
@@ -156,10 +157,10 @@ def attend(
     operators: TorchOperators,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`x` [R, D] -> the attention output [A, D] of the asked rows, and rotated keys and values [R, K, E] of all."""
-    head_dim = attention.config.head_dim
+    head_dim, dtype = attention.config.head_dim, attention.q.weight.dtype
     sought = asked.take(x)
     query, key, value = (
-        operators.linear(rows, part.weight, part.bias, laid).view(len(rows), part.out_features // head_dim, head_dim)
+        operators.linear(rows, part.weight, part.bias, laid).to(dtype).unflatten(1, (-1, head_dim))
         for part, rows, laid in ((attention.q, sought, asked.spans), (attention.k, x, spans), (attention.v, x, spans))
     )
     key = _rotate(attention.k_norm(key), tables)

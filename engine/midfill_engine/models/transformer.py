@@ -128,7 +128,11 @@ class Embedding(nn.Embedding):
 
 
 class Transformer(nn.Module):
-    """RMSNorm, rotary, grouped-query attention, ReLU^2 or SwiGLU; biases and q/k norm by config."""
+    """RMSNorm, rotary, grouped-query attention, ReLU^2 or SwiGLU; biases and q/k norm by config. States are computed in
+    `state_dtype`, None for the compute type.
+    """
+
+    state_dtype: torch.dtype | None = None
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
