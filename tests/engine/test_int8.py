@@ -158,6 +158,19 @@ def test_a_model_packed_at_once_is_the_one_packed_block_by_block(family: str, is
     assert torch.equal(found.hidden, packed.run([step])[0].hidden)
 
 
+@pytest.mark.parametrize(("family", "states"), [("opendcoder", torch.float32), ("llada-moe", torch.bfloat16)])
+def test_states_are_in_fp32_where_all_products_are(family: str, states: torch.dtype, tmp_path: Path) -> None:
+    """Experts multiply in bf16. Keys and values stay in bf16: they are the largest."""
+    tiny.make_random(tmp_path, FAMILIES.find(family))
+    runtime = load_runtime(str(tmp_path), "cpu", dtype="bf16", weights="int8")
+    places = torch.arange(40)
+    (found,) = runtime.run([Pass(places, places, places, keeps=True)])
+    assert found.hidden.dtype == states and found.own is not None
+    assert {part.dtype for pair in found.own for part in pair} == {torch.bfloat16}
+    scores = score_rows(runtime.loaded.model.transformer, [found.hidden], runtime.operators)[0]
+    assert scores.dtype == states and bool(scores.isfinite().all())
+
+
 @pytest.mark.parametrize("weights", ["stored", "int8"])
 def test_passes_with_masks_are_the_same_beside_each_other(weights: str, tmp_path: Path) -> None:
     """Few rows, whose heads are folded, and many."""
