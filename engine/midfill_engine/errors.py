@@ -61,13 +61,6 @@ def unknown_model(message: str, next_step: str) -> StartError:
     return StartError(ErrorCode.UNKNOWN_MODEL, message, next_step)
 
 
-def check_model(name: str | None, known: tuple[str, ...]) -> None:
-    """Raises RequestError if a request names a model that this engine does not serve."""
-    if name is not None and name not in known:
-        message = f"There is no model named {name!r} here; known: {', '.join(dict.fromkeys(known))}."
-        raise RequestError(ErrorCode.UNKNOWN_MODEL, message, "leave the model out, or see /v1/models")
-
-
 def describe_failure(error: Exception) -> str:
     """Type and stack of an exception for the log, without its message, which could quote the user's code."""
     return "\n".join((type(error).__name__, *traceback.format_tb(error.__traceback__)))

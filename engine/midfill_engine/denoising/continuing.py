@@ -23,7 +23,7 @@ from midfill_engine.denoising.plan import check_room, seeded, with_seed
 from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
 from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Asking, Claim, Fill
-from midfill_engine.errors import RequestError, check_model
+from midfill_engine.errors import RequestError
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import HEAD_ROWS
 from midfill_engine.wire import (
@@ -55,7 +55,6 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
     """Raises RequestError."""
     started_s = time.perf_counter()
     request = with_seed(request)
-    check_model(request.model, runtime.names)
     if request.sampler is not None:
         message = f"{runtime.names[0]} reads from the left, where no sampler takes part"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "leave the sampler out")
@@ -182,14 +181,11 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing) -> li
 
 def pick(parts: Sequence[Part], index: int) -> list[Part]:
     """The parts of alternative `index`: each has its candidate of that rank, or its last one."""
-    found = []
-    for part in parts:
-        if not part.candidates:
-            found.append(part)
-            continue
-        chosen = part.candidates[min(index, len(part.candidates) - 1)]
-        found.append(replace(part, text=chosen.text, candidates=(chosen,)))
-    return found
+    chosen = [part.candidates[index : index + 1] or part.candidates[-1:] for part in parts]
+    return [
+        replace(part, text=one[0].text, candidates=one) if one else part
+        for part, one in zip(parts, chosen, strict=True)
+    ]
 
 
 def list_judged(spec: HoleSpec, parts: Sequence[Part]) -> list[Judged]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from midfill_engine.caches import CACHES, Cache
 from midfill_engine.denoising.outline import HoleOutline, RequestOutline, no_healing, outline_request
 from midfill_engine.denoising.work import MAX_ROWS
-from midfill_engine.errors import RequestError, check_model
+from midfill_engine.errors import RequestError
 from midfill_engine.lengths import LENGTHS, LengthPolicy
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
@@ -86,7 +86,6 @@ class Plan:
 def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
     """Tokenizes the request and looks up its variants. Raises RequestError."""
     family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
-    check_model(request.model, runtime.names)
     if not request.drafts:
         message = f"{runtime.names[0]} cannot tell how likely a given text is"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "use a model of the family 'causal', or leave drafts out")

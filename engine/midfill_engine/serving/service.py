@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from midfill_engine import wire
 from midfill_engine.denoising.scheduler import Scheduler, is_ending
-from midfill_engine.errors import RequestError, StartError, check_model
+from midfill_engine.errors import RequestError, StartError
 from midfill_engine.serving import fim, llamacpp
 from midfill_engine.serving.access import AccessLogger
 from midfill_engine.serving.security import Gate, Security, error_response
@@ -62,7 +62,9 @@ class EngineState:
         if self.ready is None:
             message, headers = "the model is still loading", {"retry-after": "1"}
             raise RequestError(wire.ErrorCode.BUSY, message, "try again", status=503, headers=headers)
-        check_model(model, self.ready.names)
+        if model is not None and model not in self.ready.names:
+            message = f"There is no model named {model!r} here; known: {', '.join(dict.fromkeys(self.ready.names))}."
+            raise RequestError(wire.ErrorCode.UNKNOWN_MODEL, message, "leave the model out, or see /v1/models")
         return self.ready
 
     @property
