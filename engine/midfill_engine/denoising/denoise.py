@@ -71,9 +71,9 @@ def begin_rows(plan: Plan) -> Asking[tuple[list[CanvasRow] | list[UniformRow], i
     """The rows to denoise, the number of forward passes so far, and if the context was cached. Raises RequestError."""
     if plan.runtime.family.attention == "canvas":
         canvases, _, _ = yield from choose_lengths(plan, None)
-        (encoded,) = yield from ask([CanvasPass(torch.tensor(plan.texts[0]))])
+        (past,) = yield from ask([CanvasPass(torch.tensor(plan.texts[0]))])
         uniform = [
-            UniformRow(plan, lay_canvas(plan, lengths), seeded(plan.request.seed, index), encoded.past)
+            UniformRow(plan, lay_canvas(plan, lengths), seeded(plan.request.seed, index), past)
             for index in range(plan.request.n)
             for lengths in canvases
         ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.plan import Plan
 from midfill_engine.errors import RequestError
-from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
+from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.models.choice import Choice, choose
 from midfill_engine.samplers import Decision, Proposals, StepState
 from midfill_engine.wire import ErrorCode
@@ -57,11 +57,11 @@ class UniformRow:
         line[self._hole_places] = torch.where(self.canvas.masked, noise, self.canvas.ids)
         return CanvasPass(line, self.past, self._scores)
 
-    def absorb(self, result: CanvasResult) -> None:
-        assert result.scores is not None
+    def absorb(self, scores: Tensor) -> None:
+        """`scores` [T, V] are the result of the pass."""
         temperature = self.model.temperature(self.step)
-        self._scores = result.scores / temperature
-        scores = result.scores[self._hole_places.to(result.scores.device)]
+        self._scores = scores / temperature
+        scores = scores[self._hole_places.to(scores.device)]
         drawn = choose(scores, self._choice(temperature))
         best = choose(scores, self._choice(0.0))
         assert drawn.entropy is not None

@@ -23,20 +23,13 @@ DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confi
 @dataclass(frozen=True)
 class CanvasPass:
     """Rows to compute: the context's `ids` if `past` is None, otherwise a canvas [T] over that context. `scores` [T, V]
-    are the logits of the previous step, which the model sees (self-conditioning).
+    are the logits of the previous step, which the model sees (self-conditioning). Its result is the context's KV cache,
+    or the `scores` [T, V] of a canvas in fp32.
     """
 
     ids: Tensor
     past: Any = None
     scores: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class CanvasResult:
-    """`scores` [T, V] in fp32 of a canvas, `past` of a context."""
-
-    scores: Tensor | None
-    past: Any
 
 
 @dataclass(frozen=True)
@@ -70,14 +63,13 @@ class CanvasModel:
         return "cache" if "cache" in known else "past_key_values"
 
     @torch.inference_mode()
-    def run(self, step: CanvasPass) -> CanvasResult:
+    def run(self, step: CanvasPass) -> Any:
         ids = step.ids.to(self.weight.device)[None]
         if step.past is None:
-            return CanvasResult(None, getattr(self.model.model.encoder(input_ids=ids), self._past_name))
+            return getattr(self.model.model.encoder(input_ids=ids), self._past_name)
         shown = None if step.scores is None else step.scores[None].to(self.dtype)
         past = {self._past_name: step.past}
-        found = self.model(decoder_input_ids=ids, self_conditioning_logits=shown, **past)
-        return CanvasResult(found.logits[0].float(), None)
+        return self.model(decoder_input_ids=ids, self_conditioning_logits=shown, **past).logits[0].float()
 
     def temperature(self, step: int) -> float:
         """Temperature of step 1 to `num_steps`: falls from `t_max` towards `t_min`."""

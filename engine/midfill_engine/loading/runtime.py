@@ -94,7 +94,7 @@ class Runtime:
         if not passes:
             return []
         if isinstance(self.loaded, CanvasModel):  # computed one by one by another library
-            return [self.loaded.run(step) for step in passes]  # type: ignore[misc, arg-type]
+            return [self.loaded.run(step) for step in passes]  # type: ignore[arg-type]
         if self.fused is not None:
             return self.fused.run(passes)
         return run_packed(self.loaded.model.transformer, passes, self.operators)
