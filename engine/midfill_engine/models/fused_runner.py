@@ -12,6 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, check
 from midfill_engine.models.fused import FusedModel, Rows, make_room, pack_transformer
 from midfill_engine.models.operators import OperatorsError, TorchOperators
@@ -92,9 +93,10 @@ class FusedRunner:
         if theirs:
             results = run_packed(self._transformer, [passes[index] for index in theirs], self._operators)
             found |= dict(zip(theirs, results, strict=True))
-        for group in self._group(passes, needs, ours):
-            results = self._run_step([passes[index] for index in group], [needs[index] for index in group])
-            found |= dict(zip(group, results, strict=True))
+        for part in split(ours, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
+            for group in split(part, lambda index: len(needs[index].codes), MAX_RULES - 1):
+                results = self._run_step([passes[index] for index in group], [needs[index] for index in group])
+                found |= dict(zip(group, results, strict=True))
         return [found[index] for index in range(len(passes))]
 
     def check(self) -> None:
@@ -115,19 +117,6 @@ class FusedRunner:
         """Drops graphs and copies of keys; the next steps create them again."""
         self._steps.clear()
         self._pool.resize(0)
-
-    def _group(self, passes: list[Pass], needs: list[RuleNeeds], indices: list[int]) -> list[list[int]]:
-        """Groups passes by the rows and rules of the largest graph."""
-        groups: list[list[int]] = []
-        num_rows = num_rules = 0
-        for index in indices:
-            rows, rules = len(passes[index].ids), len(needs[index].codes)
-            if not groups or num_rows + rows > ROW_BUCKETS[-1] or num_rules + rules > MAX_RULES - 1:
-                groups.append([])
-                num_rows = num_rules = 0
-            groups[-1].append(index)
-            num_rows, num_rules = num_rows + rows, num_rules + rules
-        return groups
 
     def _run_step(self, passes: list[Pass], needs: list[RuleNeeds]) -> list[Result]:
         """Runs all rows in one step of the smallest bucket."""
