@@ -31,6 +31,11 @@ class StepView:
     active_block: int
     age: int
 
+    @property
+    def stale(self) -> Tensor:
+        """[T]: the positions whose keys and values are missing or due."""
+        return ~self.kept | (self.age >= REFRESH_STEPS)
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -42,19 +47,6 @@ class Cache:
     compute: Callable[[StepView], Tensor]
     attentions: frozenset[Attention]
     keeps_rows: bool = True
-
-
-def compute_all(view: StepView) -> Tensor:
-    return torch.ones_like(view.masked)
-
-
-def compute_behind_prefix(view: StepView) -> Tensor:
-    """Approximate: in a bidirectional model the prefix's keys change as holes are filled."""
-    return compute_all(view) if view.age >= REFRESH_STEPS else ~view.is_before_holes | ~view.kept
-
-
-def compute_holes(view: StepView) -> Tensor:
-    return compute_all(view) if view.age >= REFRESH_STEPS else view.is_hole | ~view.kept
 
 
 def compute_open_blocks(view: StepView) -> Tensor:
@@ -69,11 +61,12 @@ CACHES: Final = Registry(
     "cache",
     {
         # The reference for all other caches.
-        "none": Cache(compute_all, frozenset(get_args(Attention)), keeps_rows=False),
+        "none": Cache(lambda view: torch.ones_like(view.masked), frozenset(get_args(Attention)), keeps_rows=False),
         # Fast-dLLM's prefix cache (arXiv 2505.22618): keeps the text before the first hole between refreshes.
-        "prefix": Cache(compute_behind_prefix, BIDIRECTIONAL),
+        # Approximate: in a bidirectional model the prefix's keys change as holes are filled.
+        "prefix": Cache(lambda view: ~view.is_before_holes | view.stale, BIDIRECTIONAL),
         # Fast-dLLM's DualCache: keeps prefix and suffix.
-        "dual": Cache(compute_holes, BIDIRECTIONAL),
+        "dual": Cache(lambda view: view.is_hole | view.stale, BIDIRECTIONAL),
         # The context is encoded once for all steps, rows and requests: exact where it attends only to itself.
         "frozen": Cache(lambda view: view.is_hole, frozenset({"context_frozen"}), keeps_rows=False),
         # Finished blocks of a block-causal model (SDAR, LLaDA2.x): exact.

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import add, sub
 from typing import Any, Final, Literal
 
 import torch
@@ -60,20 +62,16 @@ class Layout:
 def lay_in_rooms(text_lengths: list[int], hole_lengths: list[int], rooms: list[int]) -> Layout:
     """Positions for text, hole, ..., hole, text, where hole `i` takes `rooms[i]` positions, counted from both sides."""
     assert len(text_lengths) == len(hole_lengths) + 1
-    context: list[Tensor] = []
-    left: list[Tensor] = [torch.arange(0)]
-    right: list[Tensor] = [torch.arange(0)]
-    edges: list[tuple[int, int]] = []
-    position = seen = 0
-    for index, text_length in enumerate(text_lengths):
-        context.append(torch.arange(position, position + text_length))
-        position, seen = position + text_length, seen + text_length
-        if index < len(hole_lengths):
-            left.append(torch.arange(position, position + hole_lengths[index]))
-            position += rooms[index]
-            right.append(torch.arange(position - hole_lengths[index], position))
-            edges.append((max(seen - 1, 0), seen))
-    return Layout(torch.cat(context), torch.stack((torch.cat(left), torch.cat(right))), torch.tensor(edges))
+    rooms, hole_lengths = [*rooms, 0], [*hole_lengths, 0]  # an empty hole behind the last text
+    ends = list(accumulate(map(add, text_lengths, rooms)))
+    starts = list(map(sub, ends, rooms))
+    context = torch.cat(
+        [torch.arange(start - length, start) for start, length in zip(starts, text_lengths, strict=True)]
+    )
+    left = torch.cat([torch.arange(start, start + length) for start, length in zip(starts, hole_lengths, strict=True)])
+    right = torch.cat([torch.arange(end - length, end) for end, length in zip(ends, hole_lengths, strict=True)])
+    edges = [(max(seen - 1, 0), seen) for seen in accumulate(text_lengths[:-1])]
+    return Layout(context, torch.stack((left, right)), torch.tensor(edges))
 
 
 def lay_in_a_row(text_lengths: list[int], hole_lengths: list[int], hole_span: int = 0) -> Layout:
