@@ -67,7 +67,7 @@ def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
     if len(pending) > 1 and pending.isspace() and pending.endswith(b" "):  # the last space belongs to the next word
         ids += tokenizer.encode(pending[:-1].decode())
         pending = b" "
-    while ids and not _is_text(pending):
+    while ids and pending.decode(errors="ignore").encode() != pending:  # a part of a character
         pending = tokenizer.token_bytes(ids.pop()) + pending
     return ids, pending
 
@@ -117,11 +117,3 @@ def find_following(after: str) -> str:
         if lines == FOLLOWING_LINES:
             break
     return after[: min(taken, 2 * FOLLOWING_CHARACTERS)].rstrip()
-
-
-def _is_text(piece: bytes) -> bool:
-    try:
-        piece.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from midfill_engine.errors import RequestError, describe_failure
@@ -58,9 +59,8 @@ def set_up_logging() -> None:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 
-HEADER: Final = b"x-request-id"
-CLOSE: Final = (b"connection", b"close")
-FITTING: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+HEADER: Final = "x-request-id"
+FITTING: Final = re.compile("[A-Za-z0-9._-]{1,64}")
 
 logger = logging.getLogger(ACCESS)
 failures = logging.getLogger(__name__)
@@ -78,18 +78,18 @@ class AccessLogger:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = next((value for key, value in scope["headers"] if key == HEADER), b"")
-        name = given.decode() if FITTING.fullmatch(given) else secrets.token_hex(8)
+        given = Headers(scope=scope).get(HEADER, "")
+        name = given if FITTING.fullmatch(given) else secrets.token_hex(8)
         started_s, status = time.perf_counter(), 0
 
         async def note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message.get("headers", []), (HEADER, name.encode())]
-                if self.is_ending() and CLOSE not in headers:
-                    headers.append(CLOSE)
-                message = {**message, "headers": headers}
+                headers = MutableHeaders(scope=message)
+                headers[HEADER] = name
+                if self.is_ending():
+                    headers["connection"] = "close"
             await send(message)
 
         try:
