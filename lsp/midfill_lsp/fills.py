@@ -118,7 +118,10 @@ class Fills:
             (meant.finish if keeps else meant.cancel)()
             return Done(id=meant.id, uri=meant.document.uri)
         pending = self._find(params)
-        holes, number = (pending.holes, None) if params.part == "all" else self._find_part(pending, params)
+        holes, number = pending.holes, None
+        if params.part != "all":
+            hole, number = pending.find_part(params.part, params.position)
+            holes = [hole]
 
         def find_edits() -> list[Replacement]:
             left = self._same(pending).holes
@@ -135,20 +138,12 @@ class Fills:
             holes[0].keep_hunk(number, pending.document.source)
         if number is not None:
             pending.decide(holes[0])
-        if number is None or holes[0].holds_old(pending.document.source):
+        if number is None or pending.document.source[slice(*holes[0].outer)] == holes[0].original:
             pending.narrow([hole for hole in pending.holes if hole not in holes])
         if not pending.holes:
             return self._close(pending)
         self._tell_pending(pending.document)
         return Done(id=pending.id, uri=pending.document.uri)
-
-    def _find_part(self, pending: Pending, params: PendingParams) -> tuple[list[PendingHole], int | None]:
-        """The hole at a place, and the number of its hunk there. Raises FillFailed if there is none."""
-        offset = pending.document.text.offset(params.position.to_lsp()) if params.position else None
-        found = pending.find_part(params.part, offset)
-        if found is None:
-            raise FillFailed(f"Midfill: no {params.part} of a fill is here; put the cursor into one.")
-        return [found[0]], found[1]
 
     async def reroll(self, params: PendingParams) -> FillResult:
         """Fills again with the next seed; typed text and, at the same length, the surer half of the rest stay."""

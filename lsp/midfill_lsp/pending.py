@@ -10,8 +10,8 @@ from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.fill import Filled
 from midfill_infill.reroll import keep_ranges
 from midfill_infill.text.spans import Hole, find_gaps
-from midfill_lsp.edits import Replacement
-from midfill_lsp.messages import DraftParams
+from midfill_lsp.edits import FillFailed, Replacement
+from midfill_lsp.messages import DraftParams, Position
 from midfill_lsp.text import Moves, Span, SyncedDocument, Text, find_at, to_units, trim
 
 
@@ -81,9 +81,6 @@ class PendingHole:
             for old, new in find_hunks(self.original, source[slice(*self.outer)])
         ]
 
-    def holds_old(self, source: str) -> bool:
-        return source[slice(*self.outer)] == self.original
-
     def keep_hunk(self, number: int, source: str) -> None:
         """Accepts a hunk: its lines count as old from now on."""
         text = source[slice(*self.outer)]
@@ -144,19 +141,15 @@ class Pending:
             self.moves.clear()
             if self.document.source != self.expected:
                 start, end = trim(self.expected, self.document.source)
-                self.moves.add(start, end, len(self.document.source) - len(self.expected) + end - start)
+                self.moves.append((start, end, len(self.document.source) - len(self.expected) + end - start))
             self.expected = None
         is_undone = self.moves and self.document.source == self.before  # undo may come as any equal change
-        alive = not is_undone and self._carry_holes()
+        self.narrow([hole for hole in self.holes if not hole.was_put_back(self.moves, self.document.source)])
+        alive = not is_undone and bool(self.holes) and all(hole.carry(self.moves) for hole in self.holes)
         for spans in (self.weak, self.errors):
             spans[:] = [carried for span in spans if (carried := self.moves.carry(span))]
         self.moves.clear()
         return alive
-
-    def _carry_holes(self) -> bool:
-        """Drops holes whose old text was restored. False if none is left."""
-        self.narrow([hole for hole in self.holes if not hole.was_put_back(self.moves, self.document.source)])
-        return bool(self.holes) and all(hole.carry(self.moves) for hole in self.holes)
 
     def narrow(self, holes: Sequence[PendingHole]) -> None:
         """Reduces the fill to some of its holes."""
@@ -167,14 +160,19 @@ class Pending:
             self.filled = replace(self.filled, best=best, alternatives=tuple(others))
             self.holes = [self.holes[number] for number in left]
 
-    def find_part(self, part: str, offset: int | None) -> tuple[PendingHole, int | None] | None:
-        """The hole at an offset and its hunk's number, or the only part. A hole without hunks is a part."""
+    def find_part(self, part: str, position: Position | None) -> tuple[PendingHole, int | None]:
+        """The hole at a position and its hunk's number, or the only part. A hole without hunks is a part. Raises
+        FillFailed if there is none.
+        """
         parts: list[tuple[Span, tuple[PendingHole, int | None]]] = []
         for hole in self.holes:
             hunks = hole.hunks(self.document.source) if part == "hunk" else ()
             parts += [(span, (hole, number)) for number, (span, _) in enumerate(hunks)] or [(hole.outer, (hole, None))]
-        found = find_at(self.document.text, offset, parts) if offset is not None else []
-        return found[0] if found else parts[0][1] if len(parts) == 1 else None
+        text = self.document.text
+        found = find_at(text, text.offset(position.to_lsp()), parts) if position else []
+        if not found and len(parts) != 1:
+            raise FillFailed(f"Midfill: no {part} of a fill is here; put the cursor into one.")
+        return found[0] if found else parts[0][1]
 
     def decide(self, hole: PendingHole) -> None:
         """Records that the user decided a hunk, and drops the alternatives, which would undo that."""
@@ -202,14 +200,14 @@ class Pending:
 
     def drafts(self, share: float) -> tuple[DraftParams, ...]:
         """What a reroll keeps of each hole: all typed text and, if the engine can, that share of the rest."""
-        return tuple(self._draft(hole, share if self.filled.keeps != "nothing" else 0.0) for hole in self.holes)
-
-    def _draft(self, hole: PendingHole, share: float) -> DraftParams:
-        text = self.document.source[slice(*hole.inner)]
-        fixed = hole.decided_ranges(self.document.source)
-        fill, by_lines = hole.fill, self.filled.keeps == "lines"
-        keep = keep_ranges(fill.text, fill.tokens, fill.confidence, text, share, fixed, by_lines=by_lines)
-        return DraftParams(keep=to_units(text, keep, self.document.text.encoding))
+        share, by_lines = 0.0 if self.filled.keeps == "nothing" else share, self.filled.keeps == "lines"
+        drafts = []
+        for hole in self.holes:
+            fill, text = hole.fill, self.document.source[slice(*hole.inner)]
+            fixed = hole.decided_ranges(self.document.source)
+            keep = keep_ranges(fill.text, fill.tokens, fill.confidence, text, share, fixed, by_lines=by_lines)
+            drafts.append(DraftParams(keep=to_units(text, keep, self.document.text.encoding)))
+        return tuple(drafts)
 
 
 class PendingStore:

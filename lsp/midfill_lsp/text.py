@@ -139,26 +139,15 @@ def to_units(text: str, spans: Iterable[Span], encoding: str) -> tuple[Span, ...
     return tuple((offsets[start], offsets[end]) for start, end in spans)
 
 
-class Moves:
-    """Edits of a document since some version; maps spans of that version to the current one."""
-
-    def __init__(self) -> None:
-        self._edits: list[tuple[int, int, int]] = []
-
-    def add(self, start: int, end: int, new_length: int) -> None:
-        """Records that `new_length` code points replaced [start, end)."""
-        self._edits.append((start, end, new_length))
-
-    def __bool__(self) -> bool:
-        return bool(self._edits)
-
-    def clear(self) -> None:
-        self._edits.clear()
+class Moves(list[tuple[int, int, int]]):
+    """Edits of a document since some version: `(start, end, new_length)` if `new_length` code points replaced
+    [start, end). Maps spans of that version to the current one.
+    """
 
     def carry(self, span: Span) -> Span | None:
         """The current span; None if an edit changed it or touches one of its ends, which would be ambiguous."""
         first, last = span
-        for start, end, new_length in self._edits:
+        for start, end, new_length in self:
             if start <= last and end >= first:
                 return None
             if end < first:
@@ -169,7 +158,7 @@ class Moves:
     def stretch(self, span: Span, *, takes_ends: bool = False) -> Span | None:
         """Like `carry`, but resized by edits inside and, with `takes_ends`, at its ends; None if one crosses an end."""
         first, last = span
-        for start, end, new_length in self._edits:
+        for start, end, new_length in self:
             shift = new_length - (end - start)
             if end <= first and not (takes_ends and start >= first):
                 first, last = first + shift, last + shift
@@ -228,7 +217,7 @@ class SyncedDocument(TextDocument):
         new_length = len(new) - (end - start) + last - first
         if first < last or new_length:
             for moves in self._recorders:
-                moves.add(start + first, start + last, new_length)
+                moves.append((start + first, start + last, new_length))
         self.text = Text(source[:start] + new + source[end:], self.text.encoding)
 
 

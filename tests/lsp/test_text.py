@@ -100,7 +100,7 @@ def test_a_span_is_found_again_or_given_up(before: str, data: st.DataObject) -> 
 ])  # fmt: skip
 def test_moves(edit: tuple[int, int, int], expected: tuple[int, int] | None) -> None:
     moves = Moves()
-    moves.add(*edit)
+    moves.append(edit)
     assert moves.carry((10, 20)) == expected
 
 
