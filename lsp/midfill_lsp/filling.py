@@ -261,6 +261,6 @@ async def put_in(
     described = describe_placed(made.holes, made.text)
     if confirm:
         made.document.forget(made.moves)
-        return make_result(made.filled, described, version=version, applied=True)
-    store.add(made)
-    return make_result(made.filled, described, version=version, applied=True, id=made.id)
+    else:
+        store.add(made)
+    return make_result(made.filled, described, version=version, applied=True, id=None if confirm else made.id)

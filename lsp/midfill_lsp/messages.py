@@ -40,8 +40,7 @@ class Range(Payload):
 
     @classmethod
     def of(cls, range: types.Range) -> "Range":
-        ends = (Position(line=end.line, character=end.character) for end in (range.start, range.end))
-        return cls(start=next(ends), end=next(ends))
+        return cls.model_validate(range, from_attributes=True)
 
     def to_lsp(self) -> types.Range:
         return types.Range(self.start.to_lsp(), self.end.to_lsp())

@@ -139,16 +139,14 @@ class NextEdits:
 
     async def _make(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
         """Makes the repeats with one edit; if the model must choose words, as a pending fill."""
-        open_ones = [each for each in found if each.repeat.foreign]
+        text, open_ones = document.text, [each for each in found if each.repeat.foreign]
         if open_ones:
-            drafts = [_draft(document.text, each) for each in open_ones]
-            ranges = tuple(Range.of(document.text.range(span)) for span, _ in drafts)
-            asked = FillParams(
-                uri=document.uri, version=document.version, what=What.SELECTION, ranges=ranges, apply=True
-            )
-            await self._fills.fill(asked.model_copy(update={"drafts": tuple(draft for _, draft in drafts)}))
+            uri, version = document.uri, document.version
+            spans, drafts = zip(*(_draft(text, each) for each in open_ones), strict=True)
+            ranges = tuple(Range.of(text.range(span)) for span in spans)
+            asked = FillParams(uri=uri, version=version, what=What.SELECTION, ranges=ranges, drafts=drafts, apply=True)
+            await self._fills.fill(asked)
         elif found:
-            text = document.text
 
             def find_edits() -> list[Replacement]:
                 if document.text is not text:

@@ -75,11 +75,9 @@ class PreviewSender:
     def is_due(self, preview: Preview) -> bool:
         """True if it is time to send one; for the thread that makes the fill."""
         now_s = time.monotonic()
-        is_early = now_s - self._sent_s < 1 / PREVIEWS_PER_S and not preview.is_chosen
-        if self._token is None or is_early:
-            return False
-        self._sent_s = now_s
-        return True
+        is_due = self._token is not None and (preview.is_chosen or now_s - self._sent_s >= 1 / PREVIEWS_PER_S)
+        self._sent_s = now_s if is_due else self._sent_s
+        return is_due
 
     def send(self, places: list[types.Range], preview: Preview) -> None:
         """`places` are the current ranges of the holes. Call it on the event loop."""

@@ -61,7 +61,7 @@ class DocumentView:
 
 def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentView:
     """The current document and the cells around it. Use it on the event loop only."""
-    before, after = [""], [""]
+    before, after = list[str](), list[str]()
     notebook = workspace.get_notebook_document(cell_uri=synced.uri)
     side = before
     for cell in notebook.cells if notebook else ():
@@ -70,10 +70,8 @@ def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentVie
             side = after
         elif other and cell.kind == types.NotebookCellKind.Code and other.language_id == synced.language_id:
             side.append(other.source)
-    joined_before = "".join(source + _BETWEEN_CELLS for source in before[1:])
-    return DocumentView(
-        synced.uri, synced.language_id, synced.text, joined_before, "".join(_BETWEEN_CELLS + text for text in after[1:])
-    )
+    around = _BETWEEN_CELLS.join([*before, ""]), _BETWEEN_CELLS.join(["", *after])
+    return DocumentView(synced.uri, synced.language_id, synced.text, *around)
 
 
 def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
