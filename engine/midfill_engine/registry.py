@@ -1,7 +1,7 @@
 """A named set of variants; an unknown name is answered with the known ones. Knows nothing about the variants."""
 
-from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 V = TypeVar("V")
 
@@ -10,16 +10,13 @@ class UnknownName(ValueError):
     """A name that no variant has. The message lists the known ones."""
 
 
-class Registry(Generic[V]):
+class Registry(dict[str, V]):
     def __init__(self, kind: str, variants: Mapping[str, V]) -> None:
+        super().__init__(variants)
         self.kind = kind
-        self._variants = dict(variants)
 
     def find(self, name: str) -> V:
         """Raises UnknownName."""
-        if name not in self._variants:
-            raise UnknownName(f"There is no {self.kind} named {name!r}; known: {', '.join(sorted(self._variants))}.")
-        return self._variants[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._variants)
+        if name not in self:
+            raise UnknownName(f"There is no {self.kind} named {name!r}; known: {', '.join(sorted(self))}.")
+        return self[name]

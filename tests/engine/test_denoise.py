@@ -351,7 +351,7 @@ def test_samplers_get_entropy_when_they_ask(runtime: Runtime, monkeypatch: pytes
             seen.append(state)
             return Decision(state.best(1), remask=torch.zeros_like(state.masked))
 
-    monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Curious})
+    monkeypatch.setitem(SAMPLERS, "threshold", Curious)
     hole = {"hole": {"min_tokens": 6, "max_tokens": 8}}
     run(denoise(runtime, InfillRequest.model_validate({"segments": [{"text": "def f(a):\n    return"}, hole]})))
     proposals, masked = seen[0].proposals, seen[0].masked
@@ -365,7 +365,7 @@ def test_a_remasking_sampler_may_take_back_all_but_anchors(runtime: Runtime, mon
             settle = state.best(2)
             return Decision(settle, remask=torch.ones_like(settle) if state.step == 2 else None)
 
-    monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Fickle})
+    monkeypatch.setitem(SAMPLERS, "threshold", Fickle)
     hole = {"draft": "abcd        ", "keep": [[0, 4]], "max_tokens": 8, "min_tokens": 8}
     events, response = run(denoise(runtime, InfillRequest.model_validate({"segments": [{"hole": hole}]})))
     assert [event.holes[0].masked for event in events[:4]] == [8, 6, 6, 4]

@@ -119,7 +119,7 @@ def find_variants(
     except UnknownName as error:
         raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
     if family.attention not in cache.attentions:
-        fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
+        fitting = ", ".join(name for name, known in CACHES.items() if family.attention in known.attentions)
         message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     if family.attention == "canvas" and make_sampler.takes_back:  # here every step may change every token

@@ -37,7 +37,7 @@ def list_models() -> list[CatalogEntry]:
             sees_suffix=family.sees_suffix,
             changes_length=family.lengths == "expand",
         )
-        for family in map(FAMILIES.find, FAMILIES)
+        for family in FAMILIES.values()
         for known in family.known
     ]
     return sorted(entries, key=lambda entry: (not entry.changes_length, not entry.sees_suffix))
