@@ -82,15 +82,16 @@ class Tree:
             parent = row
         return rows
 
-    def mask(self, num_past: int) -> Tensor:
-        """The attention mask [T, num_past + T]: each row sees the past, its ancestors and itself."""
+    def lay(self, num_past: int, wanted: Tensor, past: KeyValues, **options: Any) -> Pass:
+        """The pass over its T rows behind `num_past` tokens: each row sees the past, its ancestors and itself."""
         size = len(self.ids)
         seen = torch.zeros(size, size, dtype=torch.bool)
         for row, parent in enumerate(self.parents):
             if parent >= 0:
                 seen[row] = seen[parent]
             seen[row, row] = True
-        return torch.cat((torch.ones(size, num_past, dtype=torch.bool), seen), dim=1)
+        mask = torch.cat((torch.ones(size, num_past, dtype=torch.bool), seen), dim=1)
+        return Pass(torch.tensor(self.ids), torch.tensor(self.depths) + num_past, wanted, past, mask, **options)
 
 
 def score(
@@ -123,15 +124,10 @@ def _score_group(
             values[number] = first[token]
     ending = {ROOT: first[ends].logsumexp(dim=0)} if ends is not None else {}
     if behind or over:
-        num_past = len(prefix.ids)
         wanted = torch.tensor([*(row for row, _ in behind), *over])
         next_ids = torch.tensor([*(token for _, token in behind), *(0 for _ in over)])
-        choice = Choice(every_token(runtime), torch.zeros(len(wanted), dtype=torch.int64), forced=next_ids)
-        positions = torch.tensor(tree.depths) + num_past
-        mask = tree.mask(num_past)
-        (result,) = yield from ask(
-            [Pass(torch.tensor(tree.ids), positions, wanted, prefix.keys_values, mask, choice=choice)]
-        )
+        choice = force(runtime, next_ids)
+        (result,) = yield from ask([tree.lay(len(prefix.ids), wanted, prefix.keys_values, choice=choice)])
         assert result.chosen is not None
         numbers = torch.tensor([asked[pair] for pair in behind], dtype=torch.int64)
         values[numbers] = result.chosen.confidence[: len(behind)].clamp(min=1e-38).log()
@@ -142,8 +138,10 @@ def _score_group(
     return [[*logs, float(ending[row])] if ends is not None else logs for logs, row in zip(found, last, strict=True)]
 
 
-def every_token(runtime: Runtime) -> Tensor:
-    return torch.ones(1, runtime.loaded.config.transformer.vocab_size, dtype=torch.bool)
+def force(runtime: Runtime, ids: Tensor) -> Choice:
+    """The choice of `ids` [M], which gives the probability of each among all tokens."""
+    every = torch.ones(1, runtime.loaded.config.transformer.vocab_size, dtype=torch.bool)
+    return Choice(every, torch.zeros_like(ids), forced=ids)
 
 
 def first_scores(runtime: Runtime, prefix: Prefix) -> Tensor:
@@ -179,15 +177,11 @@ class Beam:
 
     def open(self, texts: Sequence[tuple[int, ...]]) -> Asking[tuple[list[Path], Tensor]]:
         """Reads whole texts. Returns the path of each, and log-probabilities [L, V] of the next token of each."""
-        tree, num_shared = Tree(), len(self.prefix.ids)
+        tree = Tree()
         rows = [tree.add(text) for text in texts]
         wanted = torch.tensor([each[-1] for each in rows])
-        positions = torch.tensor(tree.depths) + num_shared
-        mask = tree.mask(num_shared)
         past = self._held.with_room(len(tree.ids), self._spare)
-        (result,) = yield from ask(
-            [Pass(torch.tensor(tree.ids), positions, wanted, past, mask, grows=True, keeps=True)]
-        )
+        (result,) = yield from ask([tree.lay(len(self.prefix.ids), wanted, past, grows=True, keeps=True)])
         assert result.own is not None
         start = self._held.add(result.own)
         logs = yield from score(self.runtime, self.prefix, texts)
@@ -207,8 +201,7 @@ class Beam:
     def _follow_group(self, group: Sequence[tuple[Path, Sequence[int]]]) -> Asking[list[list[float]]]:
         paths = [path for path, _ in group]
         forced = torch.tensor([token for _, text in group for token in text])
-        choice = Choice(every_token(self.runtime), torch.zeros_like(forced), forced=forced)
-        step = self._lay(paths, [text[:-1] for _, text in group], choice=choice)
+        step = self._lay(paths, [text[:-1] for _, text in group], choice=force(self.runtime, forced))
         (result,) = yield from ask([step])
         assert result.chosen is not None
         logs = result.chosen.confidence.clamp(min=1e-38).log()

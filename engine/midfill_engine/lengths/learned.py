@@ -26,5 +26,4 @@ def _one(need: HoleNeed, total: int) -> list[int]:
 def _cover(scores: LengthScores) -> list[int]:
     """For each hole the smallest bucket that covers `QUANTILE` of the probability."""
     reached = scores.log_probs.float().exp().cumsum(dim=-1) < QUANTILE  # [G, K]
-    last = len(scores.buckets) - 1
-    return [scores.buckets[min(index, last)] for index in reached.sum(dim=-1).tolist()]
+    return [scores.buckets[min(index, len(scores.buckets) - 1)] for index in reached.sum(dim=-1).tolist()]
