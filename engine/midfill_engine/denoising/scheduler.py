@@ -85,7 +85,7 @@ class Scheduler:
         self._waiting: deque[Ticket] = deque()
         self._active: deque[Ticket] = deque()
         for kind in Kind:
-            self.metrics.depth.labels(kind).set_function(lambda kind=kind: self._count(self._waiting, kind))  # type: ignore[misc]
+            self.metrics.depth.labels(kind).set_function(partial(self._count_waiting, kind))
         self._is_closed = False
         self._mean_fill_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="midfill-scheduler", daemon=True)
@@ -101,9 +101,9 @@ class Scheduler:
         with self._changed:
             return sum(ticket.claim.num_bytes for ticket in self._active if ticket.is_admitted and ticket.claim)
 
-    def _count(self, tickets: deque[Ticket], kind: Kind) -> int:
+    def _count_waiting(self, kind: Kind) -> int:
         with self._changed:
-            return sum(ticket.kind is kind for ticket in tickets)
+            return sum(ticket.kind is kind for ticket in self._waiting)
 
     def submit(self, request: InfillRequest, listener: Listener, client: str = "") -> Ticket:
         """Raises RequestError (`busy`) if too many requests are open, or too many of a named client."""

@@ -135,14 +135,8 @@ def create_app(state: EngineState, security: Security, access_log: wire.AccessLo
         asked = Asked(http, state.use(request.model).scheduler, [request])
         return EventStream(asked.events(), asked) if request.stream else json_response((await asked.wait())[0])
 
-    def add_door(path: str, door: Door[Any]) -> None:
-        async def answer(http: Request) -> Response:
-            return await answer_door(http, state, door, await read_body(http, door.request))
-
-        app.add_api_route(path, answer, methods=["POST"], response_model=None)
-
     for path, door in DOORS.items():
-        add_door(path, door)
+        app.add_api_route(path, partial(answer_door, state, door), methods=["POST"], response_model=None)
     return app
 
 
@@ -166,8 +160,9 @@ DOORS: Final[dict[str, Door[Any]]] = {
 }
 
 
-async def answer_door(http: Request, state: EngineState, door: Door[R], request: R) -> Response:
+async def answer_door(state: EngineState, door: Door[Any], http: Request) -> Response:
     """Raises RequestError."""
+    request = await read_body(http, door.request)
     if isinstance(request, llamacpp.LlamaInfillRequest) and request.n_predict == 0:
         return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
     with refusing():
