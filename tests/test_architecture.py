@@ -34,8 +34,8 @@ Floors = Sequence[Sequence[str]]
 FLOORS: dict[str, Floors] = {
     "midfill_engine": (
         ("wire", "registry", "groups", "checkpoint_files"),
-        ("errors", "tokens", "models", "samplers", "lengths"),
-        ("families", "caches"),
+        ("errors", "tokens", "models", "lengths"),
+        ("families", "samplers", "caches"),
         ("loading",),
         ("denoising",),
         ("serving",),

@@ -11,8 +11,9 @@ from midfill_engine.caches import CACHES
 from midfill_engine.denoising.canvas import decode, merge
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS, HoleNeed, Lengths, LengthScores
+from midfill_engine.models.choice import Chosen
 from midfill_engine.registry import UnknownName
-from midfill_engine.samplers import SAMPLERS, Proposals, StepState
+from midfill_engine.samplers import SAMPLERS, StepState
 from midfill_engine.tokens.vocabulary import Vocabulary
 
 
@@ -28,7 +29,7 @@ def state(confidence: list[float], masked: list[int], step: int, num_steps: int,
     ids = torch.zeros_like(values, dtype=torch.int64)
     fixed = torch.zeros_like(values, dtype=torch.bool)
     is_masked = torch.tensor(masked, dtype=torch.bool)
-    return StepState(Proposals(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
+    return StepState(Chosen(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def step_states(draw: st.DrawFn) -> StepState:
     masked[draw(st.integers(0, width - 1))] = True
     num_steps = draw(st.integers(2, 30))
     return StepState(
-        proposals=Proposals(torch.randint(0, 9, (width,)), confidence, entropy=-confidence.log()),
+        proposals=Chosen(torch.randint(0, 9, (width,)), confidence, entropy=-confidence.log()),
         ids=torch.randint(0, 9, (width,)),
         masked=masked,
         fixed=torch.tensor(draw(st.lists(st.booleans(), min_size=width, max_size=width))) & ~masked,
@@ -100,7 +101,7 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
         masked, fixed = torch.ones(width, dtype=torch.bool), torch.zeros(width, dtype=torch.bool)
         num_steps = max(1, sampler.count_steps(width, quality))
         ids = torch.zeros(width, dtype=torch.int64)
-        proposals = Proposals(ids, values, -values.log())
+        proposals = Chosen(ids, values, -values.log())
         for step in range(1, num_steps + 1):
             shown = StepState(proposals, ids, masked, fixed, int(masked.sum()), step, num_steps, quality)
             decision = sampler.decide(shown)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from midfill_engine.denoising.outline import HoleOutline
-from midfill_engine.samplers.base import Decision, Proposals, rank
+from midfill_engine.models.choice import Chosen
+from midfill_engine.samplers.base import Decision, rank
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import FilledHole, HoleState
 
@@ -41,12 +42,10 @@ class Canvas:
     is_length_chosen: bool
     certainties: dict[int, float] = field(default_factory=dict)  # of holes that got a draft
     spill: int = 0
-    guesses: Tensor = field(init=False)
-    guessed: Tensor = field(init=False)  # the guesses' confidence
 
     def __post_init__(self) -> None:
         self.guesses = torch.full_like(self.ids, -1)
-        self.guessed = torch.zeros_like(self.confidence)
+        self.guessed = torch.zeros_like(self.confidence)  # the guesses' confidence
 
     def _count(self, where: Tensor) -> Tensor:
         """[G]: the number of positions of `where` [T] in each hole."""
@@ -71,7 +70,7 @@ class Canvas:
         self.masked[here] = False
         self.certainties[hole] = certainty
 
-    def apply(self, decision: Decision, proposals: Proposals) -> None:
+    def apply(self, decision: Decision, proposals: Chosen) -> None:
         """Settles and remasks. The least confident deletions and expansions beyond a hole's limits stay masked."""
         self.guesses, self.guessed = proposals.ids, proposals.confidence
         if decision.edit is not None:
@@ -85,7 +84,7 @@ class Canvas:
         if decision.remask is not None:
             self.masked = self.masked | (decision.remask & ~settle & ~self.anchored)
 
-    def _write(self, where: Tensor, proposals: Proposals) -> Tensor:
+    def _write(self, where: Tensor, proposals: Chosen) -> Tensor:
         """Writes the proposals at `where` [T] except deletions beyond a hole's limit; returns the written positions."""
         where = where & ~self._excess(where & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
         self.ids = torch.where(where, proposals.ids, self.ids)
@@ -99,7 +98,7 @@ class Canvas:
             self.spill = 0
             self.reshape(list(range(num_kept)), mask_id)
 
-    def _excess(self, chosen: Tensor, room: Tensor, proposals: Proposals) -> Tensor:
+    def _excess(self, chosen: Tensor, room: Tensor, proposals: Chosen) -> Tensor:
         """The positions among `chosen` [T] that exceed the `room` [G] of their hole, the least confident ones."""
         excess = torch.zeros_like(chosen)
         for hole in range(len(self.outlines)):

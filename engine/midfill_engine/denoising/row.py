@@ -12,7 +12,7 @@ from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.family import Layout
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Sequence
-from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
+from midfill_engine.samplers import Decision, Sampler, StepState
 
 
 @dataclass
@@ -149,12 +149,12 @@ class CanvasRow:
             self._settle(places, choose_again(transformer, hidden, choice, operators))
 
 
-def scatter(places: Tensor, chosen: Chosen, size: int) -> Proposals:
+def scatter(places: Tensor, chosen: Chosen, size: int) -> Chosen:
     """Proposals for a canvas of `size` positions from the tokens chosen at its positions `places` [M]."""
     ids = torch.full((size,), -1).scatter(0, places, chosen.ids)
     confidence = torch.zeros(size).scatter(0, places, chosen.confidence)
     entropy = None if chosen.entropy is None else torch.zeros(size).scatter(0, places, chosen.entropy)
-    return Proposals(ids, confidence, entropy)
+    return Chosen(ids, confidence, entropy)
 
 
 def delay_neighbors(decision: Decision, grows: Tensor) -> Decision:

@@ -4,7 +4,7 @@ After every forward pass the sampler picks the proposals that stay, and all othe
 EB-Sampler, arXiv 2505.24857). Text behind a hole is part of the canvas, so that the model sees it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -15,7 +15,7 @@ from midfill_engine.denoising.plan import Plan
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.models.choice import Choice, choose
-from midfill_engine.samplers import Decision, Proposals, StepState
+from midfill_engine.samplers import Decision, StepState
 from midfill_engine.wire import ErrorCode
 
 ENDLESS: Final = 1024  # without a quota: the best guesses are taken at the end
@@ -33,9 +33,6 @@ class UniformRow:
     is_done: bool = False
     _scores: Tensor | None = None
     _before: Tensor | None = None
-    _line: Tensor = field(init=False)  # the canvas with zeros in place of the holes' tokens
-    _hole_places: Tensor = field(init=False)
-    _fillable: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         assert isinstance(self.plan.runtime.loaded, CanvasModel)
@@ -46,6 +43,7 @@ class UniformRow:
         for length, text in zip(lengths, behind, strict=True):
             places += range(len(line), len(line) + length)
             line += [0] * length + text
+        # The canvas with zeros in place of the holes' tokens, and where these are.
         self._line, self._hole_places = torch.tensor(line), torch.tensor(places, dtype=torch.int64)
         self.is_done = not bool(self.canvas.masked.any())
         self._fillable = self.canvas.allowed.any(dim=0).nonzero().flatten()
@@ -66,17 +64,16 @@ class UniformRow:
         best = choose(scores, self._choice(0.0))
         assert drawn.entropy is not None
         canvas, free = self.canvas, ~self.canvas.anchored
-        proposals = Proposals(drawn.ids, drawn.confidence, drawn.entropy)
-        state = StepState(proposals, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
+        state = StepState(drawn, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
         canvas.masked = free.clone()
-        canvas.apply(Decision(self.sampler.decide(state).settle), proposals)
+        canvas.apply(Decision(self.sampler.decide(state).settle), drawn)
         canvas.guesses, canvas.guessed = best.ids, best.confidence
         is_stable = self._before is not None and bool((self._before == best.ids)[free].all())
         is_sure = float(drawn.entropy[free].mean()) < self.model.stop_entropy
         self._before = best.ids
         if self.step >= self.num_steps or (is_stable and is_sure):
             canvas.masked = free.clone()
-            canvas.apply(Decision(free), Proposals(best.ids, best.confidence))
+            canvas.apply(Decision(free), best)
             self.is_done = True
 
     def _choice(self, temperature: float) -> Choice:

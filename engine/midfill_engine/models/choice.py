@@ -53,7 +53,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Chosen:
-    """For M rows: `ids`, `confidence`, and if requested `entropy` (nats); each [M]."""
+    """For M rows: `ids`, their probabilities `confidence`, and if requested the distributions' `entropy` (nats); each
+    [M].
+    """
 
     ids: Tensor
     confidence: Tensor

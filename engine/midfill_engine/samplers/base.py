@@ -5,30 +5,21 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Proposals:
-    """The proposals of a forward pass for T hole positions; `ids` are -1 where none was requested.
-
-    `ids` [T] are the chosen tokens, `confidence` [T] their probabilities. `entropy` [T] of the whole distribution, in
-    nats, is expensive and only computed for samplers that need it.
-    """
-
-    ids: Tensor
-    confidence: Tensor
-    entropy: Tensor | None = None
+from midfill_engine.models.choice import Chosen
 
 
 @dataclass(frozen=True)
 class StepState:
     """A step to decide on, over T hole positions. `step` counts from 1 to `num_steps`.
 
+    `proposals` [T] are the choices of its forward pass, with `ids` of -1 where none was requested; they have `entropy`,
+    which is expensive, only for samplers that need it.
     `ids` [T] are the current tokens. `masked` [T] may be settled now; `remaining` counts all masked positions, later
     blocks included. `fixed` [T] marks anchors. `quality` is the request's dial, `fast_threshold` the model's threshold
     at dial 0. `places` [T] are absolute positions in blocks of `block_size`, None without blocks.
     """
 
-    proposals: Proposals
+    proposals: Chosen
     ids: Tensor
     masked: Tensor
     fixed: Tensor
