@@ -69,13 +69,10 @@ class CheckpointFiles:
     @cached_property
     def added_tokens(self) -> dict[str, int]:
         """Text and id of every added token, from whichever file has it."""
-        found: dict[str, int] = {}
-        for number, token in self.tokenizer_config.get("added_tokens_decoder", {}).items():
-            found[token["content"]] = int(number)
-        found.update(self._json("added_tokens.json"))
-        for token in self.tokenizer.get("added_tokens", []):
-            found[token["content"]] = int(token["id"])
-        return found
+        decoder, listed = self.tokenizer_config.get("added_tokens_decoder", {}), self.tokenizer.get("added_tokens", [])
+        found = {token["content"]: int(number) for number, token in decoder.items()}
+        found |= self._json("added_tokens.json")
+        return found | {token["content"]: int(token["id"]) for token in listed}
 
     def number(self, *keys: str) -> int | None:
         """The first integer under one of `keys` in config.json or generation_config.json."""
@@ -139,9 +136,7 @@ class CheckpointFiles:
         found: dict[str, Tensor] = {}
         for file in sorted({self.shards[name] for name in names}):
             with open_tensors(file) as tensors:
-                for name in names:
-                    if self.shards[name] == file:
-                        found[name] = tensors.get_tensor(name)
+                found |= {name: tensors.get_tensor(name) for name in names if self.shards[name] == file}
         return found
 
     def read_plain(self, names: list[str]) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ def theirs(name: str) -> str:
     """The base's name of our tensor."""
     match = hub.LAYER.match(name)
     known = CAUSAL.tensors[hub.LAYER.sub("blocks.{i}.", name)]
-    return known if match is None else known.replace("{i}", match.group(2))
+    return known if match is None else known.replace("{i}", match[1])
 
 
 def name_low_rank(learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -69,10 +69,9 @@ class ContextStore(LruStore[EncodedContext]):
 
     def get(self, key: Hashable) -> EncodedContext | None:
         found = self._entries.get(key)
-        if found is None:
-            self.misses += 1
-        else:
-            self.hits += 1
+        self.hits += found is not None
+        self.misses += found is None
+        if found is not None:
             self._entries.move_to_end(key)
         return found
 

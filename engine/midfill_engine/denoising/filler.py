@@ -106,18 +106,18 @@ class Filler:
 
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Drafts and proposals for the stretch, best first."""
-        prefix = yield from self.read()
+        prefix, fitting = (yield from self.read()), self.fitting(proposed)
         if self.drawing.temperature:
             drafted = yield from self.draw(prefix)
         else:
             drafted = yield from self.draft_lines(prefix)
             if self.stretch.is_block:
                 firsts = [each.text for each in drafted[: max(NUM_BLOCKS, self.drawing.count)]]
-                firsts += [each.text.split("\n")[0] for each in self.fitting(proposed)[:NUM_BEGUN]]
+                firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
                 drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
             elif not self.stretch.single:
                 drafted += yield from self.draft_through(prefix)
-        judged = yield from self.judge(prefix, drafted, self.fitting(proposed))
+        judged = yield from self.judge(prefix, drafted, fitting)
         return self.rank(judged)
 
     def compare(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:

@@ -7,7 +7,7 @@ from midfill_engine.families import FAMILIES
 
 GIB: Final = 2**30
 BYTES_A_PARAMETER: Final = 2  # bf16
-WORKSPACE_GIB: Final = 0.5  # KV caches, states and logits of a fill or two
+WORKSPACE_BYTES: Final = 2**29  # KV caches, states and logits of a fill or two
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def list_models() -> list[CatalogEntry]:
             parameters=known.parameters,
             licence=known.licence,
             context_tokens=family.context_window,
-            memory_gib=round(known.parameters * 1e9 * BYTES_A_PARAMETER / GIB + WORKSPACE_GIB, 1),
+            memory_gib=round((known.parameters * 1e9 * BYTES_A_PARAMETER + WORKSPACE_BYTES) / GIB, 1),
             sees_suffix=family.sees_suffix,
             changes_length=family.lengths == "expand",
         )

@@ -17,7 +17,7 @@ from midfill_engine.models.family import Family, Model, ModelConfig
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokens.tokenizer import Tokenizer, read_embedded_tokenizer, read_hub_tokenizer
 
-LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
+LAYER: Final = re.compile(r"^blocks\.(\d+)\.")
 # Buffers that implementations compute at load and some checkpoints store.
 DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bias)$")
 
@@ -140,12 +140,11 @@ class TensorSource:
 
 def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) -> TensorSource:
     """Source of our tensor `name` in the family's table. Raises CheckpointError."""
-    match = LAYER.match(name)
     general = LAYER.sub("blocks.{i}.", name)
     if general not in tensors:
         raise CheckpointError(f"The family has no name for the tensor {name}.")
     theirs, _, part = tensors[general].partition("#")
-    theirs = theirs.replace("{i}", match.group(2)) if match else theirs
+    theirs = theirs.replace("{i}", str(_layer_of(name)))
     if "{e}" in theirs:
         assert config.moe is not None
         return TensorSource(tuple(theirs.replace("{e}", str(e)) for e in range(config.moe.num_experts)), is_stack=True)
@@ -160,7 +159,7 @@ def fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
 
 def _layer_of(name: str) -> int:
     match = LAYER.match(name)
-    return int(match.group(2)) if match else -1
+    return int(match[1]) if match else -1
 
 
 def _assign(module: nn.Module, name: str, value: Tensor) -> None:

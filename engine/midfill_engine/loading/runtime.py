@@ -22,6 +22,7 @@ from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import canvas_model, hub
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
+from midfill_engine.loading.catalog import WORKSPACE_BYTES
 from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes
 from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.hub import LoadedModel
@@ -44,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS: Final = Path(__file__).parent.parent / "weights"
 ADAPTER: Final = "-adapter"  # suffix of the adapter that ships for a packaged model
-WORKSPACE_BYTES: Final = 2**29  # KV caches, states and logits of a fill or two
 
 Loaded = LoadedModel | CanvasModel
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ValidationError
@@ -28,7 +28,6 @@ BODY_TIMEOUT_S: Final = 8.0
 MAX_ERROR_CHARACTERS: Final = 300
 
 M = TypeVar("M", bound=BaseModel)
-R = TypeVar("R", bound=fim.ForeignRequest)
 
 
 @dataclass(frozen=True)
@@ -141,16 +140,16 @@ def create_app(state: EngineState, security: Security, access_log: wire.AccessLo
 
 
 @dataclass(frozen=True)
-class Door(Generic[R]):
+class Door:
     """A route for clients of another project: `to_infill` translates a request, `from_infill` the answers."""
 
-    request: type[R]
-    to_infill: Callable[[R], list[wire.InfillRequest]]
-    from_infill: Callable[[R, list[wire.InfillResponse]], object]
+    request: type[fim.ForeignRequest]
+    to_infill: Callable[[Any], list[wire.InfillRequest]]
+    from_infill: Callable[[Any, list[wire.InfillResponse]], object]
     ends_with_done: bool = True
 
 
-DOORS: Final[dict[str, Door[Any]]] = {
+DOORS: Final = {
     "/v1/fim/completions": Door(fim.FimRequest, fim.to_infill, fim.from_infill),
     "/v1/completions": Door(fim.CompletionRequest, fim.to_infill, fim.from_infill),
     "/infill": Door(llamacpp.LlamaInfillRequest, llamacpp.to_infill, llamacpp.from_infill, ends_with_done=False),
@@ -160,7 +159,7 @@ DOORS: Final[dict[str, Door[Any]]] = {
 }
 
 
-async def answer_door(state: EngineState, door: Door[Any], http: Request) -> Response:
+async def answer_door(state: EngineState, door: Door, http: Request) -> Response:
     """Raises RequestError."""
     request = await read_body(http, door.request)
     if isinstance(request, llamacpp.LlamaInfillRequest) and request.n_predict == 0:
@@ -173,7 +172,7 @@ async def answer_door(state: EngineState, door: Door[Any], http: Request) -> Res
     return json_response(door.from_infill(request, await asked.wait()))
 
 
-async def stream_whole(asked: Asked, door: Door[R], request: R) -> AsyncIterator[bytes]:
+async def stream_whole(asked: Asked, door: Door, request: fim.ForeignRequest) -> AsyncIterator[bytes]:
     """Streams the whole text as one chunk, because any part may change until the last step, or an `error`.
 
     Until then empty lines keep the connection open: clients stop at comments, proxies at silence.
