@@ -160,7 +160,9 @@ def attend(
     head_dim, dtype = attention.config.head_dim, attention.q.weight.dtype
     sought = asked.take(x)
     query, key, value = (
-        operators.linear(rows, part.weight, part.bias, laid).to(dtype).unflatten(1, (-1, head_dim))
+        operators.linear(rows, part.weight, part.bias, laid)
+        .to(dtype)
+        .view(len(rows), part.out_features // head_dim, head_dim)
         for part, rows, laid in ((attention.q, sought, asked.spans), (attention.k, x, spans), (attention.v, x, spans))
     )
     key = _rotate(attention.k_norm(key), tables)
