@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -108,12 +108,19 @@ def started(command: Command, tree: CopiedTree, stdin: int = subprocess.DEVNULL)
         with _process(command.words, tree.folder / command.folder, variables, stdin) as process:
             yield process
         return
-    with _wrapped(command, tree) as (words, inherited), _Inside() as inside:
-        words[1:1] = ["--info-fd", str(inside.descriptor)]
-        with _process(words, tree.folder, variables, stdin, [*inherited, inside.descriptor]) as process:
-            inside.look()
+    ends = os.pipe()
+    with open(ends[0], "rb") as read, open(ends[1], "wb") as write, ExitStack() as stack:
+        words, inherited = stack.enter_context(_wrapped(command, tree))
+        words[1:1] = ["--info-fd", str(write.fileno())]
+        first: int | None = None  # of the sandbox, which ends last, after all its other processes
+        with _process(words, tree.folder, variables, stdin, [*inherited, write.fileno()]) as process:
+            write.close()
+            with suppress(ValueError, KeyError, OSError):  # bubblewrap may not get that far
+                first = os.pidfd_open(json.loads(read.read())["child-pid"])
+                stack.callback(os.close, first)
             yield process
-        inside.wait()
+        if first is not None:
+            _is_ready(first, _GONE_S)
 
 
 @contextmanager
@@ -137,63 +144,26 @@ def _process(
             _end(process)
 
 
-class _Inside(AbstractContextManager["_Inside"]):
-    """The sandbox's first process; it ends last, after all others in the sandbox."""
-
-    def __init__(self) -> None:
-        self._read, self.descriptor = os.pipe()
-        self._process: int | None = None
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in (self._read, self.descriptor, self._process):
-            if descriptor is not None and descriptor >= 0:
-                os.close(descriptor)
-
-    def look(self) -> None:
-        """Reads its process id from bubblewrap, if bubblewrap got that far."""
-        os.close(self.descriptor)
-        self.descriptor = -1
-        said = b""
-        while piece := os.read(self._read, 1 << 12):
-            said += piece
-        with suppress(ValueError, KeyError, OSError):
-            self._process = os.pidfd_open(json.loads(said)["child-pid"])
-
-    def wait(self) -> None:
-        if self._process is not None:
-            _is_ready(self._process, _GONE_S)
-
-
 def _watch(process: subprocess.Popen[bytes], command: Command) -> Outcome:
     """Waits for the command, ends it at its limits, and then ends what is left of its process group."""
-    tail = _Tail(process)
+    tail = b""
+    piece: bytes | None = None  # nothing comes after an empty one
     deadline_s = time.monotonic() + command.timeout_s
     try:
-        while process.poll() is None and (left_s := deadline_s - time.monotonic()) > 0 and not tail.is_whole:
+        while process.poll() is None and (left_s := deadline_s - time.monotonic()) > 0 and piece != b"":
             command.check_cancelled()
-            tail.read(min(left_s, POLL_S))
+            piece = read_piece(process, min(left_s, POLL_S))
+            tail = (tail + (piece or b""))[-_TAIL_BYTES:]
         code: int | None = process.wait(max(0.0, deadline_s - time.monotonic()))
     except subprocess.TimeoutExpired:
         code = None
     finally:
         _end(process)
     deadline_s = time.monotonic() + _REST_S
-    while not tail.is_whole and (left_s := deadline_s - time.monotonic()) > 0:
-        tail.read(left_s)
-    return Outcome(code, tail.data.decode(errors="replace"))
-
-
-class _Tail:
-    """The end of what comes through a pipe. `is_whole` when nothing more can come."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.data, self.is_whole, self._process = b"", False, process
-
-    def read(self, timeout_s: float) -> None:
-        """Reads what is available within the time."""
-        piece = read_piece(self._process, timeout_s)
-        self.data = (self.data + (piece or b""))[-_TAIL_BYTES:]
-        self.is_whole = piece == b""
+    while piece != b"" and (left_s := deadline_s - time.monotonic()) > 0:
+        piece = read_piece(process, left_s)
+        tail = (tail + (piece or b""))[-_TAIL_BYTES:]
+    return Outcome(code, tail.decode(errors="replace"))
 
 
 def read_piece(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:

@@ -76,7 +76,9 @@ def make_filter() -> bytes | None:
             _refuse(library, context, "clone", errno.EPERM, _Comparison(0, _MASKED, flag, flag))
         for request in (_TIOCSTI, _TIOCLINUX):
             _refuse(library, context, "ioctl", errno.EPERM, _Comparison(1, _MASKED, 0xFFFFFFFF, request))
-        return _export(library, context)
+        with open(os.memfd_create("filter"), "rb") as file:
+            is_written = library.seccomp_export_bpf(context, file.fileno()) == 0
+            return os.pread(file.fileno(), 1 << 20, 0) if is_written else None
     finally:
         library.seccomp_release(context)
 
@@ -86,13 +88,3 @@ def _refuse(library: ctypes.CDLL, context: int, name: str, number: int, *when: _
     if call == -1:  # this libseccomp does not know it
         return
     library.seccomp_rule_add_array(context, _ERRNO | number, call, len(when), (_Comparison * len(when))(*when))
-
-
-def _export(library: ctypes.CDLL, context: int) -> bytes | None:
-    descriptor = os.memfd_create("filter")
-    try:
-        if library.seccomp_export_bpf(context, descriptor) != 0:
-            return None
-        return os.pread(descriptor, 1 << 20, 0)
-    finally:
-        os.close(descriptor)

@@ -224,9 +224,8 @@ def _watch(pid: int, read: int, deadline_s: float) -> tuple[dict[str, Any], int 
 
 def _become_child(write: int, asked: dict[str, Any]) -> None:
     os.setsid()
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+    with open(os.devnull) as null:
+        os.dup2(null.fileno(), 0)
     linecache.checkcache()
     importlib.invalidate_caches()
     global pytest_configure
