@@ -10,7 +10,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import astuple, fields
 from importlib import resources
 from itertools import islice
@@ -35,25 +35,18 @@ class Journal(AbstractContextManager["Journal"]):
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        with self._failures():
-            uri = f"file:{os.fsdecode(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=rw"
+        uri = f"file:{os.fsdecode(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=rw"
+        with self._failures(), ExitStack() as stack:
             self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        try:
-            self._begin(read_only)
-        except BaseException:
-            self._db.close()
-            raise
-
-    def _begin(self, read_only: bool) -> None:
-        """Sets connection pragmas, and refuses journals of another version."""
-        with self._failures():
+            stack.callback(self._db.close)
             self._db.execute("PRAGMA synchronous = EXTRA")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version != VERSION:
+                message = f"{path} has version {version}, not {VERSION}"
+                raise MidfillError("run_damaged", message, "use the version of midfill that made the run")
             # Not mode=ro, which cannot roll back a killed writer's transaction.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
-        if version != VERSION:
-            message = f"{self.path} has version {version}, not {VERSION}"
-            raise MidfillError("run_damaged", message, "use the version of midfill that made the run")
+            stack.pop_all()
 
     @classmethod
     def create(cls, path: Path, meta: dict[str, Any]) -> Self:
@@ -61,15 +54,14 @@ class Journal(AbstractContextManager["Journal"]):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         young = path.with_suffix(".new")
         young.unlink(missing_ok=True)
-        db = sqlite3.connect(young, isolation_level=None)
+        rows = [(key, json.dumps(value)) for key, value in meta.items()]
         try:
-            db.executescript(resources.files(__package__).joinpath("schema.sql").read_text("utf-8"))
-            db.execute(f"PRAGMA user_version = {VERSION}")
-            db.executemany("INSERT INTO meta VALUES (?, ?)", ((key, json.dumps(value)) for key, value in meta.items()))
+            with closing(sqlite3.connect(young, isolation_level=None)) as db:
+                db.executescript(resources.files(__package__).joinpath("schema.sql").read_text("utf-8"))
+                db.execute(f"PRAGMA user_version = {VERSION}")
+                db.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         except sqlite3.Error as error:
             raise MidfillError("journal_failed", f"{young} cannot be written ({error})") from None
-        finally:
-            db.close()
         young.chmod(0o600)
         young.replace(path)
         return cls(path)
@@ -154,7 +146,8 @@ class Journal(AbstractContextManager["Journal"]):
         raise MidfillError("no_such_hole", f"the run has no hole {hole_id}")
 
     def _holes(self, rest: str, *values: object) -> Iterator[HoleRow]:
-        return map(_hole, self._rows(f"SELECT {_HOLE} FROM holes {rest}", values))
+        rows = self._rows(f"SELECT {_HOLE} FROM holes {rest}", values)
+        return (HoleRow(*(*row[:7], State(row[7]), *row[8:])) for row in rows)
 
     def holes_in(self, *states: State) -> Iterator[HoleRow]:
         """Holes in one of `states`, in plan order. Concurrent changes may or may not be seen."""
@@ -277,10 +270,6 @@ def _marks(values: Sequence[object]) -> str:
 
 def _file(row: Any) -> FileRow:
     return FileRow(row[0], os.fsdecode(row[1]), *row[2:])
-
-
-def _hole(row: Any) -> HoleRow:
-    return HoleRow(*(*row[:7], State(row[7]), *row[8:]))
 
 
 def _keep_snapshot(db: sqlite3.Connection, data: bytes) -> None:
