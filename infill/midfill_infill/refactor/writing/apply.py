@@ -5,6 +5,7 @@ text, or marked stale, or refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -55,10 +56,7 @@ class Writer:
 
     def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
         """Restores the old text of each written hole. A hole whose text was changed since is refused and reported."""
-
-        def prepare(file: FileRow, wanted: Sequence[HoleRow], report: Report) -> Rewrite | None:
-            return self._prepare_undo(file, wanted, report, state, reason)
-
+        prepare = partial(self._prepare_undo, state=state, reason=reason)
         return self._write(_by_file(hole for hole in holes if hole.is_written), prepare)
 
     def _not_ours(self, by_file: Mapping[int, object]) -> Iterator[str]:

@@ -85,9 +85,8 @@ def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) ->
 
 def write_all(descriptor: int, data: bytes) -> None:
     """Writes all of `data`, also if a call writes only a part. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
 
 
 def _copy_attributes(target: Path, descriptor: int) -> None:
@@ -157,17 +156,13 @@ def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
 
 def _is_quiet(path: Path, expected: bytes) -> bool:
     """True if the file's content hashes to `expected` and nobody has it open for writing."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
         deadline = time.monotonic() + QUIET_TIMEOUT_S
-        while not _take_lease(descriptor):
+        while not _take_lease(file.fileno()):
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_S)
-        with open(descriptor, "rb", closefd=False) as file:
-            return digest(file.read()) == expected
-    finally:
-        os.close(descriptor)
+        return digest(file.read()) == expected
 
 
 def _take_lease(descriptor: int) -> bool:
