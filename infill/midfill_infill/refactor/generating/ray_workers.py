@@ -36,14 +36,6 @@ _START_TIMEOUT_S: Final = "120"
 _READY_TIMEOUT_S: Final = 900.0
 
 
-def _prepare_environment() -> None:
-    """Protects our own Ray with a token that is kept in no file. Ray reads it when it is imported."""
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", _START_TIMEOUT_S)
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-
-
 class FillActor:
     """One engine. It never sees a path of the repository. Its engine outlives it for a minute and is reused."""
 
@@ -92,8 +84,10 @@ class RayWorkers(Engine):
         environment: dict[str, Any] | None = None,
     ) -> None:
         self.endpoint = Endpoint(url="http://ray")
-        if address is None:
-            _prepare_environment()
+        if address is None:  # our own Ray, with a token that no file keeps; it reads these when it is imported
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", _START_TIMEOUT_S)
         try:
             self._ray: Any = import_module("ray")
         except ImportError:
@@ -136,11 +130,8 @@ class RayWorkers(Engine):
         if waiting:
             message = f"{len(ready)} of {len(asked)} actors have an engine after {_READY_TIMEOUT_S:.0f} s"
             raise MidfillError("engine_error", message, "see `ray status` for what the cluster lacks")
-        try:
-            said = self._ray.get(asked)
-        except self._ray.exceptions.RayError as error:
-            raise self._failure(error) from None
-        here, models = distribution_version(), said[0][2]
+        said, here = self._take(asked), distribution_version()
+        models = said[0][2]
         for node, version, known in said:
             if version != here:
                 message = f"the node {node} has midfill {version}, this machine {here}"
@@ -180,16 +171,14 @@ class RayWorkers(Engine):
             raise MidfillError(code if code in TABLE else "engine_error", message)
         yield InfillResponse.model_validate_json(said["answer"])
 
-    def _take(self, reference: Any) -> str:
+    def _take(self, asked: Any) -> Any:
+        """The answers. Raises `engine_error` with the end of an actor's error, such as a missing module."""
         try:
-            return str(self._ray.get(reference))
+            return self._ray.get(asked)
         except self._ray.exceptions.RayError as error:
-            raise self._failure(error) from None
-
-    def _failure(self, error: Exception) -> MidfillError:
-        """The reason at the end of an actor's error, such as a missing module."""
-        said = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_SAID]
-        return MidfillError("engine_error", f"Ray fails ({type(error).__name__}{': ' if said else ''}{said})")
+            said = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_SAID]
+            message = f"Ray fails ({type(error).__name__}{': ' if said else ''}{said})"
+            raise MidfillError("engine_error", message) from None
 
     def close(self) -> None:
         for handle in self.actors:
