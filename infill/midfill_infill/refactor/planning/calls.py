@@ -33,7 +33,7 @@ _SEPARATOR: Final = re.compile(r"::|\?\.|->|/")
 _FROM: Final = re.compile(r"\bimport\s+(?P<what>.*?)\s*\bfrom\s*['\"](?P<path>[^'\"]+)['\"]", re.DOTALL)
 _NAMED: Final = re.compile(r"\b(\w[\w$]*)(?:\s+as\s+([\w$]+))?")
 _JAVA: Final = re.compile(r"\bimport\s+(?:static\s+)?([\w.]+?)(\.\*)?\s*;")
-_GO: Final = re.compile(r"(?:([\w.]+)\s+)?\"([^\"]+)\"")
+_GO: Final = re.compile(r"(?:(?<![\w.])(?!import\b)([\w.]+)\s+)?\"([^\"]+)\"")
 _RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
 
 Pair = tuple[str, str]
@@ -123,11 +123,8 @@ def _java(text: str) -> Iterator[Pair]:
 
 def _go(text: str) -> Iterator[Pair]:
     for alias, path in _GO.findall(text):
-        dotted = plain(path)
-        if alias not in ("_", "import"):
-            yield "*" if alias == "." else alias or path.rpartition("/")[2], dotted
-        elif alias == "import":
-            yield path.rpartition("/")[2], dotted
+        if alias != "_":
+            yield "*" if alias == "." else alias or path.rpartition("/")[2], plain(path)
 
 
 def _rust(text: str) -> Iterator[Pair]:

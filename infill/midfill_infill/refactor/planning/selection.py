@@ -49,7 +49,10 @@ class Selection:
         for text in self.where:
             read_condition(text)
         if self.query is not None:
-            _compile_somewhere(self.query)
+            said = {language: _compile(self.query, language) for language in REGISTRY}
+            if all(isinstance(result, str) for result in said.values()):
+                language, result = next(iter(said.items()))
+                raise MidfillError("bad_query", f"no grammar takes the query ({language}: {result})")
         if self.recipe is not None:
             get_recipe(self.recipe)
 
@@ -60,8 +63,6 @@ class Selection:
 
     def may_match(self, path: str, language: str) -> bool:
         """A cheap check before parsing: False only if there is certainly nothing."""
-        if self.languages and language not in self.languages:
-            return False
         if self.names and not any(_fits_module(name.split(":")[0], path) for name in self.names):
             return False
         return not (self.stubs and REGISTRY[language].is_interface(path))
@@ -80,13 +81,12 @@ class Selection:
                 if not self.stubs or is_stub(document, function):
                     yield body_hole(document, function), [function]
             return
+        holes: Iterable[Hole] = () if self.query is None else _queried(document, self.query)
+        spans = None
         if self.recipe is not None:
             recipe, word = get_recipe(self.recipe)
-            holes, inside = recipe.find(document, word), None if self.query is None else _queried(document, self.query)
-        else:
-            assert self.query is not None
-            holes, inside = _queried(document, self.query), None
-        spans = None if inside is None else [(hole.start_byte, hole.end_byte) for hole in inside]
+            spans = None if self.query is None else [(hole.start_byte, hole.end_byte) for hole in holes]
+            holes = recipe.find(document, word)
         for hole in holes:
             if spans is None or any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
                 yield hole, _around(document, hole) if self.names or self.where or self.stubs else []
@@ -144,14 +144,6 @@ def _queried(document: Document, query: str) -> Iterator[Hole]:
     if document.language is None or isinstance(_compile(query, document.language), str):
         return iter(())
     return find_holes(document, query)
-
-
-def _compile_somewhere(query: str) -> None:
-    """Raises `bad_query` if no grammar accepts it, with the error of the one that got furthest."""
-    results = {language: _compile(query, language) for language in REGISTRY}
-    said = [f"{language}: {result}" for language, result in results.items() if isinstance(result, str)]
-    if len(said) == len(results):
-        raise MidfillError("bad_query", f"no grammar takes the query ({said[0]})")
 
 
 _FORM: Final = re.compile(
