@@ -146,4 +146,4 @@ def test_a_folder_that_must_not_be_entered(tmp_path: Path, monkeypatch: pytest.M
 def test_the_dial_is_a_number_or_the_authors_word() -> None:
     from midfill_infill.cli.options import read_quality
 
-    assert (read_quality(None), read_quality("0.25"), read_quality("authors")) == (None, 0.25, "authors")
+    assert (read_quality("0.25"), read_quality("authors")) == (0.25, "authors")

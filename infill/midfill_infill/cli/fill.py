@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 from midfill_infill.cli import options
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.options import complete_function, complete_language, flag, option, read_quality
+from midfill_infill.cli.options import complete_function, complete_language, flag, option
 
 _STDIN_POSITION: Final = re.compile(r"-:\d.*")
 
@@ -90,7 +90,7 @@ def fill_command(
             from midfill_infill.cli.until import read_goal
 
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
-        chosen = config.choose_quality(read_quality(quality), Path.cwd())
+        chosen = config.choose_quality(quality, Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
             HoleOptions(tuple(function or ()), tuple(hole or ()), stubs, outer),

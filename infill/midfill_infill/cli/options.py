@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -62,10 +62,6 @@ def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
-if TYPE_CHECKING:
-    from midfill_infill.config import Quality
-
-
 def flag(*words: str) -> Any:
     """Returns an option without a value. `words` are its names, then its help."""
     *names, said = words
@@ -99,10 +95,10 @@ CommandTimeoutOption = Annotated[
 ]
 
 
-def read_quality(text: str | None) -> "Quality":
+def read_quality(text: str) -> float | Literal["authors"]:
     """Parses a number from 0 to 1, or `authors`. Raises BadParameter."""
-    if text is None or text == "authors":
-        return "authors" if text else None
+    if text == "authors":
+        return "authors"
     try:
         value = float(text)
     except ValueError:
@@ -112,15 +108,9 @@ def read_quality(text: str | None) -> "Quality":
     return value
 
 
-def _check(text: str | None) -> str | None:
-    read_quality(text)
-    return text
-
-
 MinCertaintyOption = Annotated[
     float | None, option("P", "Write fills of at least this certainty; default 0.5, 0 writes all.", min=0, max=1)
 ]
 QualityOption = Annotated[
-    str | None,
-    option("Q", "0 settles most tokens a step, 1 fewest; authors: as the model's authors do.", callback=_check),
+    Any, option("Q", "0 settles most tokens a step, 1 fewest; authors: as the model's authors do.", parser=read_quality)
 ]

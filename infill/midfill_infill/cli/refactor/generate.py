@@ -59,7 +59,7 @@ def generate_command(
     with reported():
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", "give both")
-        chosen = config.choose_quality(options.read_quality(quality), Path.cwd())
+        chosen = config.choose_quality(quality, Path.cwd())
         wanted = Options(steps=steps, quality=chosen, max_tokens=max_tokens)
         goal = None
         if until is not None:
