@@ -56,7 +56,6 @@ def try_candidates(
         open_lab(source.document, source.target.path, command, Path.cwd()) as lab,
         _meter(goal.num_tries, quiet=quiet) as say,
     ):
-        say(None)
         lab.start(holes, timeout_s=goal.timeout_s)
         make = partial(fill, client=client)
         with closing(lab.fill(lab.find_examples(holes), options, make, goal.num_tries)) as events:
@@ -69,12 +68,12 @@ def try_candidates(
 
 
 @contextmanager
-def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | None], None]]:
+def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try], None]]:
     """Prints one line per try, and on a terminal a progress bar below."""
     if quiet:
         yield lambda _: None
     elif not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
-        yield lambda each: print(show_try(each), file=sys.stderr, flush=True) if each else None
+        yield lambda each: print(show_try(each), file=sys.stderr, flush=True)
     else:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -84,11 +83,10 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | None], No
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
             task = progress.add_task("the tree as it is", total=num_tries)
 
-            def say(each: Try | None) -> None:
-                if each is not None:
-                    style = {"passed": "green", "failed": "red"}.get(each.ran.verdict, "yellow")
-                    console.print(show_try(each), style=style, markup=False, soft_wrap=True)
-                    progress.update(task, completed=each.number, description="tries")
+            def say(each: Try) -> None:
+                style = {"passed": "green", "failed": "red"}.get(each.ran.verdict, "yellow")
+                console.print(show_try(each), style=style, markup=False, soft_wrap=True)
+                progress.update(task, completed=each.number, description="tries")
 
             yield say
 
