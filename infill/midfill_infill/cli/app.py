@@ -25,7 +25,6 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         name="midfill",
         cls=make_group(SUBCOMMANDS),
-        help="Fills gaps in code with a language model that runs on your machine and sees the code before and after.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # importing rich takes longer than the rest of a help page

@@ -21,14 +21,12 @@ GRACE_S: Final = 5.0
 _STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answer"}
 
 
-def build() -> typer.Typer:
-    said = "Running engines: `ps` lists them, `stop` ends them."
-    app = typer.Typer(help=said, no_args_is_help=True, add_completion=False)
-    app.command("ps")(ps_command)
-    app.command("stop")(stop_command)
-    return app
+APP: Final = typer.Typer(
+    help="Running engines: `ps` lists them, `stop` ends them.", no_args_is_help=True, add_completion=False
+)
 
 
+@APP.command("ps")
 def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List your engines: process, state, model, device, memory, age, and when they end by themselves."""
     with report_failures(as_json=json_output):
@@ -71,6 +69,7 @@ def _state_of(place: EnginePlace) -> str:
         return "stopped"
 
 
+@APP.command("stop")
 def stop_command(
     model: Annotated[str | None, typer.Argument(metavar="[NAME|DIR]", help="Only engines of this model.")] = None,
 ) -> None:

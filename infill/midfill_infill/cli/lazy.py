@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 
 class Subcommand(NamedTuple):
-    """The module with `NAME_command`, or with `build` for a group, and the first sentence of its help."""
+    """The module with `NAME_command`, or with `APP` for a group, and the first sentence of its help."""
 
     module: str
     summary: str
@@ -17,9 +17,8 @@ class Subcommand(NamedTuple):
     def build(self, name: str) -> Any:
         """Returns the command or group as typer runs it."""
         module = import_module(f"midfill_infill.cli.{self.module}")
-        if hasattr(module, "build"):
-            app = module.build()
-        else:
+        app = getattr(module, "APP", None)
+        if app is None:
             app = typer.Typer(add_completion=False)
             app.command(**getattr(module, "SETTINGS", {}))(getattr(module, f"{name}_command"))
         app.rich_markup_mode = None

@@ -24,18 +24,12 @@ PLAIN_EVERY_BYTES: Final = 100_000_000
 HubName = Annotated[
     str, typer.Argument(metavar="OWNER/NAME", help="smollm2, or a checkpoint on the hub, @REVISION if wanted.")
 ]
+APP: Final = typer.Typer(
+    help="The engine's models; `get`, `list`, `use` and `rm` those of the hub.", add_completion=False
+)
 
 
-def build() -> typer.Typer:
-    app = typer.Typer(help="The engine's models; `get`, `list`, `use` and `rm` those of the hub.", add_completion=False)
-    app.callback(invoke_without_command=True)(models_command)
-    app.command("get")(get_command)
-    app.command("list")(list_command)
-    app.command("use")(use_command)
-    app.command("rm")(remove_command)
-    return app
-
-
+@APP.callback(invoke_without_command=True)
 def models_command(
     context: typer.Context,
     model: ModelOption = None,
@@ -65,6 +59,7 @@ def models_command(
                 print(f"    {info.description}")
 
 
+@APP.command("get")
 def get_command(
     name: HubName,
     device: Annotated[DeviceName, typer.Option(help="The device to check memory for.")] = "auto",
@@ -87,6 +82,7 @@ def get_command(
             print(f"fill with it: `midfill models use {name}`, or --model {name}")
 
 
+@APP.command("list")
 def list_command(
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     published: Annotated[bool, typer.Option("--published", help="List models that can be downloaded.")] = False,
@@ -114,6 +110,7 @@ def list_command(
             print("`midfill models list --published` says what else can be had")
 
 
+@APP.command("use")
 def use_command(
     name: Annotated[
         str,
@@ -127,6 +124,7 @@ def use_command(
         _choose(name)
 
 
+@APP.command("rm")
 def remove_command(name: HubName) -> None:
     """Take a checkpoint off this machine, from the cache that it shares with other programs of the hub."""
     with report_failures():

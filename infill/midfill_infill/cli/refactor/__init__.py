@@ -21,14 +21,11 @@ SUBCOMMANDS: Final = {
     "export": Subcommand("refactor.output", "Print what `apply` would write or has written."),
     "check": Subcommand("refactor.output", "Say what waits to be filled and what a run has not written."),
 }
-
-
-def build() -> typer.Typer:
-    return typer.Typer(
-        name="refactor",
-        cls=make_group(SUBCOMMANDS),
-        help="Fill holes of whole repositories: plan, generate, review, apply, verify, undo.",
-        no_args_is_help=True,
-        add_completion=False,
-        callback=lambda: None,
-    )
+APP: Final = typer.Typer(
+    name="refactor",
+    cls=make_group(SUBCOMMANDS),
+    help="Fill holes of whole repositories: plan, generate, review, apply, verify, undo.",
+    no_args_is_help=True,
+    add_completion=False,
+    callback=lambda: None,
+)
