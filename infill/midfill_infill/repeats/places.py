@@ -99,8 +99,7 @@ def _insert_in_lists(change: Change, part: ChangedTokens, opener: int) -> Iterat
     for number in change.new.places.get(texts[0], ()):
         end = change.new.closers.get(number + 1)
         if end is not None and change.new.texts[number : number + 2] == texts:
-            place = _argument_place(change, part, opener, number + 1, end)
-            if place is not None:
+            if (place := _argument_place(change, part, opener, number + 1, end)) is not None:
                 yield place
 
 
@@ -128,8 +127,7 @@ def _argument_place(change: Change, part: ChangedTokens, opener: int, start: int
         others = _commas(tokens, start, end)
         if len(others) < len(commas):
             return None
-        next_is_comma = change.old.texts[at] == b","
-        if next_is_comma:
+        if change.old.texts[at] == b",":
             index = others[len(commas)] if len(others) > len(commas) else end
         elif commas and commas[-1] == at - 1:
             index = others[len(commas) - 1] + 1
@@ -159,8 +157,7 @@ def _insert_between(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
     before, after = old.texts[at - 1], old.texts[at]
     for number in tokens.places.get(after, ()):
         if number and tokens.texts[number - 1] == before and tokens.same_line(number) == old.same_line(at):
-            edit = _edit(change, part, tokens, number, number)
-            if edit:
+            if edit := _edit(change, part, tokens, number, number):
                 here = number, number
                 yield EditPlace(*edit, here, change.old_span, here, (at - 1, number - 1), "between")
 
@@ -177,8 +174,7 @@ def _follow(change: Change, number: int) -> Iterator[EditPlace]:
         wanted = change.old_texts(part)
         if tokens.texts[at : at + len(wanted)] != wanted:
             return
-        edit = _edit(change, part, tokens, at, at + len(wanted))
-        if edit is None:
+        if (edit := _edit(change, part, tokens, at, at + len(wanted))) is None:
             return
         (first, last), text = edit
         start = first if start is None else start
@@ -186,8 +182,7 @@ def _follow(change: Change, number: int) -> Iterator[EditPlace]:
         position = last
         at += len(wanted)
         if kept is not None:
-            found = _match_kept(change, kept, at)
-            if found is None:
+            if (found := _match_kept(change, kept, at)) is None:
                 return
             here = tokens.texts[at:found]
             there = change.old.texts[slice(*kept)]
