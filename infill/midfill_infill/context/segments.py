@@ -186,12 +186,9 @@ def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
         lines = () if isinstance(segment, TextSegment) else (intent, next(holes).note)
         if comments := [f"{mark} {line}" for text in lines for line in text.splitlines()]:
             before = shown.pop().text if shown and isinstance(shown[-1], TextSegment) else ""  # type: ignore[union-attr]
-            shown.append(TextSegment(text=_above_last_line(before, comments)))
+            head, newline, line = before.rpartition("\n")
+            indent = line[: len(line) - len(line.lstrip())]
+            said = "".join(f"{indent}{comment}\n" for comment in comments)
+            shown.append(TextSegment(text=head + newline + said + line))
         shown.append(segment)
     return replace(segments, segments=tuple(shown))
-
-
-def _above_last_line(text: str, comments: list[str]) -> str:
-    head, newline, line = text.rpartition("\n")
-    indent = line[: len(line) - len(line.lstrip())]
-    return head + newline + "".join(f"{indent}{comment}\n" for comment in comments) + line

@@ -79,7 +79,8 @@ def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_
     for other in (each for each in others if each.is_test == wanted.is_test):
         if wanted.likeness(other, _bound) > least and (found := wanted.likeness(other, _ratio)) > least:
             body = _rename(other, wanted, around.is_seen)
-            found -= LOST * _reads_lost(other, wanted, body)
+            lost = _parameters(other.header) - set(wanted.header)
+            found -= LOST * (not lost.isdisjoint(_OWN_NAME.findall(body)))
             if found > least and (body not in best or found > best[body][0]):
                 best[body] = found, other
                 ranked = sorted(best.items(), key=lambda item: -item[1][0])[:NUM_BODIES]
@@ -137,12 +138,6 @@ def _rename(sibling: _Told, wanted: _Told, is_seen: Callable[[str], bool]) -> st
         return new if is_seen(new) else match[0]
 
     return _NAME.sub(change, sibling.body)
-
-
-def _reads_lost(sibling: _Told, wanted: _Told, body: str) -> bool:
-    """True if the renamed body reads a parameter that the wanted function does not have."""
-    lost = _parameters(sibling.header) - set(wanted.header)
-    return not lost.isdisjoint(_OWN_NAME.findall(body))
 
 
 def _parameters(header: Sequence[str]) -> set[str]:

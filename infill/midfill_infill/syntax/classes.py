@@ -66,19 +66,14 @@ def find_kin(document: Document, owner: str) -> Kin:
     for source in chain((document.source,), _read_package(document.path)):
         if owner.encode() in source:
             for match in derives.finditer(source):
-                is_base = True
-                derived.update(_list_methods(source, match.end()))
+                is_base, end = True, _NEXT.search(source, source.find(b"\n", match.end()) + 1)
+                derived.update(_METHOD.findall(source, match.end(), end.start() if end else len(source)))
         if is_basis and is_basis.search(source):
             for function in read_outline(language, source).functions:
                 is_written = function.statements and not (function.is_stub or function.is_deliberate)
                 if is_written and function.path[-2:-1] in bases:
                     inherited.add(function.path[-1])
     return Kin(is_base, frozenset(name.decode() for name in derived), frozenset(inherited))
-
-
-def _list_methods(source: bytes, start: int) -> list[bytes]:
-    end = _NEXT.search(source, source.find(b"\n", start) + 1)
-    return _METHOD.findall(source, start, end.start() if end else len(source))
 
 
 def _read_package(path: Path | None) -> Iterator[bytes]:

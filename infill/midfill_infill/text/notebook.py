@@ -131,8 +131,7 @@ class Notebook(Document):
         return "".join([*pieces, self.json[position:]]).encode("utf-8")
 
     def _cell_at(self, byte: int) -> Cell:
-        inside = [cell for cell in self.cells if cell.start_byte is not None and cell.start_byte <= byte]
-        return inside[-1]
+        return [cell for cell in self.cells if cell.start_byte is not None and cell.start_byte <= byte][-1]
 
 
 def _encode(text: str) -> bytes:

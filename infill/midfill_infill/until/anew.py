@@ -82,14 +82,12 @@ def reopen(
 
 def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedFill) -> Alternative | None:
     """The candidate with another text in one hole; None if the text does not fit."""
-    fills = [*candidate.fills[:index], fill, *candidate.fills[index + 1 :]]
+    answers = []
+    for each in (*candidate.fills[:index], fill, *candidate.fills[index + 1 :]):
+        tokens, confidence = list(each.tokens), list(each.confidence)
+        filled = wire.FilledHole(text=each.text, tokens=tokens, confidence=confidence, certainty=each.certainty)
+        answers.append(Answer(filled, each.origin))
     try:
-        return place.row([_as_answer(each) for each in fills]).candidate
+        return place.row(answers).candidate
     except MidfillError:
         return None
-
-
-def _as_answer(fill: PlacedFill) -> Answer:
-    tokens, confidence = list(fill.tokens), list(fill.confidence)
-    filled = wire.FilledHole(text=fill.text, tokens=tokens, confidence=confidence, certainty=fill.certainty)
-    return Answer(filled, fill.origin)
