@@ -41,10 +41,7 @@ class Repository:
 
     def run_ids(self) -> list[str]:
         """All runs, the oldest first."""
-        folder = self.state / "runs"
-        if not folder.is_dir():
-            return []
-        return sorted(entry.name for entry in folder.iterdir() if (entry / "run.db").exists())
+        return sorted(journal.parent.name for journal in self.state.glob("runs/*/run.db"))
 
     def find_run(self, run_id: str | None = None) -> Path:
         """The journal of a run, the latest unless one is named by the start of its id. Raises `run_missing`."""
