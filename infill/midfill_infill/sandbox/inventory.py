@@ -73,20 +73,13 @@ def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[s
         for entry in entries:
             name = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir(follow_symlinks=False):
-                if _is_copied(inventory, name, entry):
-                    pending.append(name)
+                if entry.name in _CACHES or name == ".git":
+                    continue
+                inventory.folders.append(name)
+                is_shown = entry.name == ".git" or _is_environment(entry)
+                (inventory.shown if is_shown else pending).append(name)
             elif entry.is_symlink() or stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
                 yield name, entry
-
-
-def _is_copied(inventory: Inventory, name: str, entry: os.DirEntry[str]) -> bool:
-    if entry.name in _CACHES or name == ".git":
-        return False
-    inventory.folders.append(name)
-    if entry.name == ".git" or _is_environment(entry):
-        inventory.shown.append(name)
-        return False
-    return True
 
 
 def _is_environment(entry: os.DirEntry[str]) -> bool:
