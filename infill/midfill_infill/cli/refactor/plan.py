@@ -20,17 +20,7 @@ from midfill_infill.text.visible import encodable
 QueryOption = Annotated[
     Path | None, option("FILE.scm", "A tree-sitter query: fill @fill, show the model @context.", "--query")
 ]
-NameOption = Annotated[
-    list[str] | None, option("MODULE:FUNCTION", "Function bodies by name; * and ? are wildcards.", "--name")
-]
-WhereOption = Annotated[
-    list[str] | None,
-    option("CONDITION", "Functions by condition: calls NAME, has TODO, no docstring, lines > N.", "--where"),
-]
-StubsOption = Annotated[bool, flag("--stubs", "Every function that is only a placeholder.")]
 RecipeOption = Annotated[str | None, option("NAME[=WORD]", "See `recipes`.", "--recipe")]
-GlobOption = Annotated[list[str] | None, option("PATTERN", "Only these paths; ! excludes.", "--glob")]
-GeneratedOption = Annotated[bool, flag("--include-generated", "Include generated and vendored files.")]
 
 
 class PlanCommand(TyperCommand):
@@ -50,16 +40,20 @@ SETTINGS: Final = {"cls": PlanCommand}
 def plan_command(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Files and folders to search.")] = Path("."),
     query: QueryOption = None,
-    name: NameOption = None,
-    stubs: StubsOption = False,
+    name: Annotated[
+        list[str] | None, option("MODULE:FUNCTION", "Function bodies by name; * and ? are wildcards.")
+    ] = None,
+    stubs: Annotated[bool, flag("--stubs", "Every function that is only a placeholder.")] = False,
     recipe: RecipeOption = None,
-    where: WhereOption = None,
-    glob: GlobOption = None,
+    where: Annotated[
+        list[str] | None, option("CONDITION", "Functions by condition: calls NAME, has TODO, no docstring, lines > N.")
+    ] = None,
+    glob: Annotated[list[str] | None, option("PATTERN", "Only these paths; ! excludes.")] = None,
     changed: Annotated[
         str | None, option("[=REF]", "Only holes on lines changed since a commit (default HEAD).")
     ] = None,
     stdin0: Annotated[bool, flag("--stdin0", "Only files named on stdin, NUL-terminated.")] = False,
-    include_generated: GeneratedOption = False,
+    include_generated: Annotated[bool, flag("--include-generated", "Include generated and vendored files.")] = False,
     intent: Annotated[
         str, option("TEXT", "An instruction to the model, shown as a comment above each hole and never written.")
     ] = "",
