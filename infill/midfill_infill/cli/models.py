@@ -152,7 +152,15 @@ def _list_published(json_output: bool) -> None:
 def _shown(name: str) -> Iterator[Callable[[FetchProgress], None]]:
     """A bar with bytes, rate and time left on a terminal, else a line now and then, on stderr."""
     if not sys.stderr.isatty():
-        yield _PlainProgress()
+        said_bytes = -PLAIN_EVERY_BYTES
+
+        def say(progress: FetchProgress) -> None:
+            nonlocal said_bytes
+            if progress.note or progress.done_bytes - said_bytes >= PLAIN_EVERY_BYTES:
+                said_bytes = progress.done_bytes
+                print(progress.words, file=sys.stderr)
+
+        yield say
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -168,13 +176,3 @@ def _shown(name: str) -> Iterator[Callable[[FetchProgress], None]]:
             bar.update(task, description=f"{name} ({progress.note})" if progress.note else name)
 
         yield show
-
-
-class _PlainProgress:
-    def __init__(self) -> None:
-        self._said_bytes = -PLAIN_EVERY_BYTES
-
-    def __call__(self, progress: FetchProgress) -> None:
-        if progress.note or progress.done_bytes - self._said_bytes >= PLAIN_EVERY_BYTES:
-            self._said_bytes = progress.done_bytes
-            print(progress.words, file=sys.stderr)
