@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -115,10 +116,8 @@ def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
 def _parse(key: Key, text: str, place: str) -> Value:
     value: Value = text
     if key.name == "quality":
-        try:
+        with suppress(ValueError):
             value = float(text)
-        except ValueError:
-            value = text
     if not key.allows(value):
         message = f"{place} is {text!r}, and it takes {key.expected}"
         raise MidfillError("bad_config", message, "set it to one of those, or unset it")

@@ -6,15 +6,11 @@ Skips links: their targets are either listed themselves or outside the root.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from midfill_infill.context.exclusions import is_ignored
 from midfill_infill.context.patterns import Patterns, read_lines
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.places import Repository
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 
 def list_files(place: Repository, folder: Path | None = None) -> list[str]:
@@ -65,18 +61,14 @@ def choose(
     names: Iterable[str], globs: Sequence[str], marked: Patterns | None, *, include_generated: bool
 ) -> Iterator[str]:
     """Names that match one of `globs` (.gitignore syntax, `!` excludes); all without globs."""
-    wanted = _compile(globs)
+    wanted = None
+    if globs:
+        from pathspec import GitIgnoreSpec  # its import takes as long as checking twenty files
+
+        only_negative = all(pattern.startswith("!") for pattern in globs)
+        wanted = GitIgnoreSpec.from_lines(["*", *globs] if only_negative else globs)
     for name in names:
         if wanted is not None and not wanted.match_file(name):
             continue
         if include_generated or not (guards.is_foreign(name) or (marked is not None and marked.says(name))):
             yield name
-
-
-def _compile(globs: Sequence[str]) -> "GitIgnoreSpec | None":
-    if not globs:
-        return None
-    from pathspec import GitIgnoreSpec  # its import takes as long as checking twenty files
-
-    only_negative = all(pattern.startswith("!") for pattern in globs)
-    return GitIgnoreSpec.from_lines(["*", *globs] if only_negative else globs)
