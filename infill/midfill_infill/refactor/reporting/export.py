@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,20 +45,16 @@ class Exported:
         return Document(self.before, self.file.language, Path(self.file.path))
 
 
-def exported(
-    journal: Journal, states: Sequence[State] = CHOSEN, max_new_errors: int | None = None
-) -> Iterator[Exported]:
+def exported(journal: Journal, states: Sequence[State] = CHOSEN, max_new_errors: float = inf) -> Iterator[Exported]:
     """Files with fills in one of `states`, in plan order."""
     for file in list(journal.files(*states)):
         before = journal.snapshot(file.planned_hash)
         if before is None:
             continue
-        found = [
-            (hole, fill) for hole in journal.holes(file.id) if hole.state in states and (fill := journal.fill(hole))
-        ]
-        fills = [(hole, fill) for hole, fill in found if max_new_errors is None or fill.new_errors <= max_new_errors]
-        if fills:
-            yield Exported(file, before, tuple(fills))
+        chosen = (hole for hole in journal.holes(file.id) if hole.state in states)
+        found = ((hole, fill) for hole in chosen if (fill := journal.fill(hole)) is not None)
+        if fills := tuple((hole, fill) for hole, fill in found if fill.new_errors <= max_new_errors):
+            yield Exported(file, before, fills)
 
 
 def patch(one: Exported, context: int = 3) -> bytes:
