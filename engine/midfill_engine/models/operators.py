@@ -14,7 +14,8 @@ from midfill_engine.models.transformer import MLP, Attention, Transformer
 
 MAX_FOLDED_ROWS: Final = 16
 CHECKED_ROWS: Final = (ROW_TILE, 2 * ROW_TILE, 5 * ROW_TILE, 8 * ROW_TILE)
-MIN_PRODUCT_ROWS: Final = 32  # compiling two products takes as long as they save in fewer rows
+MIN_PRODUCT_ROWS: Final = 32  # compiling two products takes as long as they save in less
+MIN_PRODUCT_KEYS: Final = 256
 MAX_SCORES: Final = 2**23  # of attention at once
 LEFT: Final = 256  # values kept of a packed matrix, for the digest of the weights
 
@@ -104,8 +105,8 @@ def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, rows: Span) -> T
     If there are few rows, folds the heads that share keys into rows: a third of the CPU time (5 rows, 1,000 keys).
     """
     num_heads, num_groups, num_rows = query.shape[1], key.shape[1], query.shape[2]
-    on_cpu = query.device.type == "cpu"
-    if on_cpu and query.dtype == torch.bfloat16 and num_rows >= MIN_PRODUCT_ROWS and lacks_bf16_attention():
+    on_cpu, is_large = query.device.type == "cpu", num_rows >= MIN_PRODUCT_ROWS and key.shape[2] >= MIN_PRODUCT_KEYS
+    if on_cpu and is_large and query.dtype == torch.bfloat16 and lacks_bf16_attention():
         return attend_by_products(query, key, value, rows.bias)
     if num_heads == num_groups or num_rows > MAX_FOLDED_ROWS or not on_cpu:
         shares = num_heads != num_groups
