@@ -91,7 +91,8 @@ class Preview:
     @classmethod
     def of(cls, found: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
         shown = (
-            HolePreview(each.text, ((0, len(each.text)),), 0, each.tokens, each.confidence) for each in found.fills
+            HolePreview(each.text, () if is_proposed else ((0, len(each.text)),), 0, each.tokens, each.confidence)
+            for each in found.fills
         )
         return cls(step, max(1, step), tuple(shown), is_chosen=not is_proposed, is_proposed=is_proposed)
 
@@ -172,9 +173,7 @@ def fill(
 
 
 def propose_fill(document: Document, holes: Sequence[Hole], options: Options) -> Alternative | None:
-    """The surest proposals, without asking an engine. None if a hole has none, if they have a fault, if the number of
-    tokens is bounded, or if there are more than MAX_PROPOSED holes.
-    """
+    """The surest proposals, without an engine; None with more than MAX_PROPOSED holes or bounded tokens, or a fault."""
     ordered = sort_holes(document, list(holes))
     place = Place(document, ordered, look_around(document, ordered, options), options.written)
     if options.max_tokens is not None or len(holes) > MAX_PROPOSED or not all(listed := _propose(place, options)):

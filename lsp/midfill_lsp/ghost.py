@@ -47,6 +47,7 @@ class GhostText:
         self._executor, self._tell = executor, tell
         self._kept: dict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = {}
         self._stops: dict[str, threading.Event] = {}
+        self._judging = set[asyncio.Task[tuple[Suggestion, ...]]]()  # the event loop holds tasks weakly
 
     async def suggest(
         self, view: DocumentView, offset: int, settings: Settings, filler: Filler,
@@ -65,8 +66,11 @@ class GhostText:
                 return ()
             asked = await run(GhostRequest.read, view, offset, settings, surroundings, invoked)
             shown = () if invoked else await run(asked.propose)
-            filling = run(asked.fill, filler, stop)
-            judging = asyncio.ensure_future(self._judge(filling, asked, stop, shown, document))
+            if shown:
+                self._kept[asked.key] = shown
+            judging = asyncio.create_task(self._judge(run(asked.fill, filler, stop), asked, stop, shown, document))
+            self._judging.add(judging)
+            judging.add_done_callback(self._judging.discard)
             made = shown or await judging
         except BaseException:
             stop.set()
@@ -78,19 +82,21 @@ class GhostText:
         shown: tuple[Suggestion, ...], document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError, unless something is shown already."""
+        made = None
         try:
             made = await filling
         except MidfillError:
-            if shown:
-                return shown
-            raise
+            if not shown:
+                raise
         finally:
             stop.set()
             if self._stops.get(asked.view.uri) is stop:
                 del self._stops[asked.view.uri]
+            if made is None:
+                self._kept.pop(asked.key, None)
         if made is None:
             return ()
-        self._kept[_key(asked.view, asked.offset, asked.offset, asked.invoked)] = made
+        self._kept[asked.key] = made
         if len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         if shown and made != shown and document.text is asked.view.text:
@@ -125,6 +131,10 @@ class GhostRequest:
     document: Document
     hole: Hole
     options: Options
+
+    @property
+    def key(self) -> tuple[str, bool, str, str]:
+        return _key(self.view, self.offset, self.offset, self.invoked)
 
     @classmethod
     def read(

@@ -299,7 +299,8 @@ async def test_ghost_text_is_the_files_own_until_the_engine_has_judged_it(editor
         configure(editor, model=f"{WRITES}{written}", debounceMs=0, ghostTextCertainty=0.1)
         buffer = editor.open(f"# {gate.model}\n{source}", uri=f"untitled:judged{number}")
         place = buffer.text.source.index("    \n") + 4
-        assert await editor.suggest(buffer, place) == ["check(path)"], "the engine waits at the gate"
+        for _ in range(2):
+            assert await editor.suggest(buffer, place) == ["check(path)"], "the engine waits at the gate"
         assert not judged
     gate.open()
     await editor.wait_for(lambda: judged)
