@@ -77,16 +77,14 @@ class HolePreview:
 
 @dataclass(frozen=True)
 class Preview:
-    """The holes after a step, in document order: drafts unless `is_chosen`. `repair`: of the second round. With
-    `is_proposed` no engine was asked yet.
-    """
+    """The holes after a step, in document order: drafts unless `is_chosen`. `repair`: of the second round."""
 
     step: int
     num_steps: int
     holes: tuple[HolePreview, ...]
     repair: bool = False
     is_chosen: bool = False
-    is_proposed: bool = False
+    is_proposed: bool = False  # no engine was asked yet
 
     @classmethod
     def of(cls, found: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
@@ -174,9 +172,11 @@ def fill(
 
 def propose_fill(document: Document, holes: Sequence[Hole], options: Options) -> Alternative | None:
     """The surest proposals, without an engine; None with more than MAX_PROPOSED holes or bounded tokens, or a fault."""
+    if options.max_tokens is not None or len(holes) > MAX_PROPOSED:
+        return None
     ordered = sort_holes(document, list(holes))
     place = Place(document, ordered, look_around(document, ordered, options), options.written)
-    if options.max_tokens is not None or len(holes) > MAX_PROPOSED or not all(listed := _propose(place, options)):
+    if not all(listed := _propose(place, options)):
         return None
     answers = [[Answer.of(each.text, each.certainty, each.origin) for each in proposals] for proposals in listed]
     with suppress(MidfillError):  # none can be inserted

@@ -117,12 +117,15 @@ def test_the_head_scores_a_few_rows_at_a_time_and_chooses_the_same(
             assert torch.equal(one.chosen.entropy, other.chosen.entropy)
 
 
+@pytest.mark.parametrize("num_groups", (2, 6))
 @pytest.mark.parametrize("masked", (False, True))
-def test_attention_by_products_is_torchs_and_the_same_in_parts(monkeypatch: pytest.MonkeyPatch, masked: bool) -> None:
-    """Keys and values are parts of a larger memory, as those of a growing past are; three heads share each of them."""
+def test_attention_by_products_is_torchs_and_the_same_in_parts(
+    monkeypatch: pytest.MonkeyPatch, masked: bool, num_groups: int
+) -> None:
+    """Keys and values are parts of a larger memory, as those of a growing past are; three heads or one have each."""
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(1, 70, 6, 16, generator=generator).transpose(1, 2)
-    key, value = torch.randn(2, 1, 2, 150, 16, generator=generator)[..., :130, :]
+    key, value = torch.randn(2, 1, num_groups, 150, 16, generator=generator)[..., :130, :]
     bias = torch.where(torch.ones(70, 130, dtype=torch.bool).tril(60), 0.0, -torch.inf) if masked else None
     whole = operators.attend_by_products(query, key, value, bias)
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=True)
@@ -143,6 +146,19 @@ def test_attention_in_bf16_is_near_fp32(monkeypatch: pytest.MonkeyPatch, rows: i
         monkeypatch.setattr(operators, "lacks_bf16_attention", lambda lacks=lacks: lacks)
         found = operators.attend_in_groups(*narrow, Span(0, rows, rows, bias.bfloat16()))
         torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
+
+
+def test_long_passes_in_bf16_are_the_same_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two by products and a short one by torch's attention."""
+    monkeypatch.setattr(operators, "lacks_bf16_attention", lambda: True)
+    config = TransformerConfig(
+        vocab_size=300, dim=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=96, mlp="swiglu"
+    )
+    model = Transformer(config).to(torch.bfloat16).eval()
+    passes = passes_of([300, 20, 270], 1)
+    packing = TorchOperators(torch.device("cpu"), torch.bfloat16)
+    for one, alone in zip(run_packed(model, passes, packing), passes, strict=True):
+        assert torch.equal(one.hidden, run_packed(model, [alone], packing)[0].hidden)
 
 
 def test_earlier_keys_stand_in_for_rows(transformer: Transformer) -> None:
