@@ -1,4 +1,4 @@
-"""`python -m bench.gpu.hour`: trains the adapter on a GPU machine lent for half an hour, in calls of ten minutes.
+"""`python -m bench.gpu.hour`: tests the kernels and trains the adapter on a GPU machine lent for a quarter of an hour.
 
 Each call brings this tree and one cargo of at most 64 MiB together, and takes results back in files of at most 15 MiB.
 What outlasts a call lies in a folder of its own; a call that was lost is made again. Knows commands and files.
@@ -6,6 +6,7 @@ What outlasts a call lies in a folder of its own; a call that was lost is made a
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -14,28 +15,34 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final
+from threading import Thread
+from typing import Annotated, Final
 
 import typer
 
 PLAN: Final = """\
-minute  call, from the tree's root; cargo/N travels with it, OUT comes back
-  0     the machine is asked for: T0=$(date +%s) here; every call but the first says --end-at-s $((T0+1560))
-  2-8   python -m bench.gpu.hour start cargo/0 OUT                kernels' tests, the trainer's first steps
-  8-14  python -m bench.gpu.hour feed cargo/1 OUT --stay-s 10     the base is whole: low rank or all weights, 90 s each
- 14-15  python -m bench.gpu.hour feed cargo/2 OUT --stay-s 10     more data, at once
- 15-22  python -m bench.gpu.hour feed cargo/3 OUT --stay-s 400    and more, while it trains
- 22-29  python -m bench.gpu.hour finish OUT                       waits for minute 26; the adapter comes home
-Call again within seconds of each answer. A call that was lost is made again as it was."""
+second  call, from the tree's root; cargo/N travels with it, OUT comes back
+  0     the machine is asked for; in every call export PYTHONPATH=/tmp/midfill-hour/site, filled by the first:
+ 90     pip install --no-index --no-deps --target $PYTHONPATH cargo/0/wheels/*.whl
+ 95-340 python -m bench.gpu.hour start cargo/0 OUT
+        kernels' tests beside the trainer's first steps, then benches
+360-790 python -m bench.gpu.hour feed cargo/1 OUT --end-at-s $(($(date +%s)+390)) --stay-s 390
+        python -m bench.gpu.hour finish OUT --end-at-s 0
+        the base is whole: training, and in the same call the adapter comes home
+Call again within seconds of each answer. A call that was lost is made again. More cargos can be fed while it trains."""
 PIECE_BYTES: Final = 15 << 20  # of a result
-CARGO_BYTES: Final = 50 << 20  # of a cargo: the tree takes the rest
-COMPARED_S: Final = 90
+CARGO_BYTES: Final = 58 << 20  # of a cargo: the tree takes the rest
 ROOT: Final = Path(__file__).parents[2]
 WAYS: Final = ("--compile", "--no-compile")  # the first whose steps end with numbers
 TRAINER: Final = (
-    "--device cuda --num-workers 12 --num-threads 4 --pack-length 16384 --step-tokens 131072 --row-tokens 1280"
-    " --rate 5e-4 --warmup-steps 20 --snapshot-s 240 --num-validation-rows 64"
+    "--device cuda --num-workers 13 --num-threads 2 --pack-length 32768 --step-tokens 65536 --row-tokens 1280 --rank 64"
+    " --rate 4e-4 --warmup-steps 30 --snapshot-s 150 --num-validation-rows 256"
 )
+BENCHES: Final = {  # by the name of the record
+    "serving-7B": "gpu.serving --shape 7B --operators kernels --operators kernels-int8 --repeats 5",
+    "operators": "gpu.operators --no-rivals --repeats 50",
+    "serving-0.5B": "gpu.serving --shape 0.5B --operators kernels --repeats 5",
+}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 Kept = Annotated[Path, typer.Option(help="The folder that outlasts calls.")]
@@ -67,18 +74,19 @@ def prepare(
     (cargo / "0").mkdir(parents=True)
     if wheels is not None:
         shutil.copytree(wheels, cargo / "0/wheels")
-    size = CARGO_BYTES - size_of(cargo / "0") - (1 << 10)
-    pieces = [data[first : first + size] for first in range(0, len(data), size)]
-    about = {"model": model if model in PACKAGED else "", "file": base.name, "pieces": len(pieces)}
+    squeezed = lzma.compress(data)
+    pieces = -(-(len(squeezed) + size_of(cargo)) // CARGO_BYTES)
+    about = {"model": model if model in PACKAGED else "", "file": base.name, "pieces": pieces}
     (cargo / "0/base.json").write_text(json.dumps({**about, "sha256": hashlib.sha256(data).hexdigest()}))
-    for number, piece in enumerate(pieces):
+    size = -(-len(squeezed) // pieces)
+    for number in range(pieces):
         (cargo / str(number)).mkdir(exist_ok=True)
-        (cargo / str(number) / f"base.{number}").write_bytes(piece)
-    number = max(len(pieces) - 1, 1)
+        (cargo / str(number) / f"base.{number}").write_bytes(squeezed[number * size : (number + 1) * size])
+    number = 0
     for folder in sets_of(pack, "train"):
         made = cargo / "made"
         squeeze(folder, made)
-        if (cargo / str(number)).exists() and size_of(made) + size_of(cargo / str(number)) > CARGO_BYTES:
+        while (cargo / str(number)).exists() and size_of(made) + size_of(cargo / str(number)) > CARGO_BYTES:
             number += 1
         (cargo / str(number)).mkdir(exist_ok=True)
         made.rename(cargo / str(number) / folder.name)
@@ -101,6 +109,7 @@ class Hour:
         caches = {name: str(kept / name.lower()) for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")}
         self.environment = os.environ | caches | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
         self.environment |= {"XDG_DATA_HOME": str(kept / "data"), "RAYON_NUM_THREADS": "1"}
+        self.environment |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
         self.run_folder, self.pack = kept / "run", kept / "pack"
 
     def say(self, *words: object) -> None:
@@ -120,19 +129,20 @@ class Hour:
                 return 124
         return done.returncode
 
-    def train(self, name: str, folder: Path, *options: object, limit_s: float = 600.0, step: str = "train") -> int:
-        return self.call(name, "training", step, self.pack, folder, *self.trainer.split(), *options, limit_s=limit_s)
-
     def try_way(self, way: str) -> bool:
-        """Three steps of both layouts over a random base and text, each with all kinds of graphs of a run."""
+        """Three steps over a random base as wide as the real one, and random text."""
         toy = self.kept / "toy"
         shutil.rmtree(toy, ignore_errors=True)
         code = self.call("toy", "bench.gpu.toy", toy)
-        for layout in ("prompt", "tree") if code == 0 else ():
-            words = [*self.trainer.split(), "--layout", layout, "--model", toy / "base", "--num-steps", 3, way]
-            code = code or self.call("toy", "training", "train", toy / "pack", toy / layout, *words, limit_s=150.0)
+        words = [*self.trainer.split(), "--model", toy / "base", "--num-steps", 3, way]
+        code = code or self.call("toy", "training", "train", toy / "pack", toy / "run", *words, limit_s=120.0)
         self.say("try", way, "works" if code == 0 else f"fails with {code}")
         return code == 0
+
+    def find_way(self) -> None:
+        if not (self.kept / "way").exists():
+            (self.kept / "way").write_text(next((way for way in WAYS if self.try_way(way)), WAYS[-1]))
+        self.say("way", (self.kept / "way").read_text())
 
     def take_tree(self) -> None:
         if not self.tree.exists():
@@ -161,28 +171,15 @@ class Hour:
             pieces = [self.kept / f"base.{number}" for number in range(about["pieces"])]
             if not all(piece.exists() for piece in pieces):
                 raise SystemExit("The base is not whole yet: feed the cargos in order.")
-            data = b"".join(piece.read_bytes() for piece in pieces)
+            try:
+                data = lzma.decompress(b"".join(piece.read_bytes() for piece in pieces))
+            except lzma.LZMAError:
+                data = b""
             if hashlib.sha256(data).hexdigest() != about["sha256"]:
                 raise SystemExit("The base is another one than was prepared: make the calls with its cargos again.")
             folder.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
         return about["model"] or str(target)
-
-    def compare(self) -> dict[str, float]:
-        """The rank and learning rate of the run to continue."""
-        chosen = self.kept / "chosen"
-        if not chosen.exists():
-            both, way = self.kept / "both", (self.kept / "way").read_text()
-            shutil.rmtree(both, ignore_errors=True)
-            options = ("--model", self.model, "--deadline-s", COMPARED_S, way)
-            code = self.train("compare", both, *options, limit_s=180 + 3 * COMPARED_S, step="compare")
-            found: dict[str, Any] = {"low rank": {"rank": 64, "rate": 2e-4}, "goes on": "low rank"}
-            if code == 0:
-                found = json.loads((both / "compared.json").read_text())
-            self.say("compared:", found if code == 0 else f"failed with {code}, so the low rank goes on, slowly")
-            chosen.write_text(json.dumps({name: found[found["goes on"]][name] for name in ("rank", "rate")}))
-        kept: dict[str, float] = json.loads(chosen.read_text())
-        return kept
 
     @property
     def is_training(self) -> bool:
@@ -199,9 +196,8 @@ class Hour:
         """Starts the trainer, or resumes it from its last snapshot if it ended too early."""
         if self.is_training or time.time() > end_at_s - 30:
             return
-        chosen, began = self.compare(), (self.run_folder / "log.jsonl").exists()
-        rate = chosen["rate"] * (0.4 if began else 1.0)  # a run that ended too early may have been too fast
-        options = ["--rank", chosen["rank"], "--rate", rate, (self.kept / "way").read_text(), "--model", self.model]
+        began = (self.run_folder / "log.jsonl").exists()
+        options = [WAYS[-1] if began else (self.kept / "way").read_text(), "--model", self.model]
         options += ["--resume"] if (self.run_folder / "snapshot/state.json").exists() else []
         words = ["training", "train", self.pack, self.run_folder, *self.trainer.split(), "--end-at-s", end_at_s]
         command = [sys.executable, "-P", "-m", *map(str, [*words, *options])]
@@ -222,20 +218,29 @@ class Hour:
 
 
 @app.command()
-def start(cargo: Path, out: Path, kept: Kept = KEPT, trainer: Trainer = TRAINER) -> None:
-    """Take the tree, wheels and a piece of the base in; find the way in which the trainer runs; test the kernels."""
+def start(
+    cargo: Path,
+    out: Path,
+    kept: Kept = KEPT,
+    trainer: Trainer = TRAINER,
+    tests: Annotated[bool, typer.Option(help="The kernels' tests, and benches of those that pass.")] = True,
+    bench_s: Annotated[float, typer.Option(help="Seconds for benches.")] = 150.0,
+) -> None:
+    """Take the tree and a piece of the base in; test kernels beside the trainer's first steps; time kernels."""
     hour = Hour(kept, out, trainer)
     hour.take_tree()
     hour.take_cargo(cargo)
-    if (cargo / "wheels").is_dir():
-        install = ["pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade", "--target", kept / "site"]
-        hour.say("wheels", hour.call("pip", *install, *sorted((cargo / "wheels").resolve().glob("*.whl"))))
-    if not (kept / "way").exists():
-        (kept / "way").write_text(next((way for way in WAYS if hour.try_way(way)), WAYS[-1]))
-    hour.say("way", (kept / "way").read_text())
-    if "cuda" in trainer:
-        tests = ["pytest", "tests/kernels", "-q", "-n", "8", "-o", "addopts=", f"--junitxml={kept / 'kernels.xml'}"]
-        hour.say("kernels' tests", hour.call("kernels", *tests, limit_s=200.0))
+    finding = Thread(target=hour.find_way)
+    finding.start()
+    if tests:
+        hour.say("kernels' tests", hour.call("kernels", "bench", "green", limit_s=200.0))
+    finding.join()
+    until_s = time.monotonic() + bench_s
+    for name, words in BENCHES.items() if tests else ():
+        left_s = until_s - time.monotonic()
+        if left_s > 10:
+            record = ("--json", hour.out.resolve() / f"{name}.json")
+            hour.say(name, hour.call(f"bench-{name}", "bench", *words.split(), *record, limit_s=left_s))
     hour.give()
 
 

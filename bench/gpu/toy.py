@@ -15,8 +15,9 @@ from training.data.pack import write_pack
 
 
 def write_toy(folder: Path) -> None:
-    """`folder/base`, with a token per byte and heads as wide as a GPU's kernels want, and `folder/pack`."""
-    wide = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    """`folder/base`, with a token per byte and two layers as wide as SmolLM2-135M's, and `folder/pack`."""
+    wide = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64}
+    wide |= {"intermediate_size": 1536}
     tiny.make_random(folder / "base", CAUSAL, config=tiny.config_of("causal", **wide))
     rng, held = np.random.default_rng(0), next(name for name in map("held{}".format, range(400)) if is_validation(name))
     (folder / "corpus").mkdir()

@@ -102,16 +102,6 @@ def _with_options_of_a_run(step: Callable[..., None]) -> Callable[..., None]:
 app.command("train")(_with_options_of_a_run(_train))
 
 
-def _compare(**options: Any) -> None:
-    """Train low-rank changes and all weights for `deadline_s` each, and say which of the two goes on."""
-    from training.train import RunConfig, compare
-
-    print(json.dumps(compare(RunConfig(**options)), indent=1))
-
-
-app.command("compare")(_with_options_of_a_run(_compare))
-
-
 @app.command("export")
 def _export(
     snapshot: Path,

@@ -5,6 +5,7 @@ The engine runs the same weights in `models/packed.py`, many requests at once an
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -65,6 +66,8 @@ def run_batch(
     `mask` is broadcastable to [B, H, T, T], true where attention is allowed, or a block mask; None allows all.
     """
     x = transformer.embedding(ids)
+    if torch.is_grad_enabled():
+        x.requires_grad_()  # one compiled graph serves the first block and the others
     tables = rotary_tables(positions, transformer.config, x.dtype)
     for block in transformer.blocks:
         x = block(x, tables, mask, causal)

@@ -72,7 +72,7 @@ class Base:
                 assert isinstance(matrix, nn.Linear)
                 setattr(block.get_submodule(owner), leaf, LowRank(matrix, rank))
             if compiled:
-                block.compile(dynamic=False)
+                block.compile(dynamic=True)
         if not rank:
             transformer.requires_grad_(True)
             transformer.embedding.requires_grad_(False)
@@ -93,10 +93,10 @@ class Base:
         mask: Any = None
         if not packed.is_plain:
             mask = block_mask(packed) if packed.ids.is_cuda else packed.mask()
+        ids, positions = (tensor.reshape(-1, tensor.shape[-1]) for tensor in (packed.ids, packed.positions))
         with torch.autocast(packed.ids.device.type, self.dtype, enabled=self.is_mixed):
-            hidden = run_batch(self.transformer, packed.ids[None], packed.positions[None], mask, causal=mask is None)
-        chosen: Tensor = hidden[0, packed.asked]
-        return chosen
+            hidden = run_batch(self.transformer, ids, positions, mask, causal=mask is None)
+        return hidden.flatten(0, 1).index_select(0, packed.asked)
 
     def nats(self, packed: Packed) -> Tensor:
         """-ln P [A] of every target."""

@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -82,6 +82,7 @@ def train(config: RunConfig) -> Progress:
     clear_scratch(config.out)
     torch.manual_seed(config.seed)
     torch.set_num_threads(config.num_threads)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every shape anew, and ours differ from step to step
     dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
     base = Base.open(config.model, config.rank, torch.device(config.device), dtype, config.compile)
     batching = Batching(config.step_tokens, config.pack_length)
@@ -149,7 +150,7 @@ class _Run:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step += 1
-        self.progress.tokens += sum(len(packed.ids) for packed in packs)
+        self.progress.tokens += sum(packed.ids.numel() for packed in packs)
         return loss, norm
 
     def _log(self, loss: Tensor, norm: Tensor) -> None:
@@ -182,39 +183,14 @@ class _Run:
         """Logs the mean loss of tokens of holes and of the lines that judge them, and of all other tokens."""
         sums = torch.zeros(4)
         for packed in self.validation:
-            nats, is_hole = self.base.nats(packed), packed.weights == 1
+            with torch.compiler.set_stance("force_eager"):  # compiling for it takes longer
+                nats, is_hole = self.base.nats(packed), packed.weights == 1
             is_other = ~is_hole & (packed.targets > 0)
             parts = (nats[is_hole].sum(), is_hole.sum(), nats[is_other].sum(), is_other.sum())
             sums += torch.stack([part.float().cpu() for part in parts])
         self.progress.validation_nats = round(float(sums[0] / sums[1]), 4)
         other = round(float(sums[2] / sums[3]), 4)
         self._write(validation_nats=self.progress.validation_nats, validation_context_nats=other)
-
-
-def compare(config: RunConfig) -> dict[str, dict[str, float] | str]:
-    """Short runs of LoRA, and of all weights at a third of its learning rate. Returns what each computed and learned,
-    and which of the two made held-out holes likelier.
-    """
-    ways = {"low rank": config, "all weights": replace(config, rank=0, rate=float(f"{config.rate / 3:.2g}"))}
-    found: dict[str, dict[str, float] | str] = {}
-    losses = {}
-    for name, way in ways.items():
-        folder = config.out / name.replace(" ", "-")
-        progress = train(replace(way, out=folder))
-        rows = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
-        first, last = next(row for row in rows if "nats" in row), rows[-1]  # the first step compiles
-        losses[name] = progress.validation_nats
-        found[name] = {
-            "rank": way.rank,
-            "rate": way.rate,
-            "tokens": progress.tokens,
-            "tokens_per_s": round((last["tokens"] - first["tokens"]) / max(last["seconds"] - first["seconds"], 0.1)),
-            "validation_nats": progress.validation_nats,
-            "learned_nats": round(rows[0]["validation_nats"] - progress.validation_nats, 4),
-        }
-    found["goes on"] = min(losses, key=losses.__getitem__)
-    (config.out / "compared.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
 
 
 def rate_factor(step: int, elapsed: float, warmup_steps: int, cooldown: float, final: float = 0.05) -> float:

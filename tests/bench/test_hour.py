@@ -25,10 +25,10 @@ def cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     base = folder / "tiny.gguf"
     write_toy(folder / "toy")
     write_gguf(base, folder / "stored", make_folder(folder / "stored", "llama", "causal"), "llama", pieces="smollm")
-    write_pack(folder / "toy/corpus", Cutter.open(str(base)), folder / "pack", 10_000_000, num_sets=2)
-    monkeypatch.setattr(hour, "CARGO_BYTES", base.stat().st_size // 2 + 16_000)  # a set beside the base's rest, not two
+    write_pack(folder / "toy/corpus", Cutter.open(str(base)), folder / "pack", 10_000_000, num_sets=3)
+    monkeypatch.setattr(hour, "CARGO_BYTES", base.stat().st_size // 2 + 22_000)  # half of the base and one set, not two
     prepare(folder / "pack", tmp_path / "cargo", None, str(base))
-    assert all((tmp_path / path).exists() for path in ("cargo/1/base.1", "cargo/1/set-00", "cargo/2/set-01"))
+    assert all((tmp_path / path).exists() for path in ("cargo/0/set-00", "cargo/1/base.1", "cargo/2/set-02"))
     base.unlink()
     return tmp_path / "cargo"
 
@@ -49,10 +49,9 @@ def end(process: int) -> None:
 def test_from_cargos_to_an_adapter_with_calls_lost(
     cargo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hour, "COMPARED_S", 1)
     monkeypatch.setattr(hour, "WAYS", ("--no-such-way", "--no-compile"))
     kept, out = tmp_path / "kept", tmp_path / "out"
-    start(cargo / "0", out, kept, TRAINER)
+    start(cargo / "0", out, kept, TRAINER, tests=False)
     assert (kept / "way").read_text() == "--no-compile" and "fails with 2" in (out / "hour.log").read_text()
     with pytest.raises(SystemExit, match="feed the cargos in order"):
         feed(cargo / "2", out, time.time() + 100, 0, kept, TRAINER)
@@ -64,9 +63,8 @@ def test_from_cargos_to_an_adapter_with_calls_lost(
     assert int((kept / "pid").read_text()) == process, "a call made again leaves the trainer alone"
     end(process)
     feed(cargo / "2", out, end_at_s, 0, kept, TRAINER)
-    assert "'goes on'" in (out / "hour.log").read_text()
     assert "--resume" in (out / "hour.log").read_text().splitlines()[-1]
-    assert {path.name for path in (kept / "pack").iterdir()} == {"set-00", "set-01"}
+    assert {path.name for path in (kept / "pack").iterdir()} == {"set-00", "set-01", "set-02"}
     resumed = int((kept / "pid").read_text())
     end(resumed)
     finish(out, time.time(), kept, TRAINER)

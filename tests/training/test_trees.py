@@ -13,7 +13,7 @@ from training import model
 from training.batches import run_batch
 from training.data.cutter import Cutter
 from training.data.pack import read_pack
-from training.data.packing import Packed, pack_rows, size_of
+from training.data.packing import Packed, pack_rows, size_of, stack_rows
 from training.data.rows import Row, RowShape, draw_row
 from training.model import Base
 
@@ -51,7 +51,7 @@ def test_branches_of_a_tree_cost_what_they_cost_one_by_one(learner: Base, pack_f
         alone = [nats_of(learner, pack_rows([Row(row.context, row.weights)], np.random.default_rng(0)))]
         for branch in row.branches:
             ids = row.context[: branch.start] + branch.lead + branch.ids
-            plain = pack_rows([Row(ids, [1.0] * len(ids))], np.random.default_rng(0))
+            plain = stack_rows([Row(ids, [1.0] * len(ids))])
             assert plain.is_plain
             alone.append(nats_of(learner, plain)[-len(branch.ids) :])
         found = nats_of(learner, pack([row], cutter, shape))
@@ -87,6 +87,15 @@ def test_rows_beside_each_other_cost_what_they_cost_alone(
     packed = pack_rows(rows, np.random.default_rng(0), None, length)
     assert len(packed.ids) == length == len(packed.asked)
     torch.testing.assert_close(nats_of(learner, packed), alone, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_side_by_side_cost_what_they_cost_in_one_line(learner: Base, pack_folder: Path, cutter: Cutter) -> None:
+    rows = draw_rows(pack_folder, cutter, RowShape(num_tokens=300), 5)
+    alone = [nats_of(learner, pack_rows([row], np.random.default_rng(0))) for row in rows]
+    packed = stack_rows(rows)
+    assert packed.ids.shape[1] > min(len(row.context) for row in rows), "rows of one length show nothing"
+    torch.testing.assert_close(nats_of(learner, packed), torch.cat(alone), rtol=1e-4, atol=1e-4)
+    assert packed.weights.tolist() == pytest.approx([weight for row in rows for weight in row.weights[1:]])
 
 
 @pytest.mark.parametrize("shape", SHAPES)

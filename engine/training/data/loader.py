@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from training.data.cutter import Cutter
 from training.data.pack import Pack, read_pack, sets_of
-from training.data.packing import Packed, pack_rows, size_of
+from training.data.packing import Packed, pack_rows, size_of, stack_rows
 from training.data.rows import Row, RowShape, draw_row
 
 Arrays = dict[str, NDArray[Any]]
@@ -64,7 +64,11 @@ class Source:
 
 
 def pack_all(rows: list[Row], mask_id: int | None, length: int, rng: np.random.Generator) -> list[Packed]:
-    """Each row alone if `length` is 0, otherwise as many rows together as fit into `length`."""
+    """Tables of at most `length` positions: rows without branches side by side, sorted by length; others in one line.
+    Each row alone if `length` is 0.
+    """
+    if not any(row.branches for row in rows):
+        return [stack_rows(group) for group in _group(sorted(rows, key=lambda row: -len(row.context)), length)]
     if not length:
         return [pack_rows([row], rng, mask_id) for row in rows]
     packs: list[list[Row]] = []
@@ -77,6 +81,14 @@ def pack_all(rows: list[Row], mask_id: int | None, length: int, rng: np.random.G
         packs[-1].append(row)
         left -= size
     return [pack_rows(each, rng, mask_id, length) for each in packs]
+
+
+def _group(rows: list[Row], length: int) -> Iterator[list[Row]]:
+    """Rows of falling length, as many as fit side by side."""
+    while rows:
+        count = max(1, length // len(rows[0].context))
+        yield rows[:count]
+        rows = rows[count:]
 
 
 _SOURCE: Final[list[Source]] = []

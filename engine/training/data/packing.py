@@ -13,16 +13,18 @@ from training.data.rows import Row
 
 NOWHERE: Final = -1  # the row of padding
 LEAD, CAUSAL, MASKED = 0, 1, 2
+ROUNDED: Final = 64  # lengths of rows side by side are multiples
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Concatenated rows, padded to T positions. `asked` are positions whose next tokens are `targets`; a weight of 0
-    marks padding.
+    """Concatenated rows, padded to T positions; or, side by side, B rows without branches of at most L positions.
+
+    `asked` are positions (T, or B L) whose next tokens are `targets`; a weight of 0 marks padding.
     """
 
-    ids: Tensor  # [T]
-    positions: Tensor  # [T]
+    ids: Tensor  # [T] or [B, L]
+    positions: Tensor  # [T] or [B, L]; the four below are empty for rows side by side
     rows: Tensor  # [T], NOWHERE for padding
     branches: Tensor  # [T], 0 in a context
     ends: Tensor  # [T], the end of the context that a position sees
@@ -33,8 +35,8 @@ class Packed:
 
     @property
     def is_plain(self) -> bool:
-        """True if the attention mask is causal: one row without branches or padding."""
-        return bool((self.rows == 0).all()) and not bool(self.branches.any())
+        """True if every row is causal by itself: rows without branches, side by side."""
+        return self.ids.dim() == 2
 
     @property
     def sees(self) -> Callable[[Tensor, Tensor], Tensor]:
@@ -95,6 +97,19 @@ def pack_rows(
         asked += [(0, 0, 0.0)] * (length - len(asked))
     table, columns = np.array(places, np.int64).T.copy(), zip(*asked, strict=True)
     return Packed(*map(torch.from_numpy, table), *map(torch.tensor, columns))
+
+
+def stack_rows(rows: Sequence[Row]) -> Packed:
+    """Rows without branches side by side, padded at their ends, which no other token sees."""
+    length = -(-max(len(row.context) for row in rows) // ROUNDED) * ROUNDED
+    ids, empty = np.zeros((len(rows), length), np.int64), torch.zeros(0, dtype=torch.int64)
+    for number, row in enumerate(rows):
+        ids[number, : len(row.context)] = row.context
+    asked = np.concatenate([number * length + np.arange(len(row.context) - 1) for number, row in enumerate(rows)])
+    weights = np.concatenate([np.array(row.weights[1:], np.float32) for row in rows])
+    positions = torch.arange(length).repeat(len(rows), 1)
+    others = map(torch.from_numpy, (asked, ids.reshape(-1)[asked + 1], weights))
+    return Packed(torch.from_numpy(ids), positions, empty, empty, empty, empty, *others)
 
 
 def hide(length: int, rng: np.random.Generator) -> NDArray[np.bool_]:
