@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,8 +27,8 @@ second  call, from the tree's root; cargo/N travels with it, OUT comes back
  90     pip install --no-index --no-deps --target $PYTHONPATH cargo/0/wheels/*.whl
  95-340 python -m bench.gpu.hour start cargo/0 OUT
         kernels' tests beside the trainer's first steps, then benches
-360-790 python -m bench.gpu.hour feed cargo/1 OUT --end-at-s $(($(date +%s)+390)) --stay-s 390
-        python -m bench.gpu.hour finish OUT --end-at-s 0
+360-790 python -m bench.gpu.hour feed cargo/1 OUT --end-at-s END --stay-s 390
+        python -m bench.gpu.hour finish OUT --end-at-s END
         the base is whole: training, and in the same call the adapter comes home
 Call again within seconds of each answer. A call that was lost is made again. More cargos can be fed while it trains."""
 PIECE_BYTES: Final = 15 << 20  # of a result
@@ -211,8 +212,11 @@ class Hour:
         self.say("training", *options)
 
     def give(self) -> None:
-        for path in (*self.kept.glob("*.log"), *self.kept.glob("*.xml"), *self.run_folder.glob("log.jsonl")):
-            shutil.copy(path, self.out / path.name)
+        """Brings `hour.log`, and all logs and records in one file: eight files come back from a call at most."""
+        shutil.copy(self.kept / "hour.log", self.out / "hour.log")
+        with tarfile.open(self.out / "kept.tar", "w") as archive:
+            for path in (*self.kept.glob("*.log"), *self.kept.glob("*.json"), *self.run_folder.glob("log.jsonl")):
+                archive.add(path, path.name)
         for path in sorted(self.out.iterdir()):
             print(path.name, path.stat().st_size, flush=True)
 
@@ -239,7 +243,7 @@ def start(
     for name, words in BENCHES.items() if tests else ():
         left_s = until_s - time.monotonic()
         if left_s > 10:
-            record = ("--json", hour.out.resolve() / f"{name}.json")
+            record = ("--json", kept.resolve() / f"{name}.json")
             hour.say(name, hour.call(f"bench-{name}", "bench", *words.split(), *record, limit_s=left_s))
     hour.give()
 
@@ -266,7 +270,7 @@ def finish(out: Path, end_at_s: EndAt, kept: Kept = KEPT, trainer: Trainer = TRA
         time.sleep(0.5)
     code = hour.call("export", "training", "export", hour.run_folder / "snapshot", kept / "adapter", "--narrow")
     hour.say("export", code)
-    for name, piece in cut(kept / "adapter"):
+    for name, piece in cut(kept / "adapter") if code == 0 else ():
         (out / name).write_bytes(piece)
     hour.give()
 
