@@ -221,6 +221,7 @@ def load_runtime(
     folder = find_model(name)
     try:
         chosen = choose_device(device)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles a kernel for each new length, a second a fill
         load = partial(open_checkpoint, folder, chosen, choose_dtype(chosen, dtype), name, operators)
         if weights is None and name in PACKAGED and chosen.type == "cpu" and operators == "torch":
             with suppress(OperatorsError):

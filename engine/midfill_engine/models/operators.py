@@ -102,14 +102,15 @@ def join(past: Tensor, own: Tensor, grows: bool) -> Tensor:
 def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, rows: Span) -> Tensor:
     """`query` [1, H, T, E] of `rows`, `key` and `value` [1, K, L, E] -> [1, H, T, E].
 
-    If there are few rows, folds the heads that share keys into rows: a third of the CPU time (5 rows, 1,000 keys).
+    Folds the heads that share keys into rows: few rows take a third of the CPU time (5 rows, 1,000 keys), and on a GPU
+    the kernel that takes a bias has no shared keys.
     """
     num_heads, num_groups, num_rows = query.shape[1], key.shape[1], query.shape[2]
     on_cpu, is_large = query.device.type == "cpu", num_rows >= MIN_PRODUCT_ROWS and key.shape[2] >= MIN_PRODUCT_KEYS
     if on_cpu and is_large and query.dtype == torch.bfloat16 and lacks_bf16_attention():
         return attend_by_products(query, key, value, rows.bias)
-    if num_heads == num_groups or num_rows > MAX_FOLDED_ROWS or not on_cpu:
-        shares = num_heads != num_groups
+    shares, folds = num_heads != num_groups, num_rows <= MAX_FOLDED_ROWS if on_cpu else rows.bias is not None
+    if not shares or not folds:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=rows.bias, enable_gqa=shares)
     folded, bias = query.reshape(1, num_groups, -1, query.shape[3]), rows.repeat_bias(num_heads // num_groups)
     return F.scaled_dot_product_attention(folded, key, value, attn_mask=bias).view(query.shape)
