@@ -1,5 +1,6 @@
 """GGUF files: the same weights, tokens and fills as from the safetensors that they were made from."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from midfill_engine.loading import gguf_files, hub
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.gguf_files import FAMILY, SHAPE, GgufFiles
 from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.models.int8 import StoredEmbedding, rotate
 from midfill_engine.tokens.tokenizer import byte_of_character
 
 LLAMA = {"hidden_size": 256, "intermediate_size": 512}
@@ -171,6 +173,21 @@ def test_a_tensor_is_widened_as_a_whole_or_in_parts(
     monkeypatch.setattr(GgufFiles, "architecture", "qwen2")
     found = GgufFiles(tmp_path)._widen(tensor)
     assert torch.equal(found, torch.from_numpy(gguf.dequantize(data, stored)))
+
+
+def test_in_int8_the_embedding_is_read_from_the_file(tmp_path: Path) -> None:
+    """The rows are the file's own, rotated where the states are; no memory holds them."""
+    file, ids = tmp_path / "small.gguf", torch.tensor([[3, 0], [3, 319]])
+    held = write_gguf(file, tmp_path / "a", make_folder(tmp_path / "a", "llama", "causal"), "llama", "Q8_0")
+    transformer = load_runtime(str(file), "cpu", weights="int8").loaded.model.transformer
+    embedding = transformer.embedding
+    assert isinstance(embedding, StoredEmbedding) and embedding.weight.untyped_storage().nbytes() == 1
+    rows = held["model.embed_tokens.weight"][ids.flatten()]
+    wanted = rotate(rows) if embedding.is_rotated else rows
+    torch.testing.assert_close(embedding(ids), wanted.view(2, 2, -1), rtol=0, atol=0)
+    os.truncate(file, embedding.rows.offset)
+    with pytest.raises(OSError, match=r"small\.gguf was cut off while its model was running"):
+        embedding(ids)
 
 
 @pytest.mark.parametrize("weights", ["stored", "int8"])

@@ -5,6 +5,7 @@ Llama the converter puts rotary pairs of queries and keys next to each other, wh
 dequantizes tensors as they are read.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.families.dream import DREAM
 from midfill_engine.families.llada import LLADA
+from midfill_engine.models.int8 import StoredRows
 from midfill_engine.tokens.tokenizer import PLAIN_BYTES, QWEN_PIECES, describe_bpe, split_at
 
 SUFFIX: Final = ".gguf"
@@ -177,6 +179,14 @@ class GgufFiles(CheckpointFiles):
 
     def _read(self, names: list[str]) -> dict[str, Tensor]:
         return {name: self._widen(self._stored[name]) for name in names}
+
+    def find_rows(self, name: str) -> StoredRows | None:
+        """A tensor's rows in the file, if they can be read by themselves; Windows cannot."""
+        tensor = self._stored.get(name)
+        if tensor is None or tensor.tensor_type.name != "Q8_0" or name in self.merges or not hasattr(os, "pread"):
+            return None
+        width, count = map(int, tensor.shape)
+        return StoredRows(self.folder, os.open(self.folder, os.O_RDONLY), int(tensor.data_offset), count, width)
 
     def _widen(self, tensor: Any) -> Tensor:
         """A tensor in fp32. Dequantizes a few rows at a time, which takes several copies of them."""

@@ -24,13 +24,13 @@ from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.catalog import WORKSPACE_BYTES
 from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes
-from midfill_engine.loading.gguf_files import SUFFIX
+from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.memory import total_bytes
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.int8 import Int8Operators
+from midfill_engine.models.int8 import Int8Operators, StoredRows
 from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
@@ -191,7 +191,10 @@ def open_checkpoint(
     if weights == "int8" and device.type == "cuda":
         operators, weights = "kernels-int8", "stored"  # the plain weights are held, too
     kernels = "" if operators == "torch" or weights == "int8" else operators
-    chosen = choose_operators(weights, device, dtype)
+    rows = None
+    if weights == "int8" and isinstance(files, GgufFiles):
+        rows = files.find_rows(family.tensors["embedding.weight"])
+    chosen = choose_operators(weights, device, dtype, rows)
     if family.attention == "canvas":
         if kernels or weights != "stored":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
@@ -257,10 +260,12 @@ def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force:
         raise fetch_failed(message, "choose a smaller model, or give --force to fetch it all the same")
 
 
-def choose_operators(weights: str, device: torch.device, dtype: torch.dtype) -> TorchOperators:
+def choose_operators(
+    weights: str, device: torch.device, dtype: torch.dtype, embedding: StoredRows | None = None
+) -> TorchOperators:
     """Operators for weights as they are `stored`, or in `int8`. Raises OperatorsError."""
     if weights == "int8":
-        return Int8Operators(device, dtype)
+        return Int8Operators(device, dtype, embedding)
     if weights != "stored":
         raise OperatorsError(f"there are no weights in {weights!r}; known: stored, int8")
     if device.type == "cpu" and dtype == torch.bfloat16:

@@ -6,9 +6,12 @@ an integer can hold (QuaRot, arXiv 2404.00456).
 """
 
 import math
+import os
 import warnings
+import weakref
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -19,7 +22,8 @@ from midfill_engine.models.transformer import MLP, Embedding, Transformer, Trans
 
 LEVELS: Final = 127
 ZERO: Final = 128  # zero point of unsigned rows: on x86 signed ones took 1,000 times as long
-BLOCK: Final = 32  # channels that are rotated together
+BLOCK: Final = 32  # channels that are rotated together, and numbers behind a scale in GGUF's Q8_0
+Q8_BYTES: Final = 2 + BLOCK
 WIDENED_ROWS: Final = BLOCK  # at once, so that they fit into the CPU's cache: a third of the time
 
 
@@ -124,6 +128,46 @@ class Int8Embedding(Embedding):
         return super().forward(ids) * self.scales[ids][..., None]
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """A matrix [`count`, `width`] of a GGUF file in Q8_0: from `offset` on, 32 integers behind each scale in fp16.
+
+    The file stays open as `descriptor`, so a file that takes its place changes nothing.
+    """
+
+    file: Path
+    descriptor: int
+    offset: int
+    count: int
+    width: int
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, os.close, self.descriptor)
+
+    def read(self, ids: list[int]) -> Tensor:
+        """The rows [R, `width`] in fp32. Raises OSError."""
+        size = self.width // BLOCK * Q8_BYTES
+        data = bytearray().join(os.pread(self.descriptor, size, self.offset + each * size) for each in ids)
+        if len(data) != size * len(ids):
+            raise OSError(f"the file {self.file} was cut off while its model was running")
+        blocks = torch.frombuffer(data, dtype=torch.uint8).view(len(ids), -1, Q8_BYTES)
+        scales, values = blocks[..., :2].contiguous().view(torch.float16), blocks[..., 2:].view(torch.int8)
+        return (values * scales.float()).flatten(1)
+
+
+class StoredEmbedding(Embedding):
+    """Reads rows from the model's file, so that memory holds none of them. `weight` tells only the shape."""
+
+    def __init__(self, rows: StoredRows, is_rotated: bool) -> None:
+        shape = torch.zeros(1, 1, dtype=torch.int8).expand(rows.count, rows.width)
+        super().__init__(rows.count, rows.width, _weight=shape, _freeze=True)
+        self.rows, self.is_rotated = rows, is_rotated
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found = self.rows.read(ids.flatten().tolist())
+        return (rotate(found) if self.is_rotated else found).view(*ids.shape, -1)
+
+
 def quantize_rows(weight: Tensor, *, in_pairs: bool = False, rotation: Rotation = PLAIN) -> tuple[Tensor, Tensor]:
     """`weight` [N, D] as integers from -LEVELS to LEVELS, and the scale of each row [N]. Widens a part at a time.
 
@@ -172,9 +216,10 @@ class Int8Weight:
 class Int8Operators(PackedOperators):
     """Torch's operators, but packed weights are multiplied in int8."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Raises OperatorsError where the machine cannot compute so."""
+    def __init__(self, device: torch.device, dtype: torch.dtype, embedding: StoredRows | None = None) -> None:
+        """`embedding`: where it can be read from. Raises OperatorsError where the machine cannot compute so."""
         super().__init__(device, dtype)
+        self._embedding = embedding
         if device.type != "cpu":
             raise OperatorsError("torch's int8 weights are for CPUs; a GPU has kernels-int8")
         self._format = choose_format()
@@ -188,7 +233,7 @@ class Int8Operators(PackedOperators):
         return Int8Weight(self._format.lay(weight, rotation), rotation.columns and rotation.rows)
 
     def pack(self, module: nn.Module) -> None:
-        """Packs the matrices, and stores the embedding in int8.
+        """Packs the matrices, and stores the embedding in int8, unless it can be read from the model's file.
 
         Rotates the states of a transformer that is packed by itself, at once or block by block; only its head reads
         them.
@@ -203,8 +248,11 @@ class Int8Operators(PackedOperators):
                 self._plan(part)
         super().pack(module)
         for part in [part for part in module.modules() if isinstance(part, Transformer)]:
-            weight = part.embedding.weight
-            part.embedding = Int8Embedding(weight, Rotation(columns=is_alone and can_rotate(part.config)))
+            weight, is_rotated = part.embedding.weight, is_alone and can_rotate(part.config)
+            if self._embedding is None:
+                part.embedding = Int8Embedding(weight, Rotation(columns=is_rotated))
+            else:
+                part.embedding = StoredEmbedding(self._embedding, is_rotated)
             if id(weight) in self._packed:
                 self._packed[id(part.embedding.weight)] = self._packed.pop(id(weight))
 
