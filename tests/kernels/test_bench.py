@@ -12,7 +12,7 @@ import torch
 
 from bench import green
 from bench.gpu.cases import small_cases
-from bench.gpu.ceilings import Ceilings
+from bench.gpu.ceilings import Ceilings, measure_ceilings
 from bench.gpu.hopper import find_sums
 from bench.gpu.operators import draw_table, run_case
 from bench.green import concerning, find_red, stop_unless_green
@@ -64,6 +64,13 @@ def test_a_case_is_timed_beside_its_rivals(device: torch.device) -> None:
     assert result.floor_s == pytest.approx(case.num_bytes / 1e9)
     assert result.ratio("torch") == result.timings["torch"].median_s / result.timings["ours"].median_s
     assert draw_table([result], "").row_count == 1
+
+
+def test_ceilings_have_a_copy_and_every_product(device: torch.device) -> None:
+    ceilings = measure_ceilings(device, copy_bytes=2**16, side=16, repeats=2)
+    assert ceilings.copy_bytes_per_s > 0
+    assert ceilings.products("bfloat16") == ceilings.product_flops_per_s["bfloat16"] > 0
+    assert ceilings.products("int8") == max(ceilings.product_flops_per_s.values())
 
 
 @pytest.mark.soak
