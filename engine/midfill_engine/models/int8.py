@@ -174,9 +174,9 @@ class Int8Operators(PackedOperators):
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         """Raises OperatorsError where the machine cannot compute so."""
-        super().__init__(device, dtype)
         if device.type != "cpu":
-            raise OperatorsError("torch's int8 weights are for CPUs; a GPU has kernels-int8")
+            raise OperatorsError(f"int8 weights are for CPUs, and the model is on the device {device.type!r}")
+        super().__init__(device, dtype)
         self._format = choose_format()
         self.row_tile = 1  # integer sums do not depend on the number of rows; experts are not packed
         self._rotations: dict[int, Rotation] = {}
