@@ -2,16 +2,14 @@
 
     python -m bench green [FILE ...]    # all of tests/kernels; exits with 1 where one is red
 
-Knows test files and number formats; no bench.
+Knows test files; no bench.
 """
 
 import json
 import platform
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +22,6 @@ import typer
 
 from bench.measure import ROOT
 from midfill_kernels.launch import is_interpreted
-from midfill_kernels.quantize import FORMATS, Format
 
 PROCESSES: Final = 8  # compiling takes longest, and the cores do it in parallel
 ASKED: Final = "-q --continue-on-collection-errors -p no:cacheprovider --override-ini=addopts= --import-mode=importlib"
@@ -32,7 +29,7 @@ OPTIONS: Final = (*ASKED.split(), "-m", "not soak", "-W", "ignore")
 
 
 def find_red(*test_files: str, folder: str = "kernels") -> frozenset[str]:
-    """The failing tests of `tests/<folder>`, such as `test_head.py::test_proposals[int8]`; compiled where a GPU is.
+    """The failing tests of `tests/<folder>`, such as `test_head.py::test_no_scores_are_held`; compiled where a GPU is.
 
     Files that ran are not run again until code, a test, a version or the device changes.
     """
@@ -65,16 +62,6 @@ def _name(case: ElementTree.Element) -> str:
     """The file and name of a test; only the file if it cannot be collected."""
     place, name = case.get("classname") or "", case.get("name") or ""
     return f"{place.rpartition('.')[2]}.py::{name}" if place else f"{name.rpartition('.')[2]}.py"
-
-
-def concerning(red: Iterable[str], *formats: Format) -> list[str]:
-    """The failing tests that concern `formats`: all but those that name only other formats."""
-    found = []
-    for test in red:
-        named = set(re.split(r"[^a-z0-9]+", test)) & set(FORMATS)
-        if not named or named & set(formats):
-            found.append(test)
-    return sorted(found)
 
 
 def stop_unless_green(*test_files: str, folder: str = "kernels") -> None:

@@ -17,7 +17,6 @@ from midfill_kernels.cached_attention import CachedSequence, cached_attention, s
 from midfill_kernels.head import propose
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
-from midfill_kernels.quantize import FORMATS, Format, pack
 from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
 
 Make = Callable[[], dict[str, Call]]
@@ -26,8 +25,7 @@ OURS: Final = "ours"
 
 @dataclass(frozen=True)
 class Case:
-    """`make` draws inputs and returns the calls by name, `ours` among them. `test` is the operator's test file;
-    its tests about other formats than `format` do not matter here."""
+    """`make` draws inputs and returns the calls by name, `ours` among them. `test` is the operator's test file."""
 
     operator: str
     label: str
@@ -37,7 +35,6 @@ class Case:
     make: Make
     product: str = "bfloat16"
     sets: int = 3
-    format: Format = "plain"
 
 
 def cached_cases(device: torch.device, toy: bool) -> Iterator[Case]:
@@ -124,14 +121,14 @@ def head_cases(device: torch.device, toy: bool) -> Iterator[Case]:
 
         def make(rows: int = rows) -> dict[str, Call]:
             x = torch.randn(rows, width, device=device, dtype=dtype)
-            weight = pack(torch.randn(vocabulary, width, device=device, dtype=dtype) * width**-0.5, "plain")
+            weight = torch.randn(vocabulary, width, device=device, dtype=dtype) * width**-0.5
             calls: dict[str, Call] = {
                 OURS: lambda: propose(x, weight),
-                "torch": lambda: choose_plainly(x, weight.data),
+                "torch": lambda: choose_plainly(x, weight),
             }
             if device.type == "cuda":
                 compiled = torch.compile(choose_plainly, mode="max-autotune-no-cudagraphs", dynamic=False)
-                calls["torch.compile"] = lambda: compiled(x, weight.data)
+                calls["torch.compile"] = lambda: compiled(x, weight)
             return calls
 
         num_bytes = float(vocabulary * width * dtype.itemsize)
@@ -147,37 +144,35 @@ def choose_plainly(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def matmul_cases(device: torch.device, toy: bool) -> Iterator[Case]:
-    """The four products of a layer, in every format, against the library's bf16."""
+    """The four products of a layer."""
     shapes = {"out": (128, 256)} if toy else {"qkv": (4608, 3584), "out": (3584, 3584), "down": (3584, 18944)}
     for name, shape in shapes.items():
-        for format in FORMATS:
-            for rows in (5,) if toy else (16, 64, 128, 256, 512):
-                yield _matmul_case(name, shape, format, rows, device)
+        for rows in (5,) if toy else (16, 64, 128, 256, 512):
+            yield _matmul_case(name, shape, rows, device)
     for rows in (5,) if toy else (16, 64, 256):
         yield _gated_case((2 * 128, 128) if toy else (2 * 18944, 3584), rows, device)
 
 
-def _matmul_case(name: str, shape: tuple[int, int], format: Format, rows: int, device: torch.device) -> Case:
+def _matmul_case(name: str, shape: tuple[int, int], rows: int, device: torch.device) -> Case:
     dtype = choose_dtype(device)
 
     def make() -> dict[str, Call]:
-        matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
-        x, weight = torch.randn(rows, shape[1], device=device, dtype=dtype), pack(matrix, format)
-        return {OURS: lambda: matmul(x, weight), "torch, bf16": lambda: F.linear(x, matrix)}
+        weight = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
+        x = torch.randn(rows, shape[1], device=device, dtype=dtype)
+        return {OURS: lambda: matmul(x, weight), "torch": lambda: F.linear(x, weight)}
 
-    item_bytes = dtype.itemsize if format == "plain" else 1
+    num_bytes = float(shape[0] * shape[1] * dtype.itemsize)
     flops = 2.0 * rows * shape[0] * shape[1]
-    num_bytes = float(shape[0] * shape[1] * item_bytes)
-    return Case("matmul", f"{name} {format}, {rows} rows", "test_matmul.py", num_bytes, flops, make, format=format)
+    return Case("matmul", f"{name}, {rows} rows", "test_matmul.py", num_bytes, flops, make)
 
 
 def _gated_case(shape: tuple[int, int], rows: int, device: torch.device) -> Case:
     dtype = choose_dtype(device)
 
     def make() -> dict[str, Call]:
-        matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
-        x, weight = torch.randn(rows, shape[1], device=device, dtype=dtype), pack(matrix, "plain")
-        return {OURS: lambda: gated_matmul(x, weight, dtype), "torch": lambda: _gate_plainly(F.linear(x, matrix))}
+        weight = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
+        x = torch.randn(rows, shape[1], device=device, dtype=dtype)
+        return {OURS: lambda: gated_matmul(x, weight, dtype), "torch": lambda: _gate_plainly(F.linear(x, weight))}
 
     num_bytes = float(shape[0] * shape[1] * dtype.itemsize)
     return Case("gated matmul", f"{rows} rows", "test_matmul.py", num_bytes, 2.0 * rows * shape[0] * shape[1], make)

@@ -1,6 +1,6 @@
 """Compiles every kernel of a step for Hopper GPUs, without a GPU, and prints the compiler's statistics.
 
-    python -m bench gpu.compile [--rows 64] [--shape 7B] [--format plain]
+    python -m bench gpu.compile [--rows 64] [--shape 7B]
 
 It shows stack frames (spilled registers), missing tensor-core instructions and too much shared memory, and sums whose
 order depends on the number of rows, because then a row's bits would depend on the other rows. Exits with 1 if anything
@@ -22,7 +22,6 @@ from midfill_engine.models.fused import FusedModel, Rows, make_room, pack_transf
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, propose
-from midfill_kernels.quantize import FORMATS, Format
 from midfill_kernels.rotary import rotary_tables
 
 SHARED_LIMIT_BYTES: Final = 232_448  # of a block on compute capability 9.0
@@ -30,11 +29,11 @@ CONTEXT: Final = 2048
 META: Final = torch.device("meta")
 
 
-def compile_step(config: TransformerConfig, format: Format, num_rows: int) -> list[Program]:
+def compile_step(config: TransformerConfig, num_rows: int) -> list[Program]:
     """One layer's kernels and the head's, at the real sizes; tensors without memory."""
     with META:
         transformer = Transformer(replace(config, num_layers=1)).to(torch.bfloat16).requires_grad_(False)
-    model = pack_transformer(transformer, format, CONTEXT)
+    model = pack_transformer(transformer, CONTEXT)
     heads = model.heads
     rows = Rows(
         rotary_tables(torch.arange(num_rows, device=META), heads.width, model.config.rope_base),
@@ -60,28 +59,23 @@ def _choose_by_rules(model: FusedModel, num_rows: int) -> None:
 def main(
     rows: Annotated[list[int] | None, typer.Option(help="rows of a step")] = None,
     shape: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(SHAPES)}")] = None,
-    format: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(FORMATS)}")] = None,
 ) -> None:
     """Prints registers, stack, shared memory and tensor-core instructions of every kernel."""
-    table = Table("shape", "format", "rows", "kernel", "registers", "stack", "shared", "warps", "tensor cores")
+    table = Table("shape", "rows", "kernel", "registers", "stack", "shared", "warps", "tensor cores")
     seen: set[tuple[object, ...]] = set()
     sums: dict[tuple[object, ...], set[tuple[str, ...]]] = {}
     misfits = 0
     for name in shape or ["7B", "8B", "0.5B"]:
-        for chosen in FORMATS:
-            for num_rows in rows or [64] if chosen in (format or FORMATS) else []:
-                programs = compile_step(SHAPES[name], chosen, num_rows)
-                for launch, program in enumerate(programs):
-                    misfits += program.shared_bytes > SHARED_LIMIT_BYTES
-                    sums.setdefault((name, chosen, program.name, launch), set()).add(program.sums)
-                    facts = (program.name, program.registers, program.stack_bytes, program.shared_bytes, program.warps)
-                    if (chosen, *facts) in seen:
-                        continue
-                    seen.add((chosen, *facts))
-                    cells = (name, chosen, num_rows, *facts, program.tensor_core)
-                    table.add_row(*(str(cell) for cell in cells))
+        for num_rows in rows or [64]:
+            for launch, program in enumerate(compile_step(SHAPES[name], num_rows)):
+                misfits += program.shared_bytes > SHARED_LIMIT_BYTES
+                sums.setdefault((name, program.name, launch), set()).add(program.sums)
+                facts = (program.name, program.registers, program.stack_bytes, program.shared_bytes, program.warps)
+                if facts not in seen:
+                    seen.add(facts)
+                    table.add_row(*(str(cell) for cell in (name, num_rows, *facts, program.tensor_core)))
     Console(width=130).print(table)
-    wandering = [" ".join(map(str, place[:3])) for place, orders in sums.items() if len(orders) > 1]
+    wandering = [" ".join(map(str, place[:2])) for place, orders in sums.items() if len(orders) > 1]
     for place in wandering:
         print(f"{place}: the order of its sums depends on the number of rows")
     sys.exit(1 if misfits or wandering else 0)

@@ -40,9 +40,9 @@ TRAINER: Final = (
     " --rate 4e-4 --warmup-steps 30 --snapshot-s 150 --num-validation-rows 256"
 )
 BENCHES: Final = {  # by the name of the record
-    "serving-7B": "gpu.serving --shape 7B --operators kernels --operators kernels-int8 --repeats 5",
+    "serving-7B": "gpu.serving --shape 7B --repeats 5",
     "operators": "gpu.operators --no-rivals --repeats 50",
-    "serving-0.5B": "gpu.serving --shape 0.5B --operators kernels --repeats 5",
+    "serving-0.5B": "gpu.serving --shape 0.5B --repeats 5",
 }
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)

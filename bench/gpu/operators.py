@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.gpu.cases import CASES, OURS, Case
 from bench.gpu.ceilings import Ceilings, measure_ceilings
-from bench.green import concerning, find_red
+from bench.green import find_red
 from bench.measure import MIN_REPEATS, Clock, Timing, describe, write_record
 from midfill_kernels.launch import is_interpreted
 
@@ -78,7 +78,7 @@ def main(
     record: dict[str, Any] = {"machine": facts, "ceilings": ceilings, "results": [], "red": {}}
     for name in only or CASES:
         for case in CASES[name](device, is_toy):
-            red = concerning(find_red(case.test), case.format)
+            red = sorted(find_red(case.test))
             if red:
                 record["red"][f"{case.operator}: {case.label}"] = red
             else:

@@ -1,6 +1,6 @@
 """Times whole fills through the engine itself, operators and caches in turn, on random weights of a published shape.
 
-    python -m bench gpu.serving [--shape 7B] [--operators kernels] [--cache dual] [--json FILE]
+    python -m bench gpu.serving [--shape 7B] [--cache dual] [--json FILE]
 
 Times include tokenization, sampling and the canvas on the host, as for users of `midfill serve`. Every forward settles
 a fixed number of tokens, so figures are about speed only. Variants take turns, so that all see the same machine.
@@ -22,7 +22,7 @@ from rich.table import Table
 from tests.engine import tiny
 
 from bench.gpu.shapes import SHAPES
-from bench.green import concerning, find_red
+from bench.green import find_red
 from bench.measure import describe, write_record
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.denoising.denoise import open_fill
@@ -32,7 +32,6 @@ from midfill_engine.loading import hub
 from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.family import Model
-from midfill_engine.models.fused_runner import FORMAT_OF
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
 from midfill_kernels.launch import is_interpreted
@@ -155,13 +154,12 @@ def draw_table(results: list[ServingResult], title: str) -> Table:
 
 @torch.inference_mode()
 def run(name: str, operators: list[str], caches: list[str], context: int, repeats: int) -> dict[str, Any]:
-    """The record of one shape. The torch and plain kernel runtimes share their weights."""
+    """The record of one shape. The runtimes share their weights."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loaded = make_model(SHAPES[name], context, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     family = FAMILIES.find("dream")
     runtimes = {
-        each: replace(Runtime.of(loaded, family=family, kernels="" if each == "torch" else each), names=(name,))
-        for each in operators
+        each: replace(Runtime.of(loaded, family=family, kernels=each == "kernels"), names=(name,)) for each in operators
     }
     gap = GAP if name != "toy" else 8
     return {"machine": describe(device), "fills": measure(runtimes, caches, context, gap, repeats)}
@@ -169,7 +167,6 @@ def run(name: str, operators: list[str], caches: list[str], context: int, repeat
 
 def main(
     shape: Annotated[str, typer.Option(help=f"one of {', '.join(SHAPES)}")] = "7B",
-    operators: Annotated[list[str] | None, typer.Option(help="beside torch's")] = None,
     cache: Annotated[list[str] | None, typer.Option(help="such as none and dual")] = None,
     context: Annotated[int, typer.Option(help="tokens")] = 2048,
     repeats: Annotated[int, typer.Option(help="timed fills of each")] = 20,
@@ -181,18 +178,18 @@ def main(
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
     chosen = "toy" if toy else shape
     console = Console(width=130)
-    tests, red, names = find_red(*TESTS), {}, ["torch"]
-    for name in dict.fromkeys(operators or ["kernels"]):
-        found = concerning(tests, FORMAT_OF[name], "plain") if name in FORMAT_OF else []
-        if found:
-            red[name] = found
-        elif name not in names:
-            names.append(name)
-    record = run(chosen, names, cache or ["none", "dual"], 40 if toy else context, 1 if toy else repeats)
+    red = sorted(find_red(*TESTS))
+    record = run(
+        chosen,
+        ["torch"] if red else ["torch", "kernels"],
+        cache or ["none", "dual"],
+        40 if toy else context,
+        1 if toy else repeats,
+    )
     note = " (interpreted: times mean nothing)" if toy else ""
     console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen}{note}"))
-    for name, found in red.items():
-        console.print(f"{name}: not timed, red are {', '.join(found)}", markup=False)
+    if red:
+        console.print(f"kernels: not timed, red are {', '.join(red)}", markup=False)
     if json_file is not None:
         write_record(json_file, {**record, "red": red})
     sys.exit(1 if red else 0)

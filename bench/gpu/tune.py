@@ -1,6 +1,6 @@
 """Times tiles for the products of a shape and prints the best: what `choose_tile` should return on this GPU.
 
-    python -m bench gpu.tune [--shape 7B] [--format plain] [--json FILE]
+    python -m bench gpu.tune [--shape 7B] [--json FILE]
 
 `inner` and `splits` fix the order of sums, so the best pair is chosen for all row counts together; the rest may differ
 by row count. Tiles are compiled in parallel processes that need no GPU.
@@ -24,11 +24,10 @@ from torch import Tensor
 
 from bench.gpu.cases import choose_dtype
 from bench.gpu.hopper import compiled
-from bench.green import concerning, find_red
+from bench.green import stop_unless_green
 from bench.measure import Clock, describe, write_record
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import SHARED_BYTES, Tile, choose_tile, matmul
-from midfill_kernels.quantize import FORMATS, Format, Weight, pack
 
 WIDTHS: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "7B": {"qkv": (4608, 3584), "out": (3584, 3584), "down": (3584, 18944)},
@@ -51,40 +50,38 @@ class Trial:
     seconds: float
 
 
-def list_tiles(format: Format, num_rows: int, width: int) -> list[Tile]:
+def list_tiles(num_rows: int, width: int) -> list[Tile]:
     """Tiles that fit into shared memory, one or two programs a multiprocessor."""
     rows = min(128, max(16, 1 << (num_rows - 1).bit_length()))
-    num_bytes = {"plain": 2, "int8": 1}[format]
     found = []
     for cols, inner, splits, warps in itertools.product((64, 128, 256), (64, 128), (1, 2, 4, 8), (4, 8)):
-        stages = min(6, 2 * SHARED_BYTES // (inner * (cols * num_bytes + 2 * rows)))
+        stages = min(6, 2 * SHARED_BYTES // (inner * 2 * (cols + rows)))
         if stages < 2 or splits * inner > width or cols * rows // (32 * warps) > 128:
             continue
         found.append(Tile(cols, rows, inner, splits, warps, stages))
     return found
 
 
-def compile_tile(shape: tuple[int, int], format: Format, num_rows: int, tile: Tile) -> None:
+def compile_tile(shape: tuple[int, int], num_rows: int, tile: Tile) -> None:
     """Puts the kernel into Triton's cache."""
     meta = torch.device("meta")
     with compiled(inspects=False):
-        matmul(*draw(shape, format, num_rows, meta, torch.bfloat16), tile=tile)
+        matmul(*draw(shape, num_rows, meta, torch.bfloat16), tile=tile)
 
 
-def draw(
-    shape: tuple[int, int], format: Format, num_rows: int, device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Weight]:
-    matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
-    return torch.randn(num_rows, shape[1], device=device, dtype=dtype), pack(matrix, format)
+def draw(shape: tuple[int, int], num_rows: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Rows and a weight."""
+    weight = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
+    return torch.randn(num_rows, shape[1], device=device, dtype=dtype), weight
 
 
-def try_product(name: str, shape: tuple[int, int], format: Format, device: torch.device, clock: Clock) -> list[Trial]:
+def try_product(name: str, shape: tuple[int, int], device: torch.device, clock: Clock) -> list[Trial]:
     """Times every tile at every row count, on fresh data, the default among them."""
     trials = []
     dtype = choose_dtype(device)
     for num_rows in ROWS if device.type == "cuda" else (5,):
-        sets = [draw(shape, format, num_rows, device, dtype) for _ in range(3)]
-        tiles = list_tiles(format, num_rows, shape[1]) if device.type == "cuda" else [Tile(32, 16, 64, 2)]
+        sets = [draw(shape, num_rows, device, dtype) for _ in range(3)]
+        tiles = list_tiles(num_rows, shape[1]) if device.type == "cuda" else [Tile(32, 16, 64, 2)]
         for tile in {*tiles, choose_tile(sets[0][1], num_rows)}:
             calls = [lambda pair=pair, tile=tile: matmul(*pair, tile=tile) for pair in sets]  # type: ignore[misc]
             trials.append(Trial(name, num_rows, tile, clock.time(calls).median_s))
@@ -104,33 +101,29 @@ def choose_order(trials: Sequence[Trial]) -> tuple[int, int]:
 
 def main(
     shape: Annotated[str, typer.Option(help=f"one of {', '.join(WIDTHS)}")] = "7B",
-    format: Annotated[str, typer.Option(help=f"one of {', '.join(FORMATS)}")] = "plain",
     json_file: Annotated[Path | None, typer.Option("--json", help="write all trials here")] = None,
 ) -> None:
     """Prints the best tile of each product and row count beside the default."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not is_interpreted():
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the search run at toy size.")
-    chosen = next((known for known in FORMATS if known == format), None)
-    if chosen is None or shape not in WIDTHS:
-        sys.exit(f"Known shapes: {', '.join(WIDTHS)}; known formats: {', '.join(FORMATS)}.")
-    red = concerning(find_red("test_matmul.py"), chosen)
-    if red:
-        sys.exit(f"No figures while tests fail: {', '.join(red)}.")
+    if shape not in WIDTHS:
+        sys.exit(f"Known shapes: {', '.join(WIDTHS)}.")
+    stop_unless_green("test_matmul.py")
     products = WIDTHS[shape if device.type == "cuda" else "toy"]
     if device.type == "cuda":
         with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool:
             for widths in products.values():
                 for num_rows in ROWS:
-                    for tile in list_tiles(chosen, num_rows, widths[1]):
-                        pool.submit(compile_tile, widths, chosen, num_rows, tile)
+                    for tile in list_tiles(num_rows, widths[1]):
+                        pool.submit(compile_tile, widths, num_rows, tile)
     clock = Clock(device, REPEATS if device.type == "cuda" else 2, flushes=device.type == "cuda")
     trials, table = [], Table("product", "rows", "default", "best of the order", "tile")
     for name, widths in products.items():
-        found = try_product(name, widths, chosen, device, clock)
+        found = try_product(name, widths, device, clock)
         trials += found
         order = choose_order(found)
-        weight = draw(widths, chosen, 1, torch.device("meta"), choose_dtype(device))[1]
+        weight = draw(widths, 1, torch.device("meta"), choose_dtype(device))[1]
         for num_rows in sorted({trial.num_rows for trial in found}):
             here = [trial for trial in found if trial.num_rows == num_rows]
             of_order = [trial for trial in here if (trial.tile.inner, trial.tile.splits) == order]
@@ -139,7 +132,7 @@ def main(
             table.add_row(name, str(num_rows), f"{usual * 1e6:.1f} us", f"{best.seconds * 1e6:.1f} us", str(best.tile))
     Console(width=150).print(table)
     if json_file is not None:
-        write_record(json_file, {"machine": describe(device), "format": chosen, "trials": trials})
+        write_record(json_file, {"machine": describe(device), "trials": trials})
 
 
 if __name__ == "__main__":

@@ -331,14 +331,14 @@ class ServeOptions(Message):
     model: str = Field(default="embedded", description="A known model, a checkpoint folder, or OWNER/NAME on the hub.")
     device: str = Field(default="auto", description="auto, cpu, cuda or mps.")
     weights: Literal["stored", "int8"] | None = Field(
-        default=None, description="int8: half the memory of bf16; the default of smollm2 on CPUs."
+        default=None, description="int8, on CPUs: half the memory of bf16; the default of smollm2 there."
     )
     dtype: str = Field(default="auto", description="Format of the weights: auto, fp32, bf16, or fp16 on Apple GPUs.")
     idle_timeout_s: float | None = Field(default=None, ge=0, description="End after so many seconds without requests.")
     token_file: Path | None = Field(
         default=None, description="File with the token, or with lines of NAME TOKEN; MIDFILL_TOKEN goes first."
     )
-    operators: Literal["torch", "kernels", "kernels-int8"] = Field(
+    operators: Literal["torch", "kernels"] = Field(
         default="torch", description="What computes a step: torch, or Midfill's kernels on a GPU."
     )
     cache: str | None = Field(default=None, description="KV cache: `none` is exact, `midfill doctor` shows the usual.")

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import MAX_ROWS, Tile, choose_inner, fit_stages, load_turn, weigh
-from midfill_kernels.quantize import Weight
 
 PROGRAMS: Final = 264  # pieces of the vocabulary: a constant, so that sums keep their order; two on each of 132
 MIN_ROWS: Final = 32
@@ -38,9 +37,9 @@ class Rules:
     of_row: Tensor
 
 
-def propose_reference(x: Tensor, weight: Weight, rules: Rules | None = None) -> TokenPredictions:
+def propose_reference(x: Tensor, weight: Tensor, rules: Rules | None = None) -> TokenPredictions:
     """The definition, through scores [M, V] in fp32. Ties go to the lowest id."""
-    scores = x.float() @ weight.dequantize().T
+    scores = x.float() @ weight.float().T
     if rules is not None:
         scores = scores.masked_fill(~rules.allowed[rules.of_row.long()], -torch.inf)
     probabilities = scores.softmax(dim=1)
@@ -48,33 +47,32 @@ def propose_reference(x: Tensor, weight: Weight, rules: Rules | None = None) -> 
     return TokenPredictions(scores.argmax(dim=1), probabilities.amax(dim=1), entropy)
 
 
-def choose_head_tile(weight: Weight, num_rows: int) -> Tile:
+def choose_head_tile(weight: Tensor, num_rows: int) -> Tile:
     """Like `matmul.choose_tile`; `splits` is the number of vocabulary pieces.
 
     Always 4 warps over 64 columns, and 32 rows or more: the layout of their sums decides a row's bits, which must not
     depend on the number of rows (with rules and 16 rows it is another; `bench.gpu.compile` looks). Registers let two
     programs share a multiprocessor: one reads on while the other takes its softmax.
     """
-    inner = choose_inner(weight)
+    inner = choose_inner(weight.shape[1])
     rows = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(num_rows)))
     return Tile(64, rows, inner, PROGRAMS, warps=4, stages=fit_stages(weight, 64, rows, inner))
 
 
-def propose(x: Tensor, weight: Weight, *, rules: Rules | None = None, tile: Tile | None = None) -> TokenPredictions:
+def propose(x: Tensor, weight: Tensor, *, rules: Rules | None = None, tile: Tile | None = None) -> TokenPredictions:
     """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D]; every row must be
     allowed a column. Extra memory: 16 bytes for each row and each of the 264 pieces of the vocabulary.
     """
     num_rows, num_columns = x.shape[0], weight.shape[0]
     tile = tile or choose_head_tile(weight, num_rows)
-    assert x.is_contiguous() and x.shape[1] == weight.shape[1]
+    assert x.is_contiguous() and weight.is_contiguous() and x.shape[1] == weight.shape[1]
     per_program = triton.cdiv(triton.cdiv(num_columns, tile.cols), tile.splits)
     pieces = triton.cdiv(num_columns, per_program * tile.cols)
     numbers = torch.empty(NUMBERS, pieces, num_rows, dtype=torch.float32, device=x.device)
     ids = torch.empty(pieces, num_rows, dtype=torch.int32, device=x.device)
     _head[(triton.cdiv(num_rows, tile.rows), pieces)](
         x,
-        weight.data,
-        weight.scale,
+        weight,
         rules.allowed.view(torch.uint8) if rules else None,
         rules.of_row if rules else None,
         numbers,
@@ -83,7 +81,6 @@ def propose(x: Tensor, weight: Weight, *, rules: Rules | None = None, tile: Tile
         num_columns,
         weight.shape[1],
         per_program,
-        SCALED=weight.scale is not None,
         EVEN=weight.shape[1] % tile.inner == 0,
         RULED=rules is not None,
         B_COLS=tile.cols,
@@ -128,7 +125,6 @@ def absorb(logits, o_col, highest, total, weighted, best_id):
 def _head(
     p_x,
     p_w,
-    p_w_scale,
     p_allowed,
     p_rule,
     p_numbers,
@@ -137,7 +133,6 @@ def _head(
     num_cols,
     width,
     per_program,
-    SCALED: tl.constexpr,
     EVEN: tl.constexpr,
     RULED: tl.constexpr,
     B_COLS: tl.constexpr,
@@ -159,8 +154,6 @@ def _head(
         for start in range(0, width, B_INNER):
             x = load_turn(p_x, o_row, m_row, start, width, EVEN, B_INNER)
             logits = weigh(logits, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
-        if SCALED:
-            logits *= tl.load(p_w_scale + o_col, m_col, 0.0)[:, None]
         may = m_col[:, None] & m_row[None, :]
         if RULED:
             rule = tl.load(p_rule + o_row, m_row, 0).to(tl.int64)

@@ -49,11 +49,3 @@ def multiply(left, right, accumulator, UPCAST: tl.constexpr):
         left = left.to(tl.float32)
         right = right.to(tl.float32)
     return tl.dot(left, right, accumulator, input_precision="ieee")
-
-
-@triton.jit
-def widen(narrow, dtype: tl.constexpr, UPCAST: tl.constexpr):
-    """`narrow` in `dtype`, in the interpreter in fp32."""
-    if UPCAST:
-        return narrow.to(tl.float32)
-    return narrow.to(dtype)

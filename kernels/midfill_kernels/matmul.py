@@ -1,8 +1,7 @@
 """Products of few rows with a large weight, at the speed of reading the weight.
 
 M rows (16..512), N output columns, K inner width, S splits of K. The weight is the tensor cores' left operand, so 16
-rows waste nothing and narrow weights widen in registers. The order of sums depends on N, K and the format alone, never
-on M, so a row's result does not depend on the rows beside it.
+rows waste nothing. The order of sums depends on N and K alone, so a row's result does not depend on the rows beside it.
 """
 
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import is_interpreted, multiply, widen
-from midfill_kernels.quantize import Weight
+from midfill_kernels.launch import is_interpreted, multiply
 
 
 @dataclass(frozen=True)
@@ -35,10 +33,10 @@ MAX_SPLITS: Final = 8
 SHARED_BYTES: Final = 100 * 1024  # two programs of 227 KB: one alone leaves half a wave of 264 idle, and each prologue
 
 
-def choose_tile(weight: Weight, num_rows: int, *, gated: bool = False) -> Tile:
+def choose_tile(weight: Tensor, num_rows: int, *, gated: bool = False) -> Tile:
     """The tile for `num_rows`. Only `rows`, `warps` and `stages` may depend on `num_rows` (see the module)."""
     num_cols, width = weight.shape
-    cols, inner = 64 if gated else 128, choose_inner(weight)
+    cols, inner = 64 if gated else 128, choose_inner(width)
     rows = min(MAX_ROWS, max(16, triton.next_power_of_2(num_rows)))
     num_tiles = triton.cdiv(num_cols // 2 if gated else num_cols, cols)
     most = 1 if gated else min(MAX_SPLITS, triton.cdiv(width, 4 * inner))
@@ -47,61 +45,60 @@ def choose_tile(weight: Weight, num_rows: int, *, gated: bool = False) -> Tile:
     return Tile(cols, rows, inner, splits, 8 if rows == MAX_ROWS else 4, stages)
 
 
-def choose_inner(weight: Weight) -> int:
-    """Inner positions a turn: 128 bytes of a plain weight's row, 128 positions of an int8 one's."""
-    most = 64 if weight.scale is None else 128
-    return min(most, max(16, int(triton.next_power_of_2(weight.shape[1]))))
+def choose_inner(width: int) -> int:
+    """Inner positions a turn: 128 bytes of a weight's row in bf16."""
+    return min(64, max(16, int(triton.next_power_of_2(width))))
 
 
-def fit_stages(weight: Weight, cols: int, rows: int, inner: int) -> int:
+def fit_stages(weight: Tensor, cols: int, rows: int, inner: int) -> int:
     """The number of turns whose operands fit into shared memory, 2 to 5. The rows are 16-bit numbers."""
-    turn = inner * (cols * weight.data.itemsize + rows * 2)
+    turn = inner * (cols * weight.itemsize + rows * 2)
     return max(2, min(5, SHARED_BYTES // turn))
 
 
-def matmul_reference(x: Tensor, weight: Weight) -> Tensor:
+def matmul_reference(x: Tensor, weight: Tensor) -> Tensor:
     """The definition: [M, N] in fp32 from the exact values of both operands."""
-    return x.float() @ weight.dequantize().T
+    return x.float() @ weight.float().T
 
 
-def gated_matmul_reference(x: Tensor, weight: Weight) -> Tensor:
+def gated_matmul_reference(x: Tensor, weight: Tensor) -> Tensor:
     """The definition: silu(gate) * up in fp32, `weight` [2F, K] holding the gate's rows first (arXiv 2002.05202)."""
     gate, up = matmul_reference(x, weight).chunk(2, dim=1)
     return torch.nn.functional.silu(gate) * up
 
 
-def matmul(x: Tensor, weight: Weight, *, tile: Tile | None = None) -> Tensor:
+def matmul(x: Tensor, weight: Tensor, *, tile: Tile | None = None) -> Tensor:
     """Partial products [S, M, N] in fp32 of `x` [M, K]. Their sum over S is x @ weight.T; the next kernel adds."""
     tile = tile or choose_tile(weight, len(x))
     width, per_split = weight.shape[1], triton.cdiv(triton.cdiv(weight.shape[1], tile.inner), tile.splits) * tile.inner
     splits = triton.cdiv(width, per_split)
-    out = torch.empty(splits, len(x), weight.shape[0], dtype=torch.float32, device=weight.data.device)
+    out = torch.empty(splits, len(x), weight.shape[0], dtype=torch.float32, device=weight.device)
     _start(x, weight, out, tile, per_split)
     return out
 
 
-def gated_matmul(x: Tensor, weight: Weight, dtype: torch.dtype, *, tile: Tile | None = None) -> Tensor:
+def gated_matmul(x: Tensor, weight: Tensor, dtype: torch.dtype, *, tile: Tile | None = None) -> Tensor:
     """silu(x @ gate.T) * (x @ up.T) as [M, F] in `dtype`; `weight` [2F, K] holds the gate's rows, then the up's."""
     tile = tile or choose_tile(weight, len(x), gated=True)
-    out = torch.empty(1, len(x), weight.shape[0] // 2, dtype=dtype, device=weight.data.device)
+    out = torch.empty(1, len(x), weight.shape[0] // 2, dtype=dtype, device=weight.device)
     _start(x, weight, out, tile, weight.shape[1])
     return out[0]
 
 
-def _start(x: Tensor, weight: Weight, out: Tensor, tile: Tile, per_split: int) -> None:
+def _start(x: Tensor, weight: Tensor, out: Tensor, tile: Tile, per_split: int) -> None:
     """`out` [S, M, N], or [1, M, N / 2] for a gated product."""
-    assert x.is_contiguous() and x.shape[1] == weight.shape[1], "rows and weight differ in width"
+    assert x.is_contiguous() and weight.is_contiguous() and x.shape[1] == weight.shape[1], (
+        "rows and weight differ in width"
+    )
     splits, num_rows, num_cols = out.shape
     _matmul[(triton.cdiv(num_rows, tile.rows), triton.cdiv(num_cols, tile.cols), splits)](
         x,
-        weight.data,
-        weight.scale,
+        weight,
         out,
         num_rows,
         num_cols,
         weight.shape[1],
         per_split,
-        SCALED=weight.scale is not None,
         GATED=num_cols != weight.shape[0],
         EVEN=weight.shape[1] % tile.inner == 0,
         B_COLS=tile.cols,
@@ -129,20 +126,18 @@ def weigh(
     o_inner = start + tl.arange(0, B_INNER)
     m_w = m_col[:, None] if EVEN else m_col[:, None] & (o_inner < width)[None, :]
     w = tl.load(p_w + o_col[:, None] * width + o_inner[None, :], m_w, 0.0)
-    return multiply(widen(w, x.dtype, UPCAST), x, accumulator, UPCAST)
+    return multiply(w, x, accumulator, UPCAST)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _matmul(
     p_x,
     p_w,
-    p_w_scale,
     p_out,
     num_rows,
     num_cols,
     width,
     per_split,
-    SCALED: tl.constexpr,
     GATED: tl.constexpr,
     EVEN: tl.constexpr,
     B_COLS: tl.constexpr,
@@ -165,10 +160,6 @@ def _matmul(
         accumulator = weigh(accumulator, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
         if GATED:
             up = weigh(up, p_w, o_col + num_cols, m_col, x, start, width, EVEN, B_INNER, UPCAST)
-    if SCALED:
-        accumulator *= tl.load(p_w_scale + o_col, m_col, 0.0)[:, None]
-        if GATED:
-            up *= tl.load(p_w_scale + num_cols + o_col, m_col, 0.0)[:, None]
     if GATED:
         accumulator = accumulator / (1 + tl.exp(-accumulator)) * up
     p_tile = p_out + (i_split * num_rows + o_row)[None, :] * num_cols + o_col[:, None]

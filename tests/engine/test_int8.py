@@ -283,6 +283,14 @@ def test_unknown_weights_are_refused(tmp_path: Path) -> None:
         load_runtime(str(tmp_path), "cpu", weights="int3")
 
 
+def test_int8_weights_are_refused_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.make_random(tmp_path, FAMILIES.find("dream"))
+    monkeypatch.setattr(loading_runtime, "choose_device", lambda _: torch.device("cuda"))
+    with pytest.raises(StartError, match="int8 weights are for CPUs, and the model is on the device 'cuda'") as caught:
+        load_runtime(str(tmp_path), "cuda", weights="int8")
+    assert caught.value.next_step == "use --operators torch and --weights stored"
+
+
 def test_one_span_is_not_copied() -> None:
     operators = Int8Operators(CPU, torch.float32)
     x, weight = torch.randn(32, 64), torch.randn(16, 64)

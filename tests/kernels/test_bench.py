@@ -12,10 +12,10 @@ import torch
 
 from bench import green
 from bench.gpu.cases import small_cases
-from bench.gpu.ceilings import Ceilings
+from bench.gpu.ceilings import Ceilings, measure_ceilings
 from bench.gpu.hopper import find_sums
 from bench.gpu.operators import draw_table, run_case
-from bench.green import concerning, find_red, stop_unless_green
+from bench.green import find_red, stop_unless_green
 from bench.measure import Clock, summarize
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,14 +34,14 @@ def test_the_red_tests_are_found_and_named(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (folder / "test_green.py").write_text("def test() -> None:\n    assert True\n")
     (folder / "test_broken.py").write_text("import what_is_nowhere\n")
-    mixed = "import pytest\n@pytest.mark.parametrize('kind', ['plain', 'int8'])\ndef test_it(kind: str) -> None:\n"
-    (folder / "test_mixed.py").write_text(f"{mixed}    assert kind != 'int8'\n")
+    mixed = "import pytest\n@pytest.mark.parametrize('kind', ['good', 'bad'])\ndef test_it(kind: str) -> None:\n"
+    (folder / "test_mixed.py").write_text(f"{mixed}    assert kind != 'bad'\n")
     monkeypatch.setattr(green, "ROOT", tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     red = find_red("test_green.py", "test_mixed.py", "test_broken.py")
-    assert red == {"test_mixed.py::test_it[int8]", "test_broken.py"}
+    assert red == {"test_mixed.py::test_it[bad]", "test_broken.py"}
     monkeypatch.setattr(green, "_run", lambda *arguments: pytest.fail("these ran already"))
-    assert find_red("test_mixed.py") == {"test_mixed.py::test_it[int8]"} and not find_red("test_green.py")
+    assert find_red("test_mixed.py") == {"test_mixed.py::test_it[bad]"} and not find_red("test_green.py")
     stop_unless_green("test_green.py")
     with pytest.raises(SystemExit, match="No figures while tests fail: test_broken.py"):
         stop_unless_green("test_broken.py", "test_green.py")
@@ -50,21 +50,20 @@ def test_the_red_tests_are_found_and_named(tmp_path: Path, monkeypatch: pytest.M
         find_red("test_green.py")
 
 
-def test_a_red_format_takes_no_other_formats_figures() -> None:
-    red = ["test_matmul.py::test_matmul[int8-1]", "test_norm.py::test_to_int8", "test_head.py::test[1-40]"]
-    assert concerning(red, "plain") == ["test_head.py::test[1-40]"]
-    assert concerning(red, "int8") == sorted(red) == concerning(red, "plain", "int8")
-    assert concerning(red[:2], "plain") == []
-
-
-def test_a_case_is_timed_beside_its_rivals() -> None:
-    device = torch.device("cpu")
+def test_a_case_is_timed_beside_its_rivals(device: torch.device) -> None:
     case = next(case for case in small_cases(device, toy=True) if case.operator == "norm")
-    result = run_case(case, Clock(device, 3, flushes=False), Ceilings(1e9, {"float32": 1e9}))
+    result = run_case(case, Clock(device, 3, flushes=False), Ceilings(1e9, {"float32": 1e9}), rivals=False)
     assert set(result.timings) == {"ours", "torch"} and result.timings["ours"].repeats == 3
     assert result.floor_s == pytest.approx(case.num_bytes / 1e9)
     assert result.ratio("torch") == result.timings["torch"].median_s / result.timings["ours"].median_s
     assert draw_table([result], "").row_count == 1
+
+
+def test_ceilings_have_a_copy_and_every_product(device: torch.device) -> None:
+    ceilings = measure_ceilings(device, copy_bytes=2**16, side=16, repeats=2)
+    assert ceilings.copy_bytes_per_s > 0
+    assert ceilings.products("bfloat16") == ceilings.product_flops_per_s["bfloat16"] > 0
+    assert ceilings.products("int8") == max(ceilings.product_flops_per_s.values())
 
 
 @pytest.mark.soak
@@ -93,7 +92,7 @@ def compile_for_hopper(*options: str) -> "subprocess.CompletedProcess[str]":
 def test_what_a_row_sums_up_is_added_in_one_order_for_every_number_of_rows() -> None:
     """As compiled: interpreted sums are numpy's. One row, and every tile that the buckets of rows lead to."""
     rows = [option for number in (1, 32, 64, 96) for option in ("--rows", str(number))]
-    result = compile_for_hopper("--format", "plain", *rows)
+    result = compile_for_hopper(*rows)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

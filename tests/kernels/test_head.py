@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -13,14 +11,15 @@ from midfill_kernels.head import (
 )
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import Tile
-from midfill_kernels.quantize import FORMATS, Format, Weight, pack
 
 TILE = Tile(cols=32, rows=16, inner=64, splits=3)
 
 
-def draw(num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, Weight]:
+def draw(
+    num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(num_rows, 64, device=device).to(dtype)
-    return x, pack((torch.randn(num_columns, 64, device=device) / 4).to(dtype), "plain")
+    return x, (torch.randn(num_columns, 64, device=device) / 4).to(dtype)
 
 
 def assert_same(found: TokenPredictions, expected: TokenPredictions) -> None:
@@ -36,13 +35,6 @@ def test_proposals(num_rows: int, num_columns: int, dtype: torch.dtype, device: 
     assert_same(propose(x, weight, tile=TILE), propose_reference(x, weight))
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_proposals_under_narrow_weights(format: Format, device: torch.device) -> None:
-    x, weight = torch.randn(5, 128, device=device), pack(torch.randn(90, 128, device=device) / 4, format)
-    tile = replace(TILE, inner=128)
-    assert_same(propose(x, weight, tile=tile), propose_reference(x, weight))
-
-
 def test_rules_forbid_columns_row_by_row(device: torch.device) -> None:
     x, weight = draw(6, 100, torch.float32, device)
     allowed = torch.rand(3, 100, device=device) < 0.5
@@ -56,7 +48,7 @@ def test_rules_forbid_columns_row_by_row(device: torch.device) -> None:
 
 
 def test_among_equals_the_lowest_column_wins(device: torch.device) -> None:
-    weight = pack(torch.zeros(100, 64, device=device), "plain")
+    weight = torch.zeros(100, 64, device=device)
     found = propose(torch.randn(3, 64, device=device), weight, tile=TILE)
     assert found.ids.tolist() == [0, 0, 0]
     torch.testing.assert_close(found.entropy, torch.full((3,), 100.0, device=device).log())
@@ -66,7 +58,7 @@ def test_among_equals_the_lowest_column_wins(device: torch.device) -> None:
 def test_large_scores_keep_their_digits(shift: float, device: torch.device) -> None:
     x, weight = draw(4, 70, torch.float32, device)
     shifted = torch.cat((x, torch.full((4, 64), shift / 64, device=device)), dim=1)
-    wide = pack(torch.cat((weight.data, torch.ones(70, 64, device=device)), dim=1), "plain")
+    wide = torch.cat((weight, torch.ones(70, 64, device=device)), dim=1)
     found = propose(shifted, wide, tile=TILE)
     expected = propose_reference(x, weight)
     torch.testing.assert_close(found.entropy, expected.entropy, rtol=0.02, atol=0.02)
@@ -85,6 +77,6 @@ def test_a_row_is_the_same_alone_and_in_a_batch(device: torch.device) -> None:
 
 def test_no_scores_are_held(device: torch.device) -> None:
     """What 16 x 256 rows of 152,064 columns take beside weights and hidden states: at most 32 MB."""
-    weight = Weight(torch.empty(152_064, 3_584, device="meta", dtype=torch.bfloat16))
+    weight = torch.empty(152_064, 3_584, device="meta", dtype=torch.bfloat16)
     tile = choose_head_tile(weight, 4096)
     assert (NUMBERS + 1) * 4 * tile.splits * 4096 <= 32e6

@@ -11,17 +11,13 @@ from midfill_kernels.matmul import (
     matmul,
     matmul_reference,
 )
-from midfill_kernels.quantize import FORMATS, Format, Weight, pack
 
 
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("num_rows", "num_cols", "splits"), [(1, 40, 1), (19, 33, 2)])
-def test_matmul(
-    num_rows: int, num_cols: int, splits: int, dtype: torch.dtype, format: Format, device: torch.device
-) -> None:
+def test_matmul(num_rows: int, num_cols: int, splits: int, dtype: torch.dtype, device: torch.device) -> None:
     x = torch.randn(num_rows, 256, device=device).to(dtype)
-    weight = pack(torch.randn(num_cols, 256, device=device).to(dtype), format)
+    weight = torch.randn(num_cols, 256, device=device).to(dtype)
     tile = Tile(cols=32, rows=16, inner=64, splits=splits)
     parts = matmul(x, weight, tile=tile)
     assert parts.shape == (splits, num_rows, num_cols)
@@ -29,39 +25,28 @@ def test_matmul(
 
 
 def test_matmul_of_ragged_width(device: torch.device) -> None:
-    x, weight = torch.randn(3, 50, device=device), pack(torch.randn(20, 50, device=device), "plain")
+    x, weight = torch.randn(3, 50, device=device), torch.randn(20, 50, device=device)
     parts = matmul(x, weight, tile=Tile(cols=32, rows=16, inner=16, splits=2))
     assert_close(parts.sum(dim=0), matmul_reference(x, weight), torch.float32)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_gated_matmul(format: Format, device: torch.device) -> None:
-    x, weight = torch.randn(5, 128, device=device), pack(torch.randn(2 * 40, 128, device=device), format)
+def test_gated_matmul(device: torch.device) -> None:
+    x, weight = torch.randn(5, 128, device=device), torch.randn(2 * 40, 128, device=device)
     found = gated_matmul(x, weight, torch.float32, tile=Tile(cols=32, rows=16, inner=128, splits=1))
     assert_close(found, gated_matmul_reference(x, weight), torch.float32)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_formats_stay_near_the_matrix(format: Format) -> None:
-    matrix = torch.randn(8, 256)
-    error = (pack(matrix, format).dequantize() - matrix).norm() / matrix.norm()
-    assert error < {"plain": 1e-9, "int8": 0.01}[format]
-
-
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("shape", [(4608, 3584), (3584, 18944), (896, 4864)])
-def test_order_of_sums_does_not_depend_on_the_rows(shape: tuple[int, int], format: Format) -> None:
-    data = torch.empty(shape, dtype=torch.bfloat16 if format == "plain" else torch.int8, device="meta")
-    weight = Weight(data, None if format == "plain" else torch.ones(shape[0]))
+def test_order_of_sums_does_not_depend_on_the_rows(shape: tuple[int, int]) -> None:
+    weight = torch.empty(shape, dtype=torch.bfloat16, device="meta")
     tiles = [choose_tile(weight, num_rows) for num_rows in (1, 16, 64, 300)]
     assert len({(tile.inner, tile.splits) for tile in tiles}) == 1
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_row_is_the_same_alone_and_in_a_batch(format: Format, device: torch.device) -> None:
+def test_a_row_is_the_same_alone_and_in_a_batch(device: torch.device) -> None:
     dtype = torch.float32 if is_interpreted() else torch.bfloat16
     x = torch.randn(33, 256, device=device).to(dtype)
-    weight = pack(torch.randn(24, 256, device=device).to(dtype), format)
+    weight = torch.randn(24, 256, device=device).to(dtype)
     # The interpreter multiplies tiles through BLAS, whose order of sums changes with the width of the tile.
     tile, row = (choose_tile(weight, 33), 0) if is_interpreted() else (None, 20)
     together, alone = matmul(x, weight, tile=tile), matmul(x[row : row + 1].contiguous(), weight, tile=tile)

@@ -70,15 +70,15 @@ class Runtime:
         *aliases: str,
         family: Family = EMBEDDED,
         operators: TorchOperators | None = None,
-        kernels: str = "",
+        kernels: bool = False,
     ) -> "Runtime":
-        """`kernels`: "", `kernels` or `kernels-int8`. Raises CheckpointError for unknown ids, and OperatorsError."""
+        """`kernels`: steps use Midfill's. Raises CheckpointError for unknown ids, and OperatorsError."""
         tokens = family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
         operators = operators or TorchOperators(loaded.weight.device, loaded.dtype)
-        fused = open_fused(loaded.model.transformer, operators, kernels) if kernels else None
+        fused = open_fused(loaded.model.transformer, operators) if kernels else None
         return cls(loaded, family, tokens, vocabulary, operators, (loaded.config.name, *aliases), fused=fused)
 
     @property
@@ -139,22 +139,20 @@ class Runtime:
         return digest.hexdigest()[:16]
 
 
-def open_fused(transformer: Transformer, operators: TorchOperators, kernels: str) -> "FusedRunner | None":
+def open_fused(transformer: Transformer, operators: TorchOperators) -> "FusedRunner | None":
     """The runner with Midfill's kernels, if they support this model; checks itself on a GPU. Raises OperatorsError."""
     device = transformer.embedding.weight.device
     if find_spec("triton") is None:
         raise OperatorsError("the kernels need the package triton, which is not installed")
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         raise OperatorsError(f"the kernels need a GPU, and the model is on the device {device.type!r}")
-    from midfill_engine.models.fused_runner import FORMAT_OF, FusedRunner, why_not_fused  # needs Triton
+    from midfill_engine.models.fused_runner import FusedRunner, why_not_fused  # needs Triton
 
     reason = why_not_fused(transformer.config)
     if reason is not None:
-        if kernels != "kernels":
-            raise OperatorsError(f"{kernels} cannot compute this model: {reason}")
         logger.info("torch computes the steps: %s", reason)
         return None
-    fused = FusedRunner(transformer, operators, FORMAT_OF[kernels])
+    fused = FusedRunner(transformer, operators)
     if device.type == "cuda":
         fused.check()
     return fused
@@ -188,10 +186,7 @@ def open_checkpoint(
     family = find_family(files)
     if files.merges and family in (EMBEDDED, DIFFUSION_GEMMA):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
-    if weights == "int8" and device.type == "cuda":
-        operators, weights = "kernels-int8", "stored"  # the plain weights are held, too
-    kernels = "" if operators == "torch" or weights == "int8" else operators
-    rows = None
+    kernels, rows = operators == "kernels" and weights != "int8", None
     if weights == "int8" and isinstance(files, GgufFiles):
         rows = files.find_rows(family.tensors["embedding.weight"])
     chosen = choose_operators(weights, device, dtype, rows)

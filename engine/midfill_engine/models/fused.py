@@ -9,7 +9,6 @@ from midfill_engine.models.transformer import MLP, Transformer, TransformerBlock
 from midfill_kernels.cached_attention import CachedSchedule, cached_attention
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
-from midfill_kernels.quantize import Format, Weight, pack
 from midfill_kernels.rotary import Heads, norm_rotate_store
 
 
@@ -18,13 +17,13 @@ class Layer:
     """`qkv` [(H + 2K)E, D], `out` [D, HE], `up` [2F, D] with the gate's rows first, `down` [D, F]."""
 
     attention_gain: Tensor | None
-    qkv: Weight
+    qkv: Tensor
     bias: Tensor | None
     head_gains: tuple[Tensor, Tensor] | None
-    out: Weight
+    out: Tensor
     mlp_gain: Tensor | None
-    up: Weight
-    down: Weight
+    up: Tensor
+    down: Tensor
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class FusedModel:
     embedding: Tensor
     layers: list[Layer]
     final_gain: Tensor | None
-    head: Weight
+    head: Tensor
     cache: Tensor
 
     @property
@@ -71,21 +70,21 @@ def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:
     return torch.randn(size, device=like.device, dtype=like.dtype)
 
 
-def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -> FusedModel:
-    """Packs the engine's modules, dense layers only. Plain matrices are shared, not copied."""
+def pack_transformer(transformer: Transformer, num_slots: int) -> FusedModel:
+    """Packs the engine's modules, dense layers only. Matrices are shared, not copied."""
     config = transformer.config
     weight = transformer.embedding.weight.detach()
     return FusedModel(
         config,
         weight,
-        [_pack_block(block, format) for block in transformer.blocks],
+        [_pack_block(block) for block in transformer.blocks],
         transformer.final_norm.weight,
-        pack(weight if transformer.head is None else transformer.head.weight.detach(), format),
+        (weight if transformer.head is None else transformer.head.weight.detach()).contiguous(),
         make_room(config, num_slots, weight),
     )
 
 
-def _pack_block(block: TransformerBlock, format: Format) -> Layer:
+def _pack_block(block: TransformerBlock) -> Layer:
     attention, mlp = block.attention, block.mlp
     assert isinstance(mlp, MLP) and mlp.gate is not None, "gated dense layers only"
     triple = [attention.q, attention.k, attention.v]
@@ -93,20 +92,19 @@ def _pack_block(block: TransformerBlock, format: Format) -> Layer:
     gains = [gain.detach() for gain in norms if gain is not None]
     return Layer(
         block.attention_norm.weight,
-        _pack_joined(triple, format),
+        _join(triple),
         torch.cat([linear.bias.detach() for linear in triple]) if attention.q.bias is not None else None,
         (gains[0], gains[1]) if len(gains) == 2 else None,
-        pack(attention.out.weight.detach(), format),
+        attention.out.weight.detach().contiguous(),
         block.mlp_norm.weight,
-        _pack_joined([mlp.gate, mlp.up], format),
-        pack(mlp.down.weight.detach(), format),
+        _join([mlp.gate, mlp.up]),
+        mlp.down.weight.detach().contiguous(),
     )
 
 
-def _pack_joined(linears: list[nn.Linear], format: Format) -> Weight:
-    """Their matrices concatenated. Plain ones become views of the result, so that none is held twice."""
+def _join(linears: list[nn.Linear]) -> Tensor:
+    """Their matrices concatenated. They become views of the result, so that none is held twice."""
     joined = torch.cat([linear.weight.detach() for linear in linears])
-    if format == "plain":
-        for linear, part in zip(linears, torch.split(joined, [linear.out_features for linear in linears]), strict=True):
-            linear.weight = nn.Parameter(part, requires_grad=False)
-    return pack(joined, format)
+    for linear, part in zip(linears, torch.split(joined, [linear.out_features for linear in linears]), strict=True):
+        linear.weight = nn.Parameter(part, requires_grad=False)
+    return joined

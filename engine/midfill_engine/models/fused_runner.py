@@ -21,16 +21,13 @@ from midfill_engine.models.transformer import KeyValues, Transformer, Transforme
 from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, TokenPredictions, propose
 from midfill_kernels.launch import ROW_BUCKETS, capture_graph
-from midfill_kernels.quantize import Format
 from midfill_kernels.rotary import rotary_tables
 
 LONG_ROWS: Final = 512  # from here on products are compute-bound, and torch is as fast
 MAX_RULES: Final = 32  # sets of allowed tokens in one step; the first allows all
 SLOTS: Final = 4096  # initial size of the pool
 SCHEDULE_ROOM: Final = 4
-PLAIN_ERROR: Final = 0.05  # share of the states' norm, because bf16 rounds in another order
-NARROW_ERROR: Final = 0.5
-FORMAT_OF: Final[dict[str, Format]] = {"kernels": "plain", "kernels-int8": "int8"}
+MAX_ERROR: Final = 0.05  # share of the states' norm, because bf16 rounds in another order
 
 
 def why_not_fused(config: TransformerConfig) -> str | None:
@@ -70,13 +67,13 @@ class RuleNeeds:
 
 
 class FusedRunner:
-    """Answers passes as `run_packed` does. int8 weights are held beside the plain ones. Long passes, passes with a mask
-    and passes with many rules go to `run_packed`; choices that need all logits use its head.
+    """Answers passes as `run_packed` does. Long passes, passes with a mask and passes with many rules go to
+    `run_packed`; choices that need all logits use its head.
     """
 
-    def __init__(self, transformer: Transformer, operators: TorchOperators, format: Format = "plain") -> None:
+    def __init__(self, transformer: Transformer, operators: TorchOperators) -> None:
         self._transformer, self._operators = transformer, operators
-        self._pool = Pool(pack_transformer(transformer, format, 0))
+        self._pool = Pool(pack_transformer(transformer, 0))
         self._steps: dict[int, Step] = {}
         self._device = transformer.embedding.weight.device
         self._find_sets = lru_cache(MAX_RULES)(self._make_sets)  # the next step mostly asks for the same
@@ -103,14 +100,13 @@ class FusedRunner:
         """Compares a step with torch's operators on this device. Raises OperatorsError."""
         transformer, device = self._transformer, self._device
         reference = TorchOperators(device, transformer.embedding.weight.dtype)
-        limit = PLAIN_ERROR if self._pool.model.head.scale is None else NARROW_ERROR
         generator = torch.Generator().manual_seed(0)
         num_rows = LONG_ROWS - 1
         ids = torch.randint(0, transformer.config.vocab_size, (num_rows,), generator=generator)
         step = Pass(ids, torch.arange(num_rows), torch.arange(num_rows))
         (ours,), (theirs,) = self.run([step]), run_packed(transformer, [step], reference)
         error = float((ours.hidden.float() - theirs.hidden.float()).norm() / theirs.hidden.float().norm())
-        if not error <= limit:
+        if not error <= MAX_ERROR:
             raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
 
     def free_memory(self) -> None:

@@ -218,10 +218,10 @@ class Int8Operators(PackedOperators):
 
     def __init__(self, device: torch.device, dtype: torch.dtype, embedding: StoredRows | None = None) -> None:
         """`embedding`: where it can be read from. Raises OperatorsError where the machine cannot compute so."""
+        if device.type != "cpu":
+            raise OperatorsError(f"int8 weights are for CPUs, and the model is on the device {device.type!r}")
         super().__init__(device, dtype)
         self._embedding = embedding
-        if device.type != "cpu":
-            raise OperatorsError("torch's int8 weights are for CPUs; a GPU has kernels-int8")
         self._format = choose_format()
         self.row_tile = 1  # integer sums do not depend on the number of rows; experts are not packed
         self._rotations: dict[int, Rotation] = {}
