@@ -22,14 +22,15 @@ from typing import Annotated, Final
 import typer
 
 PLAN: Final = """\
-second  call, from the tree's root; cargo/N travels with it, OUT comes back
+second  call, from the tree's root; cargo/N travels with it, OUT comes back (an H200 took these times on 2026-11-26)
   0     the machine is asked for; in every call export PYTHONPATH=/tmp/midfill-hour/site, filled by the first:
- 90     pip install --no-index --no-deps --target $PYTHONPATH cargo/0/wheels/*.whl
- 95-340 python -m bench.gpu.hour start cargo/0 OUT
-        kernels' tests beside the trainer's first steps, then benches
-360-790 python -m bench.gpu.hour feed cargo/1 OUT --end-at-s END --stay-s 390
+ 30     pip install --no-index --no-deps --target $PYTHONPATH cargo/0/wheels/*.whl
+ 35-140 python -m bench.gpu.hour start cargo/0 OUT
+        kernels' tests (20 s) beside the trainer's first steps (40 s), then benches (60 s)
+145-700 python -m bench.gpu.hour feed cargo/1 OUT --end-at-s END --stay-s 520
         python -m bench.gpu.hour finish OUT --end-at-s END
         the base is whole: training, and in the same call the adapter comes home
+700-870 python -m bench quality SUITE --model /tmp/midfill-hour/adapter --device cuda
 Call again within seconds of each answer. A call that was lost is made again. More cargos can be fed while it trains."""
 PIECE_BYTES: Final = 15 << 20  # of a result
 CARGO_BYTES: Final = 58 << 20  # of a cargo: the tree takes the rest
@@ -228,7 +229,7 @@ def start(
     kept: Kept = KEPT,
     trainer: Trainer = TRAINER,
     tests: Annotated[bool, typer.Option(help="The kernels' tests, and benches of those that pass.")] = True,
-    bench_s: Annotated[float, typer.Option(help="Seconds for benches.")] = 150.0,
+    bench_s: Annotated[float, typer.Option(help="Seconds for benches.")] = 110.0,
 ) -> None:
     """Take the tree and a piece of the base in; test kernels beside the trainer's first steps; time kernels."""
     hour = Hour(kept, out, trainer)
