@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from midfill_engine.checkpoint_files import ROW_SCALE
+from midfill_engine.checkpoint_files import ROW_SCALE, open_tensors
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading import hub
-from midfill_engine.loading.adapter import BASE_SHA256, CONFIG, WEIGHTS, WEIGHTS_SHA256, WRAPPED, open_files
+from midfill_engine.loading.adapter import BASE_SHA256, CONFIG, WEIGHTS, WEIGHTS_SHA256, WRAPPED, open_files, read_wide
 from midfill_engine.loading.packaged import hash_file
 from midfill_engine.models.int8 import quantize_rows
 from training.data.cutter import find_base
@@ -70,6 +70,17 @@ def name_low_rank(learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
         stem = theirs(f"{matrix}.weight").removesuffix(".weight")
         found[f"{WRAPPED}{stem}.lora_{'A' if part == 'down' else 'B'}.weight"] = value
     return found
+
+
+@torch.no_grad()
+def begin_with(parameters: Mapping[str, Tensor], adapter: Path) -> None:
+    """Gives the parameters of a run the values of an adapter of the same rank. Raises ValueError for any other."""
+    with open_tensors(adapter / WEIGHTS) as tensors:
+        found = {name: read_wide(tensors, name) for name in tensors.keys() if not name.endswith(ROW_SCALE)}
+    for (name, value), stored in zip(parameters.items(), name_low_rank(parameters), strict=True):
+        if stored not in found or found[stored].shape != value.shape:
+            raise ValueError(f"The adapter in {adapter} has no {name} of rank {min(value.shape)}.")
+        value.copy_(found[stored])
 
 
 def reduce(learnt: Mapping[str, Tensor], base: Path, rank: int) -> dict[str, Tensor]:

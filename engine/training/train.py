@@ -16,6 +16,7 @@ from training.data.loader import Batching, Loader, Source, pack_all
 from training.data.pack import hash_pack, read_pack
 from training.data.packing import Packed
 from training.data.rows import RowShape, draw_row
+from training.export import begin_with
 from training.model import Base
 from training.snapshots import LOG, Progress, clear_scratch, read_snapshot, write_snapshot
 
@@ -25,7 +26,8 @@ SNAPSHOT: Final = "snapshot"
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run. `rank` 0 trains all weights; any other trains LoRA of that rank for every matrix.
+    """One run. `rank` 0 trains all weights; any other trains LoRA of that rank for every matrix, which can `begin` with
+    an exported adapter of that rank.
 
     It ends `deadline_s` after its first step, which compiles; or at `end_at_s`, in seconds since 1970; or after
     `num_steps`, which makes it repeatable. With `resume` it goes on from the snapshot in `out`.
@@ -34,6 +36,7 @@ class RunConfig:
     pack: Path
     out: Path
     model: str = "smollm2"
+    begin: Path | None = None
     rank: int = 16
     rate: float = 3e-4
     deadline_s: float = 1200.0
@@ -85,6 +88,8 @@ def train(config: RunConfig) -> Progress:
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every shape anew, and ours differ from step to step
     dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
     base = Base.open(config.model, config.rank, torch.device(config.device), dtype, config.compile)
+    if config.begin is not None:
+        begin_with(base.parameters, config.begin)
     batching = Batching(config.step_tokens, config.pack_length)
     loader = Loader(Source(config.pack, base.cutter, config.shape, batching, config.seed), config.num_workers)
     try:
@@ -201,4 +206,6 @@ def rate_factor(step: int, elapsed: float, warmup_steps: int, cooldown: float, f
 
 
 def _plain(config: RunConfig) -> dict[str, str]:
-    return {name: str(value) for name, value in asdict(config).items() if name not in ("pack", "out", "end_at_s")}
+    return {
+        name: str(value) for name, value in asdict(config).items() if name not in ("pack", "out", "begin", "end_at_s")
+    }

@@ -129,6 +129,15 @@ def test_the_engine_computes_what_was_trained(rank: int, narrow: bool, finished:
     assert record["rank"] == str(rank) and record["pack_sha256"]
 
 
+def test_a_run_begins_with_an_adapter(finished: RunConfig, tmp_path: Path) -> None:
+    adapter = put_adapter(finished, tmp_path)
+    again = replace(finished, begin=adapter, out=tmp_path / "run", num_steps=1)
+    train(again)
+    assert losses(again.out)[0] == pytest.approx(losses(finished.out)[-1], abs=0.02)
+    with pytest.raises(ValueError, match="of rank 2"):
+        train(replace(again, rank=2))
+
+
 def test_an_adapter_that_is_damaged_is_refused(finished: RunConfig, tmp_path: Path) -> None:
     weights = put_adapter(finished, tmp_path) / "adapter_model.safetensors"
     tensors = load_file(weights)

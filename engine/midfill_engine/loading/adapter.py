@@ -100,7 +100,7 @@ class Adapter:
             assert value is not None
             if low is None:
                 return value
-            down, up = _widen(tensors, low.down), _widen(tensors, low.up)
+            down, up = read_wide(tensors, low.down), read_wide(tensors, low.up)
         if low.is_embedding:
             down, up = up.T, down.T
         if (up.shape[0], down.shape[1]) != tuple(value.shape):
@@ -178,7 +178,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _widen(tensors: Any, name: str) -> Tensor:
+def read_wide(tensors: Any, name: str) -> Tensor:
+    """A tensor of an adapter, of int8 rows in fp32."""
     value: Tensor = tensors.get_tensor(name)
     return dequantize(value, tensors.get_tensor(name + ROW_SCALE) if value.dtype == torch.int8 else None)
 
