@@ -137,6 +137,8 @@ def find_trials(document: Document, language: Language, holes: tuple[Hole, ...])
     bodies = [hole for hole in holes if hole.is_body]
     alone = [Trials(document, language, (hole,), window) for hole in bodies if (window := _find_window(document, hole))]
     sound = [trials for trials in alone if not trials.num_errors]
+    if not sound:
+        return (whole,)
     apart = {hole for trials in sound for hole in trials.holes}
     rest = tuple(hole for hole in holes if hole not in apart)
     return (*sound, Trials(document, language, rest)) if rest else tuple(sound)
