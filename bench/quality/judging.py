@@ -35,6 +35,7 @@ SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
 FOLLOWS: Final = (0.5, 0.7, 0.85, 1.0)
 BODY_AGREE: Final = (0.0, 2.0, 4.0, 8.0, 16.0)
 DECAY: Final = 0.01
+EXACT: Final = 2.0  # the likeness of equal texts
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tu
 def liken(text: str, truth: str) -> float:
     """2 if both are equal except for surrounding white space, otherwise their similarity in [0, 1]."""
     first, second = text.strip(), truth.strip()
-    return 2.0 if first == second else SequenceMatcher(None, first, second, autojunk=False).ratio()
+    return EXACT if first == second else SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
 def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
@@ -159,7 +160,7 @@ def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
     for gap in gaps:
         chosen = gap.choose(weights)
         rows.append(weights.describe(gap.candidates, weights.score(gap.candidates), chosen))
-        right.append(float(gap.likeness[chosen] == 2))
+        right.append(float(gap.likeness[chosen] == EXACT))
     names = list(rows[0])
     values = torch.tensor([[row[name] for name in names] for row in rows], dtype=torch.float64)
     return dict(zip(names, regress(values, torch.tensor(right, dtype=torch.float64), DECAY), strict=True))
@@ -172,7 +173,7 @@ def tell(kind: Kind, chosen: Sequence[tuple[JudgeWeights, Gap]]) -> str:
     for weights, gap in chosen:
         if gap.is_judged_as(kind, weights if kind == "short" else shipped_weights("short")):
             first, *_ = weights.rank(gap.candidates)
-            pairs.append((first.chance or 0.0, gap.likeness[gap.choose(weights)] == 2))
+            pairs.append((first.chance or 0.0, gap.likeness[gap.choose(weights)] == EXACT))
     sure = [is_right for chance, is_right in pairs if chance >= 0.5]
     found = calibrate(pairs)
     error = "-" if found is None else f"{found.error:.3f}"
@@ -180,7 +181,7 @@ def tell(kind: Kind, chosen: Sequence[tuple[JudgeWeights, Gap]]) -> str:
 
 
 def tell_likeness(likeness: Sequence[float]) -> str:
-    exact = np.mean([each == 2 for each in likeness])
+    exact = np.mean([each == EXACT for each in likeness])
     return f"{100 * exact:.1f} % exact, {100 * np.mean(np.minimum(likeness, 1)):.1f} % similar"
 
 

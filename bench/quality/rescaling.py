@@ -1,7 +1,8 @@
 """`python -m bench quality.rescaling SUITES --keep FOLDER`: makes certainties agree with what was right.
 
-Reads the fills that `quality.proposals` kept, fits a scale and an offset of their ln odds (Platt 1999) and applies both
-to the odds of the engine's weights of one kind. What is chosen stays the same. Knows no engine.
+Reads the fills that `quality.proposals` kept, or the candidates that `quality.judging` did, fits a scale and an offset
+of their ln odds (Platt 1999) and applies both to the odds of the engine's weights of one kind. What is chosen stays the
+same. Knows no engine.
 """
 
 import json
@@ -16,9 +17,11 @@ import typer
 
 from bench.quality.calibration import calibrate
 from bench.quality.fitting import NUM_FOLDS, SURE, fold_of, package_of, regress
+from bench.quality.judging import EXACT, compare
 from bench.quality.report import find_origin
 from bench.quality.suite import read_suite
-from midfill_engine.denoising.judging import PATH
+from midfill_engine.denoising.judging import PATH, shipped_weights
+from midfill_engine.wire import BASE
 
 ODDS: Final = "ahead", "likely", "proposed", "one"
 LEAST: Final = 1e-6
@@ -54,7 +57,7 @@ def main(
     record: Annotated[Path | None, typer.Option(help="A JSON file for the figures.")] = None,
 ) -> None:
     """Prints how good certainties are as they are, and scaled by the fills of other packages."""
-    told = [each for suite, folder in zip(suites, keep, strict=True) for each in read_told(suite, folder)]
+    told = [each for suite, folder in zip(suites, keep, strict=True) for each in read_told(suite, folder, kind)]
     unseen = []
     for fold in range(NUM_FOLDS):
         scaling = fit([each for each in told if fold_of(each.package) != fold])
@@ -78,13 +81,25 @@ def main(
     out.write_text(json.dumps({**known, kind: rounded}, indent=1) + "\n", encoding="utf-8")
 
 
-def read_told(suite: Path, folder: Path) -> Iterator[Told]:
-    tasks = {task.id: task for task in read_suite(suite).tasks}
-    for row in (folder / "as shipped.jsonl").read_text(encoding="utf-8").splitlines():
+def read_told(suite: Path, folder: Path, kind: Literal["line", "inside"]) -> Iterator[Told]:
+    tasks, fills = {task.id: task for task in read_suite(suite).tasks}, folder / "as shipped.jsonl"
+    if not fills.exists():
+        weights = shipped_weights(kind)
+        for gap in compare(kind, [*tasks.values()], folder, BASE):
+            if gap.candidates:
+                chance = weights.rank(gap.candidates)[0].chance or 0.0
+                yield Told(gap.package, odds_of(chance), gap.likeness[gap.choose(weights)] == EXACT)
+        return
+    for row in fills.read_text(encoding="utf-8").splitlines():
         identity, text, certainty, *_ = json.loads(row)
         if identity in tasks and certainty is not None:
-            odds = math.log(max(certainty, LEAST) / max(1 - certainty, LEAST))
-            yield Told(package_of(tasks[identity]), odds, text.strip() == tasks[identity].middle.strip())
+            is_right = text.strip() == tasks[identity].middle.strip()
+            yield Told(package_of(tasks[identity]), odds_of(certainty), is_right)
+
+
+def odds_of(chance: float) -> float:
+    """ln odds."""
+    return math.log(max(chance, LEAST) / max(1 - chance, LEAST))
 
 
 def fit(told: Sequence[Told]) -> Scaling:

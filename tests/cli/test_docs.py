@@ -96,12 +96,12 @@ def test_the_readmes_figures_are_those_of_the_records() -> None:
     (shipped, small), (programs, programs_small) = read_rows("lines-physical"), read_rows("lines-mbpp")
     (humaneval,) = read_rows("lines-humaneval-single", "as shipped")
     lines = json.loads(find_newest("certainty").read_text("utf-8"))
-    scaled = lines["scaled in other packages"]
+    told = lines["now"]
     for sentence in (
         f"{tell(shipped['exact'])} came back exactly: {round_share(shipped['recurring'])} of lines that occur",
         f"{round_share(shipped['others'])} of the others",
         f"Of {lines['fills']} lines of Python, JavaScript and TypeScript packages of that age it calls "
-        f"{scaled['sure']:.0f} % likely or sure, and {scaled['right']:.0f} % of those are right",
+        f"{told['sure']:.0f} % likely or sure, and {told['right']:.0f} % of those are right",
         f"it gets {tell(small['exact'])} of the same lines",
         f"{tell(programs['passed'])} pass their tests, {tell(programs_small['passed'])} with the demonstration model",
         f"of 200 lines of HumanEval's programs {tell(humaneval['passed'])} pass",
