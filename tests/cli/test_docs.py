@@ -100,7 +100,7 @@ def test_the_readmes_figures_are_those_of_the_records() -> None:
     for sentence in (
         f"{tell(shipped['exact'])} came back exactly: {round_share(shipped['recurring'])} of lines that occur",
         f"{round_share(shipped['others'])} of the others",
-        f"Of {lines['fills']} lines of Python, JavaScript and TypeScript packages of that age it calls "
+        f"Of {lines['fills']} lines of Python, JavaScript and TypeScript packages it calls "
         f"{told['sure']:.0f} % likely or sure, and {told['right']:.0f} % of those are right",
         f"it gets {tell(small['exact'])} of the same lines",
         f"{tell(programs['passed'])} pass their tests, {tell(programs_small['passed'])} with the demonstration model",
