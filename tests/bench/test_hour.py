@@ -1,6 +1,7 @@
 """The hour on a GPU, rehearsed on a CPU with a tiny base: from cargos to an adapter, with calls lost."""
 
 import json
+import lzma
 import os
 import signal
 import time
@@ -26,7 +27,8 @@ def cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_toy(folder / "toy")
     write_gguf(base, folder / "stored", make_folder(folder / "stored", "llama", "causal"), "llama", pieces="smollm")
     write_pack(folder / "toy/corpus", Cutter.open(str(base)), folder / "pack", 10_000_000, num_sets=3)
-    monkeypatch.setattr(hour, "CARGO_BYTES", base.stat().st_size // 2 + 22_000)  # half of the base and one set, not two
+    size = len(lzma.compress(base.read_bytes())) // 2
+    monkeypatch.setattr(hour, "CARGO_BYTES", size + 22_000)  # half of the base and one set, not two
     prepare(folder / "pack", tmp_path / "cargo", None, str(base))
     assert all((tmp_path / path).exists() for path in ("cargo/0/set-00", "cargo/1/base.1", "cargo/2/set-02"))
     base.unlink()

@@ -32,7 +32,7 @@ def start(config: RunConfig) -> subprocess.Popen[bytes]:
     """In a process group of its own, which its workers share."""
     command = [sys.executable, "-m", "training", "train", str(config.pack), str(config.out)]
     for name, value in asdict(config).items():
-        if name not in ("pack", "out") and not isinstance(value, bool):
+        if name not in ("pack", "out") and value is not None and not isinstance(value, bool):
             command += [f"--{name.replace('_', '-')}", str(value)]
     command += ["--resume"] * config.resume
     return subprocess.Popen(command, cwd=ENGINE, start_new_session=True)
