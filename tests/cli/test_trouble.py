@@ -64,7 +64,7 @@ def test_a_fill_that_hears_of_its_engine_outlives_one_that_does_not(
 
     with client.EngineClient(client.Endpoint(socket=tmp_path / "socket")) as asked:
         hears = asked.infill(request)
-        next(hears)
+        assert all(next(hears) for _ in range(30))  # meanwhile its watch begins, which reads how long it may wait
         monkeypatch.setattr(client, "SILENCE_S", 0.3)
         monkeypatch.setattr(client.EngineClient, "health", fail)
         engine.plan.accept_s = 60.0
