@@ -57,6 +57,7 @@ class TorchOperators:
     row_tile: int = ROW_TILE
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        torch.backends.cuda.enable_cudnn_sdp(False)  # we think it compiles a kernel for each new length of keys
         self.packs_products = rows_are_independent(device, dtype)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
