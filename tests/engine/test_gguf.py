@@ -1,6 +1,7 @@
 """GGUF files: the same weights, tokens and fills as from the safetensors that they were made from."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,8 @@ from midfill_engine.loading import gguf_files, hub
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.gguf_files import FAMILY, SHAPE, GgufFiles
 from midfill_engine.loading.runtime import load_runtime
-from midfill_engine.models.int8 import StoredEmbedding, rotate
+from midfill_engine.models.int8 import Int8Embedding, StoredEmbedding, rotate
+from midfill_engine.models.packed import Pass
 from midfill_engine.tokens.tokenizer import byte_of_character
 
 LLAMA = {"hidden_size": 256, "intermediate_size": 512}
@@ -188,6 +190,32 @@ def test_in_int8_the_embedding_is_read_from_the_file(tmp_path: Path) -> None:
     os.truncate(file, embedding.rows.offset)
     with pytest.raises(OSError, match=r"small\.gguf was cut off while its model was running"):
         embedding(ids)
+
+
+@pytest.mark.parametrize(("architecture", "family"), [("llama", "causal"), ("llada", None)])
+def test_states_are_those_of_an_embedding_in_memory(
+    architecture: str, family: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the rounding of int8, for a head that is the embedding and for one of its own; the digest is taken, too."""
+    file, places = tmp_path / "small.gguf", torch.arange(40)
+    write_gguf(file, tmp_path / "a", make_folder(tmp_path / "a", architecture, family), architecture, "Q8_0")
+    read = load_runtime(str(file), "cpu", dtype="fp32", weights="int8")
+    monkeypatch.setattr(GgufFiles, "find_rows", lambda *_: None)
+    held = load_runtime(str(file), "cpu", dtype="fp32", weights="int8")
+    kinds = [type(each.loaded.model.transformer.embedding) for each in (read, held)]
+    assert kinds == [StoredEmbedding, Int8Embedding] and read.info.weights
+    found, wanted = (each.run([Pass(places, places, places)])[0].hidden for each in (read, held))
+    assert 0 < (found - wanted).norm() < 0.03 * wanted.norm()
+
+
+def test_an_embedding_that_is_no_longer_the_files_is_held(tmp_path: Path) -> None:
+    """One that an adapter brings, and one in another format."""
+    stored, name = make_folder(tmp_path / "a", "llama", "causal"), "model.embed_tokens.weight"
+    for kind in ("Q8_0", "F16"):
+        write_gguf(tmp_path / f"{kind}.gguf", tmp_path / "a", stored, "llama", kind)
+    files, other = (GgufFiles(tmp_path / f"{kind}.gguf") for kind in ("Q8_0", "F16"))
+    assert files.find_rows(name) is not None and other.find_rows(name) is None
+    assert replace(files, merges={name: lambda _: stored[name]}).find_rows(name) is None
 
 
 @pytest.mark.parametrize("weights", ["stored", "int8"])

@@ -135,7 +135,8 @@ class Runtime:
         """Hash of the first embedding rows and the beginning of every other tensor; training changes it."""
         digest = hashlib.sha256(self.loaded.weight[:64].to(self.dtype).float().cpu().numpy().tobytes())
         for value in self.loaded.model.parameters():
-            digest.update(value.flatten()[:LEFT].to(self.dtype).float().cpu().numpy().tobytes())
+            few = value[:LEFT] if value.dim() else value  # all of an embedding in a file would be copied
+            digest.update(few.flatten()[:LEFT].to(self.dtype).float().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -219,7 +220,6 @@ def load_runtime(
     folder = find_model(name)
     try:
         chosen = choose_device(device)
-        torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles a kernel for each new length, a second a fill
         load = partial(open_checkpoint, folder, chosen, choose_dtype(chosen, dtype), name, operators)
         if weights is None and name in PACKAGED and chosen.type == "cpu" and operators == "torch":
             with suppress(OperatorsError):
