@@ -12,6 +12,7 @@ from torch import Tensor
 from training import model
 from training.batches import run_batch
 from training.data.cutter import Cutter
+from training.data.loader import pack_all
 from training.data.pack import read_pack
 from training.data.packing import Packed, pack_rows, size_of, stack_rows
 from training.data.rows import Row, RowShape, draw_row
@@ -96,6 +97,13 @@ def test_rows_side_by_side_cost_what_they_cost_in_one_line(learner: Base, pack_f
     assert packed.ids.shape[1] > min(len(row.context) for row in rows), "rows of one length show nothing"
     torch.testing.assert_close(nats_of(learner, packed), torch.cat(alone), rtol=1e-4, atol=1e-4)
     assert packed.weights.tolist() == pytest.approx([weight for row in rows for weight in row.weights[1:]])
+
+
+def test_tables_of_rows_side_by_side_hold_no_more_than_they_may(pack_folder: Path, cutter: Cutter) -> None:
+    rows = draw_rows(pack_folder, cutter, RowShape(num_tokens=300), 30)
+    packs = pack_all(rows, None, 1024, np.random.default_rng(0))
+    assert len(packs) > 1 and max(len(packed.ids) for packed in packs) > 1
+    assert all(packed.ids.numel() <= 1024 for packed in packs) and sum(len(packed.ids) for packed in packs) == 30
 
 
 @pytest.mark.parametrize("shape", SHAPES)

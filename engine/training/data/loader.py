@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from training.data.cutter import Cutter
 from training.data.pack import Pack, read_pack, sets_of
-from training.data.packing import Packed, pack_rows, size_of, stack_rows
+from training.data.packing import Packed, pack_rows, padded_length, size_of, stack_rows
 from training.data.rows import Row, RowShape, draw_row
 
 Arrays = dict[str, NDArray[Any]]
@@ -86,7 +86,7 @@ def pack_all(rows: list[Row], mask_id: int | None, length: int, rng: np.random.G
 def _group(rows: list[Row], length: int) -> Iterator[list[Row]]:
     """Rows of falling length, as many as fit side by side."""
     while rows:
-        count = max(1, length // len(rows[0].context))
+        count = max(1, length // padded_length(rows[0]))
         yield rows[:count]
         rows = rows[count:]
 

@@ -99,9 +99,14 @@ def pack_rows(
     return Packed(*map(torch.from_numpy, table), *map(torch.tensor, columns))
 
 
+def padded_length(row: Row) -> int:
+    """The positions of a row without branches beside others."""
+    return -(-len(row.context) // ROUNDED) * ROUNDED
+
+
 def stack_rows(rows: Sequence[Row]) -> Packed:
     """Rows without branches side by side, padded at their ends, which no other token sees."""
-    length = -(-max(len(row.context) for row in rows) // ROUNDED) * ROUNDED
+    length = max(map(padded_length, rows))
     ids, empty = np.zeros((len(rows), length), np.int64), torch.zeros(0, dtype=torch.int64)
     for number, row in enumerate(rows):
         ids[number, : len(row.context)] = row.context
