@@ -38,8 +38,9 @@ ROOT: Final = Path(__file__).parents[2]
 WAYS: Final = ("--compile", "--no-compile")  # the first whose steps end with numbers
 TRAINER: Final = (
     "--device cuda --num-workers 13 --num-threads 2 --pack-length 32768 --step-tokens 65536 --row-tokens 1280 --rank 64"
-    " --rate 4e-4 --warmup-steps 30 --snapshot-s 150 --num-validation-rows 256"
+    " --warmup-steps 30 --snapshot-s 150 --num-validation-rows 256"
 )
+RATE: Final = 4e-4
 BENCHES: Final = {  # by the name of the record
     "serving-7B": "gpu.serving --shape 7B --repeats 5",
     "operators": "gpu.operators --no-rivals --repeats 50",
@@ -199,7 +200,8 @@ class Hour:
         if self.is_training or time.time() > end_at_s - 30:
             return
         began = (self.run_folder / "log.jsonl").exists()
-        options = [WAYS[-1] if began else (self.kept / "way").read_text(), "--model", self.model]
+        rate = RATE * (0.4 if began else 1.0)  # a run that ended too early may have been too fast
+        options = ["--rate", rate, WAYS[-1] if began else (self.kept / "way").read_text(), "--model", self.model]
         options += ["--resume"] if (self.run_folder / "snapshot/state.json").exists() else []
         words = ["training", "train", self.pack, self.run_folder, *self.trainer.split(), "--end-at-s", end_at_s]
         command = [sys.executable, "-P", "-m", *map(str, [*words, *options])]
