@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's st
 # Source code has 3 to 4 characters per token; the engine truncates text that is still too long.
 CHARS_PER_TOKEN: Final = 3
 MAX_PROPOSED: Final = 8  # holes with proposals before an engine is asked: 20 to 100 ms each
-MAX_TRIED: Final = 5  # of them a hole: each may parse the file a few times
+MAX_TEXTS: Final = 5  # proposals for each of them that are tried: each may parse the file a few times
 # Rows of a repair: the first is greedy and often repeats the error, the others are sampled.
 REPAIR_ROWS: Final = 4
 # For a seed other than 0: with greedy decoding every seed would give the same fill.
@@ -179,7 +179,7 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
     place = Place(document, ordered, look_around(document, ordered, options), options.written)
     if not all(listed := _propose(place, options)):
         return None
-    answers = [[Answer.of(each.text, each.certainty, each.origin) for each in found[:MAX_TRIED]] for found in listed]
+    answers = [[Answer.of(each.text, each.certainty, each.origin) for each in found[:MAX_TEXTS]] for found in listed]
     with suppress(MidfillError):  # none can be inserted
         found = place.settle(answers).candidate
         return None if any(found.faults) else found
