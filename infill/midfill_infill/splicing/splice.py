@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 
 from midfill_infill.errors import MidfillError
@@ -131,17 +131,28 @@ def find_trials(document: Document, language: Language, holes: tuple[Hole, ...])
     """Trials of all holes; in a document with errors separate ones for bodies whose functions parse alone, because an
     error elsewhere may include these functions and hide the errors that a fill adds.
     """
-    whole = Trials(document, language, holes)
+    whole = Trials(document, language, holes, find_near=partial(_find_near, document, language, holes))
     if not whole.num_errors:
         return (whole,)
-    bodies = [hole for hole in holes if hole.is_body]
-    alone = [Trials(document, language, (hole,), window) for hole in bodies if (window := _find_window(document, hole))]
-    sound = [trials for trials in alone if not trials.num_errors]
+    alone = [_find_near(document, language, (hole,)) for hole in holes if hole.is_body]
+    sound = [trials for trials in alone if trials is not None and not trials.num_errors]
     if not sound:
         return (whole,)
     apart = {hole for trials in sound for hole in trials.holes}
     rest = tuple(hole for hole in holes if hole not in apart)
     return (*sound, Trials(document, language, rest)) if rest else tuple(sound)
+
+
+@lru_cache(maxsize=8)
+def _find_near(document: Document, language: Language, holes: tuple[Hole, ...], index: int = 0) -> Trials | None:
+    """Trials of the holes in the function of hole `index`, within this function alone; None outside of functions."""
+    window = _find_window(document, holes[index]) if holes else None
+    if window is None:
+        return None
+    start, end = map(document.to_raw, window)
+    return Trials(
+        document, language, tuple(hole for hole in holes if start <= hole.start_byte and hole.end_byte <= end), window
+    )
 
 
 def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
@@ -278,10 +289,5 @@ class Sieve:
 
 def find_sieve(document: Document, holes: tuple[Hole, ...], index: int) -> Sieve | None:
     """The sieve of a hole; None outside of functions, or if the function has errors or contains another hole."""
-    window = _find_window(document, holes[index]) if document.syntax else None
-    if window is None or document.syntax is None:
-        return None
-    start, end = map(document.to_raw, window)
-    inside = tuple(hole for hole in holes if start <= hole.start_byte and hole.end_byte <= end)
-    trials = Trials(document, document.syntax, inside, window)
-    return None if trials.num_errors else Sieve(document, trials, inside.index(holes[index]))
+    near = _find_near(document, document.syntax, holes, index) if document.syntax else None
+    return None if near is None or near.num_errors else Sieve(document, near, near.holes.index(holes[index]))
