@@ -84,7 +84,7 @@ def find_lines(task: Task) -> list[tuple[int, int]]:
     """The task's line and the next ones, STEP lines of code apart; fewer at the end of the file."""
     spans = physical_lines(task.program(task.middle))
     start = next((index for index, span in enumerate(spans) if span[0] >= len(task.prefix)), len(spans))
-    return spans[start :: STEP][:NUM_HOLES]
+    return spans[start::STEP][:NUM_HOLES]
 
 
 def blank_lines(task: Task) -> tuple[Document, list[int]]:

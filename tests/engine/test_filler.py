@@ -27,6 +27,7 @@ from midfill_engine.denoising.prompt import (
     MAX_BEFORE,
     READ_CHARACTERS,
     READ_SHARE,
+    WORD_BYTES,
     YIELDED,
     cut_before,
     cut_behind,
@@ -161,6 +162,13 @@ def test_an_edge_is_the_whole_text_that_is_read(base: Runtime, text: str) -> Non
     read = b"".join(pieces) + prompt.pending
     assert prompt.ids and len(prompt.ids) <= MAX_BEFORE and not prompt.has_suffix
     assert text.encode().endswith(read) and (len(text) > MAX_BEFORE or read == text.encode())
+
+
+def test_a_word_that_the_edge_cuts_is_left_to_the_fill(base: Runtime) -> None:
+    edges = [lay_prompt(base, f"value = items.{word}") for word in ("c", "cou", "count_o", "count_of")]
+    assert len({edge.ids for edge in edges}) == 1, "typing a word needs no new prompt"
+    assert [edge.pending for edge in edges] == [b"c", b"cou", b"count_o", b"count_of"]
+    assert len(lay_prompt(base, "x" * 9000).pending) < 2 * WORD_BYTES
 
 
 def test_excerpts_stand_between_the_text_behind_and_the_text_before(

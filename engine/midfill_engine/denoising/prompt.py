@@ -23,6 +23,8 @@ AHEAD_STEP: Final = 512  # they start up to so many characters after the lines t
 FOLLOWING_LINES: Final = 2
 FOLLOWING_CHARACTERS: Final = 120
 LINE_END: Final = re.compile(r"\n")
+WORD: Final = re.compile(rb"\w")
+WORD_BYTES: Final = 32
 HASHED: Final = 32  # characters of a line
 
 
@@ -58,7 +60,9 @@ def lay_prompt(
 
 
 def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
-    """The ids of `text` without its last token, and that token's bytes, because the token at the edge may differ."""
+    """The ids of `text` without its last token, and that token's bytes, because the token at the edge may differ. All
+    tokens of a word that may go on are left out: half a word is seldom made of the whole word's tokens.
+    """
     tokenizer = runtime.loaded.tokenizer
     ids = tokenizer.encode(text)[-MAX_BEFORE:]
     if not ids:
@@ -68,6 +72,8 @@ def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
         ids += tokenizer.encode(pending[:-1].decode())
         pending = b" "
     while ids and pending.decode(errors="ignore").encode() != pending:  # a part of a character
+        pending = tokenizer.token_bytes(ids.pop()) + pending
+    while ids and len(pending) < WORD_BYTES and WORD.match(pending) and WORD.match(tokenizer.token_bytes(ids[-1])[-1:]):
         pending = tokenizer.token_bytes(ids.pop()) + pending
     return ids, pending
 

@@ -159,7 +159,7 @@ class Scene:
     @cached_property
     def _net(self) -> tuple[int, ...]:
         """For each kind of bracket, how many the document leaves open."""
-        return tuple(map(sum, zip(*map(_net_of, self.lines.texts), strict=True)))
+        return _net_of("\n".join(self.lines.texts))
 
     def describe(self, candidates: Sequence[LineCandidate]) -> list[dict[str, float]]:
         exact, shapes = Stands(self.lines), Stands(self.lines.shapes)

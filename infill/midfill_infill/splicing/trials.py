@@ -49,7 +49,7 @@ class Trials:
         window: Span | None = None,
         find_near: Callable[[], "Trials | None"] = lambda: None,
     ) -> None:
-        """`window` is the part of the source that is parsed; it contains all holes. If the first masks leave errors,
+        """`window` is the part of the source that is parsed; it contains all holes. If the usual masks leave errors,
         those of the trials that `find_near` returns are used, if these have the same holes.
         """
         self.language, self.holes = language, holes
@@ -61,9 +61,10 @@ class Trials:
         self._between = [source[start:stop] for start, stop in zip(starts, stops, strict=True)]
         self._originals = [source[start:end] for start, end in ends]
         self._trials: dict[tuple[_Content, ...], _Trial] = {}
-        self._first: _Trial | None = None
+        self._base: _Trial | None = None  # others are parsed incrementally from it
         self._masks = self._find_masks(find_near)
         self._baseline = self._try(self._masks)
+        self._base = None if self._baseline.problems else self._baseline
         self._bodies = [self._find_body(index) for index in range(len(holes))]
 
     @property
@@ -81,10 +82,13 @@ class Trials:
         ]
         if len(self.holes) == 1 and not self.holes[0].is_body:
             masks += [(_pack(self.holes[0], line),) for line in self.language.openings]
-        if self._try(masks[0]).problems and (near := find_near()) is not None and near.holes == self.holes:
+        self._base = self._try(masks[0])
+        likely = masks[: 3 if _touching(self._base, self._base.problems) else 1]  # other errors stay with any mask
+        sound = next((mask for mask in likely if not self._try(mask).problems), None)
+        if not sound and (near := find_near()) is not None and near.holes == self.holes:
             return near._masks
-        sound = (mask for mask in masks if not self._try(mask).problems)
-        return next(sound, None) or min(masks, key=lambda mask: len(self._try(mask).problems))
+        sound = sound or next((mask for mask in masks if not self._try(mask).problems), None)
+        return sound or min(masks, key=lambda mask: len(self._try(mask).problems))
 
     def _try(self, pieces: tuple[_Content, ...]) -> _Trial:
         if pieces not in self._trials:
@@ -103,13 +107,11 @@ class Trials:
             position += len(following)
         source = b"".join(parts)
         tree = None
-        if self._first is not None:
-            changes = list(zip(self._pieces_of(self._first.starts), self._pieces_of(starts), strict=True))
-            tree = parse_again(self.language, source, self._first.tree, self._first.source, changes)
+        if self._base is not None:
+            changes = list(zip(self._pieces_of(self._base.starts), self._pieces_of(starts), strict=True))
+            tree = parse_again(self.language, source, self._base.tree, self._base.source, changes)
         problems, tree = find_problems(self.language, source, tuple(spans), tree)
-        trial = _Trial(source, tuple(spans), tuple(starts), tuple(problems), tree)
-        self._first = self._first or trial
-        return trial
+        return _Trial(source, tuple(spans), tuple(starts), tuple(problems), tree)
 
     def _pieces_of(self, starts: Sequence[int]) -> list[Span]:
         """Spans of the hole contents in a trial; `starts` are the starts of the text between holes."""

@@ -16,10 +16,8 @@ def parse_again(
     language: Language, source: bytes, tree: tree_sitter.Tree, old: bytes, changes: Sequence[tuple[Span, Span]]
 ) -> tree_sitter.Tree:
     """The tree of `source`, parsed incrementally from `old` and its `tree`; `changes` are pairs of old and new spans.
-    Parses from scratch if either has errors: error recovery differs between an incremental and a full parse.
+    Parses from scratch if the result has errors: error recovery differs between an incremental and a full parse.
     """
-    if tree.root_node.has_error:
-        return language.parse(source)
     mended = tree.copy()
     for before, after in reversed(changes):
         start, old_end, new_end = before[0], before[1], before[0] + after[1] - after[0]

@@ -80,9 +80,16 @@ def find_newline(data: bytes) -> str:
 
 
 @lru_cache(maxsize=8)
+def _list_indents(lines: Lines) -> list[bytes]:
+    """The white space that each line begins with, without blank lines."""
+    filled = (line for line in lines.data.splitlines() if line.strip())
+    return [line[: len(line) - len(line.lstrip(b" \t\f"))] for line in filled]
+
+
+@lru_cache(maxsize=8)
 def find_indent_unit(lines: Lines) -> str | None:
     """The white space of one level: a tab, or the most frequent step inwards; None when no line is indented."""
-    indents = [lines.indent(line) for line in range(len(lines)) if not lines.is_blank(line)]
+    indents = _list_indents(lines)
     tabbed = sum(indent.startswith(b"\t") for indent in indents)
     spaced = [indent for indent in indents if indent.startswith(b" ")]
     if tabbed and tabbed >= len(spaced):
@@ -97,7 +104,7 @@ def find_indent_unit(lines: Lines) -> str | None:
 
 @lru_cache(maxsize=8)
 def mixes_indents(lines: Lines) -> bool:
-    """True if both tabs and spaces indent lines. A single space, as in ` * text`, does not count."""
-    kinds = Counter(lines.indent(line)[:2].replace(b"\t", b"\t\t")[:2] for line in range(len(lines)))
+    """True if both tabs and spaces indent filled lines. A single space, as in ` * text`, does not count."""
+    kinds = Counter(indent[:2].replace(b"\t", b"\t\t")[:2] for indent in _list_indents(lines))
     tabbed, spaced = kinds[b"\t\t"], kinds[b"  "]
     return min(tabbed, spaced) * 10 > max(tabbed, spaced)
