@@ -1,6 +1,7 @@
 """The way of a fill, from the command to the diff, is short, and ARCHITECTURE.md shows it as it is."""
 
 import http.client
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
@@ -70,8 +71,10 @@ def test_the_way_of_a_fill_is_short_and_drawn_as_it_is(
     path = tmp_path / "shop.py"
     path.write_text("def total(items):\n    ...\n", encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["midfill", "fill", str(path), "--function", "total"])
+    interrupts = signal.getsignal(signal.SIGINT)
     with pytest.raises(SystemExit) as ended:
         main()
+    signal.signal(signal.SIGINT, interrupts)  # the command ignores them at its end
     assert ended.value.code in (0, None) and list(seen) == list(MOMENTS)
     steps = [step for leg in seen.values() for step in leg]
     functions = list(dict.fromkeys(steps))
