@@ -1,7 +1,9 @@
 """Causal bases: what is read once, trees of texts, drafts from the left and what ranks them."""
 
+import math
 import os
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -169,6 +171,27 @@ def test_a_word_that_the_edge_cuts_is_left_to_the_fill(base: Runtime) -> None:
     assert len({edge.ids for edge in edges}) == 1, "typing a word needs no new prompt"
     assert [edge.pending for edge in edges] == [b"c", b"cou", b"count_o", b"count_of"]
     assert len(lay_prompt(base, "x" * 9000).pending) < 2 * WORD_BYTES
+
+
+def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    filler = Filler(base, Stretch("value = co", "\n", single=True))
+    prefix = drain_work(base, filler.read())
+    first, *_ = drain_work(base, filler.draft_lines(prefix))
+
+    def chance(before: tuple[int, ...], letters: bytes) -> float:
+        logs = read_whole(base, list(before))[-1]
+        shorter = [token for token, piece in enumerate(base.vocabulary.pieces) if piece == letters[:1] != letters]
+        longer = base.vocabulary.beginning(letters)
+        rest = sum(float(logs[token].exp()) * chance((*before, token), letters[1:]) for token in shorter)
+        return float(logs[longer].exp().sum()) + rest
+
+    assert filler.pending == b"co"
+    assert filler.pending_nats == pytest.approx(math.log(chance(filler.prompt.ids, b"co")), abs=1e-4)
+    monkeypatch.setattr("midfill_engine.denoising.filler.WORD", re.compile(rb"(?!)"))
+    other = Filler(base, Stretch("value = co", "\n", single=True))
+    whole, *_ = drain_work(base, other.draft_lines(prefix))
+    assert (whole.text, other.pending_nats) == (first.text, 0)
+    assert first.nats == pytest.approx(whole.nats - filler.pending_nats, abs=1e-4)
 
 
 def test_excerpts_stand_between_the_text_behind_and_the_text_before(

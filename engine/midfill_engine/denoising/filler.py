@@ -17,8 +17,8 @@ from torch import Tensor
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix, score
 from midfill_engine.denoising.canvas import decode
-from midfill_engine.denoising.judging import Candidate, Kind, Logs, rank
-from midfill_engine.denoising.prompt import find_following, lay_prompt
+from midfill_engine.denoising.judging import Candidate, Kind, Logs, add_logs, rank
+from midfill_engine.denoising.prompt import WORD, find_following, lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Asking
 from midfill_engine.loading.runtime import Runtime
@@ -74,6 +74,7 @@ class Filler:
             runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
         )
         self.pending = self.prompt.pending
+        self.pending_nats = 0.0  # of a word that is pending, once lines are drafted
         self.prompt_letters = "".join(map(chr, self.prompt.ids))
         self.kind: Kind = "body" if stretch.is_block else "inside" if stretch.is_inside else "line"
         self.is_spaced = stretch.before[-1:] in (" ", "\t")
@@ -150,14 +151,18 @@ class Filler:
         beam = Beam(self.runtime, prefix)
         paths, scores = [Path()], [first_scores(self.runtime, prefix)[None]]
         found: list[tuple[float, Path]] = []
+        spelled: list[float] = []  # ln P of each way to spell what is pending
         num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line judges them
-        line_breaks = self.runtime.vocabulary.beginning(b"\n")
+        vocabulary = self.runtime.vocabulary
+        line_breaks = vocabulary.beginning(b"\n")
         for _ in range(min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)):
             grown: list[tuple[float, Path]] = []
             for path, (logs,) in zip(paths, scores, strict=True):
                 size = self.spelled(path)
                 left = self.pending[size:]
-                if not left and size > len(self.pending):
+                if left:
+                    spelled.append(path.log + float(logs[vocabulary.beginning(left)].logsumexp(dim=0)))
+                elif size > len(self.pending):
                     end = float(logs[self.ends].logsumexp(dim=0))
                     found.append((path.log + end, replace(path, logs=(*path.logs, end))))
                 allowed = self.allowed(left, size == len(self.pending))
@@ -175,6 +180,8 @@ class Filler:
                 break
             paths, scores = yield from beam.read(paths)
             self.forwards += 1
+        if WORD.match(self.pending[-1:]):
+            self.pending_nats = add_logs(spelled)
         return [self._candidate(path) for _, path in found]
 
     def _candidate(self, path: Path) -> Candidate:
@@ -182,7 +189,7 @@ class Filler:
         text, ranges = decode(pieces, "ignore")
         lead = len(self.pending.decode())
         logs = tuple((text[max(lead, a) : b], log) for (a, b), log in zip(ranges, path.logs, strict=False) if b > lead)
-        return Candidate(text[lead:], path.log, logs=logs)
+        return Candidate(text[lead:], path.log - self.pending_nats, logs=logs)
 
     def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> Asking[list[Candidate]]:
         """Continues each first line greedily, and scores the following text after each result."""
@@ -384,5 +391,5 @@ class Filler:
         for row, logs in zip(ids, scores, strict=True):
             whole, ranges = decode([tokenizer.token_bytes(token) for token in row], "ignore")
             pairs = tuple((whole[max(len(lead), a) : b], log) for (a, b), log in zip(ranges, logs, strict=False))
-            found.append((pairs, sum(logs)))
+            found.append((pairs, sum(logs) - self.pending_nats))
         return found
