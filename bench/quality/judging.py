@@ -22,6 +22,7 @@ from bench.quality.calibration import calibrate
 from bench.quality.fitting import NUM_FOLDS, fold_of, package_of, regress
 from bench.quality.proposals import Local, by_product
 from bench.quality.suite import Task, read_suite
+from midfill_engine.denoising.filler import WORDS
 from midfill_engine.denoising.judging import PATH, Candidate, JudgeWeights, shipped_weights
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import BASE, HoleSegment, InfillRequest, InfillResponse, StepEvent
@@ -33,6 +34,7 @@ BODY_LENGTHS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 SHORT: Final = 2  # filled lines of a short body at most
 SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
 FOLLOWS: Final = (0.5, 0.7, 0.85, 1.0)
+NAMED: Final = (0.0, 1.0, 2.0, 3.0, 4.5, 6.0)
 BODY_AGREE: Final = (0.0, 2.0, 4.0, 8.0, 16.0)
 DECAY: Final = 0.01
 EXACT: Final = 2.0  # the likeness of equal texts
@@ -119,20 +121,21 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
             with path.open("a", encoding="utf-8") as rows:
                 rows.write(json.dumps([task.id, known[task.id]]) + "\n")
         listed = []
-        for text, nats, following, certainty in known[task.id]:
+        for text, nats, following, certainty, missing in known[task.id]:
             tokens = runtime.loaded.tokenizer.encode(text)
-            listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens)))
+            listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens), missing))
         likeness = tuple(liken(each.text, task.middle) for each in listed)
         yield Gap(package_of(task), tuple(listed), likeness, bodies.count_lines(task.middle) <= SHORT)
 
 
-def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tuple[str, float, float, float]]:
-    """Text, log-likelihood, log-likelihood of the following text, and the proposer's certainty."""
+def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tuple[str, float, float, float, int]]:
+    """Text, log-likelihood, log-likelihood of the following text, the proposer's certainty, and missing names."""
     (spec,) = (segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
     given = {each.text: each.certainty for each in spec.candidates}
     for each in answer.candidates[0]:
         if each.log_likelihood is not None:
-            yield each.text, each.log_likelihood, each.following or 0.0, given.get(each.text, 0.0)
+            missing = len(set(spec.names).difference(WORDS.findall(each.text)))
+            yield each.text, each.log_likelihood, each.following or 0.0, given.get(each.text, 0.0), missing
 
 
 def liken(text: str, truth: str) -> float:
@@ -143,10 +146,10 @@ def liken(text: str, truth: str) -> float:
 
 def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
     """Finds on a grid the scores that choose the most similar texts (exact ones count twice); then fits the odds."""
-    lengths, agree = ((0.0,), (0.0,)) if kind in LINES else (BODY_LENGTHS, BODY_AGREE)
+    lengths, agree, named = ((0.0,), (0.0,), NAMED) if kind in LINES else (BODY_LENGTHS, BODY_AGREE, (0.0,))
     ways = [
-        replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight)
-        for length, share, follows, weight in product(lengths, SHARES, FOLLOWS, agree)
+        replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight, named=missing)
+        for length, share, follows, weight, missing in product(lengths, SHARES, FOLLOWS, agree, named)
     ]
     sized = [gap for gap in gaps if gap.is_of(kind)]
     best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in sized))

@@ -17,12 +17,15 @@ MAX_SEGMENTS = 1024
 MAX_HOLE_TOKENS = 1024
 MAX_CANDIDATES = 64
 MAX_CANDIDATE_CHARACTERS = 16384
+MAX_NAMES = 4
+MAX_BEGINNINGS = 16
 MAX_EXCERPTS = 16
 MAX_EXCERPT_CHARACTERS = 16384
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
+ShortText = Annotated[str, Field(min_length=1, max_length=128)]
 Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
 AccessLog = Literal["off", "text", "json"]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
@@ -49,7 +52,8 @@ class HoleSpec(Message):
     of the fill contains a string of `forbid`. Every later line of the fill that has text begins with `indent`: a causal
     model ends the hole before a line that does not, and writes a single line if no indent is given. A causal model
     compares `candidates` with its own drafts; the embedded one takes the most certain one that fits; others ignore
-    them.
+    them. A causal model also drafts from the likeliest `beginnings`, and prefers texts with all `names`: words that the
+    text behind needs.
     """
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
@@ -59,6 +63,8 @@ class HoleSpec(Message):
     forbid: list[Annotated[str, Field(min_length=1, max_length=16)]] = Field(default_factory=list, max_length=8)
     indent: str | None = Field(default=None, max_length=256)
     candidates: list[GivenText] = Field(default_factory=list, max_length=MAX_CANDIDATES)
+    names: list[ShortText] = Field(default_factory=list, max_length=MAX_NAMES)
+    beginnings: list[ShortText] = Field(default_factory=list, max_length=MAX_BEGINNINGS)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -16,7 +16,7 @@ from midfill_infill.doubts import Doubts
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.sight import Sight
-from midfill_infill.splicing.splice import Spliced, SplicedFill, find_sieve, splice
+from midfill_infill.splicing.splice import Spliced, SplicedFill, find_sieve, find_unbound, splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.written import Written
@@ -170,6 +170,15 @@ class Place:
     def doubts(self) -> Doubts:
         return Doubts(self.document, self.written)
 
+    def _knows(self, name: str) -> bool:
+        """True if a name is in sight, and not only because the text behind the only hole needs it."""
+        return self.sight.has(name) and not (len(self.holes) == 1 and name in self.unbound[0])
+
+    @cached_property
+    def unbound(self) -> list[list[str]]:
+        """For each hole the names that it has to bind."""
+        return [find_unbound(self.document, self.holes, index) for index in range(len(self.holes))]
+
     def rows(self, answers: Iterable[Sequence[Answer]]) -> Iterator[Row]:
         """Yields a row for each of `answers` that can be inserted: with its anchors, and in the file's encoding."""
         for answer in answers:
@@ -184,7 +193,7 @@ class Place:
             for hole, answer, fill in zip(self.holes, answers, spliced.fills, strict=True)
         )
         names = {name for fill in spliced.fills for name in fill.names}
-        num_unseen = sum(not self.sight.has(name) for name in names)
+        num_unseen = sum(not self._knows(name) for name in names)
         is_idle = any(self._is_idle(index, fill) for index, fill in enumerate(spliced.fills))
         return Row(Alternative(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answers), spliced)
 
@@ -231,7 +240,7 @@ class Place:
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]
         is_empty = not fill.text.strip() or self._is_idle(index, fill)
-        return bool(fill.error_ranges) or is_empty or any(not self.sight.has(name) for name in fill.names)
+        return bool(fill.error_ranges) or is_empty or any(not self._knows(name) for name in fill.names)
 
     def _improve_hole(self, row: Row, index: int, texts: Sequence[Answer]) -> Row:
         num_whole = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))

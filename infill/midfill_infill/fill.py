@@ -13,11 +13,12 @@ from midfill_infill.context.references import Reference
 from midfill_infill.context.segments import Segments, build_segments, with_intent
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
+from midfill_infill.repairing import mask_errors, recall
 from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole, Patch, find_gaps, merge_spans
+from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.written import Written
 
 if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's start-up time
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's st
 # Source code has 3 to 4 characters per token; the engine truncates text that is still too long.
 CHARS_PER_TOKEN: Final = 3
 MAX_PROPOSED: Final = 8  # holes with proposals before an engine is asked: 20 to 100 ms each
+MAX_BEGUN: Final = 2  # unbound names with which drafts begin
 MAX_TEXTS: Final = 5  # proposals for each of them that are tried: each may parse the file a few times
 # Rows of a repair: the first is greedy and often repeats the error, the others are sampled.
 REPAIR_ROWS: Final = 4
@@ -148,7 +150,7 @@ def fill(
     else:
         related = [reference.text for reference in options.references]
         excerpts = find_excerpts(document.show_around(segments.holes), related)
-        request = _request(segments, document, options, proposals, excerpts)
+        request = _request(segments, document, options, proposals, excerpts, place.unbound)
     response = yield from _run(client, request, document, segments.holes, repair=False)
     is_bounded = options.max_tokens is not None  # only the engine counts tokens
     ranked = [rank(response, index, listed, is_bounded=is_bounded) for index, listed in enumerate(proposals)]
@@ -226,10 +228,10 @@ def _repair(
     place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient", excerpts: Sequence[str]
 ) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
     """The better of `row` and the rows of a second round, and the stats of that round."""
-    draft = _repair_segments(segments, row)
+    draft = mask_errors(segments, row)
     request = _request(draft, place.document, replace(options, n=REPAIR_ROWS), (), excerpts)
     repaired = yield from _run(client, request, place.document, place.holes, repair=True)
-    answers = [list(map(Answer, _recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
+    answers = [list(map(Answer, recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
     return min([row, *place.rows(answers)], key=lambda row: row.candidate.faults), repaired.stats
 
 
@@ -258,14 +260,16 @@ def _request(
     options: Options,
     proposals: Sequence[Sequence[Proposal]] = (),
     excerpts: Sequence[str] = (),
+    unbound: Sequence[Sequence[str]] = (),
 ) -> wire.InfillRequest:
     if len(segments.segments) > wire.MAX_SEGMENTS:
         stretches = f"{len(segments.holes)} holes and the text between them are {len(segments.segments)} stretches"
         message = f"{stretches}, {wire.MAX_SEGMENTS} are the most that are filled jointly"
         raise MidfillError("hole_too_large", message, "fill fewer holes at once")
-    listed = iter(proposals)
+    listed, named = iter(proposals), iter(unbound)
+    bindings = document.syntax.bindings if document.syntax else ()
     return wire.InfillRequest(
-        segments=[_limited(segment, options, listed) for segment in segments.segments],
+        segments=[_limited(segment, options, listed, named, bindings) for segment in segments.segments],
         model=options.model,
         tag=document.language,
         seed=options.seed,
@@ -278,15 +282,24 @@ def _request(
     )
 
 
-def _limited(segment: wire.Segment, options: Options, listed: Iterator[Sequence[Proposal]]) -> wire.Segment:
+def _limited(
+    segment: wire.Segment,
+    options: Options,
+    listed: Iterator[Sequence[Proposal]],
+    named: Iterator[Sequence[str]],
+    bindings: Sequence[str],
+) -> wire.Segment:
     if isinstance(segment, wire.TextSegment):
         return segment
+    names = list(next(named, ()))
     limits: dict[str, object] = {
+        "names": names,
+        "beginnings": [form.format(name) for name in names[:MAX_BEGUN] for form in bindings],
         "candidates": [
             wire.GivenText(text=each.text, certainty=each.certainty)
             for each in next(listed, ())
             if len(each.text) <= wire.MAX_CANDIDATE_CHARACTERS
-        ]
+        ],
     }
     if options.max_tokens is not None:
         limits["max_tokens"] = options.max_tokens
@@ -330,63 +343,6 @@ def _preview(event: wire.StepEvent, repair: bool) -> Preview:
         for state in event.holes
     )
     return Preview(event.step, event.num_steps, holes, repair)
-
-
-def _repair_segments(segments: Segments, row: Row) -> Segments:
-    """The segments with the engine's text as draft, its lines with errors masked; unchanged if there are none."""
-    drafts = iter(zip(segments.holes, row.holes, row.spliced.fills, strict=True))
-    repaired: list[wire.Segment] = []
-    any_masked = False
-    for segment in segments.segments:
-        if isinstance(segment, wire.TextSegment):
-            repaired.append(segment)
-            continue
-        _, filled, spliced = next(drafts)
-        free = find_gaps(filled.anchors, len(filled.text))
-        masked = _common(_whole_lines(filled.text, spliced.error_ranges), free)
-        any_masked = any_masked or bool(masked)
-        keep = find_gaps(masked, len(filled.text))
-        repaired.append(wire.HoleSegment(hole=segment.hole.model_copy(update={"draft": filled.text, "keep": keep})))
-    return replace(segments, segments=tuple(repaired)) if any_masked else segments
-
-
-def _recall(draft: Segments, row: Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
-    """Restores the confidence with which text was first settled; a repair reports kept text as anchors."""
-    specs = [segment.hole for segment in draft.segments if isinstance(segment, wire.HoleSegment)]
-    return tuple(map(_recall_hole, specs, row.holes, answer))
-
-
-def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, filled: wire.FilledHole) -> wire.FilledHole:
-    if spec.draft != first.text:
-        return filled
-    kept = [char for start, end in spec.keep for char in range(start, end)]
-    anchored = [char for start, end in filled.anchors for char in range(start, end)]
-    draft_of = dict(zip(anchored, kept, strict=False))  # without reported anchors the answer's confidences stay
-    known = {char: index for index, (start, end) in enumerate(first.tokens) for char in range(start, end)}
-    confidence = list(filled.confidence)
-    for index, (start, _) in enumerate(filled.tokens):
-        if (token := known.get(draft_of.get(start, -1))) is not None:
-            confidence[index] = first.confidence[token]
-    return filled.model_copy(update={"confidence": confidence})
-
-
-def _common(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The intersection of two sorted lists of disjoint ranges."""
-    pairs = ((max(start, begin), min(end, stop)) for start, end in spans for begin, stop in others)
-    return [(start, end) for start, end in pairs if start < end]
-
-
-def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The lines of `text` that `ranges` touch, merged, without the first indentation and the last line end."""
-    lines = []
-    for start, end in ranges:
-        start = text.rfind("\n", 0, start) + 1
-        end = text.find("\n", max(end - 1, start))
-        end = len(text) if end < 0 else end
-        start += len(text[start:end]) - len(text[start:end].lstrip())
-        if start < end:
-            lines.append((start, end))
-    return merge_spans(lines, apart=1)
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

@@ -21,7 +21,7 @@ from midfill_engine.denoising import branches
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.continuing import MORE_TOKENS, Part, fill_causally, lay_stretch
-from midfill_engine.denoising.filler import MAX_THROUGH, Drawing, Filler
+from midfill_engine.denoising.filler import MAX_THROUGH, Filler
 from midfill_engine.denoising.judging import Candidate, rank, shipped_weights
 from midfill_engine.denoising.outline import split_draft
 from midfill_engine.denoising.prompt import (
@@ -38,6 +38,7 @@ from midfill_engine.denoising.prompt import (
 )
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Claim, Fill, Work
+from midfill_engine.denoising.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.gguf_files import make_reader
@@ -192,6 +193,27 @@ def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime, monkeypa
     whole, *_ = drain_work(base, other.draft_lines(prefix))
     assert (whole.text, other.pending_nats) == (first.text, 0)
     assert first.nats == pytest.approx(whole.nats - filler.pending_nats, abs=1e-4)
+
+
+def test_drafts_begin_with_what_is_given_and_have_the_names(base: Runtime) -> None:
+    segments = TextSegment(text="x = 0\n"), TextSegment(text="\nprint(total)\n")
+    for spec in (HoleSpec(forbid=["\n"]), HoleSpec(indent="")):
+        named = spec.model_copy(update={"names": ["total"], "beginnings": ["total =", "for total in", "total ="]})
+        plain, begun = (
+            answer_of(base, ask(segments[0], HoleSegment(hole=each), segments[1])) for each in (spec, named)
+        )
+        known, texts = ({each.text: each for each in answer.candidates[0]} for answer in (plain, begun))
+        assert any(text.startswith("total =") for text in texts) and any(text.startswith("for total") for text in texts)
+        assert not any("total" in text for text in known) and len(texts) > len(known)
+        for text in known.keys() & texts.keys():
+            assert texts[text].log_likelihood == pytest.approx(known[text].log_likelihood, abs=1e-4)
+
+
+def test_a_missing_name_is_weighed() -> None:
+    weights = shipped_weights("line")
+    one, other = weights.score([Candidate("x = 1", -2.0), Candidate("y = 1", -2.0, missing=2)])
+    assert one - other == pytest.approx(2 * weights.named) and weights.named > 0
+    assert shipped_weights("body").named == 0
 
 
 def test_excerpts_stand_between_the_text_behind_and_the_text_before(
@@ -620,7 +642,7 @@ def test_guessed_tokens_save_forwards_and_change_nothing(
     before = TEXT + "def other(items):\n    "
     stretch = Stretch(before, "\n\ndef third(x):\n    return x\n", False, (), max_tokens, indent="    ")
     written: list[tuple[int, ...]] = []
-    write = Filler._write
+    write = Filler.write
 
     def keep(*arguments: Any) -> Any:
         rows = yield from write(*arguments)
@@ -643,10 +665,10 @@ def test_guessed_tokens_save_forwards_and_change_nothing(
         drafts = filler.draw(prefix) if temperature else filler.draft_block(prefix, firsts)
         return drain_work(base, drafts), filler.forwards
 
-    monkeypatch.setattr(Filler, "_write", keep)
+    monkeypatch.setattr(Filler, "write", keep)
     monkeypatch.setattr(Filler, "_guess", lambda _, paths: [()] * len(paths))
     plain, num_plain = draft()
-    monkeypatch.setattr(Filler, "_write", write)
+    monkeypatch.setattr(Filler, "write", write)
     monkeypatch.setattr(Filler, "_guess", guess)
     found, num_found = draft()
     assert [each.text for each in found] == [each.text for each in plain] != []
@@ -673,7 +695,7 @@ def test_a_body_that_goes_on_where_others_ended_is_given_up(drawing: Drawing, is
         return texts[row][len(path.ids) - len(begun[row])]
 
     rows = [(path, Block(stretch, first)) for path, first in zip(paths, firsts, strict=True)]
-    written = drain_work(base, filler._write(beam, rows, list(scores[:, None]), choose, 120))
+    written = drain_work(base, filler.write(beam, rows, list(scores[:, None]), choose, 120))
     *ended, last = [len(path.ids) - len(ids) for (path, _), ids in zip(written, begun, strict=True)]
     assert [block.is_whole for _, block in written] == [True, True, True, False]
     assert last == (int(1.5 * max(ended)) + 1 if is_given_up else 120)

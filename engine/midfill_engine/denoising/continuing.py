@@ -16,13 +16,14 @@ import torch
 from midfill_engine.denoising.branches import MAX_TREE_ROWS
 from midfill_engine.denoising.canvas import merge
 from midfill_engine.denoising.drafts import rank_given
-from midfill_engine.denoising.filler import Drawing, Filler
+from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
 from midfill_engine.denoising.plan import check_room, seeded, with_seed
 from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
 from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Asking, Claim, Fill
+from midfill_engine.denoising.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import HEAD_ROWS
@@ -78,7 +79,8 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
             yield show(specs, done, forwards)
             stretch = lay_stretch(runtime, texts, specs, done, text)
             line_end = find_line_end(stretch)
-            filler = Filler(runtime, replace(stretch, after=line_end + stretch.after), drawing, request.excerpts)
+            stretch = replace(stretch, after=line_end + stretch.after)
+            filler = Filler(runtime, stretch, drawing, request.excerpts, spec.names, spec.beginnings)
             candidates = yield from rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
             forwards += filler.forwards
             if request.temperature:
@@ -148,7 +150,7 @@ def judge_jointly(
         stretch = lay_stretch(runtime, texts, specs, [*done[:number], []], masked)
         line_end = find_line_end(stretch)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
-        filler = Filler(runtime, stretch, excerpts=excerpts)
+        filler = Filler(runtime, stretch, excerpts=excerpts, names=specs[number].names)
         candidates = yield from rank_texts(filler.compare, parts[0].candidates, line_end)
         forwards += filler.forwards
         if candidates:

@@ -6,7 +6,8 @@ P(text | both sides) directly. Knows tokens and texts; no requests, no files.
 """
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
@@ -18,10 +19,10 @@ from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix, score
 from midfill_engine.denoising.canvas import decode
 from midfill_engine.denoising.judging import Candidate, Kind, Logs, add_logs, rank
-from midfill_engine.denoising.prompt import WORD, find_following, lay_prompt
-from midfill_engine.denoising.stretch import Block, Stretch
+from midfill_engine.denoising.prompt import WORD, find_following
+from midfill_engine.denoising.stretch import Block
 from midfill_engine.denoising.work import Asking
-from midfill_engine.loading.runtime import Runtime
+from midfill_engine.denoising.writing import TokenWriter
 from midfill_engine.wire import BASE
 
 WIDTH: Final = 5
@@ -32,73 +33,25 @@ NUM_THROUGH: Final = 3  # first tokens, each of which begins a draft of several 
 MAX_THROUGH: Final = 12
 MAX_THROUGH_TOKENS: Final = 96
 MAX_LINE_TOKENS: Final = 64
-LONGER: Final = 1.5  # times the longest finished body: the limit of the others
-MIN_COMPARED: Final = 3
-GUESSED: Final = 3  # tokens that prompt lookup decoding guesses
 MAX_JUDGED: Final = 8  # proposals whose log-likelihood is computed
 MAX_COMPARED: Final = 5  # candidates for which that of the following text is computed, too
 MAX_BLOCK_TOKENS: Final = 192
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """The number of drafts: the likeliest, or with a `temperature` sampled token by token from the `top_p` nucleus."""
-
-    count: int = 1
-    temperature: float = 0.0
-    top_p: float = 1.0
-    generator: torch.Generator | None = None
-
-    def choose(self, logs: Tensor) -> int:
-        """Samples a token from the log-probabilities `logs` [V]."""
-        values, order = logs.sort(descending=True)
-        share = (values / self.temperature).softmax(dim=0)
-        before = share.cumsum(dim=0) - share
-        return int(order[torch.multinomial(share.masked_fill(before >= self.top_p, 0), 1, generator=self.generator)])
+WORDS: Final = re.compile(r"\w+")
 
 
 @dataclass
-class Filler:
+class Filler(TokenWriter):
     """Fills one stretch: reads the prompt, writes drafts, adds proposals, and ranks all by likelihood."""
 
-    runtime: Runtime
-    stretch: Stretch
-    drawing: Drawing = Drawing()
-    excerpts: Sequence[str] = ()
-    forwards: int = 0
+    names: Sequence[str] = ()  # words that the text after needs
+    beginnings: Sequence[str] = ()  # likely ones of a text with these words
 
     def __post_init__(self) -> None:
-        runtime, stretch = self.runtime, self.stretch
+        super().__post_init__()
         self.width = max(WIDTH, self.drawing.count)
-        self.prompt = lay_prompt(
-            runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
-        )
-        self.pending = self.prompt.pending
         self.pending_nats = 0.0  # of a word that is pending, once lines are drafted
-        self.prompt_letters = "".join(map(chr, self.prompt.ids))
-        self.kind: Kind = "body" if stretch.is_block else "inside" if stretch.is_inside else "line"
-        self.is_spaced = stretch.before[-1:] in (" ", "\t")
-        self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
-        vocabulary = runtime.vocabulary
-        self.later = vocabulary.allowed(forbid=self.forbid)
-        self.opening = self.later if not self.is_spaced else self.later & ~vocabulary.spaced
-        self.ends = vocabulary.ending(stretch.after)
-        self.stops = torch.zeros_like(self.later)
-        self.stops[list(runtime.tokens.special_ids)] = True
-        if self.prompt.has_suffix:
-            self.ends = self.stops | (self.ends & vocabulary.beginning(b"\n"))
-
-    def allowed(self, left: bytes, is_first: bool) -> Tensor:
-        """The mask [V] of tokens that may come next while the bytes `left` are not spelled yet."""
-        if left:
-            vocabulary = self.runtime.vocabulary
-            known = vocabulary.allowed() | vocabulary.spelling_only(left)
-            return known & vocabulary.spelling(left, self.is_spaced, self.forbid)
-        return self.opening if is_first else self.later
-
-    def spelled(self, path: Path) -> int:
-        """The number of bytes of a path, pending ones included."""
-        return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
+        self.begun: list[str] = []  # the drafts with given beginnings
+        self.kind: Kind = "body" if self.stretch.is_block else "inside" if self.stretch.is_inside else "line"
 
     def whole(self, blocks: Sequence[Block]) -> Sequence[Block]:
         """For a body the blocks that ended by themselves, if there are any; otherwise all blocks."""
@@ -116,7 +69,7 @@ class Filler:
                 firsts = [each.text for each in drafted[: max(NUM_BLOCKS, self.drawing.count)]]
                 firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
                 drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
-            elif not self.stretch.single:
+            else:
                 drafted += yield from self.draft_through(prefix)
         judged = yield from self.judge(prefix, drafted, fitting)
         return self.rank(judged)
@@ -135,6 +88,11 @@ class Filler:
         encode = self.runtime.loaded.tokenizer.encode
         allowed = [each for each in proposed if not any(part in each.text for part in self.stretch.forbid)]
         return [each for each in allowed if len(encode(each.text)) <= self.stretch.max_tokens]
+
+    def count_missing(self, texts: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The texts, each with the number of names that it lacks."""
+        line, names = self.stretch.before.rpartition("\n")[2], set(self.names)
+        return [replace(each, missing=len(names.difference(WORDS.findall(line + each.text)))) for each in texts]
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
         """Ranks candidates, best first, each with its chance to be right, which is None except for BASE."""
@@ -200,7 +158,7 @@ class Filler:
         paths, scores = yield from beam.open(list(begun.values()))
         self.forwards += 1
         rows = [(path, Block(self.stretch, text)) for path, text in zip(paths, begun, strict=True)]
-        written = yield from self._write(
+        written = yield from self.write(
             beam, rows, list(scores[:, None]), lambda _, logs: int(logs.argmax()), MAX_BLOCK_TOKENS
         )
         whole = self.whole([block for _, block in written])
@@ -229,110 +187,28 @@ class Filler:
         return Path(path.ids[:count], path.logs[:count], path.places[:count]), data[size:].decode(errors="ignore")
 
     def draft_through(self, prefix: Prefix) -> Asking[list[Candidate]]:
-        """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
+        """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after;
+        also the likeliest given beginnings, for texts of any length.
+        """
         places = iter(range(NUM_THROUGH))
 
         def choose(path: Path, logs: Tensor) -> int:
             return int(logs.argmax() if path.ids else logs.topk(next(places) + 1).indices[-1])
 
-        blocks = yield from self._write_anew(prefix, NUM_THROUGH, choose, MAX_THROUGH_TOKENS)
+        count = 0 if self.stretch.single else NUM_THROUGH
+        blocks, begun = yield from self.write_anew(prefix, count, choose, MAX_THROUGH_TOKENS, self.beginnings)
         written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
-        return [Candidate(text) for text in dict.fromkeys(written) if text.strip() and "\n" in text][:MAX_THROUGH]
+        self.begun += (text for block in begun for text in block.endings())
+        texts = [*self.begun, *(text for text in written if "\n" in text)]
+        return [Candidate(text) for text in dict.fromkeys(texts) if text.strip()][:MAX_THROUGH]
 
     def draw(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """Samples `drawing.count` texts token by token; drops duplicates."""
         choose = self.drawing.choose
-        blocks = yield from self._write_anew(prefix, self.drawing.count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
+        count = self.drawing.count
+        blocks, _ = yield from self.write_anew(prefix, count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
         texts = dict.fromkeys((block.endings() or [block.first])[-1] for block in self.whole(blocks))
         return [Candidate(text) for text in texts if text.strip()]
-
-    def _write_anew(
-        self, prefix: Prefix, count: int, choose: Callable[[Path, Tensor], int], most: int
-    ) -> Asking[list[Block]]:
-        rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
-        scores = [first_scores(self.runtime, prefix)[None]] * len(rows)
-        written = yield from self._write(Beam(self.runtime, prefix), rows, scores, choose, most + len(self.pending))
-        return [block for _, block in written]
-
-    def _write(
-        self,
-        beam: Beam,
-        begun: Sequence[tuple[Path, Block]],
-        scores: Sequence[Tensor],
-        choose: Callable[[Path, Tensor], int],
-        most: int,
-    ) -> Asking[list[tuple[Path, Block]]]:
-        """Writes token by token; `choose` picks a path's next token by log-probabilities [V + 1] (last: the end).
-
-        Prompt lookup decoding (Saxena 2023) guesses tokens, which are read in the same pass and kept if chosen.
-        """
-        rows, going = list(begun), list(range(len(begun)))
-        most = min(self.stretch.max_tokens + len(self.pending), most)
-        ends = [len(path.ids) + most for path, _ in begun]
-        guesses: list[Sequence[int]] = [()] * len(begun)
-        while going:
-            for index, logs, guess in zip(going, scores, guesses, strict=True):
-                rows[index] = self._extend(*rows[index], logs, guess, choose)
-            going = [index for index in going if rows[index][1].is_open and len(rows[index][0].ids) < ends[index]]
-            sizes = [most + len(path.ids) - end for (path, _), end in zip(rows, ends, strict=True)]
-            going = [index for index in going if sizes[index] <= self._longest(rows, sizes)]
-            if going:
-                paths = [rows[index][0] for index in going]
-                room = [ends[index] - len(path.ids) - 1 for index, path in zip(going, paths, strict=True)]
-                guesses = [guess[:size] for guess, size in zip(self._guess(paths), room, strict=True)]
-                paths, scores = yield from beam.read(paths, guesses)
-                for index, path in zip(going, paths, strict=True):
-                    rows[index] = path, rows[index][1]
-                self.forwards += 1
-        return rows
-
-    def _longest(self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int]) -> float:
-        """The maximum number of tokens of a body once half of the bodies have ended: a longer one was never chosen."""
-        ended = [size for size, (_, block) in zip(sizes, rows, strict=True) if block.is_whole]
-        is_free = not self.stretch.is_block or self.drawing.temperature > 0 or len(rows) < MIN_COMPARED
-        return math.inf if is_free or len(ended) < max(len(rows) / 2, self.drawing.count) else LONGER * max(ended)
-
-    def _extend(
-        self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Callable[[Path, Tensor], int]
-    ) -> tuple[Path, Block]:
-        """Appends the token chosen by `scores` [1 + G, V], and the next ones as long as they equal the guesses."""
-        lead, pieces, places = len(self.pending), self.runtime.vocabulary.pieces, path.places
-        for logs, guessed in zip(scores, [*guess, None], strict=True):
-            offer = self._offer(path, block, logs)
-            token = choose(path, offer)
-            if token == len(logs) or offer[token] == -torch.inf or self.stops[token]:
-                block.end()
-                break
-            block.write(pieces[token][max(0, lead - self.spelled(path)) :])
-            path = Path((*path.ids, token), (*path.logs, float(offer[token])), places[: len(path.ids)])
-            if not block.is_open or token != guessed:
-                break
-        return path, block
-
-    def _guess(self, paths: Sequence[Path]) -> list[list[int]]:
-        """Guesses each path's next tokens: those after the last match of its last two tokens in prompt and paths."""
-        texts = ["".join(map(chr, path.ids)) for path in paths]  # one letter per token, because str.rfind is fast
-        found = []
-        for index, text in enumerate(texts):
-            known = "".join([self.prompt_letters, *texts[:index], *texts[index + 1 :], text])
-            place = known.rfind(text[-2:], 0, -1) if len(text) > 1 else -1
-            found.append([ord(each) for each in known[place + 2 : place + 2 + GUESSED]] if place >= 0 else [])
-        return found
-
-    def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
-        """Log-probabilities [V + 1] of the allowed next tokens; the last one is that of the end of the text."""
-        size = self.spelled(path)
-        left = self.pending[size:]
-        allowed = self.allowed(left, size == len(self.pending))
-        if block.text and not block.data:  # the first line is complete
-            allowed = allowed & self.runtime.vocabulary.beginning(b"\n")
-        over = torch.full((1,), -torch.inf)
-        if self.stretch.single and not left and block.data.strip():
-            allowed = allowed & ~self.runtime.vocabulary.beginning(b"\n")
-            over = logs[self.ends].logsumexp(dim=0, keepdim=True)
-        elif not self.stretch.single and block.data.strip():
-            allowed = allowed | self.stops
-        return torch.cat((logs.masked_fill(~allowed, -torch.inf), over))
 
     def judge(
         self,
@@ -342,6 +218,7 @@ class Filler:
         most: int = MAX_COMPARED,
     ) -> Asking[list[Candidate]]:
         """All candidates, each with its log-likelihood and that of the following text."""
+        drafted, proposed = self.count_missing(drafted), self.count_missing(proposed)
         known = {each.text: each for each in reversed(drafted) if each.text.strip()}
         others = [each for each in proposed if each.text not in known][:MAX_JUDGED]
         for each in proposed:
@@ -362,7 +239,8 @@ class Filler:
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
         most = len(ranked) if self.stretch.is_inside else max(most, self.drawing.count)
         first = list(dict.fromkeys([*by_certainty, *ranked]))[:most]
-        first += [each for each in ranked if "\n" in each.text and not each.certainty and each not in first]
+        kept = (each for each in ranked if not each.certainty and ("\n" in each.text or each.text in self.begun))
+        first += [each for each in kept if each not in first]
         is_line = self.stretch.after.startswith(following + "\n")
         ends = self.runtime.vocabulary.beginning(b"\n") if is_line else None
         totals = yield from self._ask(prefix, [each.text + following for each in first], ends)

@@ -34,6 +34,7 @@ class Candidate:
     following: float = 0.0
     certainty: float = 0.0  # the proposer's
     logs: Logs = ()
+    missing: int = 0  # names that the text after needs and the text lacks
     chance: float | None = None  # the probability that the text is right
 
 
@@ -43,15 +44,16 @@ class JudgeWeights:
 
     `nats` and `following` are divided by the number of tokens to the power of `length`. The model and the proposers are
     a mixture: ln(exp(nats) + `share` * certainty). A score is that plus `follows` times `following`, plus `agree` times
-    the mean similarity to the other candidates (minimum Bayes risk). The ln odds that a candidate is right are the sum
-    of `one`, `ahead` times its score less the logsumexp of the other scores, `likely` times the ln of the mixture, and
-    `proposed` times its certainty.
+    the mean similarity to the other candidates (minimum Bayes risk), less `named` for each name that is missing. The ln
+    odds that a candidate is right are the sum of `one`, `ahead` times its score less the logsumexp of the other scores,
+    `likely` times the ln of the mixture, and `proposed` times its certainty.
     """
 
     length: float
     share: float
     follows: float
     agree: float
+    named: float
     ahead: float
     likely: float
     proposed: float
@@ -80,7 +82,10 @@ class JudgeWeights:
     def score(self, candidates: Sequence[Candidate]) -> list[float]:
         """The score of each candidate."""
         best = max((each.following for each in candidates), default=0.0) if self.length else 0.0
-        scores = [self.mix(each) + self.follows * (each.following - best) / self.measure(each) for each in candidates]
+        scores = [
+            self.mix(each) + self.follows * (each.following - best) / self.measure(each) - self.named * each.missing
+            for each in candidates
+        ]
         if self.agree:
             for first, second in combinations(range(len(scores)), 2):
                 shared = measure_likeness(candidates[first].text, candidates[second].text) / (len(scores) - 1)

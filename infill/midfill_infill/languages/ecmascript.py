@@ -1,6 +1,6 @@
 """Built-in names of JavaScript: globals of the standard and of its hosts, and their attributes."""
 
-NAMES = frozenset(
+GLOBALS = frozenset(
     """
     AbortController Array ArrayBuffer BigInt Boolean Buffer DataView Date Error EvalError Event Float32Array
     Float64Array FormData Function Headers Infinity Int16Array Int32Array Int8Array Intl JSON Map Math NaN Number Object
@@ -9,8 +9,19 @@ NAMES = frozenset(
     clearInterval clearTimeout console decodeURIComponent document encodeURIComponent exports fetch globalThis
     isFinite isNaN module navigator parseFloat parseInt performance process queueMicrotask require setImmediate
     setInterval setTimeout structuredClone undefined window __dirname __filename arguments super this
+    AbortSignal AggregateError BigInt64Array BigUint64Array Blob BroadcastChannel CSSStyleSheet CustomEvent DOMException
+    DOMParser DOMRect Document DocumentFragment Element EventSource EventTarget File FileReader FinalizationRegistry
+    HTMLElement IntersectionObserver KeyboardEvent MessageChannel MessageEvent MessagePort MouseEvent MutationObserver
+    Node NodeList PointerEvent ReadableStream ResizeObserver ShadowRoot SharedArrayBuffer Storage SubmitEvent Text
+    TextDecoderStream TextEncoderStream TouchEvent TransformStream Uint8ClampedArray WebAssembly WebSocket Window Worker
+    WritableStream alert atob btoa cancelAnimationFrame crypto customElements eval history localStorage location
+    requestAnimationFrame sessionStorage
     Awaited Exclude Extract NonNullable Omit Parameters Partial Pick Readonly ReadonlyArray Record Required ReturnType
     any bigint boolean never number object string symbol unknown void
+    """.split()
+)
+NAMES = GLOBALS.union(
+    """
     abs apply argv assign at bind call catch ceil charAt charCodeAt codePointAt concat constructor create cwd data
     debug defineProperty delete done endsWith entries env error every exec exit fill filter finally find findIndex
     flat flatMap floor forEach freeze from fromCharCode fromEntries get getTime has hasOwnProperty hypot includes
@@ -21,3 +32,5 @@ NAMES = frozenset(
     toUpperCase trim trimEnd trimStart trunc unshift value valueOf values warn
     """.split()
 )
+# Beginnings of lines that bind a name.
+BINDINGS = ("const {} =", "let {} =", "{},", "function {}(", "import {}", "for (const {} of")

@@ -42,6 +42,10 @@ class Language:
         "midfill,", "if (midfill) {", "}", "} else {", "midfill(", ");", "midfill(midfill, {", "});", "},", "]",
     )  # fmt: skip
     """Lines that open, continue or close a block or list: masks for a hole that no statement fits."""
+    bindings: tuple[str, ...] = ()
+    """Beginnings of lines that bind a name, with `{}` in its place; none if unbound names are not found."""
+    globals: frozenset[str] = frozenset()
+    """Built-in names that code uses without an owner."""
     has_indented_blocks: bool = False
     """True if indentation is syntax."""
     has_coding_cookie: bool = False

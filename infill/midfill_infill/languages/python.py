@@ -5,9 +5,8 @@ import builtins
 from midfill_infill.languages.language import Language
 
 _TYPES = (str, bytes, int, float, list, dict, set, tuple, BaseException, OSError, type, property, type(id))
-NAMES = frozenset(dir(builtins)).union(
-    *map(dir, _TYPES), ("self", "cls", "args", "kwargs"), ("read", "write", "readline", "readlines", "seek", "flush")
-)
+GLOBALS = frozenset((*dir(builtins), "self", "cls", "args", "kwargs"))
+NAMES = GLOBALS.union(*map(dir, _TYPES), ("read", "write", "readline", "readlines", "seek", "flush"))
 _OPENINGS = (
     "midfill,", "midfill: midfill,", "if midfill:", "try:", "except midfill:", "else:", "midfill(", "midfill = [",
     "midfill = {", ")", "]", "}",
@@ -22,6 +21,8 @@ LANGUAGE = Language(
     comment="#",
     statement="pass",
     openings=_OPENINGS,
+    globals=GLOBALS,
+    bindings=("{} =", "{}:", "{},", "for {} in", "import {}", "def {}(", "class {}"),
     has_indented_blocks=True,
     has_coding_cookie=True,
     header=rb"[ \t\f]*(?:async[ \t]+)?def[ \t]+(\w+)",

@@ -1,5 +1,6 @@
 """Which names are in scope at a hole: names in the surrounding text, and builtins. Knows words, no syntax."""
 
+import re
 from collections.abc import Callable, Sequence
 
 
@@ -32,14 +33,4 @@ class Sight:
 
 def _holds(text: str, name: str) -> bool:
     """True if `name` is a whole word of `text`. Searching is faster than indexing all words: few names are checked."""
-    at = text.find(name)
-    while at >= 0:
-        end = at + len(name)
-        if not _continues(text[max(0, at - 1) : at]) and not _continues(text[end : end + 1]):
-            return True
-        at = text.find(name, end)
-    return False
-
-
-def _continues(char: str) -> bool:
-    return char.isalnum() or char in ("_", "$")
+    return name in text and re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text) is not None

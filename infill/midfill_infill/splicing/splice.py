@@ -171,6 +171,15 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
     return None
 
 
+def find_unbound(document: Document, holes: tuple[Hole, ...], index: int) -> list[str]:
+    """Names that hole `index` has to bind, in the order of their use. `holes` are in document order."""
+    hole = holes[index]
+    if hole.is_body or hole.anchors or document.syntax is None:
+        return []
+    first, *apart = find_trials(document, document.syntax, holes)
+    return [] if apart else first.find_unbound(index)
+
+
 def settle(trials: Trials, document: Document, trimmed: list[DraftText]) -> list[DraftText]:
     """For each hole in order, the first candidate with the fewest errors; later holes have masks meanwhile."""
     chosen: list[DraftText | None] = [None] * len(trimmed)

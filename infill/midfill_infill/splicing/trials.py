@@ -10,6 +10,7 @@ from midfill_infill.languages import Language
 from midfill_infill.splicing.drafts import DraftText
 from midfill_infill.syntax.idle import does_nothing, is_comment, is_idle
 from midfill_infill.syntax.problems import Span, captures, find_problems, free_names, function_end, parse_again
+from midfill_infill.syntax.unbound import find_unbound
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, merge_spans
@@ -220,6 +221,14 @@ class Trials:
         """For each hole the names that its draft uses and does not bind."""
         trial = self._try(self._pieces(drafts))
         return [free_names(trial.tree, span) for span in trial.spans]
+
+    def find_unbound(self, index: int) -> list[str]:
+        """Names that the code between a hole and the next one needs, and that nothing binds; none in broken code."""
+        if self._baseline.problems:
+            return []
+        following = self._baseline.spans[index + 1 :]
+        end = following[0][0] if following else len(self._baseline.source)
+        return find_unbound(self.language, self._baseline.source, self._baseline.tree, self._baseline.spans[index], end)
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
         """For each draft: True for a body that does nothing, or a comment, placeholder or literal on a blank line."""

@@ -105,6 +105,7 @@ def function_end(language: Language, tree: tree_sitter.Tree, start: int) -> int 
 
 # Fields of the grammars that bind a name, or that hold a keyword argument or label.
 _BINDING_FIELDS = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "key", "label"))
+_NAME_NODE = re.compile("identifier(_pattern)?$")
 _BINDING_NODES = re.compile("parameter|pattern|import")
 
 
@@ -112,18 +113,25 @@ def free_names(tree: tree_sitter.Tree, span: Span) -> frozenset[str]:
     """Names that the text at `span` uses and does not bind, also attributes; in Python as `name.attribute`."""
     free: set[str] = set()
     bound: set[str] = set()
+    for node, binds in list_names(tree, span):
+        (bound if binds else free).add(_owner(node) + (node.text or b"").decode("utf-8", "replace"))
+    last = {name.rpartition(".")[2] for name in bound}
+    return frozenset(name for name in free if name.rpartition(".")[2] not in last)
+
+
+def list_names(tree: tree_sitter.Tree, span: Span) -> Iterator[tuple[tree_sitter.Node, bool]]:
+    """The identifiers within `span` in text order, each with True if it is bound there."""
     start = tree.root_node.descendant_for_byte_range(*span) if span[0] < span[1] else None
     pending = [(start, False)] if start else []
     while pending:
         node, binds = pending.pop()
-        if node.type.endswith("identifier") and span[0] <= node.start_byte and node.end_byte <= span[1]:
-            (bound if binds else free).add(_owner(node) + (node.text or b"").decode("utf-8", "replace"))
-        for number, child in enumerate(node.children):
+        if _NAME_NODE.search(node.type) and span[0] <= node.start_byte and node.end_byte <= span[1]:
+            yield node, binds
+        for number, child in reversed(list(enumerate(node.children))):
             if child.start_byte < span[1] and span[0] < child.end_byte:
-                binding = bool(_BINDING_NODES.search(node.type)) or node.field_name_for_child(number) in _BINDING_FIELDS
+                field = "" if node.type.startswith("binary_") else node.field_name_for_child(number)
+                binding = bool(_BINDING_NODES.search(node.type)) or field in _BINDING_FIELDS
                 pending.append((child, binds or binding))
-    last = {name.rpartition(".")[2] for name in bound}
-    return frozenset(name for name in free if name.rpartition(".")[2] not in last)
 
 
 def _owner(node: tree_sitter.Node) -> str:

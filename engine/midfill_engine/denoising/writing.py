@@ -1,0 +1,181 @@
+"""Writes texts for one stretch token by token, several at once. Knows tokens and texts; ranks nothing."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.caches.stores import Prefix
+from midfill_engine.denoising.branches import Beam, Path, first_scores
+from midfill_engine.denoising.prompt import lay_prompt
+from midfill_engine.denoising.stretch import Block, Stretch
+from midfill_engine.denoising.work import Asking
+from midfill_engine.loading.runtime import Runtime
+
+NUM_NAMED: Final = 3  # given beginnings that are continued
+LONGER: Final = 1.5  # times the longest finished body: the limit of the others
+MIN_COMPARED: Final = 3
+GUESSED: Final = 3  # tokens that prompt lookup decoding guesses
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The number of drafts: the likeliest, or with a `temperature` sampled token by token from the `top_p` nucleus."""
+
+    count: int = 1
+    temperature: float = 0.0
+    top_p: float = 1.0
+    generator: torch.Generator | None = None
+
+    def choose(self, logs: Tensor) -> int:
+        """Samples a token from the log-probabilities `logs` [V]."""
+        values, order = logs.sort(descending=True)
+        share = (values / self.temperature).softmax(dim=0)
+        before = share.cumsum(dim=0) - share
+        return int(order[torch.multinomial(share.masked_fill(before >= self.top_p, 0), 1, generator=self.generator)])
+
+
+@dataclass
+class TokenWriter:
+    """The prompt of a stretch, the tokens that may come after it, and texts that are written there."""
+
+    runtime: Runtime
+    stretch: Stretch
+    drawing: Drawing = Drawing()
+    excerpts: Sequence[str] = ()
+    forwards: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        runtime, stretch = self.runtime, self.stretch
+        self.prompt = lay_prompt(
+            runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
+        )
+        self.pending = self.prompt.pending
+        self.prompt_letters = "".join(map(chr, self.prompt.ids))
+        self.is_spaced = stretch.before[-1:] in (" ", "\t")
+        self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
+        vocabulary = runtime.vocabulary
+        self.later = vocabulary.allowed(forbid=self.forbid)
+        self.opening = self.later if not self.is_spaced else self.later & ~vocabulary.spaced
+        self.ends = vocabulary.ending(stretch.after)
+        self.stops = torch.zeros_like(self.later)
+        self.stops[list(runtime.tokens.special_ids)] = True
+        if self.prompt.has_suffix:
+            self.ends = self.stops | (self.ends & vocabulary.beginning(b"\n"))
+
+    def allowed(self, left: bytes, is_first: bool) -> Tensor:
+        """The mask [V] of tokens that may come next while the bytes `left` are not spelled yet."""
+        if left:
+            vocabulary = self.runtime.vocabulary
+            known = vocabulary.allowed() | vocabulary.spelling_only(left)
+            return known & vocabulary.spelling(left, self.is_spaced, self.forbid)
+        return self.opening if is_first else self.later
+
+    def spelled(self, path: Path) -> int:
+        """The number of bytes of a path, pending ones included."""
+        return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
+
+    def write_anew(
+        self,
+        prefix: Prefix,
+        count: int,
+        choose: Callable[[Path, Tensor], int],
+        most: int,
+        beginnings: Sequence[str] = (),
+    ) -> Asking[tuple[list[Block], list[Block]]]:
+        """`count` texts, and those with the likeliest beginnings."""
+        beam, encode = Beam(self.runtime, prefix), self.runtime.loaded.tokenizer.encode
+        rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
+        scores = [first_scores(self.runtime, prefix)[None]] * count
+        if beginnings:
+            ids = [tuple(encode(self.pending.decode() + text)) for text in beginnings]
+            paths, logs = yield from beam.open(ids)
+            self.forwards += 1
+            for number in sorted(range(len(ids)), key=lambda number: -paths[number].log)[:NUM_NAMED]:
+                rows.append((paths[number], Block(self.stretch, "", beginnings[number].encode())))
+                scores.append(logs[number, None])
+        written = [block for _, block in (yield from self.write(beam, rows, scores, choose, most + len(self.pending)))]
+        return written[:count], written[count:]
+
+    def write(
+        self,
+        beam: Beam,
+        begun: Sequence[tuple[Path, Block]],
+        scores: Sequence[Tensor],
+        choose: Callable[[Path, Tensor], int],
+        most: int,
+    ) -> Asking[list[tuple[Path, Block]]]:
+        """Writes token by token; `choose` picks a path's next token by log-probabilities [V + 1] (last: the end).
+
+        Prompt lookup decoding (Saxena 2023) guesses tokens, which are read in the same pass and kept if chosen.
+        """
+        rows, going = list(begun), list(range(len(begun)))
+        most = min(self.stretch.max_tokens + len(self.pending), most)
+        ends = [len(path.ids) + most for path, _ in begun]
+        guesses: list[Sequence[int]] = [()] * len(begun)
+        while going:
+            for index, logs, guess in zip(going, scores, guesses, strict=True):
+                rows[index] = self._extend(*rows[index], logs, guess, choose)
+            going = [index for index in going if rows[index][1].is_open and len(rows[index][0].ids) < ends[index]]
+            sizes = [most + len(path.ids) - end for (path, _), end in zip(rows, ends, strict=True)]
+            going = [index for index in going if sizes[index] <= self._longest(rows, sizes)]
+            if going:
+                paths = [rows[index][0] for index in going]
+                room = [ends[index] - len(path.ids) - 1 for index, path in zip(going, paths, strict=True)]
+                guesses = [guess[:size] for guess, size in zip(self._guess(paths), room, strict=True)]
+                paths, scores = yield from beam.read(paths, guesses)
+                for index, path in zip(going, paths, strict=True):
+                    rows[index] = path, rows[index][1]
+                self.forwards += 1
+        return rows
+
+    def _longest(self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int]) -> float:
+        """The maximum number of tokens of a body once half of the bodies have ended: a longer one was never chosen."""
+        ended = [size for size, (_, block) in zip(sizes, rows, strict=True) if block.is_whole]
+        is_free = not self.stretch.is_block or self.drawing.temperature > 0 or len(rows) < MIN_COMPARED
+        return math.inf if is_free or len(ended) < max(len(rows) / 2, self.drawing.count) else LONGER * max(ended)
+
+    def _extend(
+        self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Callable[[Path, Tensor], int]
+    ) -> tuple[Path, Block]:
+        """Appends the token chosen by `scores` [1 + G, V], and the next ones as long as they equal the guesses."""
+        lead, pieces, places = len(self.pending), self.runtime.vocabulary.pieces, path.places
+        for logs, guessed in zip(scores, [*guess, None], strict=True):
+            offer = self._offer(path, block, logs)
+            token = choose(path, offer)
+            if token == len(logs) or offer[token] == -torch.inf or self.stops[token]:
+                block.end()
+                break
+            block.write(pieces[token][max(0, lead - self.spelled(path)) :])
+            path = Path((*path.ids, token), (*path.logs, float(offer[token])), places[: len(path.ids)])
+            if not block.is_open or token != guessed:
+                break
+        return path, block
+
+    def _guess(self, paths: Sequence[Path]) -> list[list[int]]:
+        """Guesses each path's next tokens: those after the last match of its last two tokens in prompt and paths."""
+        texts = ["".join(map(chr, path.ids)) for path in paths]  # one letter per token, because str.rfind is fast
+        found = []
+        for index, text in enumerate(texts):
+            known = "".join([self.prompt_letters, *texts[:index], *texts[index + 1 :], text])
+            place = known.rfind(text[-2:], 0, -1) if len(text) > 1 else -1
+            found.append([ord(each) for each in known[place + 2 : place + 2 + GUESSED]] if place >= 0 else [])
+        return found
+
+    def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
+        """Log-probabilities [V + 1] of the allowed next tokens; the last one is that of the end of the text."""
+        size = self.spelled(path)
+        left = self.pending[size:]
+        allowed = self.allowed(left, size == len(self.pending))
+        if block.text and not block.data:  # the first line is complete
+            allowed = allowed & self.runtime.vocabulary.beginning(b"\n")
+        over = torch.full((1,), -torch.inf)
+        if self.stretch.single and not left and block.data.strip():
+            allowed = allowed & ~self.runtime.vocabulary.beginning(b"\n")
+            over = logs[self.ends].logsumexp(dim=0, keepdim=True)
+        elif not self.stretch.single and block.data.strip():
+            allowed = allowed | self.stops
+        return torch.cat((logs.masked_fill(~allowed, -torch.inf), over))

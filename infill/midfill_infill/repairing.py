@@ -1,0 +1,66 @@
+"""What a repair masks of a faulty fill, and the confidence of what it keeps. Asks no engine."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from midfill_engine import wire
+from midfill_infill.candidates import Row
+from midfill_infill.context.segments import Segments
+from midfill_infill.text.spans import find_gaps, merge_spans
+
+
+def mask_errors(segments: Segments, row: Row) -> Segments:
+    """The segments with the engine's text as draft, its lines with errors masked; unchanged if there are none."""
+    drafts = iter(zip(segments.holes, row.holes, row.spliced.fills, strict=True))
+    repaired: list[wire.Segment] = []
+    any_masked = False
+    for segment in segments.segments:
+        if isinstance(segment, wire.TextSegment):
+            repaired.append(segment)
+            continue
+        _, filled, spliced = next(drafts)
+        free = find_gaps(filled.anchors, len(filled.text))
+        masked = _common(_whole_lines(filled.text, spliced.error_ranges), free)
+        any_masked = any_masked or bool(masked)
+        keep = find_gaps(masked, len(filled.text))
+        repaired.append(wire.HoleSegment(hole=segment.hole.model_copy(update={"draft": filled.text, "keep": keep})))
+    return replace(segments, segments=tuple(repaired)) if any_masked else segments
+
+
+def recall(draft: Segments, row: Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
+    """Restores the confidence with which text was first settled; a repair reports kept text as anchors."""
+    specs = [segment.hole for segment in draft.segments if isinstance(segment, wire.HoleSegment)]
+    return tuple(map(_recall_hole, specs, row.holes, answer))
+
+
+def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, filled: wire.FilledHole) -> wire.FilledHole:
+    if spec.draft != first.text:
+        return filled
+    kept = [char for start, end in spec.keep for char in range(start, end)]
+    anchored = [char for start, end in filled.anchors for char in range(start, end)]
+    draft_of = dict(zip(anchored, kept, strict=False))  # without reported anchors the answer's confidences stay
+    known = {char: index for index, (start, end) in enumerate(first.tokens) for char in range(start, end)}
+    confidence = list(filled.confidence)
+    for index, (start, _) in enumerate(filled.tokens):
+        if (token := known.get(draft_of.get(start, -1))) is not None:
+            confidence[index] = first.confidence[token]
+    return filled.model_copy(update={"confidence": confidence})
+
+
+def _common(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The intersection of two sorted lists of disjoint ranges."""
+    pairs = ((max(start, begin), min(end, stop)) for start, end in spans for begin, stop in others)
+    return [(start, end) for start, end in pairs if start < end]
+
+
+def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The lines of `text` that `ranges` touch, merged, without the first indentation and the last line end."""
+    lines = []
+    for start, end in ranges:
+        start = text.rfind("\n", 0, start) + 1
+        end = text.find("\n", max(end - 1, start))
+        end = len(text) if end < 0 else end
+        start += len(text[start:end]) - len(text[start:end].lstrip())
+        if start < end:
+            lines.append((start, end))
+    return merge_spans(lines, apart=1)

@@ -1,0 +1,64 @@
+"""Finds names that the code behind a hole uses and that nothing else binds: the hole has to bind them."""
+
+import re
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+from midfill_infill.syntax.problems import Span, captures, list_names
+
+MAX_BEHIND: Final = 20_000  # bytes of code behind the hole
+MAX_UNBOUND: Final = 4
+_NAME: Final = re.compile(rb"[^\W\d]\w*")
+_STAR: Final = re.compile(rb"(?m)^\s*from\s.*\simport\s+\*")
+
+
+def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole: Span, end: int) -> list[str]:
+    """Names in the order of their first use, up to the byte `end` at most. Empty for languages without `bindings`, if a
+    wildcard import may bind names, and if there are many: then something else is missing.
+    """
+    if not language.bindings or _STAR.search(source):
+        return []
+    around = [node for node in captures(language, tree, hole, "function") if _holds(node, hole)]
+    scope = max(around, key=lambda node: node.end_byte - node.start_byte, default=tree.root_node)
+    behind = hole[1], min(end, scope.end_byte, hole[1] + MAX_BEHIND)
+    used: dict[str, None] = {}
+    before = scope.start_byte, hole[0]
+    bound = {node.text or b"" for node, binds in list_names(tree, before) if binds or not _is_member(node)}
+    for node, binds in list_names(tree, behind):
+        name = node.text or b""
+        if binds:
+            bound.add(name)
+        elif not _is_member(node):
+            used[name.decode("utf-8", "replace")] = None
+    for node in tree.root_node.named_children if used and scope != tree.root_node else ():
+        bound |= _list_bound(node, scope)
+    known = {name.decode("utf-8", "replace") for name in bound} | language.globals
+    unbound = [name for name in used if name not in known and not name.startswith("__")]
+    return unbound if len(unbound) <= MAX_UNBOUND else []
+
+
+def _holds(node: tree_sitter.Node, hole: Span) -> bool:
+    return node.start_byte < hole[0] and hole[1] <= node.end_byte
+
+
+def _list_bound(node: tree_sitter.Node, scope: tree_sitter.Node) -> set[bytes]:
+    """The name of a definition at the top; of other statements all names."""
+    definition = node.child_by_field_name("definition") or node
+    name = definition.child_by_field_name("name")
+    if name is not None and definition.child_by_field_name("body") is not None:
+        return {name.text or b""}
+    if node.start_byte <= scope.start_byte and scope.end_byte <= node.end_byte:
+        return set()
+    return set(_NAME.findall(node.text or b""))
+
+
+def _is_member(node: tree_sitter.Node) -> bool:
+    """True for a part of something else that is named: an attribute, a keyword, a label."""
+    above = node.parent
+    return node.type != "identifier" or (
+        above is not None
+        and any(above.child_by_field_name(field) == node for field in ("attribute", "name"))
+        and above.type in ("attribute", "keyword_argument")
+    )

@@ -1,0 +1,109 @@
+"""Names that the code behind a hole needs and that nothing binds."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from tests.infill.test_answer import Answering, answer
+
+from midfill_engine import wire
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.splicing.splice import find_unbound
+from midfill_infill.syntax.holes import hole_at_cursor
+from midfill_infill.text.document import Document
+
+MARK = "<hole>"
+
+
+def place(marked: str, language: str = "python") -> tuple[Document, list[int]]:
+    parts = marked.split(MARK)
+    starts = [len("".join(parts[: index + 1]).encode()) for index in range(len(parts) - 1)]
+    return Document("".join(parts).encode(), language), starts
+
+
+def find(marked: str, language: str = "python") -> list[list[str]]:
+    document, starts = place(marked, language)
+    holes = tuple(hole_at_cursor(document, start) for start in starts)
+    return [find_unbound(document, holes, index) for index in range(len(holes))]
+
+
+@pytest.mark.parametrize(
+    ("marked", "names"),
+    [
+        ("def f(a):\n    <hole>\n    return total + a\n", ["total"]),
+        ("def f(a):\n    <hole>\n    b = first(a)\n    return b, second\n", ["first", "second"]),
+        ("def f(a):\n    # total\n    <hole>\n    return total\n", ["total"]),
+        ("def f(a):\n    total = 0\n    <hole>\n    return total\n", []),
+        ("def f(a):\n    <hole>\n    for total in a:\n        print(total)\n", []),
+        ("import os\n\n\ndef f():\n    <hole>\n    return os.path, g(), A\n\n\ndef g(): ...\n\n\nclass A: ...\n", []),
+        ("def f(a):\n    <hole>\n    return a.total, a(total=1)\n", []),
+        ("def f(a):\n    <hole>\n    return a(key=total)\n", ["total"]),
+        ("from os import *\n\n\ndef f(a):\n    <hole>\n    return total\n", []),
+        ("def f(a):\n    <hole>\n    return total + (\n", []),
+        ("def f(a):\n    <hole>\n    return one, two, three, four, five\n", []),
+        ("def f(a):\n    <hole>\n    return __file__\n", []),
+        ("<hole>\n\n\ndef f(a):\n    return json.dumps(a)\n", ["json"]),
+        ("class A:\n    def f(self):\n        <hole>\n        return count\n\n    def g(self): b\n", ["count"]),
+        ("def f(a):\n    if a:\n        <hole>\n    return total\n", ["total"]),
+        ("def f(\n    a,\n    <hole>\n):\n    return a + b\n", ["b"]),
+        ("def outer():\n    def inner():\n        <hole>\n        return x\n    x = 1\n    return inner\n", []),
+    ],
+)  # fmt: skip
+def test_names_that_the_hole_has_to_bind(marked: str, names: list[str]) -> None:
+    assert find(marked) == [names]
+
+
+@pytest.mark.parametrize(
+    ("marked", "names"),
+    [
+        ("function f(a) {\n  <hole>\n  return total + a;\n}\n", ["total"]),
+        ("function f(a) {\n  <hole>\n  const { total, b: [c] } = a;\n  return total + c + a.d;\n}\n", []),
+        ("function f(a) {\n  <hole>\n  return a.map((each) => each + 1), document, new EventTarget();\n}\n", []),
+        ("import { total } from './a';\nfunction f() {\n  <hole>\n  return total;\n}\n", []),
+    ],
+)
+def test_names_in_scripts(marked: str, names: list[str]) -> None:
+    assert find(marked, "javascript") == find(marked, "typescript") == [names]
+
+
+def test_other_languages_name_none() -> None:
+    assert find("func f() int {\n\t<hole>\n\treturn total\n}\n", "go") == [[]]
+
+
+def test_a_name_belongs_to_the_hole_before_its_use() -> None:
+    assert find("def f():\n    <hole>\n    print(a)\n    <hole>\n    return b\n") == [["a"], ["b"]]
+
+
+class Recording(Answering):
+    """An engine that keeps its request."""
+
+    def infill(self, request: wire.InfillRequest):  # type: ignore[no-untyped-def]
+        self.request = request
+        yield answer(self._text)
+
+
+def test_a_request_has_the_names_and_likely_beginnings() -> None:
+    document, (start,) = place("def f(a):\n    <hole>\n    return total + a\n")
+    client = Recording("total = a")
+    *_, filled = fill(document, [hole_at_cursor(document, start)], Options(), cast(EngineClient, client))
+    (spec,) = (segment.hole for segment in client.request.segments if isinstance(segment, wire.HoleSegment))
+    assert spec.names == ["total"]
+    assert "total =" in spec.beginnings and "for total in" in spec.beginnings
+    assert isinstance(filled, Filled) and filled.best.num_unseen == 0
+
+
+def test_a_text_that_uses_the_name_without_binding_it_is_at_fault() -> None:
+    document, (start,) = place("def f(a):\n    <hole>\n    return total + a\n")
+    client = Recording("total.append(a)")
+    *_, filled = fill(document, [hole_at_cursor(document, start)], Options(proposers=()), cast(EngineClient, client))
+    assert isinstance(filled, Filled) and filled.best.num_unseen == 1
+
+
+def test_an_engine_elsewhere_is_told_no_names() -> None:
+    document, (start,) = place("def f(a):\n    <hole>\n    return total + a\n")
+    client = Recording("total = a")
+    client.endpoint = SimpleNamespace(is_outside=True)
+    list(fill(document, [hole_at_cursor(document, start)], Options(), cast(EngineClient, client)))
+    (spec,) = (segment.hole for segment in client.request.segments if isinstance(segment, wire.HoleSegment))
+    assert not spec.names and not spec.beginnings
