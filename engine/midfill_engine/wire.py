@@ -51,9 +51,8 @@ class HoleSpec(Message):
     part is empty or white space the length policy chooses its length, otherwise its token count is the hint. No token
     of the fill contains a string of `forbid`. Every later line of the fill that has text begins with `indent`: a causal
     model ends the hole before a line that does not, and writes a single line if no indent is given. A causal model
-    compares `candidates` with its own drafts; the embedded one takes the most certain one that fits; others ignore
-    them. A causal model also drafts from the likeliest `beginnings`, and prefers texts with all `names`: words that the
-    text behind needs.
+    compares `candidates` with its own drafts, also drafts from the likeliest `beginnings`, and prefers texts with all
+    `names`: words that the text behind needs. Others ignore these.
     """
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)

@@ -122,19 +122,20 @@ class Answer:
 
 
 def rank(
-    response: wire.InfillResponse, index: int, proposals: Sequence[Proposal], *, is_bounded: bool = False
+    response: wire.InfillResponse, index: int, proposals: Sequence[Proposal], *, most: int | None = None
 ) -> list[Answer]:
     """All different texts for the hole `index`, best first.
 
     If the engine compares texts, its fills come first, because they are the best or were sampled; then the other
-    compared texts, then proposals that it left out, unless `is_bounded`. Otherwise all are sorted by certainty.
+    compared texts, then proposals that it left out. Otherwise all are sorted by certainty. A proposal has at most
+    `most` characters, if given.
     """
     origins = {each.text: each.origin for each in proposals}
     rows = (response.holes, *response.alternatives)
     listed = [Answer(row[index], origins.get(row[index].text, DRAFTED)) for row in rows]
     compared = response.candidates[index] if index < len(response.candidates) else []
     listed += [Answer.of(each.text, each.certainty, origins.get(each.text, DRAFTED)) for each in compared]
-    for each in () if is_bounded else proposals:
+    for each in (each for each in proposals if most is None or len(each.text) <= most):
         listed.append(replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True))
     if not compared:
         listed.sort(key=lambda answer: -1.0 if answer.filled.certainty is None else -answer.filled.certainty)

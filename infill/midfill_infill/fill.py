@@ -152,14 +152,13 @@ def fill(
         excerpts = find_excerpts(document.show_around(segments.holes), related)
         request = _request(segments, document, options, proposals, excerpts, place.unbound)
     response = yield from _run(client, request, document, segments.holes, repair=False)
-    is_bounded = options.max_tokens is not None  # only the engine counts tokens
-    ranked = [rank(response, index, listed, is_bounded=is_bounded) for index, listed in enumerate(proposals)]
+    most = options.max_tokens  # a token has at least one character
+    ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]
     own = [told for texts in ranked if (told := [each for each in texts if not each.is_left_out])]
     says_no_certainty = not response.candidates and all(each.certainty is None for each in response.holes)
     answers = own if len(own) == len(holes) and says_no_certainty else ranked
     row, stats = place.settle(answers), response.stats
-    is_faulty = row.candidate.new_errors or (row.candidate.is_idle and _is_laid(request, response))
-    if options.repair and (is_faulty or (answers is own and any(row.candidate.faults))):
+    if options.repair and (row.candidate.new_errors or (answers is own and any(row.candidate.faults))):
         try:
             row, spent = yield from _repair(place, segments, row, options, client, request.excerpts)
             stats = add_stats(stats, spent)
@@ -202,12 +201,6 @@ def _propose(place: Place, options: Options) -> list[list[Proposal]]:
         ]
         for found in listed
     ]
-
-
-def _is_laid(request: wire.InfillRequest, response: wire.InfillResponse) -> bool:
-    """True if the engine may have used a proposal without comparing it, so that it can still draft its own text."""
-    holes = [segment.hole for segment in request.segments if isinstance(segment, wire.HoleSegment)]
-    return not response.candidates and any(hole.candidates for hole in holes)
 
 
 def _find_kept(client: "EngineClient", response: wire.InfillResponse) -> Literal["tokens", "lines", "nothing"]:

@@ -1,8 +1,7 @@
 """The canvas of one fill: token ids of all holes, which are masked, and their text. Knows no sampler, no request."""
 
 import codecs
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -40,7 +39,6 @@ class Canvas:
     least: Tensor
     most: Tensor
     is_length_chosen: bool
-    certainties: dict[int, float] = field(default_factory=dict)  # of holes that got a draft
     spill: int = 0
 
     def __post_init__(self) -> None:
@@ -61,14 +59,6 @@ class Canvas:
     def expandable(self) -> Tensor:
         """[G]: the number of positions that each hole can still gain."""
         return (self.most - self._count(~self.anchored)).clamp(min=0)
-
-    def lay_draft(self, hole: int, ids: Sequence[int], certainty: float) -> None:
-        """Settles the masked positions of a hole with the `ids` of a draft; each token gets the draft's certainty."""
-        here = (self.hole_of == hole) & ~self.anchored
-        self.ids[here] = torch.tensor(ids)
-        self.confidence[here] = certainty
-        self.masked[here] = False
-        self.certainties[hole] = certainty
 
     def apply(self, decision: Decision, proposals: Chosen) -> None:
         """Settles and remasks. The least confident deletions and expansions beyond a hole's limits stay masked."""
@@ -199,8 +189,6 @@ class Canvas:
 
     def _is_cut(self, hole: int) -> bool:
         """True if the text may continue: all positions are used, and the length was only a limit."""
-        if hole in self.certainties:
-            return False
         deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids)
         has_room = int(self.expandable[hole]) > 0
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)

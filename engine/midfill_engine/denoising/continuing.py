@@ -15,7 +15,6 @@ import torch
 
 from midfill_engine.denoising.branches import MAX_TREE_ROWS
 from midfill_engine.denoising.canvas import merge
-from midfill_engine.denoising.drafts import rank_given
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
@@ -30,6 +29,7 @@ from midfill_engine.models.packed import HEAD_ROWS
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
+    GivenText,
     HoleSpec,
     HoleState,
     InfillRequest,
@@ -170,6 +170,14 @@ def find_line_end(stretch: Stretch) -> str:
     """The line break at the end of a stretch of whole lines, which is between two line starts; empty for others."""
     is_whole = stretch.before[-1:] in ("", "\n") and stretch.after[:1] != "\n" and "\n" not in stretch.forbid
     return "\n" if is_whole else ""
+
+
+def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
+    """The distinct given texts, most certain first; independent of the order of `given`."""
+    best: dict[str, GivenText] = {}
+    for each in sorted(given, key=lambda each: (-each.certainty, each.text)):
+        best.setdefault(each.text, each)
+    return list(best.values())
 
 
 def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing) -> list[Candidate]:

@@ -1,6 +1,5 @@
 """The denoising loop: one request in, forward passes and events out. Knows tokens and models; no HTTP, no threads."""
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +10,10 @@ import torch
 from midfill_engine.caches import CACHES
 from midfill_engine.caches.keys import RowCache
 from midfill_engine.caches.stores import EncodedContext
+from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.continuing import fill_causally
-from midfill_engine.denoising.drafts import Laid, certainty_of, choose_drafts
 from midfill_engine.denoising.laying import lay_canvas
+from midfill_engine.denoising.outline import is_blank
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
 from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.uniform import UniformRow
@@ -31,6 +31,7 @@ from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, InfillRequest,
 # Temperature of alternatives if the request has none: all greedy ones would be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
 MAX_STEPS: Final = 1024
+EMPTY: Final = 1e-3  # certainty of a fill without tokens
 
 
 def open_fill(
@@ -78,12 +79,9 @@ def begin_rows(plan: Plan) -> Asking[tuple[list[CanvasRow] | list[UniformRow], i
             for lengths in canvases
         ]
         return uniform, 1, False
-    drafts = choose_drafts(plan)
-    if all(draft is not None for row in drafts for draft in row):
-        return open_rows(plan, [[[] for _ in plan.outline.holes]], None, drafts), 0, False
     context, reused, forwards = yield from encode_context(plan)
     canvases, num_searches, shared = yield from choose_lengths(plan, context)
-    rows = open_rows(plan, canvases, context, drafts)
+    rows = [make_row(plan, lengths, context, index) for index in range(plan.request.n) for lengths in canvases]
     if shared is not None and plan.cache.keeps_rows:
         for row in rows:
             row.cache.begin_with(shared, row.sequence(), with_room=True)
@@ -117,22 +115,6 @@ def trial_row(plan: Plan, lengths: Lengths, context: EncodedContext | None) -> C
     return make_row(replace(plan, request=greedy), lengths, context, 0)
 
 
-def open_rows(
-    plan: Plan, canvases: list[Lengths], context: EncodedContext | None, drafts: list[list[Laid | None]]
-) -> list[CanvasRow]:
-    """One row per alternative and canvas, with its drafts; an alternative with drafts in all holes has one row."""
-    rows = []
-    for index, laid in enumerate(drafts):
-        for lengths in canvases if None in laid else canvases[:1]:
-            own = [hole if draft is None else [len(draft.ids)] for hole, draft in zip(lengths, laid, strict=True)]
-            row = make_row(plan, own, context, index)
-            for hole, draft in enumerate(laid):
-                if draft is not None:
-                    row.canvas.lay_draft(hole, draft.ids, draft.certainty)
-            rows.append(row)
-    return rows
-
-
 def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index: int) -> CanvasRow:
     """The row of alternative number `index`. Raises RequestError."""
     runtime, request = plan.runtime, plan.request
@@ -161,19 +143,24 @@ def show(row: CanvasRow | UniformRow, step: int) -> StepEvent:
 
 
 def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> InfillResponse:
-    """Builds the response: rows ranked by the certainty of their drafts, then by the confidence of their tokens."""
-
-    def rank(row: CanvasRow | UniformRow) -> tuple[int, float, float]:
-        drafted = row.canvas.certainties.values()
-        return len(drafted), math.fsum(map(math.log, drafted)), row.canvas.mean_log_confidence
-
+    """Builds the response: rows ranked by the confidence of their tokens."""
     own, seed = plan.runtime.family.own_certainty, plan.request.seed
-    best = sorted(rows, key=rank, reverse=True)[: plan.request.n]
+    best = sorted(rows, key=lambda row: row.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
     holes = range(len(plan.outline.holes))
     fills = [[row.canvas.fill(hole, certainty_of(row.canvas, hole, own)) for hole in holes] for row in best]
     stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens})
     model = plan.runtime.names[0]
     return InfillResponse(model=model, holes=fills[0], alternatives=fills[1:], stats=stats, seed=seed)
+
+
+def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
+    """`own`, the probability that a text of this model is right; None if that is unknown, or the text partly given."""
+    here = (canvas.hole_of == hole) & ~canvas.anchored
+    if own is None:
+        return None
+    if bool(here.any()) and not bool((here & ~canvas.vocabulary.is_deletion(canvas.ids)).any()):
+        return EMPTY
+    return own if is_blank(canvas.outlines[hole]) else None
 
 
 def choose_lengths(plan: Plan, context: EncodedContext | None) -> Asking[tuple[list[Lengths], int, RowCache | None]]:

@@ -258,3 +258,9 @@ def share_budget(budget: int, wants: list[int], weights: list[int]) -> list[int]
             budget -= portion
         hungry = [index for index in hungry if given[index] < wants[index]]
     return given
+
+
+def is_blank(outline: HoleOutline) -> bool:
+    """True if nothing of the hole's text is known except white space from healing."""
+    masked = [stretch for stretch in outline.stretches if stretch.ids is None]
+    return len(masked) == 1 and masked[0].hint is None and outline.stretches[-1].ids is None

@@ -168,9 +168,9 @@ class Family:
 
     `logit_shift` is 1 if the scores of a position stand one position earlier. `expands`: it has a token that lengthens
     a hole. `claims`: if a checkpoint of the `model_types` belongs to the family. `heals`: white space at a hole's edges
-    moves into it. `own_certainty`: how often what the model writes is right, if measured; such a family takes given
-    texts that are more certain. `shows_deleted`: a settled deletion that stays in the canvas is shown, not masked.
-    `quality` is the dial's default, `fast_threshold` the confidence that settles a token at dial 0.
+    moves into it. `own_certainty`: how often what the model writes is right, if measured. `shows_deleted`: a settled
+    deletion that stays in the canvas is shown, not masked. `quality` is the dial's default, `fast_threshold` the
+    confidence that settles a token at dial 0.
     """
 
     name: str
