@@ -180,7 +180,6 @@ class Scene:
             "is_known": times > 0,
             "log_known": math.log1p(times),
             "log_distance": math.log1p(nearest) if nearest is not None else 0.0,
-            "times_near": exact.near[line],
             "other_run": other.get(line, 0),
             "other_between": line in self._between_others,
             "log_other": math.log1p(self.others.times[line]),
@@ -189,7 +188,6 @@ class Scene:
             **{f"matched_{size}": each.matched == size for size in (1, 2, 3, 4)},
             "other_indent": each.indent > 0,
             "log_length": math.log1p(len(line)),
-            "is_short": len(line) < 3,
             "unbalanced": is_unbalanced(line),
             "net_mismatch": min(
                 3, sum(abs(a + b) for a, b in zip(_net_of(line), self._net, strict=True) if abs(b) <= 2)
@@ -247,11 +245,9 @@ class Stands:
             self._between[texts[place]] += place in runs.up and place in runs.down
         self._num_up, self._num_down = len(runs.up), len(runs.down)
         self.distance: dict[str, int] = {}
-        self.near = Counter[str]()
         for place, text in enumerate(texts):
             away = abs(place - lines.place)
             self.distance[text] = min(away, self.distance.get(text, away))
-            self.near[text] += away <= NEARBY
 
     def describe(self, text: str, prefix: str) -> dict[str, float]:
         up, down = self._up[text], self._down[text]
