@@ -121,21 +121,21 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
             with path.open("a", encoding="utf-8") as rows:
                 rows.write(json.dumps([task.id, known[task.id]]) + "\n")
         listed = []
-        for text, nats, following, certainty, missing in known[task.id]:
+        for text, nats, following, certainty, names in known[task.id]:
             tokens = runtime.loaded.tokenizer.encode(text)
-            listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens), missing))
+            listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens), names))
         likeness = tuple(liken(each.text, task.middle) for each in listed)
         yield Gap(package_of(task), tuple(listed), likeness, bodies.count_lines(task.middle) <= SHORT)
 
 
 def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tuple[str, float, float, float, int]]:
-    """Text, log-likelihood, log-likelihood of the following text, the proposer's certainty, and missing names."""
+    """Text, log-likelihood, that of the following text, the proposer's certainty, and the number of needed names."""
     (spec,) = (segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
     given = {each.text: each.certainty for each in spec.candidates}
     for each in answer.candidates[0]:
         if each.log_likelihood is not None:
-            missing = len(set(spec.names).difference(WORDS.findall(each.text)))
-            yield each.text, each.log_likelihood, each.following or 0.0, given.get(each.text, 0.0), missing
+            names = len(set(spec.names).intersection(WORDS.findall(each.text)))
+            yield each.text, each.log_likelihood, each.following or 0.0, given.get(each.text, 0.0), names
 
 
 def liken(text: str, truth: str) -> float:
@@ -148,8 +148,8 @@ def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
     """Finds on a grid the scores that choose the most similar texts (exact ones count twice); then fits the odds."""
     lengths, agree, named = ((0.0,), (0.0,), NAMED) if kind in LINES else (BODY_LENGTHS, BODY_AGREE, (0.0,))
     ways = [
-        replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight, named=missing)
-        for length, share, follows, weight, missing in product(lengths, SHARES, FOLLOWS, agree, named)
+        replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight, named=name)
+        for length, share, follows, weight, name in product(lengths, SHARES, FOLLOWS, agree, named)
     ]
     sized = [gap for gap in gaps if gap.is_of(kind)]
     best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in sized))

@@ -209,10 +209,14 @@ def test_drafts_begin_with_what_is_given_and_have_the_names(base: Runtime) -> No
             assert texts[text].log_likelihood == pytest.approx(known[text].log_likelihood, abs=1e-4)
 
 
-def test_a_missing_name_is_weighed() -> None:
+def test_a_name_that_is_needed_is_weighed() -> None:
     weights = shipped_weights("line")
-    one, other = weights.score([Candidate("x = 1", -2.0), Candidate("y = 1", -2.0, missing=2)])
+    named, plain = Candidate("x = 1", -20.0, names=2), Candidate("y = 1", -20.0)
+    one, other = weights.score([named, plain])
     assert one - other == pytest.approx(2 * weights.named) and weights.named > 0
+    chances = [weights.rank([each])[0].chance or 0.0 for each in (named, plain)]
+    assert chances[0] > chances[1]
+    assert weights.rank([replace(named, nats=0.0)])[0].chance == weights.rank([replace(plain, nats=0.0)])[0].chance
     assert shipped_weights("body").named == 0
 
 

@@ -89,10 +89,10 @@ class Filler(TokenWriter):
         allowed = [each for each in proposed if not any(part in each.text for part in self.stretch.forbid)]
         return [each for each in allowed if len(encode(each.text)) <= self.stretch.max_tokens]
 
-    def count_missing(self, texts: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The texts, each with the number of names that it lacks."""
+    def count_names(self, texts: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The texts, each with the number of the stretch's names that it has."""
         line, names = self.stretch.before.rpartition("\n")[2], set(self.names)
-        return [replace(each, missing=len(names.difference(WORDS.findall(line + each.text)))) for each in texts]
+        return [replace(each, names=len(names.intersection(WORDS.findall(line + each.text)))) for each in texts]
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
         """Ranks candidates, best first, each with its chance to be right, which is None except for BASE."""
@@ -218,7 +218,7 @@ class Filler(TokenWriter):
         most: int = MAX_COMPARED,
     ) -> Asking[list[Candidate]]:
         """All candidates, each with its log-likelihood and that of the following text."""
-        drafted, proposed = self.count_missing(drafted), self.count_missing(proposed)
+        drafted, proposed = self.count_names(drafted), self.count_names(proposed)
         known = {each.text: each for each in reversed(drafted) if each.text.strip()}
         others = [each for each in proposed if each.text not in known][:MAX_JUDGED]
         for each in proposed:

@@ -34,7 +34,7 @@ class Candidate:
     following: float = 0.0
     certainty: float = 0.0  # the proposer's
     logs: Logs = ()
-    missing: int = 0  # names that the text after needs and the text lacks
+    names: int = 0  # number of names in the text that the text after needs
     chance: float | None = None  # the probability that the text is right
 
 
@@ -44,9 +44,10 @@ class JudgeWeights:
 
     `nats` and `following` are divided by the number of tokens to the power of `length`. The model and the proposers are
     a mixture: ln(exp(nats) + `share` * certainty). A score is that plus `follows` times `following`, plus `agree` times
-    the mean similarity to the other candidates (minimum Bayes risk), less `named` for each name that is missing. The ln
-    odds that a candidate is right are the sum of `one`, `ahead` times its score less the logsumexp of the other scores,
-    `likely` times the ln of the mixture, and `proposed` times its certainty.
+    the mean similarity to the other candidates (minimum Bayes risk), plus `named` for each name that the text after
+    needs. The ln odds that a candidate is right are the sum of `one`, `ahead` times its score less the logsumexp of the
+    other scores, `likely` times the ln of the mixture (a needed name counts half of `named` there), and `proposed`
+    times its certainty.
     """
 
     length: float
@@ -72,9 +73,12 @@ class JudgeWeights:
     def describe(self, candidates: Sequence[Candidate], scores: Sequence[float], index: int) -> Mapping[str, float]:
         """The features for the odds that candidate `index` is right, by the names of their weights."""
         ahead = scores[index] - add_logs([*scores[:index], *scores[index + 1 :]])
+        likely = self.mix(candidates[index])
+        if candidates[index].names:  # on 96 lines that bind such a name this made 0.39 of 0.24; 0.37 were right
+            likely = min(0.0, likely + self.named * candidates[index].names / 2)
         return {
             "ahead": min(max(ahead, -MOST_AHEAD), MOST_AHEAD),
-            "likely": max(self.mix(candidates[index]), MOST_UNLIKELY),
+            "likely": max(likely, MOST_UNLIKELY),
             "proposed": candidates[index].certainty,
             "one": 1.0,
         }
@@ -83,7 +87,7 @@ class JudgeWeights:
         """The score of each candidate."""
         best = max((each.following for each in candidates), default=0.0) if self.length else 0.0
         scores = [
-            self.mix(each) + self.follows * (each.following - best) / self.measure(each) - self.named * each.missing
+            self.mix(each) + self.follows * (each.following - best) / self.measure(each) + self.named * each.names
             for each in candidates
         ]
         if self.agree:
