@@ -8,7 +8,7 @@ import tree_sitter
 from midfill_infill.languages import Language
 from midfill_infill.syntax.problems import Span, captures, list_names
 
-MAX_BEHIND: Final = 20_000  # bytes of code behind the hole
+MAX_READ: Final = 20_000  # bytes of code before and behind the hole whose tree is read
 MAX_UNBOUND: Final = 4
 _NAME: Final = re.compile(rb"[^\W\d]\w*")
 _STAR: Final = re.compile(rb"(?m)^\s*from\s.*\simport\s+\*")
@@ -22,10 +22,11 @@ def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole
         return []
     around = [node for node in captures(language, tree, hole, "function") if _holds(node, hole)]
     scope = max(around, key=lambda node: node.end_byte - node.start_byte, default=tree.root_node)
-    behind = hole[1], min(end, scope.end_byte, hole[1] + MAX_BEHIND)
+    behind = hole[1], min(end, scope.end_byte, hole[1] + MAX_READ)
     used: dict[str, None] = {}
-    before = scope.start_byte, hole[0]
-    bound = {node.text or b"" for node, binds in list_names(tree, before) if binds or not _is_member(node)}
+    start = max(scope.start_byte, hole[0] - MAX_READ)
+    bound = {node.text or b"" for node, binds in list_names(tree, (start, hole[0])) if binds or not _is_member(node)}
+    bound.update(_NAME.findall(source, scope.start_byte, start))  # faster, though it takes comments for names
     for node, binds in list_names(tree, behind):
         name = node.text or b""
         if binds:
@@ -55,10 +56,8 @@ def _list_bound(node: tree_sitter.Node, scope: tree_sitter.Node) -> set[bytes]:
 
 
 def _is_member(node: tree_sitter.Node) -> bool:
-    """True for a part of something else that is named: an attribute, a keyword, a label."""
-    above = node.parent
-    return node.type != "identifier" or (
-        above is not None
-        and any(above.child_by_field_name(field) == node for field in ("attribute", "name"))
-        and above.type in ("attribute", "keyword_argument")
-    )
+    """True for a name that belongs to something else: an attribute, a keyword."""
+    if node.type != "identifier" or (above := node.parent) is None:
+        return node.type != "identifier"
+    field = {"attribute": "attribute", "keyword_argument": "name"}.get(above.type)
+    return field is not None and above.child_by_field_name(field) == node
