@@ -22,6 +22,7 @@ from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.written import Written
 
 MAX_TRIED: Final = 40
+MAX_BEGUN: Final = 2  # unbound names with which drafts begin
 SURE: Final = 0.75
 LIKELY: Final = 0.5
 # Single lines with at least this certainty were right three times out of four (`python -m bench.quality.proposals`).
@@ -174,6 +175,14 @@ class Place:
     def _knows(self, name: str) -> bool:
         """True if a name is in sight, and not only because the text behind the only hole needs it."""
         return self.sight.has(name) and not (len(self.holes) == 1 and name in self.unbound[0])
+
+    def list_needs(self) -> list[dict[str, list[str]]]:
+        """For each hole these names and likely beginnings of texts that bind them, as the wire has them."""
+        bindings = self.document.syntax.bindings if self.document.syntax else ()
+        return [
+            {"names": names, "beginnings": [form.format(name) for name in names[:MAX_BEGUN] for form in bindings]}
+            for names in self.unbound
+        ]
 
     @cached_property
     def unbound(self) -> list[list[str]]:

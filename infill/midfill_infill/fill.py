@@ -3,7 +3,8 @@
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's st
 # Source code has 3 to 4 characters per token; the engine truncates text that is still too long.
 CHARS_PER_TOKEN: Final = 3
 MAX_PROPOSED: Final = 8  # holes with proposals before an engine is asked: 20 to 100 ms each
-MAX_BEGUN: Final = 2  # unbound names with which drafts begin
 MAX_TEXTS: Final = 5  # proposals for each of them that are tried: each may parse the file a few times
 # Rows of a repair: the first is greedy and often repeats the error, the others are sampled.
 REPAIR_ROWS: Final = 4
@@ -150,7 +150,7 @@ def fill(
     else:
         related = [reference.text for reference in options.references]
         excerpts = find_excerpts(document.show_around(segments.holes), related)
-        request = _request(segments, document, options, proposals, excerpts, place.unbound)
+        request = _request(segments, document, options, proposals, excerpts, place.list_needs())
     response = yield from _run(client, request, document, segments.holes, repair=False)
     most = options.max_tokens  # a token has at least one character
     ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]
@@ -253,16 +253,15 @@ def _request(
     options: Options,
     proposals: Sequence[Sequence[Proposal]] = (),
     excerpts: Sequence[str] = (),
-    unbound: Sequence[Sequence[str]] = (),
+    needs: Sequence[dict[str, list[str]]] = (),
 ) -> wire.InfillRequest:
     if len(segments.segments) > wire.MAX_SEGMENTS:
         stretches = f"{len(segments.holes)} holes and the text between them are {len(segments.segments)} stretches"
         message = f"{stretches}, {wire.MAX_SEGMENTS} are the most that are filled jointly"
         raise MidfillError("hole_too_large", message, "fill fewer holes at once")
-    listed, named = iter(proposals), iter(unbound)
-    bindings = document.syntax.bindings if document.syntax else ()
+    listed = zip_longest(proposals, needs)
     return wire.InfillRequest(
-        segments=[_limited(segment, options, listed, named, bindings) for segment in segments.segments],
+        segments=[_limited(segment, options, listed) for segment in segments.segments],
         model=options.model,
         tag=document.language,
         seed=options.seed,
@@ -275,22 +274,15 @@ def _request(
     )
 
 
-def _limited(
-    segment: wire.Segment,
-    options: Options,
-    listed: Iterator[Sequence[Proposal]],
-    named: Iterator[Sequence[str]],
-    bindings: Sequence[str],
-) -> wire.Segment:
+def _limited(segment: wire.Segment, options: Options, listed: Iterator[tuple[Any, Any]]) -> wire.Segment:
     if isinstance(segment, wire.TextSegment):
         return segment
-    names = list(next(named, ()))
+    proposals, needs = next(listed, (None, None))
     limits: dict[str, object] = {
-        "names": names,
-        "beginnings": [form.format(name) for name in names[:MAX_BEGUN] for form in bindings],
+        **(needs or {}),
         "candidates": [
             wire.GivenText(text=each.text, certainty=each.certainty)
-            for each in next(listed, ())
+            for each in proposals or ()
             if len(each.text) <= wire.MAX_CANDIDATE_CHARACTERS
         ],
     }

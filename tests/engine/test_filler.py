@@ -209,6 +209,21 @@ def test_drafts_begin_with_what_is_given_and_have_the_names(base: Runtime) -> No
             assert texts[text].log_likelihood == pytest.approx(known[text].log_likelihood, abs=1e-4)
 
 
+def test_what_is_likely_after_the_last_lines_alone_weighs_less(base: Runtime) -> None:
+    weights = shipped_weights("line")
+    one, other = weights.score([Candidate("x = 1", -2.0, near=-9.0), Candidate("y = 1", -2.0, near=-2.0)])
+    assert one - other == pytest.approx(7 * weights.common) and weights.common > 0
+    filler = Filler(base, Stretch("a = 0\n" * 40 + "b = a\nc = b\nd =", "\ne = d\n", single=True))
+    texts = [Candidate(" 1"), Candidate(" 1 + a"), Candidate(" None")]
+    found = drain_work(base, filler._weigh_near(texts))
+    special, encode = base.tokens.special_ids[0], base.loaded.tokenizer.encode
+    for text, each in zip(texts, found, strict=True):
+        ids = [special, *encode(f"b = a\nc = b\nd ={text.text}")]
+        logs = read_whole(base, ids)
+        total = logs[torch.arange(len(ids) - 1), torch.tensor(ids[1:])].sum() + logs[-1][filler.ends].logsumexp(dim=0)
+        assert each.near == pytest.approx(float(total), abs=1e-3)
+
+
 def test_a_name_that_is_needed_is_weighed() -> None:
     weights = shipped_weights("line")
     named, plain = Candidate("x = 1", -20.0, names=2), Candidate("y = 1", -20.0)

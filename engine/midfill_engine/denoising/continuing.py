@@ -130,11 +130,7 @@ def lay_stretch(
 
 
 def judge_jointly(
-    runtime: Runtime,
-    texts: Sequence[str],
-    specs: Sequence[HoleSpec],
-    done: list[list[Part]],
-    excerpts: Sequence[str],
+    runtime: Runtime, texts: Sequence[str], specs: Sequence[HoleSpec], done: list[list[Part]], excerpts: Sequence[str]
 ) -> Asking[int]:
     """Re-ranks candidates whose following lines contain a hole that is now filled. Returns the number of forwards."""
     forwards = 0

@@ -36,6 +36,8 @@ MAX_LINE_TOKENS: Final = 64
 MAX_JUDGED: Final = 8  # proposals whose log-likelihood is computed
 MAX_COMPARED: Final = 5  # candidates for which that of the following text is computed, too
 MAX_BLOCK_TOKENS: Final = 192
+NEAR_LINES: Final = 3  # the last one is the beginning of the stretch's own line
+NEAR_CHARACTERS: Final = 240
 WORDS: Final = re.compile(r"\w+")
 
 
@@ -204,18 +206,13 @@ class Filler(TokenWriter):
 
     def draw(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """Samples `drawing.count` texts token by token; drops duplicates."""
-        choose = self.drawing.choose
-        count = self.drawing.count
+        count, choose = self.drawing.count, self.drawing.choose
         blocks, _ = yield from self.write_anew(prefix, count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
         texts = dict.fromkeys((block.endings() or [block.first])[-1] for block in self.whole(blocks))
         return [Candidate(text) for text in texts if text.strip()]
 
     def judge(
-        self,
-        prefix: Prefix,
-        drafted: Sequence[Candidate],
-        proposed: Sequence[Candidate],
-        most: int = MAX_COMPARED,
+        self, prefix: Prefix, drafted: Sequence[Candidate], proposed: Sequence[Candidate], most: int = MAX_COMPARED
     ) -> Asking[list[Candidate]]:
         """All candidates, each with its log-likelihood and that of the following text."""
         drafted, proposed = self.count_names(drafted), self.count_names(proposed)
@@ -235,7 +232,7 @@ class Filler(TokenWriter):
         judged = [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(others, scores, strict=True)]
         ranked = rank([*known.values(), *judged], self.kind)
         if not following:
-            return ranked
+            return (yield from self._weigh_near(ranked))
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
         most = len(ranked) if self.stretch.is_inside else max(most, self.drawing.count)
         first = list(dict.fromkeys([*by_certainty, *ranked]))[:most]
@@ -245,7 +242,19 @@ class Filler(TokenWriter):
         ends = self.runtime.vocabulary.beginning(b"\n") if is_line else None
         totals = yield from self._ask(prefix, [each.text + following for each in first], ends)
         self.forwards += 1
-        return [replace(each, following=total - each.nats) for each, (_, total) in zip(first, totals, strict=True)]
+        found = [replace(each, following=total - each.nats) for each, (_, total) in zip(first, totals, strict=True)]
+        return (yield from self._weigh_near(found))
+
+    def _weigh_near(self, texts: Sequence[Candidate]) -> Asking[list[Candidate]]:
+        """The texts, each with its log-likelihood after the last lines alone; not if a model reads both sides."""
+        if self.prompt.has_suffix or not texts:
+            return list(texts)
+        start, _ = yield from read_prefix(self.runtime, (self.runtime.tokens.special_ids[0],))
+        lines = "".join(self.stretch.before.splitlines(keepends=True)[-NEAR_LINES:])[-NEAR_CHARACTERS:]
+        ids = [self.runtime.loaded.tokenizer.encode(lines + each.text) for each in texts]
+        scores = yield from score(self.runtime, start, ids, self.ends)
+        self.forwards += 1
+        return [replace(each, near=sum(logs)) for each, logs in zip(texts, scores, strict=True)]
 
     def _ask_through(self, prefix: Prefix, texts: Sequence[Candidate], following: str) -> Asking[list[Candidate]]:
         """Scores each text and `following` as one text, without an end between them."""

@@ -20,6 +20,9 @@ LONGER: Final = 1.5  # times the longest finished body: the limit of the others
 MIN_COMPARED: Final = 3
 GUESSED: Final = 3  # tokens that prompt lookup decoding guesses
 
+Choose = Callable[[Path, Tensor], int]
+"""Picks the next token of a path by log-probabilities [V + 1] (the last is the end)."""
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -79,12 +82,7 @@ class TokenWriter:
         return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
 
     def write_anew(
-        self,
-        prefix: Prefix,
-        count: int,
-        choose: Callable[[Path, Tensor], int],
-        most: int,
-        beginnings: Sequence[str] = (),
+        self, prefix: Prefix, count: int, choose: Choose, most: int, beginnings: Sequence[str] = ()
     ) -> Asking[tuple[list[Block], list[Block]]]:
         """`count` texts, and those with the likeliest beginnings."""
         beam, encode = Beam(self.runtime, prefix), self.runtime.loaded.tokenizer.encode
@@ -101,17 +99,9 @@ class TokenWriter:
         return written[:count], written[count:]
 
     def write(
-        self,
-        beam: Beam,
-        begun: Sequence[tuple[Path, Block]],
-        scores: Sequence[Tensor],
-        choose: Callable[[Path, Tensor], int],
-        most: int,
+        self, beam: Beam, begun: Sequence[tuple[Path, Block]], scores: Sequence[Tensor], choose: Choose, most: int
     ) -> Asking[list[tuple[Path, Block]]]:
-        """Writes token by token; `choose` picks a path's next token by log-probabilities [V + 1] (last: the end).
-
-        Prompt lookup decoding (Saxena 2023) guesses tokens, which are read in the same pass and kept if chosen.
-        """
+        """Writes token by token, with prompt lookup decoding (Saxena 2023): guesses are read along, kept if chosen."""
         rows, going = list(begun), list(range(len(begun)))
         most = min(self.stretch.max_tokens + len(self.pending), most)
         ends = [len(path.ids) + most for path, _ in begun]
@@ -139,7 +129,7 @@ class TokenWriter:
         return math.inf if is_free or len(ended) < max(len(rows) / 2, self.drawing.count) else LONGER * max(ended)
 
     def _extend(
-        self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Callable[[Path, Tensor], int]
+        self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Choose
     ) -> tuple[Path, Block]:
         """Appends the token chosen by `scores` [1 + G, V], and the next ones as long as they equal the guesses."""
         lead, pieces, places = len(self.pending), self.runtime.vocabulary.pieces, path.places

@@ -177,12 +177,10 @@ class Scene:
         columns: dict[str, float] = {**exact.describe(line, "line_"), **shapes.describe(shape_of(line), "shape_")}
         nearest = exact.distance.get(line)
         return columns | {
-            "is_known": times > 0,
             "log_known": math.log1p(times),
             "log_distance": math.log1p(nearest) if nearest is not None else 0.0,
             "other_run": other.get(line, 0),
             "other_between": line in self._between_others,
-            "log_other": math.log1p(self.others.times[line]),
             "renamed": math.log1p(each.votes) if site.is_line else 0.0,
             "votes": 0.0 if site.is_line else math.log1p(each.votes),
             **{f"matched_{size}": each.matched == size for size in (1, 2, 3, 4)},
