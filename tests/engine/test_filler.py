@@ -210,10 +210,10 @@ def test_drafts_begin_with_what_is_given_and_have_the_names(base: Runtime) -> No
 
 
 def test_what_is_likely_after_the_last_lines_alone_weighs_less(base: Runtime) -> None:
-    weights = shipped_weights("line")
+    weights = shipped_weights("inside")
     one, other = weights.score([Candidate("x = 1", -2.0, near=-9.0), Candidate("y = 1", -2.0, near=-2.0)])
     assert one - other == pytest.approx(7 * weights.common) and weights.common > 0
-    filler = Filler(base, Stretch("a = 0\n" * 40 + "b = a\nc = b\nd =", "\ne = d\n", single=True))
+    filler = Filler(base, Stretch("a = 0\n" * 40 + "b = a\nc = b\nd =", " + c\n", single=True))
     texts = [Candidate(" 1"), Candidate(" 1 + a"), Candidate(" None")]
     found = drain_work(base, filler._weigh_near(texts))
     special, encode = base.tokens.special_ids[0], base.loaded.tokenizer.encode

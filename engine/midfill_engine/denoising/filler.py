@@ -246,8 +246,8 @@ class Filler(TokenWriter):
         return (yield from self._weigh_near(found))
 
     def _weigh_near(self, texts: Sequence[Candidate]) -> Asking[list[Candidate]]:
-        """The texts, each with its log-likelihood after the last lines alone; not if a model reads both sides."""
-        if self.prompt.has_suffix or not texts:
+        """The texts, inside a line with their log-likelihood after the last lines alone (whole lines did not gain)."""
+        if self.prompt.has_suffix or self.kind != "inside" or not texts:
             return list(texts)
         start, _ = yield from read_prefix(self.runtime, (self.runtime.tokens.special_ids[0],))
         lines = "".join(self.stretch.before.splitlines(keepends=True)[-NEAR_LINES:])[-NEAR_CHARACTERS:]
