@@ -46,10 +46,10 @@ class JudgeWeights:
     `nats` and `following` are divided by the number of tokens to the power of `length`. The model and the proposers are
     a mixture: ln(exp(nats) + `share` * certainty). A score is that plus `follows` times `following`, plus `agree` times
     the mean similarity to the other candidates (minimum Bayes risk), plus `named` for each name that the text after
-    needs, less `common` times `near`, because a text that is likely anywhere says little about this place. The ln odds
-    that a candidate is right are the sum of `one`, `ahead` times its score less the logsumexp of the other scores,
-    `likely` times the ln of the mixture (a needed name counts half of `named` there), and `proposed` times its
-    certainty.
+    needs, less `common` times `near`, because a text that is likely anywhere says little about this place (as in
+    context-aware decoding, Shi 2023). The ln odds that a candidate is right are the sum of `one`, `ahead` times its
+    score less the logsumexp of the other scores, `likely` times the ln of the mixture (a needed name counts half of
+    `named` there), and `proposed` times its certainty.
     """
 
     length: float
