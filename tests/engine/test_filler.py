@@ -209,6 +209,18 @@ def test_drafts_begin_with_what_is_given_and_have_the_names(base: Runtime) -> No
             assert texts[text].log_likelihood == pytest.approx(known[text].log_likelihood, abs=1e-4)
 
 
+def test_drafts_with_given_beginnings_keep_to_the_bounds(base: Runtime) -> None:
+    segments = TextSegment(text="x = 0\n"), TextSegment(text="\nprint($total)\n")
+    encode, given = base.loaded.tokenizer.encode, {"names": ["$total"], "beginnings": ["$total =", "for $total in"]}
+    for limits in ({"forbid": ["\n", "="]}, {"max_tokens": 9, "indent": ""}):
+        answer = answer_of(base, ask(segments[0], HoleSegment(hole=HoleSpec(**limits, **given)), segments[1]))
+        texts = [each.text for each in answer.candidates[0]]
+        assert all("=" not in text or "forbid" not in limits for text in texts)
+        assert all(len(encode(text)) <= limits.get("max_tokens", len(encode(text))) for text in texts)
+    filler = Filler(base, Stretch("x = 0\n", "\n", single=True), names=["$total"])
+    assert [each.names for each in filler.count_names([Candidate("$total = 1"), Candidate("total = 1")])] == [1, 0]
+
+
 def test_what_is_likely_after_the_last_lines_alone_weighs_less(base: Runtime) -> None:
     weights = shipped_weights("inside")
     one, other = weights.score([Candidate("x = 1", -2.0, near=-9.0), Candidate("y = 1", -2.0, near=-2.0)])

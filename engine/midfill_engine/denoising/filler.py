@@ -38,7 +38,7 @@ MAX_COMPARED: Final = 5  # candidates for which that of the following text is co
 MAX_BLOCK_TOKENS: Final = 192
 NEAR_LINES: Final = 3  # the last one is the beginning of the stretch's own line
 NEAR_CHARACTERS: Final = 240
-WORDS: Final = re.compile(r"\w+")
+WORDS: Final = re.compile(r"[\w$]+")
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Filler(TokenWriter):
                 firsts = [each.text for each in drafted[: max(NUM_BLOCKS, self.drawing.count)]]
                 firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
                 drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
-            else:
+            elif self.beginnings or not self.stretch.single:
                 drafted += yield from self.draft_through(prefix)
         judged = yield from self.judge(prefix, drafted, fitting)
         return self.rank(judged)
@@ -200,7 +200,8 @@ class Filler(TokenWriter):
         count = 0 if self.stretch.single else NUM_THROUGH
         blocks, begun = yield from self.write_anew(prefix, count, choose, MAX_THROUGH_TOKENS, self.beginnings)
         written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
-        self.begun += (text for block in begun for text in block.endings())
+        told = [Candidate(text) for block in begun for text in block.endings()]
+        self.begun += (each.text for each in self.fitting(told))
         texts = [*self.begun, *(text for text in written if "\n" in text)]
         return [Candidate(text) for text in dict.fromkeys(texts) if text.strip()][:MAX_THROUGH]
 
