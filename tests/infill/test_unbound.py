@@ -61,10 +61,18 @@ def test_names_that_the_hole_has_to_bind(marked: str, names: list[str]) -> None:
         ("function f(a) {\n  <hole>\n  const { total, b: [c] } = a;\n  return total + c + a.d;\n}\n", []),
         ("function f(a) {\n  <hole>\n  return a.map((each) => each + 1), document, new EventTarget();\n}\n", []),
         ("import { total } from './a';\nfunction f() {\n  <hole>\n  return total;\n}\n", []),
+        ("const $ = g, $el = 1, größe = 2;\nfunction f() {\n  <hole>\n  return $($el, größe);\n}\n", []),
+        ("function f() {\n  <hole>\n  return $el + größe;\n}\n", ["$el", "größe"]),
+        ("function f() {\n  <hole>\n  return " + "x" * 200 + ";\n}\n", []),
     ],
 )
 def test_names_in_scripts(marked: str, names: list[str]) -> None:
     assert find(marked, "javascript") == find(marked, "typescript") == [names]
+
+
+def test_what_is_far_before_the_hole_is_bound_too() -> None:
+    far = "größe = 1\n" + "print(1)\n" * 4000
+    assert find(far + "<hole>\nprint(größe, maß)\n") == [["maß"]]
 
 
 def test_other_languages_name_none() -> None:

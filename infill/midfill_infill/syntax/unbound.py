@@ -10,7 +10,8 @@ from midfill_infill.syntax.problems import Span, captures, list_names
 
 MAX_READ: Final = 20_000  # bytes of code before and behind the hole whose tree is read
 MAX_UNBOUND: Final = 4
-_NAME: Final = re.compile(rb"[^\W\d]\w*")
+MAX_BYTES: Final = 80  # of a name
+_NAME: Final = re.compile(rb"[\w$\x80-\xff]+")
 _STAR: Final = re.compile(rb"(?m)^\s*from\s.*\simport\s+\*")
 
 
@@ -20,7 +21,8 @@ def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole
     """
     if not language.bindings or _STAR.search(source):
         return []
-    around = [node for node in captures(language, tree, hole, "function") if _holds(node, hole)]
+    functions = captures(language, tree, hole, "function")
+    around = (node for node in functions if node.start_byte < hole[0] and hole[1] <= node.end_byte)
     scope = max(around, key=lambda node: node.end_byte - node.start_byte, default=tree.root_node)
     behind = hole[1], min(end, scope.end_byte, hole[1] + MAX_READ)
     used: dict[str, None] = {}
@@ -31,17 +33,13 @@ def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole
         name = node.text or b""
         if binds:
             bound.add(name)
-        elif not _is_member(node):
+        elif len(name) <= MAX_BYTES and not _is_member(node):
             used[name.decode("utf-8", "replace")] = None
     for node in tree.root_node.named_children if used and scope != tree.root_node else ():
         bound |= _list_bound(node, scope)
     known = {name.decode("utf-8", "replace") for name in bound} | language.globals
     unbound = [name for name in used if name not in known and not name.startswith("__")]
     return unbound if len(unbound) <= MAX_UNBOUND else []
-
-
-def _holds(node: tree_sitter.Node, hole: Span) -> bool:
-    return node.start_byte < hole[0] and hole[1] <= node.end_byte
 
 
 def _list_bound(node: tree_sitter.Node, scope: tree_sitter.Node) -> set[bytes]:
