@@ -4,7 +4,6 @@ Three lines of a file are filled by one request, or one after another. A body is
 surer lines kept, as a reroll does, or without. Knows suites, the engine and the fill; runs no program.
 """
 
-import difflib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ import torch
 import typer
 
 from bench.quality.bodies import STUB, draw
+from bench.quality.judging import EXACT, liken
 from bench.quality.lines import physical_lines
 from bench.quality.proposals import Fill, kept, open_client
 from bench.quality.report import show
@@ -64,8 +64,9 @@ def compare(
     first: tuple[list[float], list[float]] | None = None
     for name, make in ways.items():
         texts = [json.loads(each.text) for each in kept(keep, name, tasks, partial(write, make, client))]
-        pairs = [pair for one, truth in zip(texts, truths, strict=True) for pair in zip(one, truth, strict=True)]
-        found = [float(text.strip() == true.strip()) for text, true in pairs], [liken(*pair) for pair in pairs]
+        pairs = (pair for one, truth in zip(texts, truths, strict=True) for pair in zip(one, truth, strict=True))
+        likeness = [liken(*pair) for pair in pairs]
+        found = [float(each == EXACT) for each in likeness], [min(each, 1.0) for each in likeness]
         first = first or found
         for title, values, others in zip(("exact", "similar"), found, first, strict=True):
             less = "" if found is first else f", less {show(difference(others, values, groups))}"
@@ -74,10 +75,6 @@ def compare(
 
 def write(make: Maker, client: EngineClient, task: Task) -> Fill:
     return Fill(json.dumps(make(client, task)), None, 0.0)
-
-
-def liken(text: str, true: str) -> float:
-    return difflib.SequenceMatcher(None, text.strip(), true.strip(), autojunk=False).ratio()
 
 
 def find_lines(task: Task) -> list[tuple[int, int]]:

@@ -1,10 +1,9 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
@@ -253,13 +252,13 @@ def _request(
     options: Options,
     proposals: Sequence[Sequence[Proposal]] = (),
     excerpts: Sequence[str] = (),
-    needs: Sequence[dict[str, list[str]]] = (),
+    needs: Sequence[Mapping[str, list[str]]] = (),
 ) -> wire.InfillRequest:
     if len(segments.segments) > wire.MAX_SEGMENTS:
         stretches = f"{len(segments.holes)} holes and the text between them are {len(segments.segments)} stretches"
         message = f"{stretches}, {wire.MAX_SEGMENTS} are the most that are filled jointly"
         raise MidfillError("hole_too_large", message, "fill fewer holes at once")
-    listed = zip_longest(proposals, needs)
+    listed = zip(proposals, needs, strict=True)
     return wire.InfillRequest(
         segments=[_limited(segment, options, listed) for segment in segments.segments],
         model=options.model,
@@ -274,15 +273,17 @@ def _request(
     )
 
 
-def _limited(segment: wire.Segment, options: Options, listed: Iterator[tuple[Any, Any]]) -> wire.Segment:
+def _limited(
+    segment: wire.Segment, options: Options, listed: Iterator[tuple[Sequence[Proposal], Mapping[str, list[str]]]]
+) -> wire.Segment:
     if isinstance(segment, wire.TextSegment):
         return segment
-    proposals, needs = next(listed, (None, None))
+    proposals, needs = next(listed, ((), {}))
     limits: dict[str, object] = {
-        **(needs or {}),
+        **needs,
         "candidates": [
             wire.GivenText(text=each.text, certainty=each.certainty)
-            for each in proposals or ()
+            for each in proposals
             if len(each.text) <= wire.MAX_CANDIDATE_CHARACTERS
         ],
     }
