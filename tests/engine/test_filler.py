@@ -37,7 +37,7 @@ from midfill_engine.denoising.prompt import (
     lay_prompt,
 )
 from midfill_engine.denoising.stretch import Block, Stretch
-from midfill_engine.denoising.work import Claim, Fill, Work
+from midfill_engine.denoising.work import Claim, Fill, Work, counted
 from midfill_engine.denoising.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
@@ -694,7 +694,7 @@ def test_guessed_tokens_save_forwards_and_change_nothing(
         prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
         firsts = ["first = 1", "return items", "for é in items:"]
         drafts = filler.draw(prefix) if temperature else filler.draft_block(prefix, firsts)
-        return drain_work(base, drafts), filler.forwards
+        return drain_work(base, counted(drafts))
 
     monkeypatch.setattr(Filler, "write", keep)
     monkeypatch.setattr(Filler, "_guess", lambda _, paths: [()] * len(paths))

@@ -21,7 +21,7 @@ from midfill_engine.denoising.outline import RequestOutline, no_healing, outline
 from midfill_engine.denoising.plan import check_room, seeded, with_seed
 from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
 from midfill_engine.denoising.stretch import Stretch
-from midfill_engine.denoising.work import Asking, Claim, Fill
+from midfill_engine.denoising.work import Asking, Claim, Fill, counted
 from midfill_engine.denoising.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.runtime import Runtime
@@ -81,14 +81,16 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
             line_end = find_line_end(stretch)
             stretch = replace(stretch, after=line_end + stretch.after)
             filler = Filler(runtime, stretch, drawing, request.excerpts, spec.names, spec.beginnings)
-            candidates = yield from rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
-            forwards += filler.forwards
+            ranking = rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
+            candidates, taken = yield from counted(ranking)
+            forwards += taken
             if request.temperature:
                 candidates = shuffle(candidates, filler.kind, drawing)
             done[-1].append(Part(candidates[0].text if candidates else "", False, tuple(candidates)))
     yield show(specs, done, forwards)
     if not request.temperature:
-        forwards += yield from judge_jointly(runtime, texts, specs, done, request.excerpts)
+        _, taken = yield from counted(judge_jointly(runtime, texts, specs, done, request.excerpts))
+        forwards += taken
     rows = [[pick(parts, index) for parts in done] for index in range(request.n)]
     rows = [row for index, row in enumerate(rows) if row not in rows[:index]]
     stats = Stats(
@@ -131,9 +133,8 @@ def lay_stretch(
 
 def judge_jointly(
     runtime: Runtime, texts: Sequence[str], specs: Sequence[HoleSpec], done: list[list[Part]], excerpts: Sequence[str]
-) -> Asking[int]:
-    """Re-ranks candidates whose following lines contain a hole that is now filled. Returns the number of forwards."""
-    forwards = 0
+) -> Asking[None]:
+    """Re-ranks candidates whose following lines contain a hole that is now filled."""
     for number, parts in enumerate(done):
         fills = ["".join(part.text for part in each) for each in done]
         behind = "".join(
@@ -148,10 +149,8 @@ def judge_jointly(
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
         filler = Filler(runtime, stretch, excerpts=excerpts, names=specs[number].names)
         candidates = yield from rank_texts(filler.compare, parts[0].candidates, line_end)
-        forwards += filler.forwards
         if candidates:
             done[number] = [Part(candidates[0].text, False, tuple(candidates))]
-    return forwards
 
 
 def rank_texts(
@@ -256,11 +255,11 @@ def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], step: int) -
 
 
 def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[str]) -> int:
-    """Memory of a fill: the KV cache of prompt and drafts, twice while it grows, and the largest forward's logits."""
+    """Memory of a fill: the KV caches of the prompt and two searches, one of which grows, and most logits at once."""
     shape, size = runtime.loaded.config.transformer, runtime.dtype.itemsize
     context = sum(map(len, outline.pieces)) + sum(map(len, excerpts))  # a token has at least one character
     num_tokens = min(context, MAX_BEFORE + AHEAD_CHARACTERS) + runtime.loaded.config.max_hole
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     num_scored = HEAD_ROWS if runtime.device.type == "cpu" else MAX_TREE_ROWS
     scores = num_scored * shape.vocab_size * (size + 4)
-    return int(3 * num_tokens * a_token + scores)
+    return int(4 * num_tokens * a_token + scores)

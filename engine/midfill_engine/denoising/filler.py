@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final
 
 import torch
@@ -21,7 +21,7 @@ from midfill_engine.denoising.canvas import decode
 from midfill_engine.denoising.judging import Candidate, Kind, Logs, add_logs, rank
 from midfill_engine.denoising.prompt import WORD, find_following
 from midfill_engine.denoising.stretch import Block
-from midfill_engine.denoising.work import Asking
+from midfill_engine.denoising.work import Asking, together
 from midfill_engine.denoising.writing import TokenWriter
 from midfill_engine.wire import BASE
 
@@ -65,14 +65,15 @@ class Filler(TokenWriter):
         prefix, fitting = (yield from self.read()), self.fitting(proposed)
         if self.drawing.temperature:
             drafted = yield from self.draw(prefix)
+        elif self.stretch.is_block:
+            lines = yield from self.draft_lines(prefix)
+            firsts = [each.text for each in lines[: max(NUM_BLOCKS, self.drawing.count)]]
+            firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
+            drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
         else:
-            drafted = yield from self.draft_lines(prefix)
-            if self.stretch.is_block:
-                firsts = [each.text for each in drafted[: max(NUM_BLOCKS, self.drawing.count)]]
-                firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
-                drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
-            elif self.beginnings or not self.stretch.single:
-                drafted += yield from self.draft_through(prefix)
+            has_others = self.beginnings or not self.stretch.single
+            others = [self.draft_through(prefix)] if has_others else []
+            drafted = list(chain(*(yield from together(self.draft_lines(prefix), *others))))
         judged = yield from self.judge(prefix, drafted, fitting)
         return self.rank(judged)
 
@@ -102,9 +103,7 @@ class Filler(TokenWriter):
         return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
     def read(self) -> Asking[Prefix]:
-        prefix, known = yield from read_prefix(self.runtime, self.prompt.ids)
-        self.forwards += known < len(self.prompt.ids)
-        return prefix
+        return (yield from read_prefix(self.runtime, self.prompt.ids))[0]
 
     def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """The likeliest texts without a line break, by beam search; the likelihood includes that a text ends there."""
@@ -139,7 +138,6 @@ class Filler(TokenWriter):
             if not paths or (len(found) >= self.width and found[self.width - 1][0] >= paths[0].log):
                 break
             paths, scores = yield from beam.read(paths)
-            self.forwards += 1
         if WORD.match(self.pending[-1:]):
             self.pending_nats = add_logs(spelled)
         return [self._candidate(path) for _, path in found]
@@ -158,7 +156,6 @@ class Filler(TokenWriter):
         if not begun:
             return []
         paths, scores = yield from beam.open(list(begun.values()))
-        self.forwards += 1
         rows = [(path, Block(self.stretch, text)) for path, text in zip(paths, begun, strict=True)]
         written = yield from self.write(
             beam, rows, list(scores[:, None]), lambda _, logs: int(logs.argmax()), MAX_BLOCK_TOKENS
@@ -172,7 +169,6 @@ class Filler(TokenWriter):
         logs = yield from beam.follow(
             [path for path, _ in cuts.values()], [encode(rest + following) for _, rest in cuts.values()]
         )
-        self.forwards += 1
         return [
             replace(self._candidate(path), text=text, following=sum(followed))
             for (text, (path, _)), followed in zip(cuts.items(), logs, strict=True)
@@ -226,10 +222,8 @@ class Filler(TokenWriter):
         following = "" if self.prompt.has_suffix else find_following(self.stretch.after)
         if following and self.stretch.is_block:
             asked = yield from self._ask_through(prefix, others, following)
-            self.forwards += 1
             return [*known.values(), *asked]
         scores = yield from self._ask(prefix, [each.text for each in others], self.ends)
-        self.forwards += 1
         judged = [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(others, scores, strict=True)]
         ranked = rank([*known.values(), *judged], self.kind)
         if not following:
@@ -242,7 +236,6 @@ class Filler(TokenWriter):
         is_line = self.stretch.after.startswith(following + "\n")
         ends = self.runtime.vocabulary.beginning(b"\n") if is_line else None
         totals = yield from self._ask(prefix, [each.text + following for each in first], ends)
-        self.forwards += 1
         found = [replace(each, following=total - each.nats) for each, (_, total) in zip(first, totals, strict=True)]
         return (yield from self._weigh_near(found))
 
@@ -254,7 +247,6 @@ class Filler(TokenWriter):
         lines = "".join(self.stretch.before.splitlines(keepends=True)[-NEAR_LINES:])[-NEAR_CHARACTERS:]
         ids = [self.runtime.loaded.tokenizer.encode(lines + each.text) for each in texts]
         scores = yield from score(self.runtime, start, ids, self.ends)
-        self.forwards += 1
         return [replace(each, near=sum(logs)) for each, logs in zip(texts, scores, strict=True)]
 
     def _ask_through(self, prefix: Prefix, texts: Sequence[Candidate], following: str) -> Asking[list[Candidate]]:

@@ -44,4 +44,35 @@ def ask(passes: Sequence[Any], event: StepEvent | None = None) -> Asking[list[An
     return found
 
 
+def counted(asking: Asking[T]) -> Asking[tuple[T, int]]:
+    """The result of `asking` and the number of forward passes that it took."""
+    answer, count = None, 0
+    while True:
+        try:
+            work = asking.send(answer)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value, count
+        answer, count = (yield work), count + 1
+
+
+def together(*askings: Asking[Any]) -> Asking[list[Any]]:
+    """The results of `askings`, which advance side by side: passes that they ask for at once go into one forward."""
+    found: list[Any] = [None] * len(askings)
+    answers: dict[int, list[Any] | None] = dict.fromkeys(range(len(askings)))
+    while answers:
+        asked = dict[int, Work]()
+        for number, answer in answers.items():
+            try:
+                asked[number] = askings[number].send(answer)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                found[number] = stop.value
+        answers = {}
+        for group in split(asked.items(), lambda each: each[1].num_rows, MAX_ROWS):
+            passes: list[Any] = [step for _, work in group for step in work.passes]
+            event = next((work.event for _, work in group if work.event), None)
+            results = iter((yield Work(passes, sum(work.num_rows for _, work in group), event)))
+            answers |= {number: [next(results) for _ in work.passes] for number, work in group}
+    return found
+
+
 Fill = Generator[StepEvent | Claim | Work, Any, InfillResponse]

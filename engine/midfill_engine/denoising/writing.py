@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -49,7 +49,6 @@ class TokenWriter:
     stretch: Stretch
     drawing: Drawing = Drawing()
     excerpts: Sequence[str] = ()
-    forwards: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         runtime, stretch = self.runtime, self.stretch
@@ -91,7 +90,6 @@ class TokenWriter:
         if beginnings:
             ids = [tuple(encode(self.pending.decode() + text)) for text in beginnings]
             paths, logs = yield from beam.open(ids)
-            self.forwards += 1
             for number in sorted(range(len(ids)), key=lambda number: -paths[number].log)[:NUM_NAMED]:
                 rows.append((paths[number], Block(self.stretch, "", beginnings[number].encode())))
                 scores.append(logs[number, None])
@@ -119,7 +117,6 @@ class TokenWriter:
                 paths, scores = yield from beam.read(paths, guesses)
                 for index, path in zip(going, paths, strict=True):
                     rows[index] = path, rows[index][1]
-                self.forwards += 1
         return rows
 
     def _longest(self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int]) -> float:
