@@ -35,6 +35,7 @@ SHORT: Final = 2  # filled lines of a short body at most
 SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
 FOLLOWS: Final = (0.5, 0.7, 0.85, 1.0)
 NAMED: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 12.0)
+USED: Final = (0.0, 5.0, 7.0, 9.0)
 BODY_AGREE: Final = (0.0, 2.0, 4.0, 8.0, 16.0)
 DECAY: Final = 0.01
 EXACT: Final = 2.0  # the likeness of equal texts
@@ -121,21 +122,24 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
             with path.open("a", encoding="utf-8") as rows:
                 rows.write(json.dumps([task.id, known[task.id]]) + "\n")
         listed = []
-        for text, nats, following, certainty, names in known[task.id]:
+        for text, nats, following, certainty, names, used in known[task.id]:
             tokens = runtime.loaded.tokenizer.encode(text)
-            listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens), names))
+            listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens), names, used))
         likeness = tuple(liken(each.text, task.middle) for each in listed)
         yield Gap(package_of(task), tuple(listed), likeness, bodies.count_lines(task.middle) <= SHORT)
 
 
-def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tuple[str, float, float, float, int]]:
-    """Text, log-likelihood, that of the following text, the proposer's certainty, and the number of needed names."""
+def list_compared(
+    request: InfillRequest, answer: InfillResponse
+) -> Iterator[tuple[str, float, float, float, int, int]]:
+    """Text, log-likelihood, that of the following text, the proposer's certainty, numbers of needed and unused names."""
     (spec,) = (segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
     given = {each.text: each.certainty for each in spec.candidates}
     for each in answer.candidates[0]:
         if each.log_likelihood is not None:
-            names = len(set(spec.names).intersection(WORDS.findall(each.text)))
-            yield each.text, each.log_likelihood, each.following or 0.0, given.get(each.text, 0.0), names
+            words = set(WORDS.findall(each.text))
+            names, used = (len(words.intersection(listed)) for listed in (spec.names, spec.unused))
+            yield each.text, each.log_likelihood, each.following or 0.0, given.get(each.text, 0.0), names, used
 
 
 def liken(text: str, truth: str) -> float:
@@ -146,10 +150,11 @@ def liken(text: str, truth: str) -> float:
 
 def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
     """Finds on a grid the scores that choose the most similar texts (exact ones count twice); then fits the odds."""
-    lengths, agree, named = ((0.0,), (0.0,), NAMED) if kind in LINES else (BODY_LENGTHS, BODY_AGREE, (0.0,))
+    lengths, agree = ((0.0,), (0.0,)) if kind in LINES else (BODY_LENGTHS, BODY_AGREE)
+    named, used = (NAMED, USED) if kind in LINES else ((0.0,), (0.0,))
     ways = [
-        replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight, named=name)
-        for length, share, follows, weight, name in product(lengths, SHARES, FOLLOWS, agree, named)
+        replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight, named=name, used=use)
+        for length, share, follows, weight, name, use in product(lengths, SHARES, FOLLOWS, agree, named, used)
     ]
     sized = [gap for gap in gaps if gap.is_of(kind)]
     best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in sized))

@@ -18,7 +18,6 @@ MAX_HOLE_TOKENS = 1024
 MAX_CANDIDATES = 64
 MAX_CANDIDATE_CHARACTERS = 16384
 MAX_NAMES = 4
-MAX_BEGINNINGS = 16
 MAX_EXCERPTS = 16
 MAX_EXCERPT_CHARACTERS = 16384
 
@@ -51,8 +50,8 @@ class HoleSpec(Message):
     part is empty or white space the length policy chooses its length, otherwise its token count is the hint. No token
     of the fill contains a string of `forbid`. Every later line of the fill that has text begins with `indent`: a causal
     model ends the hole before a line that does not, and writes a single line if no indent is given. A causal model
-    compares `candidates` with its own drafts, also drafts from the likeliest `beginnings`, and prefers texts with all
-    `names`: words that the text behind needs. Others ignore these.
+    compares `candidates` with its own drafts, and prefers texts with `names`, words that the text behind needs, and
+    with `unused` words, which the text before binds and nothing uses. Others ignore these.
     """
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
@@ -63,7 +62,7 @@ class HoleSpec(Message):
     indent: str | None = Field(default=None, max_length=256)
     candidates: list[GivenText] = Field(default_factory=list, max_length=MAX_CANDIDATES)
     names: list[ShortText] = Field(default_factory=list, max_length=MAX_NAMES)
-    beginnings: list[ShortText] = Field(default_factory=list, max_length=MAX_BEGINNINGS)
+    unused: list[ShortText] = Field(default_factory=list, max_length=MAX_NAMES)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

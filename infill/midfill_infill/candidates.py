@@ -16,13 +16,12 @@ from midfill_infill.doubts import Doubts
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.sight import Sight
-from midfill_infill.splicing.splice import Spliced, SplicedFill, find_sieve, find_unbound, splice
+from midfill_infill.splicing.splice import Spliced, SplicedFill, find_needs, find_sieve, splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.written import Written
 
 MAX_TRIED: Final = 40
-MAX_BEGUN: Final = 2  # unbound names with which drafts begin
 SURE: Final = 0.75
 LIKELY: Final = 0.5
 # Single lines with at least this certainty were right three times out of four (`python -m bench.quality.proposals`).
@@ -174,20 +173,12 @@ class Place:
 
     def _knows(self, name: str) -> bool:
         """True if a name is in sight, and not only because the text behind the only hole needs it."""
-        return self.sight.has(name) and not (len(self.holes) == 1 and name in self.unbound[0])
-
-    def list_needs(self) -> list[dict[str, list[str]]]:
-        """For each hole these names and likely beginnings of texts that bind them, as the wire has them."""
-        bindings = self.document.syntax.bindings if self.document.syntax else ()
-        return [
-            {"names": names, "beginnings": [form.format(name) for name in names[:MAX_BEGUN] for form in bindings]}
-            for names in self.unbound
-        ]
+        return self.sight.has(name) and not (len(self.holes) == 1 and name in self.needs[0].get("names", ()))
 
     @cached_property
-    def unbound(self) -> list[list[str]]:
-        """For each hole the names that it has to bind."""
-        return [find_unbound(self.document, self.holes, index) for index in range(len(self.holes))]
+    def needs(self) -> list[dict[str, list[str]]]:
+        """For each hole the names that it has to bind, and those before it that nothing uses, as the wire has them."""
+        return [find_needs(self.document, self.holes, index) for index in range(len(self.holes))]
 
     def rows(self, answers: Iterable[Sequence[Answer]]) -> Iterator[Row]:
         """Yields a row for each of `answers` that can be inserted: with its anchors, and in the file's encoding."""

@@ -149,7 +149,7 @@ def fill(
     else:
         related = [reference.text for reference in options.references]
         excerpts = find_excerpts(document.show_around(segments.holes), related)
-        request = _request(segments, document, options, proposals, excerpts, place.list_needs())
+        request = _request(segments, document, options, proposals, excerpts, place.needs)
     response = yield from _run(client, request, document, segments.holes, repair=False)
     most = options.max_tokens  # a token has at least one character
     ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]

@@ -195,27 +195,48 @@ def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime, monkeypa
     assert first.nats == pytest.approx(whole.nats - filler.pending_nats, abs=1e-4)
 
 
-def test_drafts_begin_with_what_is_given_and_have_the_names(base: Runtime) -> None:
-    segments = TextSegment(text="x = 0\n"), TextSegment(text="\nprint(total)\n")
-    for spec in (HoleSpec(forbid=["\n"]), HoleSpec(indent="")):
-        named = spec.model_copy(update={"names": ["total"], "beginnings": ["total =", "for total in", "total ="]})
-        plain, begun = (
-            answer_of(base, ask(segments[0], HoleSegment(hole=each), segments[1])) for each in (spec, named)
-        )
-        known, texts = ({each.text: each for each in answer.candidates[0]} for answer in (plain, begun))
-        assert any(text.startswith("total =") for text in texts) and any(text.startswith("for total") for text in texts)
-        assert not any("total" in text for text in known) and len(texts) > len(known)
-        for text in known.keys() & texts.keys():
-            assert texts[text].log_likelihood == pytest.approx(known[text].log_likelihood, abs=1e-4)
+@pytest.mark.parametrize("indent", [None, ""])
+@pytest.mark.parametrize("kind", ["names", "unused"])
+def test_drafts_have_the_names_and_stay_as_likely(
+    base: Runtime, kind: Literal["names", "unused"], indent: str | None
+) -> None:
+    segments = TextSegment(text="x = 0\ny = "), TextSegment(text="\nprint(total)\n")
+    plain, named = HoleSpec(indent=indent), HoleSpec.model_validate({"indent": indent, kind: ["total"]})
+    known, texts = (
+        {
+            each.text: each
+            for each in answer_of(base, ask(segments[0], HoleSegment(hole=hole), segments[1])).candidates[0]
+        }
+        for hole in (plain, named)
+    )
+    assert any("total" in text for text in texts) and not any("total" in text for text in known)
+    for text in known.keys() & texts.keys():
+        assert texts[text].log_likelihood == pytest.approx(known[text].log_likelihood, abs=1e-4)
 
 
-def test_drafts_with_given_beginnings_keep_to_the_bounds(base: Runtime) -> None:
+@pytest.mark.parametrize("before", ["x = 0\n", "x = 0\ny = ", "x = 0\ny = to"])
+def test_a_line_with_a_name_is_as_likely_as_if_it_were_given(
+    base: Runtime, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, make = list[Written](), Filler._candidate
+    monkeypatch.setattr(Filler, "_candidate", lambda self, path: (paths.append(path), make(self, path))[1])
+    filler = Filler(base, Stretch(before, "\n", single=True), names=["total"], unused=["key"])
+    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+    drafted = drain_work(base, filler.draft_lines(prefix))
+    kinds = {(each.names > 0, each.used > 0) for each in filler.count_names(drafted)}
+    assert kinds == {(False, False), (True, False), (False, True), (True, True)}
+    exact = drain_work(base, score(base, prefix, [path.ids for path in paths], filler.ends))
+    for path, logs in zip(paths, exact, strict=True):
+        assert path.logs == pytest.approx(logs, abs=1e-3)
+
+
+def test_drafts_with_names_keep_to_the_bounds(base: Runtime) -> None:
     segments = TextSegment(text="x = 0\n"), TextSegment(text="\nprint($total)\n")
-    encode, given = base.loaded.tokenizer.encode, {"names": ["$total"], "beginnings": ["$total =", "for $total in"]}
-    for limits in ({"forbid": ["\n", "="]}, {"max_tokens": 9, "indent": ""}):
+    encode, given = base.loaded.tokenizer.encode, {"names": ["$total"], "unused": ["a" * 12]}
+    for limits in ({"forbid": ["\n", "o"]}, {"forbid": ["\n", "="]}, {"max_tokens": 9, "indent": ""}):
         answer = answer_of(base, ask(segments[0], HoleSegment(hole=HoleSpec(**limits, **given)), segments[1]))
         texts = [each.text for each in answer.candidates[0]]
-        assert all("=" not in text or "forbid" not in limits for text in texts)
+        assert not any(part in text for text in texts for part in limits.get("forbid", ()))
         assert all(len(encode(text)) <= limits.get("max_tokens", len(encode(text))) for text in texts)
     filler = Filler(base, Stretch("x = 0\n", "\n", single=True), names=["$total"])
     assert [each.names for each in filler.count_names([Candidate("$total = 1"), Candidate("total = 1")])] == [1, 0]
@@ -236,8 +257,10 @@ def test_what_is_likely_after_the_last_lines_alone_weighs_less(base: Runtime) ->
         assert each.near == pytest.approx(float(total), abs=1e-3)
 
 
-def test_a_name_that_is_needed_is_weighed() -> None:
+def test_a_name_that_is_needed_or_unused_is_weighed() -> None:
     weights = shipped_weights("line")
+    used, none = weights.score([Candidate("x = 1", -20.0, used=2), Candidate("y = 1", -20.0)])
+    assert used - none == pytest.approx(2 * weights.used) and weights.used > 0
     named, plain = Candidate("x = 1", -20.0, names=2), Candidate("y = 1", -20.0)
     one, other = weights.score([named, plain])
     assert one - other == pytest.approx(2 * weights.named) and weights.named > 0

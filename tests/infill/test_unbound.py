@@ -9,7 +9,7 @@ from tests.infill.test_answer import Answering, answer
 from midfill_engine import wire
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled, Options, fill
-from midfill_infill.splicing.splice import find_unbound
+from midfill_infill.splicing.splice import find_needs
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document
 
@@ -25,7 +25,7 @@ def place(marked: str, language: str = "python") -> tuple[Document, list[int]]:
 def find(marked: str, language: str = "python") -> list[list[str]]:
     document, starts = place(marked, language)
     holes = tuple(hole_at_cursor(document, start) for start in starts)
-    return [find_unbound(document, holes, index) for index in range(len(holes))]
+    return [find_needs(document, holes, index).get("names", []) for index in range(len(holes))]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,12 @@ class Recording(Answering):
         yield answer(self._text)
 
 
-def test_a_request_has_the_names_and_likely_beginnings() -> None:
-    document, (start,) = place("def f(a):\n    <hole>\n    return total + a\n")
+def test_a_request_has_the_names() -> None:
+    document, (start,) = place("def f(a, b):\n    <hole>\n    return total + a\n")
     client = Recording("total = a")
     *_, filled = fill(document, [hole_at_cursor(document, start)], Options(), cast(EngineClient, client))
     (spec,) = (segment.hole for segment in client.request.segments if isinstance(segment, wire.HoleSegment))
-    assert spec.names == ["total"]
-    assert "total =" in spec.beginnings and "for total in" in spec.beginnings
+    assert spec.names == ["total"] and spec.unused == ["b"]
     assert isinstance(filled, Filled) and filled.best.num_unseen == 0
 
 
@@ -114,4 +113,4 @@ def test_an_engine_elsewhere_is_told_no_names() -> None:
     client.endpoint = SimpleNamespace(is_outside=True)
     list(fill(document, [hole_at_cursor(document, start)], Options(), cast(EngineClient, client)))
     (spec,) = (segment.hole for segment in client.request.segments if isinstance(segment, wire.HoleSegment))
-    assert not spec.names and not spec.beginnings
+    assert not spec.names and not spec.unused

@@ -80,7 +80,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
             stretch = lay_stretch(runtime, texts, specs, done, text)
             line_end = find_line_end(stretch)
             stretch = replace(stretch, after=line_end + stretch.after)
-            filler = Filler(runtime, stretch, drawing, request.excerpts, spec.names, spec.beginnings)
+            filler = Filler(runtime, stretch, drawing, request.excerpts, spec.names, spec.unused)
             ranking = rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
             candidates, taken = yield from counted(ranking)
             forwards += taken
@@ -147,7 +147,7 @@ def judge_jointly(
         stretch = lay_stretch(runtime, texts, specs, [*done[:number], []], masked)
         line_end = find_line_end(stretch)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
-        filler = Filler(runtime, stretch, excerpts=excerpts, names=specs[number].names)
+        filler = Filler(runtime, stretch, excerpts=excerpts, names=specs[number].names, unused=specs[number].unused)
         candidates = yield from rank_texts(filler.compare, parts[0].candidates, line_end)
         if candidates:
             done[number] = [Part(candidates[0].text, False, tuple(candidates))]

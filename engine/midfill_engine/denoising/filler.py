@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate, chain
 from typing import Final
 
@@ -23,6 +24,7 @@ from midfill_engine.denoising.prompt import WORD, find_following
 from midfill_engine.denoising.stretch import Block
 from midfill_engine.denoising.work import Asking, together
 from midfill_engine.denoising.writing import TokenWriter
+from midfill_engine.tokens.vocabulary import NAMED
 from midfill_engine.wire import BASE
 
 WIDTH: Final = 5
@@ -41,18 +43,44 @@ NEAR_CHARACTERS: Final = 240
 WORDS: Final = re.compile(r"[\w$]+")
 
 
+@dataclass(frozen=True)
+class Row:
+    """A path of the search for lines. `has` is the sum of the kinds of names in it: 1 for names that the text after
+    needs, 2 for unused ones. The tokens `rest` of a name must come next; after the last one the word must end.
+    """
+
+    path: Path = Path()
+    has: int = 0
+    rest: tuple[int, ...] | None = None
+
+    def add(self, token: int, log: float) -> Path:
+        return Path((*self.path.ids, token), (*self.path.logs, log), self.path.places)
+
+    def grow(self, logs: Tensor, count: int, words: Tensor) -> "list[Row]":
+        """The row with each of the `count` likeliest next tokens by `logs` [V]; `words` [V] go on with a word."""
+        if self.rest:
+            return self.begin(logs, [self.rest], self.has)
+        best = (logs if self.rest is None else logs.masked_fill(words, -math.inf)).topk(count)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [Row(self.add(token, log), self.has) for token, log in pairs if log > -math.inf]
+
+    def begin(self, logs: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[Row]":
+        """The row with the first token of each text, whose other tokens must follow."""
+        pairs = [(text, float(logs[text[0]])) for text in texts]
+        return [Row(self.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
+
+
 @dataclass
 class Filler(TokenWriter):
     """Fills one stretch: reads the prompt, writes drafts, adds proposals, and ranks all by likelihood."""
 
     names: Sequence[str] = ()  # words that the text after needs
-    beginnings: Sequence[str] = ()  # likely ones of a text with these words
+    unused: Sequence[str] = ()  # words that the text before binds and nothing uses
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.width = max(WIDTH, self.drawing.count)
         self.pending_nats = 0.0  # of a word that is pending, once lines are drafted
-        self.begun: list[str] = []  # the drafts with given beginnings
         self.kind: Kind = "body" if self.stretch.is_block else "inside" if self.stretch.is_inside else "line"
 
     def whole(self, blocks: Sequence[Block]) -> Sequence[Block]:
@@ -71,8 +99,7 @@ class Filler(TokenWriter):
             firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
             drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
         else:
-            has_others = self.beginnings or not self.stretch.single
-            others = [self.draft_through(prefix)] if has_others else []
+            others = [] if self.stretch.single else [self.draft_through(prefix)]
             drafted = list(chain(*(yield from together(self.draft_lines(prefix), *others))))
         judged = yield from self.judge(prefix, drafted, fitting)
         return self.rank(judged)
@@ -94,8 +121,12 @@ class Filler(TokenWriter):
 
     def count_names(self, texts: Sequence[Candidate]) -> Sequence[Candidate]:
         """The texts, each with the number of the stretch's names that it has."""
-        line, names = self.stretch.before.rpartition("\n")[2], set(self.names)
-        return [replace(each, names=len(names.intersection(WORDS.findall(line + each.text)))) for each in texts]
+        line, found = self.stretch.before.rpartition("\n")[2], list[Candidate]()
+        for each in texts:
+            words = set(WORDS.findall(line + each.text))
+            names, used = (len(words.intersection(given)) for given in (self.names, self.unused))
+            found.append(replace(each, names=names, used=used))
+        return found
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
         """Ranks candidates, best first, each with its chance to be right, which is None except for BASE."""
@@ -106,41 +137,64 @@ class Filler(TokenWriter):
         return (yield from read_prefix(self.runtime, self.prompt.ids))[0]
 
     def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
-        """The likeliest texts without a line break, by beam search; the likelihood includes that a text ends there."""
-        beam = Beam(self.runtime, prefix)
-        paths, scores = [Path()], [first_scores(self.runtime, prefix)[None]]
-        found: list[tuple[float, Path]] = []
+        """The likeliest texts without a line break, by beam search; the likelihood includes that a text ends there.
+        Also the likeliest with a name that the text after needs, with an unused one, and with both (grid beam search,
+        Hokamp 2017): their beams begin a name behind each path without it.
+        """
+        beam, vocabulary, spell = Beam(self.runtime, prefix), self.runtime.vocabulary, cache(self._spell)
+        line_breaks = vocabulary.beginning(b"\n")
+        rows, scores = [Row()], [first_scores(self.runtime, prefix)[None]]
+        found: dict[int, list[Path]] = {0: []}
         spelled: list[float] = []  # ln P of each way to spell what is pending
         num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line judges them
-        vocabulary = self.runtime.vocabulary
-        line_breaks = vocabulary.beginning(b"\n")
         for _ in range(min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)):
-            grown: list[tuple[float, Path]] = []
-            for path, (logs,) in zip(paths, scores, strict=True):
-                size = self.spelled(path)
+            grown: dict[int, list[Row]] = {}
+            for row, (logs,) in zip(rows, scores, strict=True):
+                size = self.spelled(row.path)
                 left = self.pending[size:]
-                if left:
-                    spelled.append(path.log + float(logs[vocabulary.beginning(left)].logsumexp(dim=0)))
-                elif size > len(self.pending):
+                if left and not row.has:
+                    spelled.append(row.path.log + float(logs[vocabulary.beginning(left)].logsumexp(dim=0)))
+                elif size > len(self.pending) and not row.rest:
                     end = float(logs[self.ends].logsumexp(dim=0))
-                    found.append((path.log + end, replace(path, logs=(*path.logs, end))))
+                    found.setdefault(row.has, []).append(replace(row.path, logs=(*row.path.logs, end)))
                 allowed = self.allowed(left, size == len(self.pending))
                 if not left:
                     allowed = allowed & ~line_breaks
-                best = logs.masked_fill(~allowed, -torch.inf).topk(self.width)
-                for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-                    if value > -torch.inf:
-                        grown.append((path.log + value, Path((*path.ids, token), (*path.logs, value), path.places)))
-            found = sorted(found, key=lambda each: -each[0])[:num_found]
-            least = found[-1][0] if len(found) == num_found else -math.inf
-            likeliest = sorted(grown, key=lambda each: -each[0])[: self.width]
-            paths = [path for log, path in likeliest if log > least]
-            if not paths or (len(found) >= self.width and found[self.width - 1][0] >= paths[0].log):
+                kept = logs.masked_fill(~allowed, -torch.inf)
+                next_rows = row.grow(kept, self.width, vocabulary.worded)
+                last = vocabulary.pieces[row.path.ids[-1]][-1:] if row.path.ids else b""
+                for kind in (1, 2):
+                    if not row.rest and not row.has & kind:
+                        next_rows += row.begin(kept, spell(kind, left, last), row.has | kind)
+                for each in next_rows:
+                    grown.setdefault(each.has, []).append(each)
+            rows = []
+            for has, listed in grown.items():
+                best = found[has] = sorted(found.get(has, []), key=lambda path: -path.log)[:num_found]
+                least = best[-1].log if len(best) == num_found else -math.inf
+                listed = sorted(listed, key=lambda each: -each.path.log)[: self.width]
+                listed = [each for each in listed if each.path.log > least]
+                if listed and (len(best) < self.width or best[self.width - 1].log < listed[0].path.log):
+                    rows += listed
+            if not rows:
                 break
-            paths, scores = yield from beam.read(paths)
+            paths, scores = yield from beam.read([each.path for each in rows])
+            rows = [replace(row, path=path) for row, path in zip(rows, paths, strict=True)]
         if WORD.match(self.pending[-1:]):
             self.pending_nats = add_logs(spelled)
-        return [self._candidate(path) for _, path in found]
+        return [self._candidate(path) for listed in found.values() for path in listed]
+
+    def _spell(self, kind: int, left: bytes, last: bytes) -> list[tuple[int, ...]]:
+        """Tokens of each name of a kind, alone and behind a space after the byte `last`; or behind what is `left` to be
+        spelled, which may be a part of a name.
+        """
+        encode, begun, texts = self.runtime.loaded.tokenizer.encode, left.decode(errors="ignore"), list[str]()
+        for name in self.names if kind == 1 else self.unused:
+            if NAMED.match(left[-1:]):
+                texts += [name] * name.startswith(begun)
+            else:
+                texts += [begun + name] if left else [" " + name] if NAMED.match(last) else [name, " " + name]
+        return [tuple(encode(text)) for text in texts]
 
     def _candidate(self, path: Path) -> Candidate:
         pieces = [self.runtime.vocabulary.pieces[token] for token in path.ids]
@@ -185,26 +239,21 @@ class Filler(TokenWriter):
         return Path(path.ids[:count], path.logs[:count], path.places[:count]), data[size:].decode(errors="ignore")
 
     def draft_through(self, prefix: Prefix) -> Asking[list[Candidate]]:
-        """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after;
-        also the likeliest given beginnings, for texts of any length.
-        """
+        """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
         places = iter(range(NUM_THROUGH))
 
         def choose(path: Path, logs: Tensor) -> int:
             return int(logs.argmax() if path.ids else logs.topk(next(places) + 1).indices[-1])
 
-        count = 0 if self.stretch.single else NUM_THROUGH
-        blocks, begun = yield from self.write_anew(prefix, count, choose, MAX_THROUGH_TOKENS, self.beginnings)
+        blocks = yield from self.write_anew(prefix, NUM_THROUGH, choose, MAX_THROUGH_TOKENS)
         written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
-        told = [Candidate(text) for block in begun for text in block.endings()]
-        self.begun += (each.text for each in self.fitting(told))
-        texts = [*self.begun, *(text for text in written if "\n" in text)]
-        return [Candidate(text) for text in dict.fromkeys(texts) if text.strip()][:MAX_THROUGH]
+        texts = dict.fromkeys(text for text in written if "\n" in text)
+        return [Candidate(text) for text in texts if text.strip()][:MAX_THROUGH]
 
     def draw(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """Samples `drawing.count` texts token by token; drops duplicates."""
         count, choose = self.drawing.count, self.drawing.choose
-        blocks, _ = yield from self.write_anew(prefix, count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
+        blocks = yield from self.write_anew(prefix, count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
         texts = dict.fromkeys((block.endings() or [block.first])[-1] for block in self.whole(blocks))
         return [Candidate(text) for text in texts if text.strip()]
 
@@ -231,7 +280,7 @@ class Filler(TokenWriter):
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
         most = len(ranked) if self.stretch.is_inside else max(most, self.drawing.count)
         first = list(dict.fromkeys([*by_certainty, *ranked]))[:most]
-        kept = (each for each in ranked if not each.certainty and ("\n" in each.text or each.text in self.begun))
+        kept = (each for each in ranked if not each.certainty and "\n" in each.text)
         first += [each for each in kept if each not in first]
         is_line = self.stretch.after.startswith(following + "\n")
         ends = self.runtime.vocabulary.beginning(b"\n") if is_line else None

@@ -35,6 +35,7 @@ class Candidate:
     certainty: float = 0.0  # the proposer's
     logs: Logs = ()
     names: int = 0  # number of names in the text that the text after needs
+    used: int = 0  # number of names in the text that are bound before and that nothing else uses
     near: float = 0.0  # ln P(text | the last lines before it alone), up to a constant for the stretch
     chance: float | None = None  # the probability that the text is right
 
@@ -46,10 +47,10 @@ class JudgeWeights:
     `nats` and `following` are divided by the number of tokens to the power of `length`. The model and the proposers are
     a mixture: ln(exp(nats) + `share` * certainty). A score is that plus `follows` times `following`, plus `agree` times
     the mean similarity to the other candidates (minimum Bayes risk), plus `named` for each name that the text after
-    needs, less `common` times `near`, because a text that is likely anywhere says little about this place (as in
-    context-aware decoding, Shi 2023). The ln odds that a candidate is right are the sum of `one`, `ahead` times its
-    score less the logsumexp of the other scores, `likely` times the ln of the mixture (a needed name counts half of
-    `named` there), and `proposed` times its certainty.
+    needs and `used` for each that only the text before has, less `common` times `near`, because a text that is likely
+    anywhere says little about this place (as in context-aware decoding, Shi 2023). The ln odds that a candidate is
+    right are the sum of `one`, `ahead` times its score less the logsumexp of the other scores, `likely` times the ln of
+    the mixture (a needed name counts half of `named` there), and `proposed` times its certainty.
     """
 
     length: float
@@ -57,6 +58,7 @@ class JudgeWeights:
     follows: float
     agree: float
     named: float
+    used: float
     common: float
     ahead: float
     likely: float
@@ -93,6 +95,7 @@ class JudgeWeights:
             self.mix(each)
             + self.follows * (each.following - best) / self.measure(each)
             + self.named * each.names
+            + self.used * each.used
             - self.common * each.near
             for each in candidates
         ]

@@ -15,7 +15,6 @@ from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Asking
 from midfill_engine.loading.runtime import Runtime
 
-NUM_NAMED: Final = 3  # given beginnings that are continued
 LONGER: Final = 1.5  # times the longest finished body: the limit of the others
 MIN_COMPARED: Final = 3
 GUESSED: Final = 3  # tokens that prompt lookup decoding guesses
@@ -80,21 +79,12 @@ class TokenWriter:
         """The number of bytes of a path, pending ones included."""
         return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
 
-    def write_anew(
-        self, prefix: Prefix, count: int, choose: Choose, most: int, beginnings: Sequence[str] = ()
-    ) -> Asking[tuple[list[Block], list[Block]]]:
-        """`count` texts, and those with the likeliest beginnings."""
-        beam, encode = Beam(self.runtime, prefix), self.runtime.loaded.tokenizer.encode
+    def write_anew(self, prefix: Prefix, count: int, choose: Choose, most: int) -> Asking[list[Block]]:
+        """`count` texts."""
         rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
         scores = [first_scores(self.runtime, prefix)[None]] * count
-        if beginnings:
-            ids = [tuple(encode(self.pending.decode() + text)) for text in beginnings]
-            paths, logs = yield from beam.open(ids)
-            for number in sorted(range(len(ids)), key=lambda number: -paths[number].log)[:NUM_NAMED]:
-                rows.append((paths[number], Block(self.stretch, "", beginnings[number].encode())))
-                scores.append(logs[number, None])
-        written = [block for _, block in (yield from self.write(beam, rows, scores, choose, most + len(self.pending)))]
-        return written[:count], written[count:]
+        written = yield from self.write(Beam(self.runtime, prefix), rows, scores, choose, most + len(self.pending))
+        return [block for _, block in written]
 
     def write(
         self, beam: Beam, begun: Sequence[tuple[Path, Block]], scores: Sequence[Tensor], choose: Choose, most: int

@@ -1,8 +1,9 @@
 """Masks of the tokens that may be chosen, from their bytes. Knows ids and bytes, not text or models."""
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 # The wire's line ending is \n, and code contains no other control characters than line breaks and tabs.
 UNWANTED_BYTES: Final = (frozenset(range(0x20)) | {0x7F}) - {ord("\n"), ord("\t")}
 MAX_MASKS: Final = 128
+NAMED: Final = re.compile(rb"[\w$\x80-\xff]")  # a byte of a name
 
 
 class Vocabulary:
@@ -96,6 +98,11 @@ class Vocabulary:
     def spaced(self) -> Tensor:
         """The mask [V] of tokens that begin with white space."""
         return self.beginning(b" ") | self.beginning(b"\t") | self.beginning(b"\n")
+
+    @cached_property
+    def worded(self) -> Tensor:
+        """The mask [V] of tokens that begin with a letter, a digit, an underscore or a dollar sign."""
+        return self._mark(index for index, piece in enumerate(self.pieces) if NAMED.match(piece))
 
     def is_deletion(self, ids: Tensor) -> Tensor:
         """True where `ids` are tokens that shorten a hole."""

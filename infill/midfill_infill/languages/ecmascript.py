@@ -32,5 +32,3 @@ NAMES = GLOBALS.union(
     toUpperCase trim trimEnd trimStart trunc unshift value valueOf values warn
     """.split()
 )
-# Beginnings of lines that bind a name.
-BINDINGS = ("const {} =", "let {} =", "{},", "function {}(", "import {}", "for (const {} of")

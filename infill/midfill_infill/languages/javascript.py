@@ -1,6 +1,6 @@
 """JavaScript, JSX included: one grammar reads both."""
 
-from midfill_infill.languages.ecmascript import BINDINGS, GLOBALS, NAMES
+from midfill_infill.languages.ecmascript import GLOBALS, NAMES
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -10,7 +10,7 @@ LANGUAGE = Language(
     grammar="tree_sitter_javascript:language",
     queries=("ecmascript.scm", "javascript.scm"),
     indent="  ",
-    bindings=BINDINGS,
+    finds_unbound=True,
     globals=GLOBALS,
     names=NAMES,
 )

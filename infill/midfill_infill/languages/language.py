@@ -23,7 +23,8 @@ class Language:
     `@scope` with `@scope.name` a class, module or the like; `@import` an import, which is always part of the context;
     `@stub` a placeholder statement; `@deliberate` a body that is never a stub; `@trivial` a body that may be empty;
     `@verbatim` text whose lines are not indented; `@block` a list of statements; `@unfinished` a node that the grammar
-    accepts although a part is missing, unless it is `@finished` too.
+    accepts although a part is missing, unless it is `@finished` too; `@bound` a
+    parameter or variable where it gets its value.
     """
 
     id: str
@@ -42,8 +43,8 @@ class Language:
         "midfill,", "if (midfill) {", "}", "} else {", "midfill(", ");", "midfill(midfill, {", "});", "},", "]",
     )  # fmt: skip
     """Lines that open, continue or close a block or list: masks for a hole that no statement fits."""
-    bindings: tuple[str, ...] = ()
-    """Beginnings of lines that bind a name, with `{}` in its place; none if unbound names are not found."""
+    finds_unbound: bool = False
+    """True if the grammar's fields tell which names a statement binds."""
     globals: frozenset[str] = frozenset()
     """Built-in names that code uses without an owner."""
     has_indented_blocks: bool = False

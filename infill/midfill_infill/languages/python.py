@@ -22,7 +22,7 @@ LANGUAGE = Language(
     statement="pass",
     openings=_OPENINGS,
     globals=GLOBALS,
-    bindings=("{} =", "{}:", "{},", "for {} in", "import {}", "def {}(", "class {}"),
+    finds_unbound=True,
     has_indented_blocks=True,
     has_coding_cookie=True,
     header=rb"[ \t\f]*(?:async[ \t]+)?def[ \t]+(\w+)",

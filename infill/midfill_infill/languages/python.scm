@@ -39,3 +39,16 @@
 
 (try_statement) @unfinished
 (try_statement [(except_clause) (finally_clause)]) @finished
+
+(parameters [
+  (identifier) @bound
+  (default_parameter name: (identifier) @bound)
+  (typed_parameter . (identifier) @bound)
+  (typed_default_parameter name: (identifier) @bound)
+])
+(assignment left: (identifier) @bound)
+(for_statement left: (identifier) @bound)
+(pattern_list (identifier) @bound)
+(tuple_pattern (identifier) @bound)
+(as_pattern_target (identifier) @bound)
+(named_expression name: (identifier) @bound)

@@ -1,6 +1,6 @@
 """TypeScript. Signatures without a body, such as overloads and abstract methods, do not count as functions."""
 
-from midfill_infill.languages.ecmascript import BINDINGS, GLOBALS, NAMES
+from midfill_infill.languages.ecmascript import GLOBALS, NAMES
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -11,7 +11,7 @@ LANGUAGE = Language(
     queries=("ecmascript.scm", "typescript.scm"),
     indent="  ",
     interfaces=(".d.ts", ".d.mts", ".d.cts"),
-    bindings=BINDINGS,
+    finds_unbound=True,
     globals=GLOBALS,
     names=NAMES,
 )

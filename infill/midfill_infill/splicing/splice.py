@@ -171,13 +171,13 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
     return None
 
 
-def find_unbound(document: Document, holes: tuple[Hole, ...], index: int) -> list[str]:
-    """Names that hole `index` has to bind, in the order of their use. `holes` are in document order."""
+def find_needs(document: Document, holes: tuple[Hole, ...], index: int) -> dict[str, list[str]]:
+    """The `names` that hole `index` has to bind, and the `unused` ones before it, as the wire has them."""
     hole = holes[index]
     if hole.is_body or hole.anchors or document.syntax is None:
-        return []
+        return {}
     first, *apart = find_trials(document, document.syntax, holes)
-    return [] if apart else first.find_unbound(index)
+    return {} if apart else first.find_needs(index)
 
 
 def settle(trials: Trials, document: Document, trimmed: list[DraftText]) -> list[DraftText]:

@@ -10,7 +10,7 @@ from midfill_infill.languages import Language
 from midfill_infill.splicing.drafts import DraftText
 from midfill_infill.syntax.idle import does_nothing, is_comment, is_idle
 from midfill_infill.syntax.problems import Span, captures, find_problems, free_names, function_end, parse_again
-from midfill_infill.syntax.unbound import find_unbound
+from midfill_infill.syntax.unbound import find_unbound, find_unused
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, merge_spans
@@ -222,13 +222,14 @@ class Trials:
         trial = self._try(self._pieces(drafts))
         return [free_names(trial.tree, span) for span in trial.spans]
 
-    def find_unbound(self, index: int) -> list[str]:
-        """Names that the code between a hole and the next one needs, and that nothing binds; none in broken code."""
-        if self._baseline.problems:
-            return []
-        following = self._baseline.spans[index + 1 :]
-        end = following[0][0] if following else len(self._baseline.source)
-        return find_unbound(self.language, self._baseline.source, self._baseline.tree, self._baseline.spans[index], end)
+    def find_needs(self, index: int) -> dict[str, list[str]]:
+        """The `names` that the code up to the next hole needs, and the `unused` ones before it; {} in broken code."""
+        known, (span, *following) = self._baseline, self._baseline.spans[index:]
+        if known.problems:
+            return {}
+        end = following[0][0] if following else len(known.source)
+        names = find_unbound(self.language, known.source, known.tree, span, end)
+        return {"names": names, "unused": find_unused(self.language, known.tree, span)}
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
         """For each draft: True for a body that does nothing, or a comment, placeholder or literal on a blank line."""

@@ -1,0 +1,53 @@
+"""Names before a hole that nothing uses yet."""
+
+import pytest
+from tests.infill.test_unbound import place
+
+from midfill_infill.splicing.splice import find_needs
+from midfill_infill.syntax.holes import hole_at_cursor
+
+
+def find(marked: str, language: str = "python") -> list[list[str]]:
+    document, starts = place(marked, language)
+    holes = tuple(hole_at_cursor(document, start) for start in starts)
+    return [find_needs(document, holes, index).get("unused", []) for index in range(len(holes))]
+
+
+@pytest.mark.parametrize(
+    ("marked", "names"),
+    [
+        ("def f(a, b=1, *, c: int, d: int = 2):\n    <hole>\n    return b\n", ["d", "c", "a"]),
+        ("def f(a):\n    total = 0\n    for each in a:\n        <hole>\n    return total\n", ["each"]),
+        ("def f(a):\n    first, second = a\n    <hole>\n    return first\n", ["second"]),
+        ("def f(a):\n    for one, (two, three) in a:\n        <hole>\n", ["three", "two", "one"]),
+        ("def f(a):\n    with open(a) as file:\n        <hole>\n", ["file"]),
+        ("def f(a):\n    if (found := a()):\n        <hole>\n", ["found"]),
+        ("def f(a):\n    try:\n        a()\n    except OSError as error:\n        <hole>\n", ["error"]),
+        ("def f(a):\n    <hole>\n    b = a\n", []),
+        ("def f(a):\n    '''Needs a.'''\n    <hole>  # a\n", ["a"]),
+        ("def f(a):\n    a.b = 1\n    a[b] = 2\n    <hole>\n", []),
+        ("def f(b):\n    a.b = a(b=1)\n    <hole>\n", ["b"]),
+        ("def f(a):\n    a = 1\n    a += 1\n    <hole>\n", []),
+        ("def f(a):\n    a = 1\n    a = 2\n    <hole>\n", ["a"]),
+        ("def f(self, cls, args, kwargs, _a):\n    <hole>\n", []),
+        ("def f(a):\n    def g(b):\n        c = 1\n    <hole>\n", ["a"]),
+        ("def f(a):\n    def g(b):\n        <hole>\n    return a\n", ["b"]),
+        ("def f(a):\n    return [b for b in <hole>]\n", ["a"]),
+        ("def f(a, b, c, d, e):\n    <hole>\n    pass\n", ["e", "d", "c", "b"]),
+        ("a = 1\n<hole>\n", []),
+        ("def f(a):\n    <hole>\n    return (\n", []),
+        ("def f(" + "a" * 100 + "):\n    <hole>\n    return 1\n", []),
+        ("def f(größe):\n    <hole>\n    return 1\n", ["größe"]),
+    ],
+)
+def test_parameters_and_variables_that_nothing_uses(marked: str, names: list[str]) -> None:
+    assert find(marked) == [names]
+
+
+def test_a_long_function_and_other_languages_have_none() -> None:
+    assert find("def f(a):\n" + "    print(1)\n" * 3000 + "    <hole>\n") == [[]]
+    assert find("function f(a) {\n  <hole>\n}\n", "javascript") == [[]]
+
+
+def test_every_hole_of_a_function_is_told_them() -> None:
+    assert find("def f(a):\n    <hole>\n    b = 1\n    <hole>\n") == [["a"], ["b", "a"]]
