@@ -132,7 +132,7 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
 def list_compared(
     request: InfillRequest, answer: InfillResponse
 ) -> Iterator[tuple[str, float, float, float, int, int]]:
-    """Text, log-likelihood, that of the following text, the proposer's certainty, numbers of needed and unused names."""
+    """Text, log-likelihood, that of the following text, the proposer's certainty, needed names, unused ones."""
     (spec,) = (segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
     given = {each.text: each.certainty for each in spec.candidates}
     for each in answer.candidates[0]:

@@ -176,7 +176,7 @@ def test_a_word_that_the_edge_cuts_is_left_to_the_fill(base: Runtime) -> None:
 
 def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     filler = Filler(base, Stretch("value = co", "\n", single=True))
-    prefix = drain_work(base, filler.read())
+    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
     first, *_ = drain_work(base, filler.draft_lines(prefix))
 
     def chance(before: tuple[int, ...], letters: bytes) -> float:

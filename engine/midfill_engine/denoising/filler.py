@@ -44,7 +44,7 @@ WORDS: Final = re.compile(r"[\w$]+")
 
 
 @dataclass(frozen=True)
-class Row:
+class LinePath:
     """A path of the search for lines. `has` is the sum of the kinds of names in it: 1 for names that the text after
     needs, 2 for unused ones. The tokens `rest` of a name must come next; after the last one the word must end.
     """
@@ -56,18 +56,18 @@ class Row:
     def add(self, token: int, log: float) -> Path:
         return Path((*self.path.ids, token), (*self.path.logs, log), self.path.places)
 
-    def grow(self, logs: Tensor, count: int, words: Tensor) -> "list[Row]":
+    def grow(self, logs: Tensor, count: int, words: Tensor) -> "list[LinePath]":
         """The row with each of the `count` likeliest next tokens by `logs` [V]; `words` [V] go on with a word."""
         if self.rest:
             return self.begin(logs, [self.rest], self.has)
         best = (logs if self.rest is None else logs.masked_fill(words, -math.inf)).topk(count)
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [Row(self.add(token, log), self.has) for token, log in pairs if log > -math.inf]
+        return [LinePath(self.add(token, log), self.has) for token, log in pairs if log > -math.inf]
 
-    def begin(self, logs: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[Row]":
+    def begin(self, logs: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
         """The row with the first token of each text, whose other tokens must follow."""
         pairs = [(text, float(logs[text[0]])) for text in texts]
-        return [Row(self.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
+        return [LinePath(self.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Filler(TokenWriter):
 
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Drafts and proposals for the stretch, best first."""
-        prefix, fitting = (yield from self.read()), self.fitting(proposed)
+        (prefix, _), fitting = (yield from read_prefix(self.runtime, self.prompt.ids)), self.fitting(proposed)
         if self.drawing.temperature:
             drafted = yield from self.draw(prefix)
         elif self.stretch.is_block:
@@ -106,8 +106,7 @@ class Filler(TokenWriter):
 
     def compare(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Ranks the proposed texts, best first, without drafts."""
-        prefix = yield from self.read()
-        fitting = self.fitting(proposed)
+        (prefix, _), fitting = (yield from read_prefix(self.runtime, self.prompt.ids)), self.fitting(proposed)
         judged: list[Candidate] = []
         for start in range(0, len(fitting), MAX_JUDGED):
             judged += yield from self.judge(prefix, [], fitting[start : start + MAX_JUDGED], MAX_JUDGED)
@@ -133,9 +132,6 @@ class Filler(TokenWriter):
         ranked = rank(judged, self.kind)
         return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
-    def read(self) -> Asking[Prefix]:
-        return (yield from read_prefix(self.runtime, self.prompt.ids))[0]
-
     def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """The likeliest texts without a line break, by beam search; the likelihood includes that a text ends there.
         Also the likeliest with a name that the text after needs, with an unused one, and with both (grid beam search,
@@ -143,12 +139,12 @@ class Filler(TokenWriter):
         """
         beam, vocabulary, spell = Beam(self.runtime, prefix), self.runtime.vocabulary, cache(self._spell)
         line_breaks = vocabulary.beginning(b"\n")
-        rows, scores = [Row()], [first_scores(self.runtime, prefix)[None]]
+        rows, scores = [LinePath()], [first_scores(self.runtime, prefix)[None]]
         found: dict[int, list[Path]] = {0: []}
         spelled: list[float] = []  # ln P of each way to spell what is pending
         num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line judges them
         for _ in range(min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)):
-            grown: dict[int, list[Row]] = {}
+            grown: dict[int, list[LinePath]] = {}
             for row, (logs,) in zip(rows, scores, strict=True):
                 size = self.spelled(row.path)
                 left = self.pending[size:]
