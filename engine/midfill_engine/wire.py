@@ -18,6 +18,7 @@ MAX_HOLE_TOKENS = 1024
 MAX_CANDIDATES = 64
 MAX_CANDIDATE_CHARACTERS = 16384
 MAX_NAMES = 4
+MAX_UNUSED = 8
 MAX_EXCERPTS = 16
 MAX_EXCERPT_CHARACTERS = 16384
 
@@ -62,7 +63,7 @@ class HoleSpec(Message):
     indent: str | None = Field(default=None, max_length=256)
     candidates: list[GivenText] = Field(default_factory=list, max_length=MAX_CANDIDATES)
     names: list[ShortText] = Field(default_factory=list, max_length=MAX_NAMES)
-    unused: list[ShortText] = Field(default_factory=list, max_length=MAX_NAMES)
+    unused: list[ShortText] = Field(default_factory=list, max_length=MAX_UNUSED)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -4,6 +4,7 @@ If the engine compares texts, they are ranked by likelihood. Otherwise the fill 
 certainty, and a fill without a certainty comes first. Knows no engine's connection.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -179,6 +180,13 @@ class Place:
     def needs(self) -> list[dict[str, list[str]]]:
         """For each hole the names that it has to bind, and those before it that nothing uses, as the wire has them."""
         return [find_needs(self.document, self.holes, index) for index in range(len(self.holes))]
+
+    @property
+    def imports(self) -> list[list[Proposal]]:
+        """For each hole imports of the modules of Python's standard library that it has to bind."""
+        modules = sys.stdlib_module_names if self.document.language == "python" else frozenset()
+        needed = [[name for name in each.get("names", ()) if name in modules] for each in self.needs]
+        return [[Proposal(f"import {name}", FAIR, "an import that is missing") for name in names] for names in needed]
 
     def rows(self, answers: Iterable[Sequence[Answer]]) -> Iterator[Row]:
         """Yields a row for each of `answers` that can be inserted: with its anchors, and in the file's encoding."""

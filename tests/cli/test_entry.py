@@ -13,9 +13,7 @@ import pytest
 import typer
 from tests.cli.conftest import python_path
 from tests.cli.fake_engine import Plan
-from typer.testing import CliRunner
 
-from midfill_infill.cli import build_app
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import complete_model
 from midfill_infill.context.exclusions import find_exclusion
@@ -109,11 +107,6 @@ def test_models_are_offered_where_no_engine_lists_any(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(fetching, "list_stock", fail)
     assert complete_model("") == ["smollm2", "embedded"] and complete_model("em") == ["embedded"]
-
-
-@pytest.mark.parametrize("name", ["config", "engine", "doctor"])
-def test_help_has_a_page_for_it(name: str) -> None:
-    assert "# The command" in CliRunner().invoke(build_app(), ["help", name]).stdout
 
 
 def test_a_shared_folder_is_not_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from tests.infill.test_unbound import place
 
 from midfill_infill.splicing.splice import find_needs
-from midfill_infill.syntax.holes import hole_at_cursor
+from midfill_infill.syntax.holes import body_at, hole_at_cursor
 
 
 def find(marked: str, language: str = "python") -> list[list[str]]:
@@ -33,7 +33,7 @@ def find(marked: str, language: str = "python") -> list[list[str]]:
         ("def f(a):\n    def g(b):\n        c = 1\n    <hole>\n", ["a"]),
         ("def f(a):\n    def g(b):\n        <hole>\n    return a\n", ["b"]),
         ("def f(a):\n    return [b for b in <hole>]\n", ["a"]),
-        ("def f(a, b, c, d, e):\n    <hole>\n    pass\n", ["e", "d", "c", "b"]),
+        ("def z(a, b, c, d, e, f, g, h, i):\n    <hole>\n    pass\n", ["i", "h", "g", "f", "e", "d", "c", "b"]),
         ("a = 1\n<hole>\n", []),
         ("def f(a):\n    <hole>\n    return (\n", []),
         ("def f(" + "a" * 100 + "):\n    <hole>\n    return 1\n", []),
@@ -47,6 +47,11 @@ def test_parameters_and_variables_that_nothing_uses(marked: str, names: list[str
 def test_a_long_function_and_other_languages_have_none() -> None:
     assert find("def f(a):\n" + "    print(1)\n" * 3000 + "    <hole>\n") == [[]]
     assert find("function f(a) {\n  <hole>\n}\n", "javascript") == [[]]
+
+
+def test_a_body_is_told_the_parameters() -> None:
+    document, (start,) = place("class A:\n    def f(self, a, b=None, *args):\n        <hole>...\n")
+    assert find_needs(document, (body_at(document, start),), 0) == {"names": [], "unused": ["b", "a"]}
 
 
 def test_every_hole_of_a_function_is_told_them() -> None:

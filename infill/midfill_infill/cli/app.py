@@ -15,7 +15,7 @@ SUBCOMMANDS: Final = {
     "engine": Subcommand("engine", "Running engines: `ps` lists them, `stop` ends them."),
     "config": Subcommand("configuration", "Show every setting and where it comes from, or set one."),
     "doctor": Subcommand("doctor", "Check the installation and the engine."),
-    "help": Subcommand("help", "Show what a command takes and its page of the documentation, or one page."),
+    "help": Subcommand("help", "Show a page of the documentation, or which there are."),
     "serve": Subcommand("serve", "Run an engine in the foreground."),
     "lsp": Subcommand("lsp", "Run the language server on standard input and output, for an editor."),
 }

@@ -173,8 +173,7 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
 
 def find_needs(document: Document, holes: tuple[Hole, ...], index: int) -> dict[str, list[str]]:
     """The `names` that hole `index` has to bind, and the `unused` ones before it, as the wire has them."""
-    hole = holes[index]
-    if hole.is_body or hole.anchors or document.syntax is None:
+    if holes[index].anchors or document.syntax is None:
         return {}
     first, *apart = find_trials(document, document.syntax, holes)
     return {} if apart else first.find_needs(index)

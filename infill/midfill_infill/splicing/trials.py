@@ -228,7 +228,8 @@ class Trials:
         if known.problems:
             return {}
         end = following[0][0] if following else len(known.source)
-        names = find_unbound(self.language, known.source, known.tree, span, end)
+        is_body = self.holes[index].is_body
+        names = [] if is_body else find_unbound(self.language, known.source, known.tree, span, end)
         return {"names": names, "unused": find_unused(self.language, known.tree, span)}
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:

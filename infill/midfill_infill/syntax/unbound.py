@@ -10,7 +10,7 @@ from midfill_infill.syntax.problems import Span, captures, list_names
 
 MAX_READ: Final = 20_000  # bytes of code before and behind the hole whose tree is read
 MAX_UNBOUND: Final = 4
-MAX_UNUSED: Final = 4
+MAX_UNUSED: Final = 8
 MAX_BYTES: Final = 80  # of a name
 _NAME: Final = re.compile(rb"[\w$\x80-\xff]+")
 _STAR: Final = re.compile(rb"(?m)^\s*from\s.*\simport\s+\*")
