@@ -62,6 +62,7 @@ def test_names_that_the_hole_has_to_bind(marked: str, names: list[str]) -> None:
         ("function f(a) {\n  <hole>\n  return a.map((each) => each + 1), document, new EventTarget();\n}\n", []),
         ("import { total } from './a';\nfunction f() {\n  <hole>\n  return total;\n}\n", []),
         ("const $ = g, $el = 1, größe = 2;\nfunction f() {\n  <hole>\n  return $($el, größe);\n}\n", []),
+        ("function f() {\n  <hole>\n  return { total, b: 1 };\n}\n", ["total"]),
         ("function f() {\n  <hole>\n  return $el + größe;\n}\n", ["$el", "größe"]),
         ("function f() {\n  <hole>\n  return " + "x" * 200 + ";\n}\n", []),
     ],

@@ -46,7 +46,26 @@ def test_parameters_and_variables_that_nothing_uses(marked: str, names: list[str
 
 def test_a_long_function_and_other_languages_have_none() -> None:
     assert find("def f(a):\n" + "    print(1)\n" * 3000 + "    <hole>\n") == [[]]
-    assert find("function f(a) {\n  <hole>\n}\n", "javascript") == [[]]
+    assert find("func f(a int) int {\n\t<hole>\n\treturn 1\n}\n", "go") == [[]]
+
+
+@pytest.mark.parametrize(
+    ("marked", "names"),
+    [
+        ("function f(a, b = 1) {\n  const c = 2;\n  <hole>\n  return b;\n}\n", ["c", "a"]),
+        ("function f(a) {\n  const { b, c: d } = a, [e] = a;\n  <hole>\n}\n", ["e", "d", "b"]),
+        ("const f = (a) => {\n  for (const b of a) {\n    <hole>\n  }\n};\n", ["b"]),
+        ("function f() {\n  try {\n    f();\n  } catch (error) {\n    <hole>\n  }\n}\n", ["error"]),
+        ("function f(a) {\n  a.b = 1;\n  return { c: 1 };\n  <hole>\n}\n", []),
+        ("function f(a) {\n  <hole>\n  return { a };\n}\n", []),
+    ],
+)
+def test_scripts_have_them_too(marked: str, names: list[str]) -> None:
+    assert find(marked, "javascript") == find(marked, "typescript") == [names]
+
+
+def test_types_of_parameters_are_no_names() -> None:
+    assert find("function f(a: Foo, b?: Bar) {\n  <hole>\n}\n", "typescript") == [["b", "a"]]
 
 
 def test_a_body_is_told_the_parameters() -> None:

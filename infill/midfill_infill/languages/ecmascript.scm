@@ -47,3 +47,13 @@
 
 (template_string) @verbatim
 (statement_block) @block
+
+(variable_declarator name: [
+  (identifier) @bound
+  (array_pattern (identifier) @bound)
+  (object_pattern (shorthand_property_identifier_pattern) @bound)
+  (object_pattern (pair_pattern value: (identifier) @bound))
+])
+(for_in_statement left: (identifier) @bound)
+(arrow_function parameter: (identifier) @bound)
+(catch_clause parameter: (identifier) @bound)

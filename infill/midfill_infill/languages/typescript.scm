@@ -6,3 +6,5 @@
 (module name: (_) @scope.name) @scope
 
 (program (import_alias) @import)
+
+(formal_parameters (_ pattern: (identifier) @bound))

@@ -82,6 +82,6 @@ def _list_bound(node: tree_sitter.Node, scope: tree_sitter.Node) -> set[bytes]:
 def _is_member(node: tree_sitter.Node) -> bool:
     """True for a name that belongs to something else: an attribute, a keyword."""
     if node.type != "identifier" or (above := node.parent) is None:
-        return node.type != "identifier"
+        return node.type not in ("identifier", "shorthand_property_identifier")
     field = {"attribute": "attribute", "keyword_argument": "name"}.get(above.type)
     return field is not None and above.child_by_field_name(field) == node
