@@ -35,7 +35,7 @@ SHORT: Final = 2  # filled lines of a short body at most
 SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
 FOLLOWS: Final = (0.5, 0.7, 0.85, 1.0)
 NAMED: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 12.0)
-USED: Final = (0.0, 5.0, 7.0, 9.0)
+USED: Final = (0.0, 4.0, 7.0)
 BODY_AGREE: Final = (0.0, 2.0, 4.0, 8.0, 16.0)
 DECAY: Final = 0.01
 EXACT: Final = 2.0  # the likeness of equal texts
@@ -151,10 +151,10 @@ def liken(text: str, truth: str) -> float:
 def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
     """Finds on a grid the scores that choose the most similar texts (exact ones count twice); then fits the odds."""
     lengths, agree = ((0.0,), (0.0,)) if kind in LINES else (BODY_LENGTHS, BODY_AGREE)
-    named, used = (NAMED, USED) if kind in LINES else ((0.0,), (0.0,))
+    named = NAMED if kind in LINES else (0.0,)
     ways = [
         replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight, named=name, used=use)
-        for length, share, follows, weight, name, use in product(lengths, SHARES, FOLLOWS, agree, named, used)
+        for length, share, follows, weight, name, use in product(lengths, SHARES, FOLLOWS, agree, named, USED)
     ]
     sized = [gap for gap in gaps if gap.is_of(kind)]
     best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in sized))

@@ -172,7 +172,7 @@ async def test_what_is_not_done_is_said(real_service: Service, option: dict[str,
         none = await client.post("/v1/completions", json={"prompt": []})
     assert answer.status_code == many.status_code == none.status_code == 400
     assert "Value error" not in answer.text
-    assert answer.json()["error"]["next_step"] == "see the routes in `midfill help serving`"
+    assert answer.json()["error"]["next_step"] == "see the routes in serving.md; `midfill --help` names its folder"
     assert f"{word}" in answer.json()["error"]["message"]
 
 

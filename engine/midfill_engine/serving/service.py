@@ -219,7 +219,7 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        next_step = "see the routes in `midfill help serving`"
+        next_step = "see the routes in serving.md; `midfill --help` names its folder"
         raise RequestError(wire.ErrorCode.BAD_REQUEST, describe(error), next_step) from error
 
 

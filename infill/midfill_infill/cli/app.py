@@ -1,5 +1,7 @@
 """The subcommands of `midfill` and the options before them. Knows nothing of what they do."""
 
+import sys
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -15,17 +17,19 @@ SUBCOMMANDS: Final = {
     "engine": Subcommand("engine", "Running engines: `ps` lists them, `stop` ends them."),
     "config": Subcommand("configuration", "Show every setting and where it comes from, or set one."),
     "doctor": Subcommand("doctor", "Check the installation and the engine."),
-    "help": Subcommand("help", "Show a page of the documentation, or which there are."),
     "serve": Subcommand("serve", "Run an engine in the foreground."),
     "lsp": Subcommand("lsp", "Run the language server on standard input and output, for an editor."),
 }
+_SOURCES: Final = Path(__file__).parents[3] / "docs"
 
 
 def build_app() -> typer.Typer:
+    pages = _SOURCES if (_SOURCES / "command.md").is_file() else Path(sys.prefix, "share/doc/midfill")
     app = typer.Typer(
         name="midfill",
         cls=make_group(SUBCOMMANDS),
         no_args_is_help=True,
+        epilog=f"The documentation lies in {pages}.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # importing rich takes longer than the rest of a help page
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -36,8 +40,6 @@ def build_app() -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from pathlib import Path
-
         from midfill_infill import config
         from midfill_infill.cli.failures import report_failures
         from midfill_infill.engines.installed import describe_build
