@@ -143,7 +143,9 @@ def fill(
     comment = document.syntax.comment if document.syntax else "#"
     segments = with_intent(build_segments(document, holes, budget_chars), comment, options.intent)
     place = Place(document, segments.holes, look_around(document, segments.holes, options), options.written)
-    proposals = [own + imports for own, imports in zip(_propose(place, options), place.imports, strict=True)]
+    proposals = _propose(place, options)
+    if options.proposers and not options.min_tokens:
+        proposals = [own + imports for own, imports in zip(proposals, place.imports, strict=True)]
     if client.endpoint.is_outside:
         request = _request(segments, document, options)
     else:

@@ -45,7 +45,7 @@ WORDS: Final = re.compile(r"[\w$]+")
 
 @dataclass(frozen=True)
 class LinePath:
-    """A path of the search for lines. `has` is the sum of the kinds of names in it: 1 for names that the text after
+    """A line that is being searched. `has` is the sum of the kinds of names in it: 1 for names that the text after
     needs, 2 for unused ones. The tokens `rest` of a name must come next; after the last one the word must end.
     """
 
@@ -57,7 +57,7 @@ class LinePath:
         return Path((*self.path.ids, token), (*self.path.logs, log), self.path.places)
 
     def grow(self, logs: Tensor, count: int, words: Tensor) -> "list[LinePath]":
-        """The row with each of the `count` likeliest next tokens by `logs` [V]; `words` [V] go on with a word."""
+        """The paths with each of the `count` likeliest next tokens by `logs` [V]; `words` [V] go on with a word."""
         if self.rest:
             return self.begin(logs, [self.rest], self.has)
         best = (logs if self.rest is None else logs.masked_fill(words, -math.inf)).topk(count)
@@ -65,7 +65,7 @@ class LinePath:
         return [LinePath(self.add(token, log), self.has) for token, log in pairs if log > -math.inf]
 
     def begin(self, logs: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
-        """The row with the first token of each text, whose other tokens must follow."""
+        """The paths with the first token of each text, whose other tokens must follow."""
         pairs = [(text, float(logs[text[0]])) for text in texts]
         return [LinePath(self.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
 
