@@ -22,10 +22,10 @@ def place(marked: str, language: str = "python") -> tuple[Document, list[int]]:
     return Document("".join(parts).encode(), language), starts
 
 
-def find(marked: str, language: str = "python") -> list[list[str]]:
+def find(marked: str, language: str = "python", kind: str = "names") -> list[list[str]]:
     document, starts = place(marked, language)
     holes = tuple(hole_at_cursor(document, start) for start in starts)
-    return [find_needs(document, holes, index).get("names", []) for index in range(len(holes))]
+    return [find_needs(document, holes, index).get(kind, []) for index in range(len(holes))]
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
 """Names before a hole that nothing uses yet."""
 
+from functools import partial
+
 import pytest
-from tests.infill.test_unbound import place
+from tests.infill import test_unbound
 
 from midfill_infill.splicing.splice import find_needs
-from midfill_infill.syntax.holes import body_at, hole_at_cursor
+from midfill_infill.syntax.holes import body_at
 
-
-def find(marked: str, language: str = "python") -> list[list[str]]:
-    document, starts = place(marked, language)
-    holes = tuple(hole_at_cursor(document, start) for start in starts)
-    return [find_needs(document, holes, index).get("unused", []) for index in range(len(holes))]
+find = partial(test_unbound.find, kind="unused")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +67,7 @@ def test_types_of_parameters_are_no_names() -> None:
 
 
 def test_a_body_is_told_the_parameters() -> None:
-    document, (start,) = place("class A:\n    def f(self, a, b=None, *args):\n        <hole>...\n")
+    document, (start,) = test_unbound.place("class A:\n    def f(self, a, b=None, *args):\n        <hole>...\n")
     assert find_needs(document, (body_at(document, start),), 0) == {"names": [], "unused": ["b", "a"]}
 
 

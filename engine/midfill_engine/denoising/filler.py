@@ -185,8 +185,7 @@ class Filler(TokenWriter):
         spelled, which may be a part of a name.
         """
         encode, begun, texts = self.runtime.loaded.tokenizer.encode, left.decode(errors="ignore"), list[str]()
-        names = () if self.stretch.is_block else self.names if kind == 1 else self.unused
-        for name in names:
+        for name in () if self.stretch.is_block else self.names if kind == 1 else self.unused:
             if NAMED.match(left[-1:]):
                 texts += [name] * name.startswith(begun)
             else:

@@ -23,9 +23,8 @@ def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole
     """
     if not language.finds_unbound or _STAR.search(source):
         return []
-    functions = captures(language, tree, hole, "function")
-    around = (node for node in functions if node.start_byte < hole[0] and hole[1] <= node.end_byte)
-    scope = max(around, key=lambda node: node.end_byte - node.start_byte, default=tree.root_node)
+    functions = _list_functions(language, tree, hole)
+    scope = functions[-1] if functions else tree.root_node
     behind = hole[1], min(end, scope.end_byte, hole[1] + MAX_READ)
     used: dict[str, None] = {}
     start = max(scope.start_byte, hole[0] - MAX_READ)
@@ -45,13 +44,10 @@ def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole
 
 
 def find_unused(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[str]:
-    """Parameters and variables of the function around a hole that are bound before the hole and that no other code of
-    the function uses, the last one first.
-    """
-    functions = [node for node in captures(language, tree, hole, "function") if node.start_byte < hole[0]]
-    around = (node.byte_range for node in functions if hole[1] <= node.end_byte)
-    span = max(around, key=lambda span: span[0] - span[1], default=(0, 0))
-    if not 0 < span[1] - span[0] <= MAX_FUNCTION:
+    """Parameters and variables that a hole's function binds before it and that nothing else there uses, last first."""
+    functions = _list_functions(language, tree, hole)
+    span = functions[0].byte_range if functions else hole
+    if not functions or span[1] - span[0] > MAX_FUNCTION:
         return []
     nested = [node.byte_range for node in captures(language, tree, span, "function") if span[0] < node.start_byte]
     found = captures(language, tree, span, "bound")
@@ -63,6 +59,13 @@ def find_unused(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[
         if is_own and name.encode() not in used and not name.startswith("_") and name not in language.globals:
             listed[name] = None
     return [name for name in listed if len(name) <= MAX_BYTES][:MAX_UNUSED]
+
+
+def _list_functions(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[tree_sitter.Node]:
+    """The functions around a hole, innermost first."""
+    found = captures(language, tree, hole, "function")
+    around = (node for node in found if node.start_byte < hole[0] and hole[1] <= node.end_byte)
+    return sorted(around, key=lambda node: node.end_byte - node.start_byte)
 
 
 def _list_bound(node: tree_sitter.Node, scope: tree_sitter.Node) -> set[bytes]:
