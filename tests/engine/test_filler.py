@@ -3,7 +3,6 @@
 import math
 import os
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -174,10 +173,10 @@ def test_a_word_that_the_edge_cuts_is_left_to_the_fill(base: Runtime) -> None:
     assert len(lay_prompt(base, "x" * 9000).pending) < 2 * WORD_BYTES
 
 
-def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime) -> None:
     filler = Filler(base, Stretch("value = co", "\n", single=True))
     prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
-    first, *_ = drain_work(base, filler.draft_lines(prefix))
+    drafts = drain_work(base, filler.draft_lines(prefix))
 
     def chance(before: tuple[int, ...], letters: bytes) -> float:
         logs = read_whole(base, list(before))[-1]
@@ -188,11 +187,14 @@ def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime, monkeypa
 
     assert filler.pending == b"co"
     assert filler.pending_nats == pytest.approx(math.log(chance(filler.prompt.ids, b"co")), abs=1e-4)
-    monkeypatch.setattr("midfill_engine.denoising.filler.WORD", re.compile(rb"(?!)"))
-    other = Filler(base, Stretch("value = co", "\n", single=True))
-    whole, *_ = drain_work(base, other.draft_lines(prefix))
-    assert (whole.text, other.pending_nats) == (first.text, 0)
-    assert first.nats == pytest.approx(whole.nats - filler.pending_nats, abs=1e-4)
+    (plain,) = drain_work(base, Filler(base, filler.stretch).compare([Candidate("py")]))
+    found = {each.text: each.nats for each in drain_work(base, Filler(base, filler.stretch).fill([Candidate("py")]))}
+    drafted = {each.text: each.nats for each in drafts if each.text.strip()}
+    assert found["py"] == pytest.approx(plain.nats - filler.pending_nats, abs=1e-3)
+    shared = found.keys() & drafted.keys()
+    assert shared and all(
+        found[text] == pytest.approx(drafted[text] - filler.pending_nats, abs=1e-3) for text in shared
+    )
 
 
 @pytest.mark.parametrize("indent", [None, ""])

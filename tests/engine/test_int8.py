@@ -37,7 +37,7 @@ def coarse(request: pytest.FixtureRequest) -> Format:
     """Weights rounded in pairs add up on every processor; the finer ones do on some."""
     form = Format(request.param, in_pairs=True)
     try:
-        form.lay(torch.ones(16, 16))
+        form.lay([torch.ones(16, 16)])
     except (RuntimeError, AttributeError) as error:
         pytest.skip(str(error))
     return form
@@ -52,7 +52,7 @@ def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int, int], c
         rows = (x * (127 / x.abs().amax(1, keepdim=True))).round()
         scale = x.abs().amax(1, keepdim=True) / 127 * columns
         narrowed, scales = form.narrow(x)
-        found = form.lay(weight).multiply(narrowed) * scales
+        found = form.lay([weight]).multiply(narrowed) * scales
         torch.testing.assert_close(found, (rows.double() @ whole.double().t()).float() * scale, rtol=1e-5, atol=1e-5)
         error = (found - F.linear(x, weight)).norm() / F.linear(x, weight).norm()
         assert error < (0.025 if form.in_pairs else 0.02)
@@ -66,7 +66,7 @@ def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(
         monkeypatch.setattr(int8, "choose_format", lambda form=form: form)
         operators = Int8Operators(CPU, dtype)
         linear = nn.Linear(256, 272, bias=True)
-        packed = operators.lay(linear.weight)
+        packed = operators.lay([linear.weight])
         x = torch.randn(320, 256).to(dtype)
         alone = [operators.product(x[:rows].clone(), packed, linear.bias.detach()) for rows in (16, 23)]
         x[23:] *= 8
@@ -77,7 +77,7 @@ def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(
 def test_who_multiplies_makes_no_difference(coarse: Format) -> None:
     weight, x = torch.randn(272, 256), torch.randn(40, 256)
     forms = (coarse, Format(OneDnnWeight, in_pairs=True))
-    first, second = (form.lay(weight).multiply(form.narrow(x)[0]) for form in forms)
+    first, second = (form.lay([weight]).multiply(form.narrow(x)[0]) for form in forms)
     assert torch.equal(first, second)
 
 
@@ -118,7 +118,7 @@ def test_rotated_rows_with_a_few_large_channels_keep_the_small_ones(coarse: Form
     ways = [(Rotation(), x), (Rotation(gain, columns=True), rotate(x / gain)), (Rotation(rows=True), x)]
     for rotation, rows in ways:
         narrowed, scales = coarse.narrow(rows)
-        found = coarse.lay(weight, rotation).multiply(narrowed) * scales
+        found = coarse.lay([weight], rotation).multiply(narrowed) * scales
         errors.append(float(((rotate(found) if rotation.rows else found) - wanted).norm() / wanted.norm()))
     assert errors[1] < errors[0] / 1.5 and errors[2] < errors[0] * 1.1
 

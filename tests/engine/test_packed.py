@@ -270,4 +270,4 @@ def test_the_last_layer_computes_what_is_wanted(transformer: Transformer, wanted
     for pair, expected in zip(some.own, whole.own, strict=True):
         assert all(torch.equal(one, of_whole) for one, of_whole in zip(pair, expected, strict=True))
     num_asked = 16 + -(-len(wanted) // 16) * 16
-    assert operators.rows == [80] * 7 + [num_asked, 80, 80] + [num_asked] * 4
+    assert operators.rows == [80] * 10 + [num_asked] * 4

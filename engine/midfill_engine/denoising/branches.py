@@ -38,16 +38,15 @@ def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, 
         mask = torch.ones(len(part), start + len(part), dtype=torch.bool).tril(start)
         rows = torch.arange(start, start + len(part))
         past = None if held is None else held.with_room(len(ids) - start)
-        step = Pass(
-            torch.tensor(part), rows, torch.tensor([len(part) - 1]), past, mask, grows=past is not None, keeps=True
+        wanted = torch.tensor([len(part) - 1])
+        (result,) = yield from ask(
+            [Pass(torch.tensor(part), rows, wanted, past, mask, grows=past is not None, keeps=past is None)]
         )
-        (result,) = yield from ask([step])
-        assert result.own is not None
         state = result.hidden
-        if held is None:
+        if held is not None:
+            held.grow(len(part))
+        elif result.own is not None:
             held = Held(result.own)
-        else:
-            held.add(result.own)
     assert held is not None
     prefix = Prefix(ids, held.keys_values, state)
     runtime.prefixes.add(prefix)
@@ -181,9 +180,8 @@ class Beam:
         rows = [tree.add(text) for text in texts]
         wanted = torch.tensor([each[-1] for each in rows])
         past = self._held.with_room(len(tree.ids), self._spare)
-        (result,) = yield from ask([tree.lay(len(self.prefix.ids), wanted, past, grows=True, keeps=True)])
-        assert result.own is not None
-        start = self._held.add(result.own)
+        (result,) = yield from ask([tree.lay(len(self.prefix.ids), wanted, past, grows=True)])
+        start = self._held.grow(len(tree.ids))
         logs = yield from score(self.runtime, self.prefix, texts)
         paths = [
             Path(text, tuple(known), tuple(start + row for row in each))
@@ -214,9 +212,8 @@ class Beam:
         guessed tokens, and log-probabilities [1 + G, V] of the token after each of these.
         """
         guesses = guesses or [()] * len(paths)
-        (result,) = yield from ask([self._lay(paths, guesses, keeps=True)])
-        assert result.own is not None
-        start, read = self._held.add(result.own), list[Path]()
+        (result,) = yield from ask([self._lay(paths, guesses)])
+        start, read = self._held.grow(len(result.hidden)), list[Path]()
         for path, guess in zip(paths, guesses, strict=True):
             own = range(start, start + 1 + len(guess))
             read.append(Path(path.ids, path.logs, (*path.places[: len(path.ids) - 1], *own)))
@@ -261,15 +258,10 @@ class Held:
             self._room = [(_with_room(k, self.length, more), _with_room(v, self.length, more)) for k, v in self._room]
         return self.keys_values
 
-    def add(self, own: KeyValues) -> int:
-        """Appends the keys and values of new tokens; returns the position of the first one."""
-        start, count = self.length, own[0][0].shape[2]
-        self.with_room(count)
+    def grow(self, count: int) -> int:
+        """Keeps `count` more tokens, which a pass wrote; returns the position of the first one."""
         self.length += count
-        for (keys, values), (own_keys, own_values) in zip(self._room, own, strict=True):
-            keys[:, :, start : self.length] = own_keys
-            values[:, :, start : self.length] = own_values
-        return start
+        return self.length - count
 
 
 def _with_room(part: Tensor, length: int, more: int) -> Tensor:

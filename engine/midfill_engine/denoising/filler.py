@@ -92,24 +92,21 @@ class Filler(TokenWriter):
         """Drafts and proposals for the stretch, best first."""
         (prefix, _), fitting = (yield from read_prefix(self.runtime, self.prompt.ids)), self.fitting(proposed)
         if self.drawing.temperature:
-            drafted = yield from self.draw(prefix)
+            drafts = [self.draw(prefix)]
         elif self.stretch.is_block:
-            lines = yield from self.draft_lines(prefix)
-            firsts = [each.text for each in lines[: max(NUM_BLOCKS, self.drawing.count)]]
-            firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
-            drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
+            drafts = [self.draft_blocks(prefix, [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]])]
         else:
-            others = [] if self.stretch.single else [self.draft_through(prefix)]
-            drafted = list(chain(*(yield from together(self.draft_lines(prefix), *others))))
-        judged = yield from self.judge(prefix, drafted, fitting)
-        return self.rank(judged)
+            drafts = [self.draft_lines(prefix)] + [self.draft_through(prefix)] * (not self.stretch.single)
+        given, *drafted = yield from together(self.weigh(prefix, fitting[:MAX_JUDGED]), *drafts)
+        return self.rank((yield from self.judge(prefix, list(chain(*drafted)), given)))
 
     def compare(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Ranks the proposed texts, best first, without drafts."""
         (prefix, _), fitting = (yield from read_prefix(self.runtime, self.prompt.ids)), self.fitting(proposed)
         judged: list[Candidate] = []
         for start in range(0, len(fitting), MAX_JUDGED):
-            judged += yield from self.judge(prefix, [], fitting[start : start + MAX_JUDGED], MAX_JUDGED)
+            given = yield from self.weigh(prefix, fitting[start : start + MAX_JUDGED])
+            judged += yield from self.judge(prefix, [], given, MAX_JUDGED)
         return self.rank(judged)
 
     def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
@@ -118,7 +115,7 @@ class Filler(TokenWriter):
         allowed = [each for each in proposed if not any(part in each.text for part in self.stretch.forbid)]
         return [each for each in allowed if len(encode(each.text)) <= self.stretch.max_tokens]
 
-    def count_names(self, texts: Sequence[Candidate]) -> Sequence[Candidate]:
+    def count_names(self, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, each with the number of the stretch's names that it has."""
         line, found = self.stretch.before.rpartition("\n")[2], list[Candidate]()
         for each in texts:
@@ -197,7 +194,13 @@ class Filler(TokenWriter):
         text, ranges = decode(pieces, "ignore")
         lead = len(self.pending.decode())
         logs = tuple((text[max(lead, a) : b], log) for (a, b), log in zip(ranges, path.logs, strict=False) if b > lead)
-        return Candidate(text[lead:], path.log - self.pending_nats, logs=logs)
+        return Candidate(text[lead:], path.log, logs=logs)
+
+    def draft_blocks(self, prefix: Prefix, proposed: Sequence[str]) -> Asking[list[Candidate]]:
+        """Bodies that begin with the likeliest first lines, and with the proposed ones."""
+        lines = yield from self.draft_lines(prefix)
+        firsts = [each.text for each in lines[: max(NUM_BLOCKS, self.drawing.count)]]
+        return (yield from self.draft_block(prefix, list(dict.fromkeys([*firsts, *proposed]))))
 
     def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> Asking[list[Candidate]]:
         """Continues each first line greedily, and scores the following text after each result."""
@@ -253,24 +256,34 @@ class Filler(TokenWriter):
         texts = dict.fromkeys((block.endings() or [block.first])[-1] for block in self.whole(blocks))
         return [Candidate(text) for text in texts if text.strip()]
 
+    @property
+    def following(self) -> str:
+        """The text that judges candidates, unless the prompt shows the text after."""
+        return "" if self.prompt.has_suffix else find_following(self.stretch.after)
+
+    def weigh(self, prefix: Prefix, texts: Sequence[Candidate]) -> Asking[list[Candidate]]:
+        """The texts, each with its log-likelihood, and for a body with that of the following text."""
+        if self.following and self.stretch.is_block:
+            return (yield from self._ask_through(prefix, texts, self.following))
+        scores = yield from self._ask(prefix, [each.text for each in texts], self.ends)
+        return [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(texts, scores, strict=True)]
+
     def judge(
-        self, prefix: Prefix, drafted: Sequence[Candidate], proposed: Sequence[Candidate], most: int = MAX_COMPARED
+        self, prefix: Prefix, drafted: Sequence[Candidate], given: Sequence[Candidate], most: int = MAX_COMPARED
     ) -> Asking[list[Candidate]]:
-        """All candidates, each with its log-likelihood and that of the following text."""
-        drafted, proposed = self.count_names(drafted), self.count_names(proposed)
-        known = {each.text: each for each in reversed(drafted) if each.text.strip()}
-        others = [each for each in proposed if each.text not in known][:MAX_JUDGED]
-        for each in proposed:
-            if each.text in known:
-                known[each.text] = replace(known[each.text], certainty=each.certainty)
-        others += [known.pop(text) for text in [text for text, each in known.items() if not each.logs]]
-        following = "" if self.prompt.has_suffix else find_following(self.stretch.after)
+        """Drafts and weighed proposals, each with its log-likelihood and that of the following text."""
+        known = {each.text: each for each in given}
+        drafts = {each.text: each for each in reversed(drafted) if each.text.strip()}
+        unknown = [each for each in drafts.values() if not each.logs and each.text not in known]
+        known |= {each.text: each for each in (yield from self.weigh(prefix, unknown))}
+        for text, each in drafts.items():
+            if each.logs:
+                known[text] = replace(each, certainty=known[text].certainty if text in known else 0.0)
+        begun, following = self.pending_nats, self.following  # drafts tell ln P of what is begun, once all are written
+        judged = self.count_names([replace(each, nats=each.nats - begun) for each in known.values()])
         if following and self.stretch.is_block:
-            asked = yield from self._ask_through(prefix, others, following)
-            return [*known.values(), *asked]
-        scores = yield from self._ask(prefix, [each.text for each in others], self.ends)
-        judged = [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(others, scores, strict=True)]
-        ranked = rank([*known.values(), *judged], self.kind)
+            return judged
+        ranked = rank(judged, self.kind)
         if not following:
             return (yield from self._weigh_near(ranked))
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
@@ -281,7 +294,8 @@ class Filler(TokenWriter):
         is_line = self.stretch.after.startswith(following + "\n")
         ends = self.runtime.vocabulary.beginning(b"\n") if is_line else None
         totals = yield from self._ask(prefix, [each.text + following for each in first], ends)
-        found = [replace(each, following=total - each.nats) for each, (_, total) in zip(first, totals, strict=True)]
+        pairs = zip(first, totals, strict=True)
+        found = [replace(each, following=total - begun - each.nats) for each, (_, total) in pairs]
         return (yield from self._weigh_near(found))
 
     def _weigh_near(self, texts: Sequence[Candidate]) -> Asking[list[Candidate]]:
@@ -316,5 +330,5 @@ class Filler(TokenWriter):
         for row, logs in zip(ids, scores, strict=True):
             whole, ranges = decode([tokenizer.token_bytes(token) for token in row], "ignore")
             pairs = tuple((whole[max(len(lead), a) : b], log) for (a, b), log in zip(ranges, logs, strict=False))
-            found.append((pairs, sum(logs) - self.pending_nats))
+            found.append((pairs, sum(logs)))
         return found

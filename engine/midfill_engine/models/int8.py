@@ -9,6 +9,7 @@ import math
 import os
 import warnings
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,7 +43,7 @@ class OneDnnWeight:
 
     @staticmethod
     def round(rows: Tensor) -> Tensor:
-        return rows.round_().add_(ZERO).to(torch.uint8)
+        return rows.add_(ZERO + 0.5).to(torch.uint8)  # cuts off, and all are positive
 
     def multiply(self, rows: Tensor) -> Tensor:
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
@@ -191,14 +192,16 @@ class Format:
     weight: type[OneDnnWeight] | type[FbgemmWeight]
     in_pairs: bool
 
-    def lay(self, weight: Tensor, rotation: Rotation = PLAIN) -> OneDnnWeight | FbgemmWeight:
-        """Packs `weight` [N, D]."""
-        return self.weight.of(*quantize_rows(weight, in_pairs=self.in_pairs, rotation=rotation))
+    def lay(self, weights: Sequence[Tensor], rotation: Rotation = PLAIN) -> OneDnnWeight | FbgemmWeight:
+        """Packs the `weights` [N, D] as one matrix."""
+        found = [quantize_rows(weight, in_pairs=self.in_pairs, rotation=rotation) for weight in weights]
+        values, scales = zip(*found, strict=True)
+        return self.weight.of(torch.cat(values), torch.cat(scales))
 
     def narrow(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`x` [R, D] as `multiply` takes it, and the scale of each row [R, 1]."""
-        largest = torch.maximum(x.amax(dim=1, keepdim=True), -x.amin(dim=1, keepdim=True)).float().clamp(min=1e-12)
-        return self.weight.round(x * (LEVELS / largest)), largest / LEVELS
+        scales = x.abs().amax(dim=1, keepdim=True).float().clamp_(min=1e-12).div_(LEVELS)
+        return self.weight.round(x / scales), scales
 
 
 # the second is for processors without VNNI
@@ -225,12 +228,11 @@ class Int8Operators(PackedOperators):
         self._format = choose_format()
         self.row_tile = 1  # integer sums do not depend on the number of rows; experts are not packed
         self._rotations: dict[int, Rotation] = {}
-        self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = None  # q, k and v have the same input
 
-    def lay(self, weight: Tensor) -> Int8Weight:
-        rotation = self._rotations.pop(id(weight), PLAIN)
+    def lay(self, weights: Sequence[Tensor]) -> Int8Weight:
+        rotation = self._rotations.pop(id(weights[0]), PLAIN)
         # only `down` has both: its input is no state of the transformer, which are rotated already
-        return Int8Weight(self._format.lay(weight, rotation), rotation.columns and rotation.rows)
+        return Int8Weight(self._format.lay(weights, rotation), rotation.columns and rotation.rows)
 
     def pack(self, module: nn.Module) -> None:
         """Packs the matrices, and stores the embedding in int8, unless it can be read from the model's file.
@@ -261,18 +263,17 @@ class Int8Operators(PackedOperators):
         if attention.q.weight.is_meta:
             return  # it comes later
         assert isinstance(mlp, MLP)
-        inputs = Rotation(take_gain(block.attention_norm), columns=True)
-        hidden = Rotation(take_gain(block.mlp_norm), columns=True)
-        found = [(linear, inputs) for linear in (attention.q, attention.k, attention.v)]
-        found += [(linear, hidden) for linear in (mlp.gate, mlp.up) if linear is not None]
-        found += [(attention.out, Rotation(rows=True)), (mlp.down, Rotation(columns=True, rows=True))]
-        self._rotations |= {id(linear.weight): rotation for linear, rotation in found}
+        rotations = (
+            Rotation(take_gain(block.attention_norm), columns=True),
+            Rotation(rows=True),
+            Rotation(take_gain(block.mlp_norm), columns=True),
+            Rotation(columns=True, rows=True),
+        )
+        for (first, *_), rotation in zip(attention.products + mlp.products, rotations, strict=True):
+            self._rotations[id(first.weight)] = rotation
 
     def product(self, x: Tensor, packed: Int8Weight, bias: Tensor | None) -> Tensor:
-        narrowed = self._narrowed
-        if packed.rotates or narrowed is None or narrowed[0] is not x:
-            narrowed = self._narrowed = x, self._format.narrow(rotate(x) if packed.rotates else x)
-        rows, scales = narrowed[1]
+        rows, scales = self._format.narrow(rotate(x) if packed.rotates else x)
         product = packed.packed.multiply(rows).mul_(scales)
         return (product if bias is None else product.add_(bias)).to(x.dtype)
 
@@ -312,7 +313,7 @@ def _adds_up(form: Format) -> bool:
     weight[:, :2] = torch.tensor([LEVELS, 0.0])  # every column has the scale 1
     x = torch.randint(-LEVELS, LEVELS + 1, (320, 256), generator=generator).float()
     x[:16], x[:, 0] = LEVELS, LEVELS
-    packed = form.lay(weight)
+    packed = form.lay([weight])
 
     def multiply(rows: Tensor) -> Tensor:
         return packed.multiply(form.narrow(rows)[0])

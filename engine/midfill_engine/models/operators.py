@@ -66,6 +66,10 @@ class TorchOperators:
             return F.linear(x, weight, bias)
         return torch.cat([F.linear(x[span.start : span.padded_end], weight, bias) for span in spans])
 
+    def linears(self, x: Tensor, parts: Sequence[nn.Linear], spans: list[Span]) -> list[Tensor]:
+        """The products of `x` [R, D] with several matrices."""
+        return [self.linear(x, part.weight, part.bias, spans) for part in parts]
+
     def attention(
         self,
         query: Tensor,
@@ -158,15 +162,15 @@ def is_same_alone(multiply: Callable[[Tensor], Tensor], x: Tensor, counts: Seque
 
 
 class PackedOperators(TorchOperators):
-    """Torch's operators, except for packed weights."""
+    """Torch's operators, except for packed weights. Matrices with the same input are packed as one."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(device, dtype)
         self._dtype = dtype
         self._packed: dict[int, Any] = {}
 
-    def lay(self, weight: Tensor) -> Any:
-        """`weight` [N, D] in the layout of `product`."""
+    def lay(self, weights: Sequence[Tensor]) -> Any:
+        """The `weights` [N, D], one below the other, in the layout of `product`."""
         raise NotImplementedError
 
     def product(self, x: Tensor, packed: Any, bias: Tensor | None) -> Tensor:
@@ -181,23 +185,30 @@ class PackedOperators(TorchOperators):
             if isinstance(part, MixtureOfExperts):
                 self.row_tile = ROW_TILE
             elif isinstance(part, Attention | MLP):
-                for linear in part.children():
-                    if isinstance(linear, nn.Linear):
-                        self._replace(linear)
+                for linears in part.products:
+                    self._replace(linears)
             elif isinstance(part, Transformer) and part.head is not None:
-                self._replace(part.head)
+                self._replace([part.head])
             elif isinstance(part, Transformer):
-                self._packed[id(part.embedding.weight)] = self.lay(part.embedding.weight)
+                self._packed[id(part.embedding.weight)] = self.lay([part.embedding.weight])
 
-    def _replace(self, linear: nn.Linear) -> None:
-        if not linear.weight.is_meta:
-            packed = self.lay(linear.weight)
-            linear.weight = nn.Parameter(linear.weight.flatten()[:LEFT].to(self._dtype, copy=True), requires_grad=False)
-            self._packed[id(linear.weight)] = packed
+    def _replace(self, parts: Sequence[nn.Linear]) -> None:
+        if not parts[0].weight.is_meta:
+            packed = self.lay([part.weight for part in parts])
+            for part in parts:
+                part.weight = nn.Parameter(part.weight.flatten()[:LEFT].to(self._dtype, copy=True), requires_grad=False)
+            self._packed[id(parts[0].weight)] = packed
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
         packed = self._packed.get(id(weight))
         return super().linear(x, weight, bias, spans) if packed is None else self.product(x, packed, bias)
+
+    def linears(self, x: Tensor, parts: Sequence[nn.Linear], spans: list[Span]) -> list[Tensor]:
+        packed = self._packed.get(id(parts[0].weight))
+        if packed is None:
+            return super().linears(x, parts, spans)
+        bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
+        return list(torch.split(self.product(x, packed, bias), [part.out_features for part in parts], dim=1))
 
 
 class LaidOperators(PackedOperators):
@@ -209,7 +220,7 @@ class LaidOperators(PackedOperators):
         generator = torch.Generator().manual_seed(0)
         weight, x = (torch.randn(size, 256, generator=generator).bfloat16() for size in (272, 320))
         try:
-            multiply = partial(self.product, packed=self.lay(weight), bias=None)
+            multiply = partial(self.product, packed=self.lay([weight]), bias=None)
             near = torch.allclose(multiply(x).float(), F.linear(x, weight).float(), rtol=0.02, atol=0.02)
             is_good = near and is_same_alone(multiply, x, CHECKED_ROWS)
         except (RuntimeError, AttributeError, NotImplementedError) as error:
@@ -217,8 +228,8 @@ class LaidOperators(PackedOperators):
         if not is_good:
             raise OperatorsError("this machine's laid out products depend on the other rows")
 
-    def lay(self, weight: Tensor) -> Tensor:
-        laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16), None)
+    def lay(self, weights: Sequence[Tensor]) -> Tensor:
+        laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(torch.cat(list(weights)).to(torch.bfloat16), None)
         return laid
 
     def product(self, x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:

@@ -26,9 +26,9 @@ HEAD_ROWS: Final = 64  # scored at once on a CPU: logits of 400 rows of a vocabu
 class Pass:
     """One sequence's T rows: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to itself.
 
-    `past` has keys and values [1, K, P, E] a layer; with `grows` the pass may write into the memory of T tokens behind
-    them. `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the tokens
-    of `choice`, and with `keeps` all T keys and values.
+    `past` has keys and values [1, K, P, E] a layer; with `grows` the pass writes its own into the memory behind them.
+    `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the tokens of
+    `choice`, and with `keeps` all T keys and values.
     """
 
     ids: Tensor
@@ -60,8 +60,8 @@ class WantedRows:
         return cls(torch.cat(rows), found)
 
     def take(self, x: Tensor) -> Tensor:
-        """The rows [..., A, D] of `x` [..., R, D]."""
-        return x if self.rows is None else x[..., self.rows, :]
+        """The rows [A, ...] of `x` [R, ...]."""
+        return x if self.rows is None else x[self.rows]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOpe
     config = transformer.config
     positions = _pack([step.positions for step in passes], tile).to(device)
     tables = rotary_tables(positions[None], config, transformer.dtype)
+    if positions.dim() == 2:  # of the heads of queries and of keys, which are as many
+        tables = tables[0].repeat(1, 2, 1, 1), tables[1].repeat(1, 2, 1, 1)
     kept: list[KeyValues] = [[] for _ in passes]
     asked, every = WantedRows.of(passes, spans, device, tile), WantedRows(None, spans)
     for index, block in enumerate(transformer.blocks):
@@ -158,33 +160,22 @@ def attend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`x` [R, D] -> the attention output [A, D] of the asked rows, and rotated keys and values [R, K, E] of all."""
     head_dim, dtype = attention.config.head_dim, attention.q.weight.dtype
-    sought = asked.take(x)
     query, key, value = (
-        operators.linear(rows, part.weight, part.bias, laid)
-        .to(dtype)
-        .view(len(rows), part.out_features // head_dim, head_dim)
-        for part, rows, laid in ((attention.q, sought, asked.spans), (attention.k, x, spans), (attention.v, x, spans))
+        part.to(dtype).view(len(x), -1, head_dim) for part in operators.linears(x, attention.products[0], spans)
     )
-    key = _rotate(attention.k_norm(key), tables)
-    query = _rotate(attention.q_norm(query), (asked.take(tables[0]), asked.take(tables[1])))
-    mixed = operators.attention(query, key, value, pasts, spans, asked.spans)
+    heads = torch.cat((attention.q_norm(query), attention.k_norm(key)), dim=1).transpose(0, 1)
+    turned = rotate(heads[None], *tables)[0].transpose(0, 1)
+    query, key = turned[:, : query.shape[1]], turned[:, query.shape[1] :]
+    mixed = operators.attention(asked.take(query), key, value, pasts, spans, asked.spans)
     return operators.linear(mixed.flatten(1), attention.out.weight, None, asked.spans), key, value
-
-
-def _rotate(rows: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotates the heads [R, H, E] of packed rows."""
-    return rotate(rows.transpose(0, 1)[None], *tables)[0].transpose(0, 1)
 
 
 def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: TorchOperators) -> Tensor:
     if not isinstance(mlp, MLP):  # experts get one sequence at a time if the number of rows matters
         parts = [x] if operators.packs_products else [x[span.start : span.padded_end] for span in spans]
         return torch.cat([mlp(part) for part in parts])
-    up = operators.linear(x, mlp.up.weight, None, spans)
-    if mlp.gate is None:
-        hidden = F.relu(up).square()
-    else:
-        hidden = F.silu(operators.linear(x, mlp.gate.weight, None, spans)).mul_(up)
+    *gate, up = operators.linears(x, mlp.products[0], spans)
+    hidden = F.silu(gate[0]).mul_(up) if gate else F.relu(up).square()
     return operators.linear(hidden, mlp.down.weight, None, spans)
 
 
