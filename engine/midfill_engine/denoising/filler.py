@@ -19,7 +19,7 @@ from torch import Tensor
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix, score
 from midfill_engine.denoising.canvas import decode
-from midfill_engine.denoising.judging import Candidate, Kind, Logs, add_logs, rank
+from midfill_engine.denoising.judging import Candidate, Kind, Logs, add_logs, choose_weights, rank
 from midfill_engine.denoising.prompt import WORD, find_following
 from midfill_engine.denoising.stretch import Block
 from midfill_engine.denoising.work import Asking, together
@@ -37,6 +37,7 @@ MAX_THROUGH_TOKENS: Final = 96
 MAX_LINE_TOKENS: Final = 64
 MAX_JUDGED: Final = 8  # proposals whose log-likelihood is computed
 MAX_COMPARED: Final = 5  # candidates for which that of the following text is computed, too
+MAX_BEHIND: Final = 5.0  # nats behind the first: of 300 lines a fifth of the five, and no right choice
 MAX_BLOCK_TOKENS: Final = 192
 NEAR_LINES: Final = 3  # the last one is the beginning of the stretch's own line
 NEAR_CHARACTERS: Final = 240
@@ -106,7 +107,7 @@ class Filler(TokenWriter):
         judged: list[Candidate] = []
         for start in range(0, len(fitting), MAX_JUDGED):
             given = yield from self.weigh(prefix, fitting[start : start + MAX_JUDGED])
-            judged += yield from self.judge(prefix, [], given, MAX_JUDGED)
+            judged += yield from self.judge(prefix, [], given, compares_all=True)
         return self.rank(judged)
 
     def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
@@ -269,9 +270,11 @@ class Filler(TokenWriter):
         return [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(texts, scores, strict=True)]
 
     def judge(
-        self, prefix: Prefix, drafted: Sequence[Candidate], given: Sequence[Candidate], most: int = MAX_COMPARED
+        self, prefix: Prefix, drafted: Sequence[Candidate], given: Sequence[Candidate], compares_all: bool = False
     ) -> Asking[list[Candidate]]:
-        """Drafts and weighed proposals, each with its log-likelihood and that of the following text."""
+        """Drafts and weighed proposals, each with its log-likelihood and that of the following text. Unless
+        `compares_all`, only the best few; those far behind count as if the following text were least likely after them.
+        """
         known = {each.text: each for each in given}
         drafts = {each.text: each for each in reversed(drafted) if each.text.strip()}
         unknown = [each for each in drafts.values() if not each.logs and each.text not in known]
@@ -286,17 +289,27 @@ class Filler(TokenWriter):
         ranked = rank(judged, self.kind)
         if not following:
             return (yield from self._weigh_near(ranked))
-        by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
-        most = len(ranked) if self.stretch.is_inside else max(most, self.drawing.count)
-        first = list(dict.fromkeys([*by_certainty, *ranked]))[:most]
-        kept = (each for each in ranked if not each.certainty and "\n" in each.text)
-        first += [each for each in kept if each not in first]
+        compares_all = compares_all or self.stretch.is_inside
+        first, behind = (ranked, []) if compares_all else self._leading(ranked)
         is_line = self.stretch.after.startswith(following + "\n")
         ends = self.runtime.vocabulary.beginning(b"\n") if is_line else None
         totals = yield from self._ask(prefix, [each.text + following for each in first], ends)
         pairs = zip(first, totals, strict=True)
         found = [replace(each, following=total - begun - each.nats) for each, (_, total) in pairs]
+        found += [replace(each, following=min(other.following for other in found)) for each in behind]
         return (yield from self._weigh_near(found))
+
+    def _leading(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+        """The candidates to compare: the first ones, the most certain one, and drafts of several lines. Also those of
+        the first ones that are too far behind.
+        """
+        by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
+        first = list(dict.fromkeys([*by_certainty, *ranked]))[: max(MAX_COMPARED, self.drawing.count)]
+        scores = choose_weights(ranked, self.kind).score(ranked)
+        near = [each for each, value in zip(ranked, scores, strict=True) if value >= scores[0] - MAX_BEHIND]
+        compared = [each for each in first if each in near or each in by_certainty]
+        compared += [each for each in ranked if not each.certainty and "\n" in each.text and each not in compared]
+        return compared, [each for each in first if each not in compared]
 
     def _weigh_near(self, texts: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """The texts, inside a line with their log-likelihood after the last lines alone (whole lines did not gain)."""

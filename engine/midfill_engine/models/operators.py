@@ -82,14 +82,16 @@ class TorchOperators:
         """`query` [A, H, E], `key` and `value` [R, K, E] -> [A, H, E]; each of `asked` attends to its past and its
         span. `asked` is `spans` if all rows ask, otherwise the spans of the rows that do, with their biases.
         """
-        mixed = torch.zeros_like(query)
+        parts = []
         for span, rows, past in zip(spans, asked, pasts, strict=True):
             q = query[rows.start : rows.end].transpose(0, 1)[None]
             k, v = (part[span.start : span.end].transpose(0, 1)[None] for part in (key, value))
             if past is not None:
                 k, v = join(past[0], k, span.grows), join(past[1], v, span.grows)
-            mixed[rows.start : rows.end] = attend_in_groups(q, k, v, rows)[0].transpose(0, 1)
-        return mixed
+            mixed = attend_in_groups(q, k, v, rows)[0].transpose(0, 1)
+            padding = rows.padded_end - rows.end
+            parts.append(F.pad(mixed, (0, 0, 0, 0, 0, padding)) if padding else mixed)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def join(past: Tensor, own: Tensor, grows: bool) -> Tensor:

@@ -83,7 +83,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates `x` [B, H, T, E] in the half-split layout (GPT-NeoX's); dimensions beyond the tables stay."""
     half = cos.shape[-1]
     left, right, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    return torch.cat((left * cos - right * sin, right * cos + left * sin, rest), dim=-1)
+    turned = torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(right * cos, left, sin)
+    return torch.cat((*turned, rest), dim=-1)
 
 
 class Attention(nn.Module):
