@@ -482,6 +482,32 @@ def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(bas
     assert all(len(each) > len(texts) for each in alone)
 
 
+def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They count as if the text after were least likely after them, so others are as sure as before."""
+    stretch = Stretch(TEXT + "def other(items):\n    ", "\n\n\nprint(other([1]))\n", single=True)
+    drafts = [Candidate(text, -nats, logs=(("", -nats),)) for nats, text in enumerate(("a", "b", "c", "d", "e", "f"))]
+
+    def judge(most: float) -> tuple[list[Candidate], int]:
+        monkeypatch.setattr("midfill_engine.denoising.filler.MAX_BEHIND", most)
+        one = Filler(base, stretch)
+        prefix, _ = drain_work(base, read_prefix(base, one.prompt.ids))
+        given = [Candidate("sure", -90.0, certainty=0.01, logs=(("", -90.0),))]
+        rows: list[int] = []
+        plain = base.run
+        monkeypatch.setattr(Runtime, "run", lambda self, passes: rows.append(len(passes[0].ids)) or plain(passes))
+        judged = drain_work(base, one.judge(prefix, drafts, given))
+        monkeypatch.undo()
+        return judged, sum(rows)
+
+    (every, most), (few, least) = judge(math.inf), judge(2.5)
+    assert {each.text for each in every} == {each.text for each in few} == {"a", "b", "c", "d", "sure"}
+    assert least < most
+    of_every, of_few = ({each.text: each.following for each in judged} for judged in (every, few))
+    near = ("a", "b", "c", "sure")
+    assert of_few["d"] == min(of_few[text] for text in near)
+    assert [of_few[text] for text in near] == pytest.approx([of_every[text] for text in near], abs=1e-3)
+
+
 def run_together(base: Runtime, fills: Sequence[Fill]) -> list[InfillResponse]:
     """All fills in lockstep: the passes of one round are one call of the runtime."""
     answers: dict[int, InfillResponse] = {}

@@ -174,6 +174,24 @@ def test_earlier_keys_stand_in_for_rows(transformer: Transformer) -> None:
     torch.testing.assert_close(rest.hidden, whole.hidden[9:], rtol=1e-4, atol=1e-5)
 
 
+def test_a_pass_that_grows_writes_its_keys_and_values_behind_those_of_its_past(transformer: Transformer) -> None:
+    operators = TorchOperators(torch.device("cpu"), torch.float32)
+    ids, causal = torch.arange(20), torch.ones(20, 20, dtype=torch.bool).tril()
+    (whole,) = run_packed(transformer, [Pass(ids, ids, ids, mask=causal, keeps=True)], operators)
+    assert whole.own is not None
+    room = [(key.clone(), value.clone()) for key, value in whole.own]
+    for each in room:
+        for part in each:
+            part[:, :, 9:] = torch.nan
+    past = [(key[:, :, :9], value[:, :, :9]) for key, value in room]
+    (rest,) = run_packed(transformer, [Pass(ids[9:], ids[9:], ids[:11], past, causal[9:], grows=True)], operators)
+    assert rest.own is None
+    torch.testing.assert_close(rest.hidden, whole.hidden[9:], rtol=1e-4, atol=1e-5)
+    for pair, expected in zip(room, whole.own, strict=True):
+        for part, wanted in zip(pair, expected, strict=True):
+            torch.testing.assert_close(part, wanted, rtol=1e-4, atol=1e-5)
+
+
 def request(index: int) -> InfillRequest:
     hole = {"hole": {"max_tokens": 4 + index % 7}}
     return InfillRequest.model_validate(
