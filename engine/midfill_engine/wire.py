@@ -166,7 +166,7 @@ class FilledHole(Message):
 
 
 class Judged(Message):
-    """A text that was compared for a hole. `is_given`: it is one of the request's candidates.
+    """A text that was compared for a hole.
 
     `log_likelihood` is ln P(text and its end | text before), `following` is ln P(next lines | text before, text), both
     in nats; null for a hole that keeps text. `certainty` as in FilledHole.
@@ -174,7 +174,6 @@ class Judged(Message):
 
     text: str
     certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
-    is_given: bool = False
     log_likelihood: FiniteFloat | None = None
     following: FiniteFloat | None = None
 
@@ -300,8 +299,8 @@ class ModelIds(Message):
 class ModelInfo(Message):
     """One row of `GET /v1/models`, a superset of OpenAI's. `created` is when the engine started, in seconds since 1970.
 
-    `weights` tells weights of the same name apart. `lengths_from` is the model to which its search of lengths was
-    fitted. `cache` is what its steps do not compute anew, unless asked for the authors' way. All may be empty.
+    `weights` tells weights of the same name apart. `cache` is what its steps do not compute anew, unless asked for the
+    authors' way. Both may be empty.
     """
 
     id: str
@@ -317,7 +316,6 @@ class ModelInfo(Message):
     sees_suffix: bool = True
     weights: str = ""
     ids: ModelIds = Field(default_factory=ModelIds)
-    lengths_from: str = ""
     cache: str = ""
     description: str = ""
 

@@ -197,17 +197,16 @@ class Place:
     def row(self, answers: Sequence[Answer]) -> Row:
         """Splices one answer per hole. Raises MidfillError."""
         spliced = splice(self.document, self.holes, [answer.filled.text for answer in answers])
-        fills = tuple(
-            self._temper(place_fill(hole, answer.filled, fill, answer.origin))
+        placed = (
+            place_fill(hole, answer.filled, fill, answer.origin)
             for hole, answer, fill in zip(self.holes, answers, spliced.fills, strict=True)
         )
+        temper = self.doubts.temper
+        fills = tuple(replace(each, certainty=temper(each.hole, each.text, each.certainty)) for each in placed)
         names = {name for fill in spliced.fills for name in fill.names}
         num_unseen = sum(not self._knows(name) for name in names)
         is_idle = any(self._is_idle(index, fill) for index, fill in enumerate(spliced.fills))
         return Row(Alternative(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answers), spliced)
-
-    def _temper(self, fill: PlacedFill) -> PlacedFill:
-        return replace(fill, certainty=self.doubts.temper(fill.hole, fill.text, fill.certainty))
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
         """The first text of every hole; if it has a fault, the first without one or the one with the fewest.

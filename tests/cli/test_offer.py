@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from midfill_engine.wire import BASE
-from midfill_infill.cli.doctor import describe_cache, what_is_slow, whose_lengths
+from midfill_infill.cli.doctor import describe_cache, what_is_slow
 from midfill_infill.engines import offer
 from midfill_lsp import telling
 from midfill_lsp.host import Host
@@ -75,10 +75,3 @@ def test_the_doctor_says_what_a_large_model_on_a_cpu_waits_for() -> None:
     slow, fast = (what_is_slow(500_000_000, "cpu", dtype) for dtype in ("float32", "bfloat16"))
     assert slow is not None and "weights int8" in slow and "up to twice" in slow
     assert fast is not None and "weights int8" in fast and "1.4 times" in fast
-
-
-def test_doctor_says_that_a_search_of_lengths_is_borrowed() -> None:
-    said = whose_lengths("apple/DiffuCoder-7B-Base", "LLaDA-8B-Base")
-    assert said is not None and "LLaDA-8B-Base" in said and "none are known" in said
-    assert whose_lengths("GSAI-ML/LLaDA-8B-Base", "LLaDA-8B-Base") is None
-    assert whose_lengths("embedded", "") is None

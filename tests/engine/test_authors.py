@@ -18,7 +18,6 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.denoising.plan import take_authors
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
-from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
@@ -100,11 +99,6 @@ def test_an_older_tokenizers_map_of_special_tokens_is_read(tmp_path: Path) -> No
 def test_the_served_model_says_its_ids(open_family: Callable[[str], Runtime]) -> None:
     ids = open_family("dreamon").info.ids
     assert (ids.before, ids.behind, ids.mask, ids.ends, ids.expand) == ([302], [300], 303, [300], 304)
-
-
-def test_the_served_model_says_whose_lengths_it_uses(open_family: Callable[[str], Runtime]) -> None:
-    assert open_family("coda").info.lengths_from == FITTED_ON == "LLaDA-8B-Base"
-    assert not open_family("dreamon").info.lengths_from
 
 
 @pytest.mark.parametrize("name", ["sdar", "fast-dllm-v2", "stable-diffcoder"])

@@ -31,24 +31,15 @@ def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, 
     if entry is not None and known == len(ids) == len(entry.ids):
         return entry, known
     known = min(known, len(ids) - 1)
-    held = None if entry is None or not known else Held(cut(entry.keys_values, known))
-    state = torch.empty(0)
+    held = Held(cut(entry.keys_values, known)) if entry is not None else Held.empty(runtime)
     for start in range(known, len(ids), READ_ROWS):  # attention is causal, so reading in parts saves work
         part = ids[start : start + READ_ROWS]
         mask = torch.ones(len(part), start + len(part), dtype=torch.bool).tril(start)
-        rows = torch.arange(start, start + len(part))
-        past = None if held is None else held.with_room(len(ids) - start)
-        wanted = torch.tensor([len(part) - 1])
-        (result,) = yield from ask(
-            [Pass(torch.tensor(part), rows, wanted, past, mask, grows=past is not None, keeps=past is None)]
-        )
-        state = result.hidden
-        if held is not None:
-            held.grow(len(part))
-        elif result.own is not None:
-            held = Held(result.own)
-    assert held is not None
-    prefix = Prefix(ids, held.keys_values, state)
+        rows, wanted = torch.arange(start, start + len(part)), torch.tensor([len(part) - 1])
+        step = Pass(torch.tensor(part), rows, wanted, held.with_room(len(ids) - start), mask, grows=True)
+        (result,) = yield from ask([step])
+        held.grow(len(part))
+    prefix = Prefix(ids, held.keys_values, result.hidden)
     runtime.prefixes.add(prefix)
     return prefix, known
 
@@ -176,18 +167,19 @@ class Beam:
 
     def open(self, texts: Sequence[tuple[int, ...]]) -> Asking[tuple[list[Path], Tensor]]:
         """Reads whole texts. Returns the path of each, and log-probabilities [L, V] of the next token of each."""
-        tree = Tree()
-        rows = [tree.add(text) for text in texts]
-        wanted = torch.tensor([each[-1] for each in rows])
-        past = self._held.with_room(len(tree.ids), self._spare)
-        (result,) = yield from ask([tree.lay(len(self.prefix.ids), wanted, past, grows=True)])
-        start = self._held.grow(len(tree.ids))
-        logs = yield from score(self.runtime, self.prefix, texts)
+        behind = [text[1:] for text in texts]
+        forced = force(self.runtime, torch.tensor([token for text in behind for token in (*text, 0)]))
+        (result,) = yield from ask([self._lay([Path(text[:1]) for text in texts], behind, choice=forced)])
+        assert result.chosen is not None
+        start, first = self._held.grow(len(result.hidden)), first_scores(self.runtime, self.prefix)
+        sizes = list(map(len, texts))
+        logs = torch.split(result.chosen.confidence.clamp(min=1e-38).log(), sizes)
+        places = torch.split(torch.arange(start, self._held.length), sizes)
         paths = [
-            Path(text, tuple(known), tuple(start + row for row in each))
-            for text, known, each in zip(texts, logs, rows, strict=True)
+            Path(text, (float(first[text[0]]), *known[:-1].tolist()), tuple(own.tolist()))
+            for text, known, own in zip(texts, logs, places, strict=True)
         ]
-        return paths, log_probs(self.runtime, [result.hidden])[0]
+        return paths, log_probs(self.runtime, [result.hidden[torch.tensor(sizes).cumsum(0) - 1]])[0]
 
     def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> Asking[list[list[float]]]:
         """The exact log-probability of every token of each text after its path; all of the path must have been read."""
@@ -246,6 +238,12 @@ class Held:
     def __init__(self, keys_values: KeyValues) -> None:
         self.length = keys_values[0][0].shape[2]
         self._room = keys_values
+
+    @classmethod
+    def empty(cls, runtime: Runtime) -> "Held":
+        shape, dtype = runtime.loaded.config.transformer, runtime.loaded.model.transformer.dtype
+        none = torch.empty(1, shape.num_kv_heads, 0, shape.head_dim, dtype=dtype, device=runtime.device)
+        return cls([(none, none)] * shape.num_layers)
 
     @property
     def keys_values(self) -> KeyValues:

@@ -105,7 +105,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
         model=runtime.names[0],
         holes=fills[0],
         alternatives=fills[1:],
-        candidates=[list_judged(spec, parts) for spec, parts in zip(specs, done, strict=True)],
+        candidates=list(map(list_judged, done)),
         stats=stats,
         seed=request.seed,
     )
@@ -193,15 +193,13 @@ def pick(parts: Sequence[Part], index: int) -> list[Part]:
     ]
 
 
-def list_judged(spec: HoleSpec, parts: Sequence[Part]) -> list[Judged]:
+def list_judged(parts: Sequence[Part]) -> list[Judged]:
     """The compared candidates of a hole, best first; for a hole with anchors the texts of its alternatives."""
-    given = {each.text for each in spec.candidates}
     if len(parts) == 1:
         return [
             Judged(
                 text=each.text,
                 certainty=each.chance,
-                is_given=each.text in given,
                 log_likelihood=each.nats if math.isfinite(each.nats) else None,
                 following=each.following,
             )

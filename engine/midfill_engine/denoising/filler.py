@@ -7,6 +7,7 @@ P(text | both sides) directly. Knows tokens and texts; no requests, no files.
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -35,10 +36,8 @@ NUM_THROUGH: Final = 3  # first tokens, each of which begins a draft of several 
 MAX_THROUGH: Final = 12
 MAX_THROUGH_TOKENS: Final = 96
 MAX_LINE_TOKENS: Final = 64
-ENOUGH: Final = 4  # complete lines, if likelier than all open ones, end the search
-MAX_OPEN: Final = (
-    3.5  # nats behind the likeliest; both save a sixth of 120 searches' passes, and no right line was lost
-)
+ENOUGH: Final = 4  # complete lines that are likelier than all open ones end the search
+MAX_OPEN: Final = 3.5  # nats behind the likeliest line; both save 15 % of 120 searches' passes and lost no right line
 MAX_JUDGED: Final = 8  # proposals whose log-likelihood is computed
 MAX_COMPARED: Final = 5  # candidates for which that of the following text is computed, too
 MAX_BEHIND: Final = 5.0  # nats behind the first: of 300 lines a fifth of the five, and no right choice
@@ -96,29 +95,31 @@ class Filler(TokenWriter):
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Drafts and proposals for the stretch, best first."""
         (prefix, _), fitting = (yield from read_prefix(self.runtime, self.prompt.ids)), self.fitting(proposed)
+        weighing = self.weigh(prefix, fitting[:MAX_JUDGED])
         if self.drawing.temperature:
-            drafts = [self.draw(prefix)]
+            given, drafted = yield from together(weighing, self.draw(prefix))
         elif self.stretch.is_block:
-            drafts = [self.draft_blocks(prefix, [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]])]
+            given, lines = yield from together(weighing, self.draft_lines(prefix))
+            firsts = [each.text for each in lines[: max(NUM_BLOCKS, self.drawing.count)]]
+            firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
+            drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
         else:
-            drafts = [self.draft_lines(prefix)] + [self.draft_through(prefix)] * (not self.stretch.single)
-        given, *drafted = yield from together(self.weigh(prefix, fitting[:MAX_JUDGED]), *drafts)
-        return self.rank((yield from self.judge(prefix, list(chain(*drafted)), given)))
+            others = [] if self.stretch.single else [self.draft_through(prefix)]
+            given, *found = yield from together(weighing, self.draft_lines(prefix), *others)
+            drafted = list(chain(*found))
+        return self.rank((yield from self.judge(prefix, drafted, given)))
 
     def compare(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Ranks the proposed texts, best first, without drafts."""
-        (prefix, _), fitting = (yield from read_prefix(self.runtime, self.prompt.ids)), self.fitting(proposed)
-        judged: list[Candidate] = []
-        for start in range(0, len(fitting), MAX_JUDGED):
-            given = yield from self.weigh(prefix, fitting[start : start + MAX_JUDGED])
-            judged += yield from self.judge(prefix, [], given, compares_all=True)
-        return self.rank(judged)
+        prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
+        given = yield from self.weigh(prefix, self.fitting(proposed))
+        return self.rank((yield from self.judge(prefix, [], given, compares_all=True)))
 
     def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """The proposals without a forbidden string and with at most `max_tokens` tokens."""
-        encode = self.runtime.loaded.tokenizer.encode
-        allowed = [each for each in proposed if not any(part in each.text for part in self.stretch.forbid)]
-        return [each for each in allowed if len(encode(each.text)) <= self.stretch.max_tokens]
+        encode, bounds = self.runtime.loaded.tokenizer.encode, self.stretch
+        allowed = (each for each in proposed if not any(part in each.text for part in bounds.forbid))
+        return [each for each in allowed if len(encode(each.text)) <= bounds.max_tokens]
 
     def count_names(self, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, each with the number of the stretch's names that it has."""
@@ -208,12 +209,6 @@ class Filler(TokenWriter):
         logs = tuple((text[max(lead, a) : b], log) for (a, b), log in zip(ranges, path.logs, strict=False) if b > lead)
         return Candidate(text[lead:], path.log, logs=logs)
 
-    def draft_blocks(self, prefix: Prefix, proposed: Sequence[str]) -> Asking[list[Candidate]]:
-        """Bodies that begin with the likeliest first lines, and with the proposed ones."""
-        lines = yield from self.draft_lines(prefix)
-        firsts = [each.text for each in lines[: max(NUM_BLOCKS, self.drawing.count)]]
-        return (yield from self.draft_block(prefix, list(dict.fromkeys([*firsts, *proposed]))))
-
     def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> Asking[list[Candidate]]:
         """Continues each first line greedily, and scores the following text after each result."""
         encode, beam = self.runtime.loaded.tokenizer.encode, Beam(self.runtime, prefix)
@@ -227,8 +222,7 @@ class Filler(TokenWriter):
         )
         whole = self.whole([block for _, block in written])
         texts = {text: path for path, block in written if block in whole for text in block.endings()}
-        following = find_following(self.stretch.after)
-        if not following or self.prompt.has_suffix:
+        if not (following := self.following):
             return [Candidate(text) for text in texts]
         cuts = {text: self._cut(path, text) for text, path in texts.items()}
         logs = yield from beam.follow(
@@ -241,13 +235,11 @@ class Filler(TokenWriter):
 
     def _cut(self, path: Path, text: str) -> tuple[Path, str]:
         """The part of a path that was read and lies within `text`, and the rest of `text`."""
-        data, size, count = (self.pending + text.encode()), 0, 0
-        for token in path.ids[: len(path.places)]:
-            if size + len(self.runtime.vocabulary.pieces[token]) > len(data):
-                break
-            size += len(self.runtime.vocabulary.pieces[token])
-            count += 1
-        return Path(path.ids[:count], path.logs[:count], path.places[:count]), data[size:].decode(errors="ignore")
+        data, pieces = self.pending + text.encode(), self.runtime.vocabulary.pieces
+        ends = [0, *accumulate(len(pieces[token]) for token in path.ids[: len(path.places)])]
+        count = bisect_right(ends, len(data)) - 1
+        cut = Path(path.ids[:count], path.logs[:count], path.places[:count])
+        return cut, data[ends[count] :].decode(errors="ignore")
 
     def draft_through(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
@@ -275,10 +267,15 @@ class Filler(TokenWriter):
 
     def weigh(self, prefix: Prefix, texts: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """The texts, each with its log-likelihood, and for a body with that of the following text."""
-        if self.following and self.stretch.is_block:
-            return (yield from self._ask_through(prefix, texts, self.following))
-        scores = yield from self._ask(prefix, [each.text for each in texts], self.ends)
-        return [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(texts, scores, strict=True)]
+        through = self.following if self.stretch.is_block else ""  # no end comes between
+        scores = yield from self._ask(prefix, [each.text + through for each in texts], None if through else self.ends)
+        found = []
+        for each, (pairs, total) in zip(texts, scores, strict=True):
+            ends = accumulate(len(piece) for piece, _ in pairs)
+            logs = tuple(pair for pair, end in zip(pairs, ends, strict=True) if end <= len(each.text))
+            nats = sum(log for _, log in logs) if through else total
+            found.append(replace(each, nats=nats, logs=logs, following=total - nats))
+        return found
 
     def judge(
         self, prefix: Prefix, drafted: Sequence[Candidate], given: Sequence[Candidate], compares_all: bool = False
@@ -317,7 +314,7 @@ class Filler(TokenWriter):
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
         first = list(dict.fromkeys([*by_certainty, *ranked]))[: max(MAX_COMPARED, self.drawing.count)]
         scores = choose_weights(ranked, self.kind).score(ranked)
-        near = [each for each, value in zip(ranked, scores, strict=True) if value >= scores[0] - MAX_BEHIND]
+        near = ranked[: sum(value >= scores[0] - MAX_BEHIND for value in scores)]
         compared = [each for each in first if each in near or each in by_certainty]
         compared += [each for each in ranked if not each.certainty and "\n" in each.text and each not in compared]
         return compared, [each for each in first if each not in compared]
@@ -331,17 +328,6 @@ class Filler(TokenWriter):
         ids = [self.runtime.loaded.tokenizer.encode(lines + each.text) for each in texts]
         scores = yield from score(self.runtime, start, ids, self.ends)
         return [replace(each, near=sum(logs)) for each, logs in zip(texts, scores, strict=True)]
-
-    def _ask_through(self, prefix: Prefix, texts: Sequence[Candidate], following: str) -> Asking[list[Candidate]]:
-        """Scores each text and `following` as one text, without an end between them."""
-        scores = yield from self._ask(prefix, [each.text + following for each in texts])
-        found = []
-        for each, (pairs, total) in zip(texts, scores, strict=True):
-            ends = accumulate(len(piece) for piece, _ in pairs)
-            logs = tuple(pair for pair, end in zip(pairs, ends, strict=True) if end <= len(each.text))
-            nats = sum(log for _, log in logs)
-            found.append(replace(each, nats=nats, logs=logs, following=total - nats))
-        return found
 
     def _ask(
         self, prefix: Prefix, texts: Sequence[str], ends: Tensor | None = None

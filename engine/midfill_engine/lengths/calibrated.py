@@ -9,7 +9,6 @@ from typing import Final
 from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, distinct, of_total
 
 GRID: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
-FITTED_ON: Final = "LLaDA-8B-Base"  # the model of `expected_confidence`
 REACH: Final = 3  # distance that the second forward pass searches around the best
 
 

@@ -18,7 +18,6 @@ from midfill_engine.errors import StartError, fetch_failed, unknown_model
 from midfill_engine.families import find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED
-from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import canvas_model, hub
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
@@ -127,7 +126,6 @@ class Runtime:
                 ends=list(tokens.delete_ids),
                 expand=tokens.expand_id,
             ),
-            lengths_from=FITTED_ON if self.family.lengths == "calibrated" else "",
         )
 
     @cached_property

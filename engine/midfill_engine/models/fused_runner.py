@@ -85,9 +85,7 @@ class FusedRunner:
         needs = [RuleNeeds.of(step) for step in passes]
         theirs, ours = list[int](), list[int]()
         for index, (step, need) in enumerate(zip(passes, needs, strict=True)):
-            is_special = (
-                step.mask is not None or step.grows or len(step.ids) >= LONG_ROWS or len(need.codes) >= MAX_RULES
-            )
+            is_special = step.mask is not None or len(step.ids) >= LONG_ROWS or len(need.codes) >= MAX_RULES
             (theirs if is_special else ours).append(index)
         if theirs:
             results = run_packed(self._transformer, [passes[index] for index in theirs], self._operators)

@@ -18,7 +18,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from midfill_engine.models.operators import OperatorsError, PackedOperators, is_same_alone
+from midfill_engine.models.operators import OperatorsError, PackedOperators, is_same_alone, pile
 from midfill_engine.models.transformer import MLP, Embedding, Transformer, TransformerBlock, TransformerConfig
 
 LEVELS: Final = 127
@@ -196,7 +196,7 @@ class Format:
         """Packs the `weights` [N, D] as one matrix."""
         found = [quantize_rows(weight, in_pairs=self.in_pairs, rotation=rotation) for weight in weights]
         values, scales = zip(*found, strict=True)
-        return self.weight.of(torch.cat(values), torch.cat(scales))
+        return self.weight.of(pile(values), pile(scales))
 
     def narrow(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`x` [R, D] as `multiply` takes it, and the scale of each row [R, 1]."""
@@ -263,14 +263,12 @@ class Int8Operators(PackedOperators):
         if attention.q.weight.is_meta:
             return  # it comes later
         assert isinstance(mlp, MLP)
-        rotations = (
-            Rotation(take_gain(block.attention_norm), columns=True),
-            Rotation(rows=True),
-            Rotation(take_gain(block.mlp_norm), columns=True),
-            Rotation(columns=True, rows=True),
-        )
-        for (first, *_), rotation in zip(attention.products + mlp.products, rotations, strict=True):
-            self._rotations[id(first.weight)] = rotation
+        self._rotations |= {  # by the first of the matrices with the same input
+            id(attention.q.weight): Rotation(take_gain(block.attention_norm), columns=True),
+            id(attention.out.weight): Rotation(rows=True),
+            id((mlp.gate or mlp.up).weight): Rotation(take_gain(block.mlp_norm), columns=True),
+            id(mlp.down.weight): Rotation(columns=True, rows=True),
+        }
 
     def product(self, x: Tensor, packed: Int8Weight, bias: Tensor | None) -> Tensor:
         rows, scales = self._format.narrow(rotate(x) if packed.rotates else x)

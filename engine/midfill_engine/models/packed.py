@@ -26,9 +26,9 @@ HEAD_ROWS: Final = 64  # scored at once on a CPU: logits of 400 rows of a vocabu
 class Pass:
     """One sequence's T rows: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to itself.
 
-    `past` has keys and values [1, K, P, E] a layer; with `grows` the pass writes its own into the memory behind them.
-    `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the tokens of
-    `choice`, and with `keeps` all T keys and values.
+    `past` has keys and values [1, K, P, E] a layer; with `grows`, and a mask, the pass writes its own into the memory
+    behind them. `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the
+    tokens of `choice`, and with `keeps` all T keys and values.
     """
 
     ids: Tensor
@@ -161,7 +161,8 @@ def attend(
     """`x` [R, D] -> the attention output [A, D] of the asked rows, and rotated keys and values [R, K, E] of all."""
     head_dim, dtype = attention.config.head_dim, attention.q.weight.dtype
     query, key, value = (
-        part.to(dtype).view(len(x), -1, head_dim) for part in operators.linears(x, attention.products[0], spans)
+        part.to(dtype).view(len(x), -1, head_dim)
+        for part in operators.linears(x, [attention.q, attention.k, attention.v], spans)
     )
     heads = torch.cat((attention.q_norm(query), attention.k_norm(key)), dim=1).transpose(0, 1)
     turned = rotate(heads[None], *tables)[0].transpose(0, 1)
@@ -174,8 +175,11 @@ def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: 
     if not isinstance(mlp, MLP):  # experts get one sequence at a time if the number of rows matters
         parts = [x] if operators.packs_products else [x[span.start : span.padded_end] for span in spans]
         return torch.cat([mlp(part) for part in parts])
-    *gate, up = operators.linears(x, mlp.products[0], spans)
-    hidden = F.silu(gate[0]).mul_(up) if gate else F.relu(up).square()
+    if mlp.gate is None:
+        hidden = F.relu(operators.linear(x, mlp.up.weight, None, spans)).square()
+    else:
+        gate, up = operators.linears(x, [mlp.gate, mlp.up], spans)
+        hidden = F.silu(gate).mul_(up)
     return operators.linear(hidden, mlp.down.weight, None, spans)
 
 

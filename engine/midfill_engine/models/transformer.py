@@ -101,11 +101,6 @@ class Attention(nn.Module):
             for _ in range(2)
         )
 
-    @property
-    def products(self) -> list[list[nn.Linear]]:
-        """The linears, those with the same input together."""
-        return [[self.q, self.k, self.v], [self.out]]
-
 
 class MLP(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
@@ -113,11 +108,6 @@ class MLP(nn.Module):
         self.gate = nn.Linear(config.dim, config.mlp_dim, bias=False) if config.mlp == "swiglu" else None
         self.up = nn.Linear(config.dim, config.mlp_dim, bias=False)
         self.down = nn.Linear(config.mlp_dim, config.dim, bias=False)
-
-    @property
-    def products(self) -> list[list[nn.Linear]]:
-        """The linears, those with the same input together: the gate first, if there is one."""
-        return [[self.up] if self.gate is None else [self.gate, self.up], [self.down]]
 
 
 class TransformerBlock(nn.Module):

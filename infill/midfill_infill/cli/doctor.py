@@ -24,7 +24,6 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.text.visible import plural
 
 LARGE_PARAMETERS: Final = 200_000_000
-EXACT_CACHES: Final = ("none", "frozen", "block")
 _STATES: Final = {"ok": "running", "loading": "loading its model", "silent": "does not answer yet"}
 _PACKAGES: Final = ("pydantic", "tree-sitter", "pygls", "torch", "tokenizers", "fastapi", "triton")
 
@@ -107,17 +106,8 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
         yield Finding("model", f"{info.id} on {info.device} in {info.dtype}, {facts}")
         if info.cache:
             yield Finding("cache", describe_cache(info.cache))
-        if advice := whose_lengths(info.id, info.lengths_from):
-            yield Finding("lengths", advice)
         if advice := what_is_slow(info.parameters, info.device, info.dtype):
             yield Finding("speed", advice)
-
-
-def whose_lengths(model: str, fitted_on: str) -> str | None:
-    """A note for a model whose length search uses constants that were fitted to another model."""
-    if not fitted_on or fitted_on in model:
-        return None
-    return f"the length search uses constants fitted to {fitted_on}; none are known for this model"
 
 
 def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
@@ -130,7 +120,7 @@ def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
 
 
 def describe_cache(cache: str) -> str:
-    if cache in EXACT_CACHES:
+    if cache in ("none", "frozen", "block"):
         return f"{cache}, exact"
     return f"{cache}, approximate; `midfill config cache none` is exact, docs/caches.md compares their cost"
 

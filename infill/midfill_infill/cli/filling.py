@@ -178,7 +178,8 @@ def _print(
         show.print_json(results, wall_ms=wall_ms, written=is_written)
     elif not output.is_filter(source):
         if not is_shown:
-            show.print_diffs(results, all_of_them=output.take is None and not output.write)
+            for number in range(len(results.candidates) if output.take is None and not output.write else 1):
+                show.show_diff(results, number + 1)
     elif not is_refused:
         show.write_bytes(results.after())
     is_for_person = sys.stderr.isatty() and not output.json and not output.is_filter(source)

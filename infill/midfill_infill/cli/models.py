@@ -35,14 +35,11 @@ def models_command(
     model: ModelOption = None,
     device: DeviceOption = "auto",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    published: Annotated[bool, typer.Option("--published", help="List what `--model` can load from the hub.")] = False,
 ) -> None:
     """List the models of the engine, what they run on and how much they see."""
     if context.invoked_subcommand is not None:
         return
     with report_failures(as_json=json_output):
-        if published:
-            _list_published(json_output)
         endpoint = supervise.ensure_engine(EngineSettings(model, device, project=Path.cwd()), note)
         with EngineClient(endpoint) as client:
             known = client.models()
@@ -89,9 +86,9 @@ def list_command(
 ) -> None:
     """List the checkpoints on this machine, half-fetched ones too."""
     with report_failures(as_json=json_output):
-        if published:
-            _list_published(json_output)
         supervise.check_installed()
+        if published:
+            become([*engine_command(), "models", *(["--json"] if json_output else [])])
         stock = fetching.list_stock()
         if json_output:
             print(stock.model_dump_json(indent=2))
@@ -141,11 +138,6 @@ def _choose(name: str) -> None:
     print(f"{chosen} fills from now on ({file})")
     if os.environ.get("MIDFILL_MODEL"):
         print("but MIDFILL_MODEL is set in this environment and overrides it")
-
-
-def _list_published(json_output: bool) -> None:
-    supervise.check_installed()
-    become([*engine_command(), "models", *(["--json"] if json_output else [])])
 
 
 @contextmanager

@@ -136,11 +136,6 @@ def hold_back(results: Results, *, allow_errors: bool, least: float | None) -> t
     return replace(results, held_back=frozenset(doubted)), MidfillError("fill_doubtful", message)
 
 
-def print_diffs(results: Results, *, all_of_them: bool) -> None:
-    for number in range(1, 1 + (len(results.candidates) if all_of_them else 1)):
-        show_diff(results, number)
-
-
 def show_diff(results: Results, number: int) -> None:
     """Prints a diff: in color on a terminal, otherwise as `patch` reads it."""
     titles, diff = results.titles(number), results.diff(results.candidates[number - 1])
