@@ -508,6 +508,41 @@ def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monke
     assert [of_few[text] for text in near] == pytest.approx([of_every[text] for text in near], abs=1e-3)
 
 
+@pytest.mark.parametrize(("names", "sharp"), [((), 9), (("total_of_items",), 1)])
+def test_guessed_tokens_that_are_nearly_certain_are_read_along(
+    names: Sequence[str], sharp: int, base: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The likeliest drafts are those of a search without guesses, in fewer passes."""
+    monkeypatch.setattr(
+        branches, "log_probs", lambda *asked: [(sharp * part).log_softmax(dim=-1) for part in log_probs(*asked)]
+    )
+    stretch = Stretch(TEXT + "def other(items):\n    ", "\n\n\nprint(other([1]))\n", single=True)
+
+    def draft(known: Sequence[tuple[int, ...]], most: int) -> tuple[list[Candidate], int, list[tuple[int, ...]]]:
+        ended: list[tuple[int, ...]] = []
+
+        def guess(self: Filler, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+            ended.extend(path.ids for path in paths)
+            follows = ([ids[len(path.ids) :] for ids in known if ids[: len(path.ids)] == path.ids] for path in paths)
+            return [next(iter(each), ())[:3] for each in follows]
+
+        monkeypatch.setattr(Filler, "_guess", guess)
+        monkeypatch.setattr("midfill_engine.denoising.filler.MAX_READ_ALONG", most)
+        filler = Filler(base, stretch, names=names)
+        prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+        drafts, num_passes = drain_work(base, counted(filler.draft_lines(prefix)))
+        return drafts, num_passes, sorted(ended, key=len, reverse=True)
+
+    plain, most, ended = draft([], 0)
+    found, least, _ = draft(ended, 2)
+    assert least < most
+    for name in ("", *names):
+        first, second = (
+            max((each for each in drafts if name in each.text), key=lambda each: each.nats) for drafts in (found, plain)
+        )
+        assert first.text == second.text and first.nats == pytest.approx(second.nats, abs=1e-2)
+
+
 def run_together(base: Runtime, fills: Sequence[Fill]) -> list[InfillResponse]:
     """All fills in lockstep: the passes of one round are one call of the runtime."""
     answers: dict[int, InfillResponse] = {}
@@ -788,7 +823,7 @@ def test_tokens_are_guessed_that_followed_the_last_two(base: Runtime) -> None:
     filler = Filler(base, Stretch("one two three", "", False))
     known, own = filler.prompt.ids, (7, 8, 9, 10, 11, 7, 8)
     paths = [Written(each) for each in (known[:2], own, (8, 9), (5,), (90, 91))]
-    assert filler._guess(paths) == [list(known[2:5]), [9, 10, 11], [10, 11, 7], [], []]
+    assert filler._guess(paths) == [known[2:5], (9, 10, 11), (10, 11, 7), (), ()]
 
 
 @pytest.mark.parametrize("max_rows", [branches.MAX_TREE_ROWS, 8])

@@ -132,14 +132,14 @@ class TokenWriter:
                 break
         return path, block
 
-    def _guess(self, paths: Sequence[Path]) -> list[list[int]]:
+    def _guess(self, paths: Sequence[Path]) -> list[tuple[int, ...]]:
         """Guesses each path's next tokens: those after the last match of its last two tokens in prompt and paths."""
         texts = ["".join(map(chr, path.ids)) for path in paths]  # one letter per token, because str.rfind is fast
         found = []
         for index, text in enumerate(texts):
             known = "".join([self.prompt_letters, *texts[:index], *texts[index + 1 :], text])
             place = known.rfind(text[-2:], 0, -1) if len(text) > 1 else -1
-            found.append([ord(each) for each in known[place + 2 : place + 2 + GUESSED]] if place >= 0 else [])
+            found.append(tuple(map(ord, known[place + 2 : place + 2 + GUESSED])) if place >= 0 else ())
         return found
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
