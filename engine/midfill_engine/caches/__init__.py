@@ -62,8 +62,7 @@ CACHES: Final = Registry(
     {
         # The reference for all other caches.
         "none": Cache(lambda view: torch.ones_like(view.masked), frozenset(get_args(Attention)), keeps_rows=False),
-        # Fast-dLLM's prefix cache (arXiv 2505.22618): keeps the text before the first hole between refreshes.
-        # Approximate: in a bidirectional model the prefix's keys change as holes are filled.
+        # Fast-dLLM's (arXiv 2505.22618): keeps the text before the first hole, whose keys change as holes are filled.
         "prefix": Cache(lambda view: ~view.is_before_holes | view.stale, BIDIRECTIONAL),
         # Fast-dLLM's DualCache: keeps prefix and suffix.
         "dual": Cache(lambda view: view.is_hole | view.stale, BIDIRECTIONAL),

@@ -140,16 +140,13 @@ class Filler(TokenWriter):
     def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """The likeliest texts without a line break, by beam search; the likelihood includes that a text ends there.
         Also the likeliest with a name that the text after needs, with an unused one, and with both (grid beam search,
-        Hokamp 2017): their beams begin a name behind each path without it. Tokens that prompt lookup guesses are read
-        along, and a path goes on over those that are nearly certain.
+        Hokamp 2017): their beams begin a name behind each path without it. Guessed tokens are read along, and a path
+        goes on over those that are nearly certain.
         """
         beam, vocabulary, spell = Beam(self.runtime, prefix), self.runtime.vocabulary, cache(self._spell)
-        line_breaks = vocabulary.beginning(b"\n")
         found: dict[int, list[Path]] = {0: []}
         spelled: list[float] = []  # ln P of each way to spell what is pending
-        inside, count = self.stretch.is_inside, self.drawing.count
-        num_found = self.width * (INSIDE if inside else 1)  # the rest of the line judges them
-        enough = self.width if inside else max(ENOUGH, count)
+        num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line judges them
         limit = min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)
         todo: list[tuple[LinePath, Iterable[Tensor], tuple[int, ...]]]
         todo = [(LinePath(), [first_scores(self.runtime, prefix)], ())]
@@ -166,7 +163,7 @@ class Filler(TokenWriter):
                     found.setdefault(row.has, []).append(replace(row.path, logs=(*row.path.logs, end)))
                 allowed = self.allowed(left, size == len(self.pending))
                 if not left:
-                    allowed = allowed & ~line_breaks
+                    allowed = allowed & ~vocabulary.beginning(b"\n")
                 kept = logs.masked_fill(~allowed, -torch.inf)
                 next_rows = row.grow(kept, self.width, vocabulary.worded)
                 if guess and next_rows and next_rows[0].path.ids[-1] == guess[0] and len(row.path.ids) + 1 < limit:
@@ -184,10 +181,7 @@ class Filler(TokenWriter):
                 least = best[-1].log if len(best) == num_found else -math.inf
                 listed = sorted(listed, key=lambda each: -each.path.log)[: self.width]
                 listed = [each for each in listed if each.path.log > least and len(each.path.ids) < limit]
-                least = best[enough - 1].log if len(best) >= enough else -math.inf
-                if not inside and len(best) >= count:
-                    least = max(least, best[0].log - MAX_OPEN)
-                if listed and listed[0].path.log > least:
+                if listed and listed[0].path.log > self._end_below(best):
                     rows += listed
             if rows:
                 ahead = zip(rows, self._guess([each.path for each in rows]), strict=True)
@@ -198,6 +192,13 @@ class Filler(TokenWriter):
         if WORD.match(self.pending[-1:]):
             self.pending_nats = add_logs(spelled)
         return [self._candidate(path) for listed in found.values() for path in listed]
+
+    def _end_below(self, best: Sequence[Path]) -> float:
+        """The search ends once no open path is likelier than this; `best` are complete."""
+        inside, count = self.stretch.is_inside, self.drawing.count
+        enough = self.width if inside else max(ENOUGH, count)
+        least = best[0].log - MAX_OPEN if len(best) >= count and not inside else -math.inf
+        return max(least, best[enough - 1].log) if len(best) >= enough else least
 
     def _spell(self, kind: int, left: bytes, last: bytes) -> list[tuple[int, ...]]:
         """Tokens of each name of a kind, alone and behind a space after the byte `last`; or behind what is `left` to be
@@ -308,8 +309,7 @@ class Filler(TokenWriter):
             return (yield from self._weigh_near(ranked))
         compares_all = compares_all or self.stretch.is_inside
         first, behind = (ranked, []) if compares_all else self._leading(ranked)
-        is_line = self.stretch.after.startswith(following + "\n")
-        ends = self.runtime.vocabulary.beginning(b"\n") if is_line else None
+        ends = self.runtime.vocabulary.beginning(b"\n") if self.stretch.after.startswith(following + "\n") else None
         totals = yield from self._ask(prefix, [each.text + following for each in first], ends)
         pairs = zip(first, totals, strict=True)
         found = [replace(each, following=total - begun - each.nats) for each, (_, total) in pairs]

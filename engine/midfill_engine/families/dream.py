@@ -42,8 +42,7 @@ DREAM: Final = Family(
     name="dream",
     logit_shift=1,
     shape=read_shape,
-    # The mask id is config.json's: Dream-v0's generation_config.json says null. The bos is the tokenizer's,
-    # `<|beginoftext|>`, which the authors' code puts first: config.json has eos in its place.
+    # The mask is config.json's, as generation_config.json says null; the bos the tokenizer's, which config.json lacks.
     tokens=ending(with_edges=True, deletes_rest=True),
     model_types=("Dream",),
     authors=AuthorsSetting("DreamLM/Dream, README and eval/*.sh", sampler="dream", temperature=0.2, top_p=0.95),

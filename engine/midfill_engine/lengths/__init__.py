@@ -19,8 +19,7 @@ LENGTHS: Final = Registry(
         # Exactly the requested length, or a default. Nothing shrinks it.
         "fixed": LengthPolicy(choose_totals(lambda need: limit_or(32, need)), chooses=False),
         "learned": LengthPolicy(learned.search, may_delete=True),
-        # Grows and shrinks by tokens the model was trained on: DreamOn (arXiv 2602.01326), whose weights do best when
-        # they start with 64 masks.
+        # Grows and shrinks by tokens it was trained on: DreamOn (arXiv 2602.01326), which does best from 64 masks.
         "expand": LengthPolicy(
             choose_totals(lambda need: (max(64, need.min_tokens),)), may_delete=True, may_expand=True, removes=True
         ),

@@ -4,8 +4,7 @@ from typing import Final
 
 from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, fit, spread
 
-# The shipped length head is weak, and a canvas that is too long fills with repeats. The mean similarity of 97 fills of
-# held-out lines to the true text was 0.33 at quantiles 0.15 and 0.2, 0.30 at 0.1 and 0.32 at 0.3.
+# A canvas that is too long fills with repeats: 97 lines were 0.33 similar at 0.15 and 0.2, 0.30 at 0.1, 0.32 at 0.3.
 QUANTILE: Final = 0.2
 # Growth allowed for a hinted stretch (an earlier fill that is filled again).
 SLACK: Final = 0.25

@@ -32,8 +32,7 @@ SUPPORTED: Final = frozenset(
     {"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", "bias"}
     | {"base_model_name_or_path", "revision", BASE_SHA256, WEIGHTS_SHA256}
 )
-# Keys that matter only in training, or that the tensors imply. Like PEFT we ignore fan_in_fan_out for matrices in the
-# layout of torch's Linear, which all families use.
+# Keys of training, or that the tensors imply. As in PEFT, fan_in_fan_out does not matter to torch's Linear.
 IGNORED: Final = frozenset(
     {"task_type", "auto_mapping", "peft_version", "inference_mode", "target_modules", "exclude_modules"}
     | {"lora_dropout", "fan_in_fan_out", "modules_to_save", "layers_to_transform", "layers_pattern", "loftq_config"}

@@ -18,10 +18,8 @@ from midfill_infill.text.spans import Edit, Patch
 
 MAX_BYTES: Final = 400_000
 MAX_CHECKED: Final = 30
-# POSSIBLE is the least probability on request (also half of the best one), LIKELY the least one unasked, after an edit
-# that was made twice. docs/lab/editors.md says how many of these places are right.
-POSSIBLE: Final = 0.1
-LIKELY: Final = 0.7
+POSSIBLE: Final = 0.1  # the least probability on request, where half of the best one is needed, too
+LIKELY: Final = 0.7  # the least one unasked, after an edit that was made twice
 
 MIN_PART: Final = 3
 _PARTS: Final = re.compile(rb"[A-Z]?[a-z\x80-\xff]+|[A-Z]+(?![a-z])|\d+")
