@@ -8,6 +8,7 @@ P(text | both sides) directly. Knows tokens and texts; no requests, no files.
 import math
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -39,7 +40,6 @@ MAX_LINE_TOKENS: Final = 64
 MAX_READ_ALONG: Final = 2  # guessed tokens a path
 NEARLY_CERTAIN: Final = -0.1  # ln P
 ENOUGH: Final = 4  # complete lines that are likelier than all open ones end the search
-MAX_OPEN: Final = 3.5  # nats behind the likeliest line; both save 15 % of 120 searches' passes and lost no right line
 MAX_JUDGED: Final = 8  # proposals whose log-likelihood is computed
 MAX_COMPARED: Final = 5  # candidates for which that of the following text is computed, too
 MAX_BEHIND: Final = 5.0  # nats behind the first: of 300 lines a fifth of the five, and no right choice
@@ -147,11 +147,13 @@ class Filler(TokenWriter):
         found: dict[int, list[Path]] = {0: []}
         spelled: list[float] = []  # ln P of each way to spell what is pending
         num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line judges them
+        enough = self.width if self.stretch.is_inside else max(ENOUGH, self.drawing.count)
         limit = min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)
         todo: list[tuple[LinePath, Iterable[Tensor], tuple[int, ...]]]
         todo = [(LinePath(), [first_scores(self.runtime, prefix)], ())]
         while todo:
             grown: dict[int, list[LinePath]] = {}
+            ahead = Counter[int]()  # paths that went on: each leaves its place to another one
             while todo:
                 row, (logs, *known), guess = todo.pop()
                 size = self.spelled(row.path)
@@ -169,6 +171,7 @@ class Filler(TokenWriter):
                 if guess and next_rows and next_rows[0].path.ids[-1] == guess[0] and len(row.path.ids) + 1 < limit:
                     if row.rest or next_rows[0].path.logs[-1] > NEARLY_CERTAIN:
                         todo.append((next_rows.pop(0), known, guess[1:]))
+                        ahead[row.has] += 1
                 last = vocabulary.pieces[row.path.ids[-1]][-1:] if row.path.ids else b""
                 for kind in (1, 2):
                     if not row.rest and not row.has & kind:
@@ -179,26 +182,19 @@ class Filler(TokenWriter):
             for has, listed in grown.items():
                 best = found[has] = sorted(found.get(has, []), key=lambda path: -path.log)[:num_found]
                 least = best[-1].log if len(best) == num_found else -math.inf
-                listed = sorted(listed, key=lambda each: -each.path.log)[: self.width]
+                listed = sorted(listed, key=lambda each: -each.path.log)[: self.width + ahead[has]]
                 listed = [each for each in listed if each.path.log > least and len(each.path.ids) < limit]
-                if listed and listed[0].path.log > self._end_below(best):
+                if listed and (len(best) < enough or best[enough - 1].log < listed[0].path.log):
                     rows += listed
             if rows:
-                ahead = zip(rows, self._guess([each.path for each in rows]), strict=True)
-                guesses = [(each.rest or guess)[:MAX_READ_ALONG] for each, guess in ahead]
+                pairs = zip(rows, self._guess([each.path for each in rows]), strict=True)
+                guesses = [(each.rest or guess)[:MAX_READ_ALONG] for each, guess in pairs]
                 paths, scores = yield from beam.read([each.path for each in rows], guesses)
                 rows = [replace(row, path=path) for row, path in zip(rows, paths, strict=True)]
                 todo = list(zip(rows, scores, guesses, strict=True))
         if WORD.match(self.pending[-1:]):
             self.pending_nats = add_logs(spelled)
         return [self._candidate(path) for listed in found.values() for path in listed]
-
-    def _end_below(self, best: Sequence[Path]) -> float:
-        """The search ends once no open path is likelier than this; `best` are complete."""
-        inside, count = self.stretch.is_inside, self.drawing.count
-        enough = self.width if inside else max(ENOUGH, count)
-        least = best[0].log - MAX_OPEN if len(best) >= count and not inside else -math.inf
-        return max(least, best[enough - 1].log) if len(best) >= enough else least
 
     def _spell(self, kind: int, left: bytes, last: bytes) -> list[tuple[int, ...]]:
         """Tokens of each name of a kind, alone and behind a space after the byte `last`; or behind what is `left` to be
