@@ -6,7 +6,7 @@ and the row's ancestors. So the tree's log-probabilities equal those of the text
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -72,7 +72,7 @@ class Tree:
             parent = row
         return rows
 
-    def lay(self, num_past: int, wanted: Tensor, past: KeyValues, **options: Any) -> Pass:
+    def lay(self, num_past: int, wanted: Tensor, past: KeyValues, choice: Choice) -> Pass:
         """The pass over its T rows behind `num_past` tokens: each row sees the past, its ancestors and itself."""
         size = len(self.ids)
         seen = torch.zeros(size, size, dtype=torch.bool)
@@ -81,7 +81,7 @@ class Tree:
                 seen[row] = seen[parent]
             seen[row, row] = True
         mask = torch.cat((torch.ones(size, num_past, dtype=torch.bool), seen), dim=1)
-        return Pass(torch.tensor(self.ids), torch.tensor(self.depths) + num_past, wanted, past, mask, **options)
+        return Pass(torch.tensor(self.ids), torch.tensor(self.depths) + num_past, wanted, past, mask, choice=choice)
 
 
 def score(
@@ -117,7 +117,7 @@ def _score_group(
         wanted = torch.tensor([*(row for row, _ in behind), *over])
         next_ids = torch.tensor([*(token for _, token in behind), *(0 for _ in over)])
         choice = force(runtime, next_ids)
-        (result,) = yield from ask([tree.lay(len(prefix.ids), wanted, prefix.keys_values, choice=choice)])
+        (result,) = yield from ask([tree.lay(len(prefix.ids), wanted, prefix.keys_values, choice)])
         assert result.chosen is not None
         numbers = torch.tensor([asked[pair] for pair in behind], dtype=torch.int64)
         values[numbers] = result.chosen.confidence[: len(behind)].clamp(min=1e-38).log()
@@ -213,7 +213,7 @@ class Beam:
         logs = log_probs(self.runtime, [result.hidden])[0]
         return read, list(torch.split(logs, [1 + len(guess) for guess in guesses]))
 
-    def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], **options: Any) -> Pass:
+    def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], choice: Choice | None = None) -> Pass:
         """A pass over the last token of each path and the tokens `behind` it, with an attention mask for each path."""
         num_past, num_shared = self._held.length, len(self.prefix.ids)
         size = len(paths) + sum(map(len, behind))
@@ -229,7 +229,7 @@ class Beam:
             positions += range(num_shared + depth, num_shared + depth + end - start)
         past = self._held.with_room(size, self._spare)
         rows = torch.arange(size)
-        return Pass(torch.tensor(ids), torch.tensor(positions), rows, past, mask, grows=True, **options)
+        return Pass(torch.tensor(ids), torch.tensor(positions), rows, past, mask, grows=True, choice=choice)
 
 
 class Held:
