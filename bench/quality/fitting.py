@@ -1,7 +1,7 @@
 """`python -m bench quality.fitting GAPS OUT`: everything that proposers weigh, fitted on gaps whose text is known.
 
 These are the conditional logit of lines, how often a line is a whole body, and how often bodies of similar functions
-and examples are right. `GAPS` are JSON lines as `bench.quality.lines --mixed` draws them. Knows gaps; no model.
+are right. `GAPS` are JSON lines as `bench.quality.lines --mixed` draws them. Knows gaps; no model.
 """
 
 import json
@@ -31,9 +31,8 @@ SURE: Final = 0.5
 NUM_BODIES: Final = 400
 LIKENESS: Final = (0.9, 0.8, 0.7, 0.5, 0.0)
 ODDS: Final = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.01)
-# Texts of one session or one test file are in no archive of a package: these two are not fitted.
-TAKEN, EXAMPLES = 0.1, 0.1
-BLANK: Final = ProposalWeights({}, {}, 1.0, [], TAKEN, EXAMPLES)
+TAKEN: Final = 0.1  # texts of one session are in no archive of a package: this is not fitted
+BLANK: Final = ProposalWeights({}, {}, 1.0, [], TAKEN)
 
 Columns = Mapping[str, float]
 

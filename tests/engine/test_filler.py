@@ -19,10 +19,9 @@ from bench.in_process import denoise
 from midfill_engine.denoising import branches
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
-from midfill_engine.denoising.continuing import MORE_TOKENS, Part, fill_causally, lay_stretch
+from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.filler import MAX_THROUGH, Filler
 from midfill_engine.denoising.judging import Candidate, rank, shipped_weights
-from midfill_engine.denoising.outline import split_draft
 from midfill_engine.denoising.prompt import (
     AHEAD_CHARACTERS,
     MAX_BEFORE,
@@ -600,41 +599,12 @@ def test_a_line_may_begin_with_the_token_that_joins_its_indent_to_the_break_befo
     filler = Filler(base, Stretch(TEXT, "\n", True))
     pieces = [
         piece
-        for piece, is_allowed in zip(base.vocabulary.pieces, filler.allowed(b"\n", False), strict=True)
+        for piece, is_allowed in zip(base.vocabulary.pieces, filler.edge.allowed(b"\n", False), strict=True)
         if is_allowed
     ]
     assert all(piece.startswith(b"\n") and b"\n" not in piece[1:] for piece in pieces)
     joint = [piece for piece in base.vocabulary.pieces if piece.startswith(b"\n ") and b"\n" not in piece[1:]]
     assert set(joint) <= set(pieces)
-
-
-def test_known_text_stays_and_holes_are_filled_one_after_another(base: Runtime) -> None:
-    draft = "a + \n    known()\n"
-    start = draft.index("known")
-    spec = HoleSpec(draft=draft, keep=[(start, start + 7)], max_tokens=8, indent="    ")
-    line = HoleSpec(forbid=["\n"], max_tokens=4)
-    request = ask(TextSegment(text="x = "), HoleSegment(hole=spec), TextSegment(text="\ny = "), HoleSegment(hole=line))
-    answer = answer_of(base, request)
-    first, second = answer.holes
-    assert [first.text[a:b] for a, b in first.anchors] == ["known()"]
-    assert "\n" not in second.text
-
-
-def test_the_parts_between_known_text_are_short_and_see_the_text_behind(base: Runtime) -> None:
-    draft, behind = "total = item + other", "\n" + "".join(f"name_{number} = {number}\n" for number in range(40))
-    keep = [(draft.index("="), draft.index("=") + 2), (draft.index("+"), draft.index("+") + 2)]
-    texts, specs = [TEXT, behind], [HoleSpec(draft=draft, keep=keep)]
-    done: list[Part] = []
-    heads = []
-    for text, is_kept in split_draft(specs[0]):
-        if not is_kept:
-            stretch = lay_stretch(base, texts, specs, [done], text)
-            heads.append(Filler(base, stretch).prompt.ids[:8])
-            assert stretch.single and stretch.max_tokens == MORE_TOKENS + 2 * len(base.loaded.tokenizer.encode(text))
-        done.append(Part(text, is_kept))
-    assert len(heads) == 3 and len(set(heads)) == 1, "what is read first is the same text behind"
-    whole = Filler(base, lay_stretch(base, texts, [HoleSpec(forbid=["\n"])], [[]], ""))
-    assert whole.prompt.ids[:8] == heads[0] and whole.stretch.max_tokens > MORE_TOKENS
 
 
 def test_the_memory_of_a_fill_counts_excerpts_up_to_what_is_read(base: Runtime) -> None:

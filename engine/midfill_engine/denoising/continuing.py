@@ -1,18 +1,19 @@
 """Fills a request with a causal base, hole by hole: each prompt contains the earlier fills, and later fills re-rank
 the candidates of earlier holes. Knows requests; no files.
 
-Given candidates compete with the base's drafts; without drafts they are judged alone. A hole with anchors is split into
-stretches with known text between them; the text after each stretch judges its candidates.
+Given candidates compete with the base's drafts; without drafts they are judged alone. A hole with anchors is filled by
+one search through all its parts.
 """
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
 
+from midfill_engine.denoising.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.denoising.branches import MAX_TREE_ROWS
 from midfill_engine.denoising.canvas import merge
 from midfill_engine.denoising.filler import Filler
@@ -40,16 +41,49 @@ from midfill_engine.wire import (
 )
 
 MIN_DRAWN: Final = 4  # number of sampled texts, even if fewer are requested
-MORE_TOKENS: Final = 4  # beyond twice those of the masked text, between known texts
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a hole: an anchor's text, or the candidates for a masked stretch, best first."""
+class Split:
+    """A hole's draft: `parts`, masked and known in turns, the first and the last masked, between the known `head` and
+    `tail`. A hole that is all known has no parts.
+    """
 
-    text: str
-    is_anchor: bool
-    candidates: tuple[Candidate, ...] = ()
+    head: str
+    parts: tuple[str, ...]
+    tail: str
+
+    @classmethod
+    def of(cls, spec: HoleSpec) -> "Split":
+        parts, is_masked = [""], False
+        for text, is_kept in split_draft(spec):
+            if is_kept == is_masked:
+                parts.append("")
+                is_masked = not is_kept
+            parts[-1] += text
+        tail = "" if is_masked else parts.pop()
+        return cls(parts[0], tuple(parts[1:]), tail) if parts else cls(tail, (), "")
+
+    @property
+    def has_anchors(self) -> bool:
+        return bool(self.head or self.tail) or len(self.parts) != 1
+
+    def put(self, one: Candidate) -> Candidate:
+        """A text for the parts as one for the whole hole."""
+        start, size = len(self.head), len(self.head) + len(one.text)
+        own = [(start + first, start + last) for first, last in one.kept]
+        kept = merge([(0, start), *own, (size, size + len(self.tail))])
+        lead = ((self.head, 0.0),) if self.head else ()
+        text = self.head + one.text + self.tail
+        return replace(one, text=text, logs=(*lead, *one.logs), kept=tuple(kept))
+
+    def skip(self) -> Candidate:
+        """The known text alone, which stands where nothing was found."""
+        known, kept = "", list[tuple[int, int]]()
+        for text in self.parts[1::2]:
+            kept.append((len(known), len(known) + len(text)))
+            known += text
+        return self.put(Candidate(known, kept=tuple(kept)))
 
 
 def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
@@ -65,92 +99,99 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
     check_room(outline, config.max_hole)
     texts, specs = split_segments(request.segments)
     yield Claim(count_bytes(runtime, outline, request.excerpts))
-    done: list[list[Part]] = []
+    done: list[list[Candidate]] = []
     forwards = 0
     count = max(request.n, MIN_DRAWN) if request.temperature else request.n
     drawing = Drawing(count, request.temperature, request.top_p, seeded(request.seed, 0))
     for spec in specs:
-        done.append([])
+        yield show(specs, done, forwards)
         given = [Candidate(each.text, certainty=each.certainty) for each in rank_given(spec.candidates)]
-        for text, is_kept in split_draft(spec):
-            if is_kept:
-                done[-1].append(Part(text, is_anchor=True))
-                continue
-            yield show(specs, done, forwards)
-            stretch = lay_stretch(runtime, texts, specs, done, text)
+        split = Split.of(spec)
+        candidates: list[Candidate] = []
+        if split.parts:
+            stretch = lay_stretch(runtime, texts, specs, done, len(done), split)
             line_end = find_line_end(stretch)
             stretch = replace(stretch, after=line_end + stretch.after)
-            filler = Filler(runtime, stretch, drawing, request.excerpts, spec.names, spec.unused)
+            filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split)
             ranking = rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
             candidates, taken = yield from counted(ranking)
             forwards += taken
             if request.temperature:
                 candidates = shuffle(candidates, filler.kind, drawing)
-            done[-1].append(Part(candidates[0].text if candidates else "", False, tuple(candidates)))
+            candidates = list(map(split.put, candidates))
+        done.append(candidates or [split.skip()])
     yield show(specs, done, forwards)
     if not request.temperature:
         _, taken = yield from counted(judge_jointly(runtime, texts, specs, done, request.excerpts))
         forwards += taken
-    rows = [[pick(parts, index) for parts in done] for index in range(request.n)]
+    rows = [[listed[min(index, len(listed) - 1)] for listed in done] for index in range(request.n)]
     rows = [row for index, row in enumerate(rows) if row not in rows[:index]]
     stats = Stats(
         steps=forwards,
         forwards=forwards,
-        tokens=sum(len(part.candidates[0].logs) for parts in done for part in parts if part.candidates),
+        tokens=sum(len(listed[0].logs) for listed in done),
         ms=(time.perf_counter() - started_s) * 1000,
         context_tokens=sum(map(len, outline.pieces)),
     )
-    fills = [[answer_hole(parts) for parts in row] for row in rows]
+    fills = [list(map(answer_hole, row)) for row in rows]
     return InfillResponse(
         model=runtime.names[0],
         holes=fills[0],
         alternatives=fills[1:],
-        candidates=list(map(list_judged, done)),
+        candidates=[list(map(answer_judged, listed)) for listed in done],
         stats=stats,
         seed=request.seed,
     )
 
 
 def lay_stretch(
-    runtime: Runtime, texts: Sequence[str], specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], masked: str
+    runtime: Runtime,
+    texts: Sequence[str],
+    specs: Sequence[HoleSpec],
+    done: Sequence[Sequence[Candidate]],
+    number: int,
+    split: Split,
 ) -> Stretch:
-    """The next stretch to fill: after the parts that are done, before the next known text."""
-    number = len(done) - 1
+    """The stretch of hole `number`, behind the holes that are done."""
     spec, config = specs[number], runtime.loaded.config
-    before = "".join(text + "".join(part.text for part in parts) for text, parts in zip(texts, done, strict=False))
-    parts = list(split_draft(spec))
-    follows = parts[len(done[-1]) + 1 :]
-    after = follows[0][0] if follows else texts[number + 1]
-    is_whole = len(parts) == 1
+    fills = [*(listed[0].text for listed in done[:number]), split.head]
+    before = "".join(text + fill for text, fill in zip(texts, fills, strict=False))
+    masked, is_whole = "".join(split.parts[::2]), not split.has_anchors
     is_known_line = "\n" not in masked and (bool(masked.strip()) or not is_whole)
     single = "\n" in spec.forbid or is_known_line or spec.indent is None
     most = min(spec.max_tokens or config.max_hole, config.max_hole)
     if single and not is_whole:
-        most = min(most, MORE_TOKENS + 2 * len(runtime.loaded.tokenizer.encode(masked)))
-    behind = None if is_whole else texts[number + 1]
+        most = min(most, bound_tokens(runtime, masked))
+    after, behind = split.tail + texts[number + 1], None if is_whole else texts[number + 1]
     return Stretch(before, after, single, tuple(spec.forbid), most, spec.indent or "", behind)
 
 
+def open_filler(
+    runtime: Runtime, stretch: Stretch, drawing: Drawing, excerpts: Sequence[str], spec: HoleSpec, split: Split
+) -> Filler:
+    common = (runtime, stretch, drawing, excerpts, spec.names, spec.unused)
+    return Filler(*common) if len(split.parts) == 1 else AnchoredFiller(*common, split.parts)
+
+
 def judge_jointly(
-    runtime: Runtime, texts: Sequence[str], specs: Sequence[HoleSpec], done: list[list[Part]], excerpts: Sequence[str]
+    runtime: Runtime,
+    texts: Sequence[str],
+    specs: Sequence[HoleSpec],
+    done: list[list[Candidate]],
+    excerpts: Sequence[str],
 ) -> Asking[None]:
     """Re-ranks candidates whose following lines contain a hole that is now filled."""
-    for number, parts in enumerate(done):
-        fills = ["".join(part.text for part in each) for each in done]
-        behind = "".join(
-            text + fill for text, fill in zip(texts[number + 1 :], [*fills[number + 1 :], ""], strict=True)
-        )
-        is_known = find_following(behind) == find_following(texts[number + 1])
-        if len(parts) > 1 or len(parts[0].candidates) < 2 or is_known:
+    for number, (spec, listed) in enumerate(zip(specs, done, strict=True)):
+        fills = [*(each[0].text for each in done[number + 1 :]), ""]
+        behind = "".join(text + fill for text, fill in zip(texts[number + 1 :], fills, strict=True))
+        split = Split.of(spec)
+        if split.has_anchors or len(listed) < 2 or find_following(behind) == find_following(texts[number + 1]):
             continue
-        masked = next(text for text, _ in split_draft(specs[number]))
-        stretch = lay_stretch(runtime, texts, specs, [*done[:number], []], masked)
+        stretch = lay_stretch(runtime, texts, specs, done, number, split)
         line_end = find_line_end(stretch)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
-        filler = Filler(runtime, stretch, excerpts=excerpts, names=specs[number].names, unused=specs[number].unused)
-        candidates = yield from rank_texts(filler.compare, parts[0].candidates, line_end)
-        if candidates:
-            done[number] = [Part(candidates[0].text, False, tuple(candidates))]
+        filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split)
+        done[number] = (yield from rank_texts(filler.compare, listed, line_end)) or listed
 
 
 def rank_texts(
@@ -184,67 +225,48 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing) -> li
     return [candidates[index] for index in order]
 
 
-def pick(parts: Sequence[Part], index: int) -> list[Part]:
-    """The parts of alternative `index`: each has its candidate of that rank, or its last one."""
-    chosen = [part.candidates[index : index + 1] or part.candidates[-1:] for part in parts]
-    return [
-        replace(part, text=one[0].text, candidates=one) if one else part
-        for part, one in zip(parts, chosen, strict=True)
-    ]
+def answer_judged(one: Candidate) -> Judged:
+    nats = one.nats if math.isfinite(one.nats) else None
+    return Judged(text=one.text, certainty=one.chance, log_likelihood=nats, following=one.following)
 
 
-def list_judged(parts: Sequence[Part]) -> list[Judged]:
-    """The compared candidates of a hole, best first; for a hole with anchors the texts of its alternatives."""
-    if len(parts) == 1:
-        return [
-            Judged(
-                text=each.text,
-                certainty=each.chance,
-                log_likelihood=each.nats if math.isfinite(each.nats) else None,
-                following=each.following,
-            )
-            for each in parts[0].candidates
-        ]
-    found: dict[str, Judged] = {}
-    for index in range(max((len(part.candidates) for part in parts), default=0)):
-        filled = answer_hole(pick(parts, index))
-        found.setdefault(filled.text, Judged(text=filled.text, certainty=filled.certainty))
-    return list(found.values())
-
-
-def answer_hole(parts: Sequence[Part]) -> FilledHole:
-    text, tokens, confidence, anchors = "", list[tuple[int, int]](), list[float](), list[tuple[int, int]]()
-    certainties: list[float | None] = []
-    for part in parts:
-        start = len(text)
-        text += part.text
-        if part.is_anchor:
-            anchors.append((start, len(text)))
-            tokens.append((start, len(text)))
-            confidence.append(1.0)
-        elif part.candidates:
-            certainties.append(part.candidates[0].chance)
-            for piece, log in part.candidates[0].logs:
-                end = min(start + len(piece), len(text))
-                if start < end:
-                    tokens.append((start, end))
-                    confidence.append(math.exp(min(0.0, log)))
-                start = end
-    known = [certainty for certainty in certainties if certainty is not None]
-    certainty = math.prod(known) if known and len(known) == len(certainties) else None
+def answer_hole(one: Candidate) -> FilledHole:
+    """The text with its tokens; what was known has a confidence of 1."""
+    rated = [(span, 1.0) for span in one.kept]
+    start = 0
+    for piece, log in one.logs:
+        end = min(start + len(piece), len(one.text))
+        rated += [(span, math.exp(min(0.0, log))) for span in cut_out(start, end, one.kept)]
+        start = end
+    tokens, confidence = zip(*sorted(rated), strict=True) if rated else ((), ())
     return FilledHole(
-        text=text, tokens=tokens, confidence=confidence, anchors=merge(anchors), cut=False, certainty=certainty
+        text=one.text,
+        tokens=list(tokens),
+        confidence=list(confidence),
+        anchors=list(one.kept),
+        cut=False,
+        certainty=one.chance,
     )
 
 
-def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], step: int) -> StepEvent:
+def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts of a range outside the `kept` ones."""
+    for first, last in kept:
+        if start < min(first, end):
+            yield start, min(first, end)
+        start = max(start, last)
+    if start < end:
+        yield start, end
+
+
+def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int) -> StepEvent:
     states = []
     for number, spec in enumerate(specs):
-        if number >= len(done) or len(done[number]) < len(list(split_draft(spec))):
+        if number >= len(done):
             kept = "".join(text for text, is_kept in split_draft(spec) if is_kept)
             states.append(HoleState(text=kept, settled=[(0, len(kept))] if kept else [], masked=1))
             continue
-        filled = answer_hole(done[number])
+        filled = answer_hole(done[number][0])
         settled = [(0, len(filled.text))] if filled.text else []
         states.append(
             HoleState(text=filled.text, settled=settled, masked=0, tokens=filled.tokens, confidence=filled.confidence)

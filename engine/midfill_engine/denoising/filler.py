@@ -163,7 +163,7 @@ class Filler(TokenWriter):
                 elif size > len(self.pending) and not row.rest:
                     end = float(logs[self.ends].logsumexp(dim=0))
                     found.setdefault(row.has, []).append(replace(row.path, logs=(*row.path.logs, end)))
-                allowed = self.allowed(left, size == len(self.pending))
+                allowed = self.edge.allowed(left, size == len(self.pending))
                 if not left:
                     allowed = allowed & ~vocabulary.beginning(b"\n")
                 kept = logs.masked_fill(~allowed, -torch.inf)

@@ -38,6 +38,7 @@ class Candidate:
     used: int = 0  # number of names in the text that are bound before and that nothing else uses
     near: float = 0.0  # ln P(text | the last lines before it alone), up to a constant for the stretch
     chance: float | None = None  # the probability that the text is right
+    kept: tuple[tuple[int, int], ...] = ()  # ranges of the text that were known
 
 
 @dataclass(frozen=True)

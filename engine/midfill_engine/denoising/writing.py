@@ -14,6 +14,7 @@ from midfill_engine.denoising.prompt import lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Asking
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.tokens.vocabulary import Vocabulary
 
 LONGER: Final = 1.5  # times the longest finished body: the limit of the others
 MIN_COMPARED: Final = 3
@@ -40,6 +41,22 @@ class Drawing:
         return int(order[torch.multinomial(share.masked_fill(before >= self.top_p, 0), 1, generator=self.generator)])
 
 
+class Edge:
+    """The tokens that may come where a text begins, which is behind white space if `is_spaced`, and inside it."""
+
+    def __init__(self, vocabulary: Vocabulary, is_spaced: bool, forbid: tuple[str, ...]) -> None:
+        self.vocabulary, self.is_spaced, self.forbid = vocabulary, is_spaced, forbid
+        self.later = vocabulary.allowed(forbid=forbid)
+        self.opening = self.later & ~vocabulary.spaced if is_spaced else self.later
+
+    def allowed(self, left: bytes, is_first: bool) -> Tensor:
+        """The mask [V] of tokens that may come next while the bytes `left` are not spelled yet."""
+        if left:
+            known = self.vocabulary.allowed() | self.vocabulary.spelling_only(left)
+            return known & self.vocabulary.spelling(left, self.is_spaced, self.forbid)
+        return self.opening if is_first else self.later
+
+
 @dataclass
 class TokenWriter:
     """The prompt of a stretch, the tokens that may come after it, and texts that are written there."""
@@ -59,21 +76,12 @@ class TokenWriter:
         self.is_spaced = stretch.before[-1:] in (" ", "\t")
         self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
         vocabulary = runtime.vocabulary
-        self.later = vocabulary.allowed(forbid=self.forbid)
-        self.opening = self.later if not self.is_spaced else self.later & ~vocabulary.spaced
+        self.edge = Edge(vocabulary, self.is_spaced, self.forbid)
         self.ends = vocabulary.ending(stretch.after)
-        self.stops = torch.zeros_like(self.later)
+        self.stops = torch.zeros_like(self.edge.later)
         self.stops[list(runtime.tokens.special_ids)] = True
         if self.prompt.has_suffix:
             self.ends = self.stops | (self.ends & vocabulary.beginning(b"\n"))
-
-    def allowed(self, left: bytes, is_first: bool) -> Tensor:
-        """The mask [V] of tokens that may come next while the bytes `left` are not spelled yet."""
-        if left:
-            vocabulary = self.runtime.vocabulary
-            known = vocabulary.allowed() | vocabulary.spelling_only(left)
-            return known & vocabulary.spelling(left, self.is_spaced, self.forbid)
-        return self.opening if is_first else self.later
 
     def spelled(self, path: Path) -> int:
         """The number of bytes of a path, pending ones included."""
@@ -146,7 +154,7 @@ class TokenWriter:
         """Log-probabilities [V + 1] of the allowed next tokens; the last one is that of the end of the text."""
         size = self.spelled(path)
         left = self.pending[size:]
-        allowed = self.allowed(left, size == len(self.pending))
+        allowed = self.edge.allowed(left, size == len(self.pending))
         if block.text and not block.data:  # the first line is complete
             allowed = allowed & self.runtime.vocabulary.beginning(b"\n")
         over = torch.full((1,), -torch.inf)

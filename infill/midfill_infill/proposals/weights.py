@@ -14,7 +14,7 @@ PATH: Final = Path(__file__).with_name("weights.json")
 class ProposalWeights:
     """`line` and `none` weigh the features of a line, and of the case that none is right. `body_odds` is a factor on
     the odds of a line proposed as a whole body. `siblings`: minimum likeness and probability that such a body is right.
-    `taken` and `examples`: probability that such texts are right.
+    `taken`: probability that such a text is right.
     """
 
     line: Mapping[str, float]
@@ -22,7 +22,6 @@ class ProposalWeights:
     body_odds: float
     siblings: Sequence[tuple[float, float]]
     taken: float
-    examples: float
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ProposalWeights":

@@ -1,0 +1,181 @@
+"""Fills the masked parts between anchors by one beam search through all of them. Knows tokens; no requests."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from torch import Tensor
+
+from midfill_engine.caches.stores import Prefix
+from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix
+from midfill_engine.denoising.filler import ENOUGH, MAX_LINE_TOKENS, Filler
+from midfill_engine.denoising.judging import Candidate
+from midfill_engine.denoising.work import Asking
+from midfill_engine.denoising.writing import Edge
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.tokens.vocabulary import NAMED
+
+MORE_TOKENS: Final = 4  # beyond twice those of a masked text
+MAX_ANCHOR_TOKENS: Final = 8  # read at once
+HOPELESS: Final = 5.0  # nats behind the likeliest path through the same anchor
+
+
+@dataclass(frozen=True)
+class Part:
+    """A `masked` text and the `anchor` behind it, "" behind the last one. A fill begins with the white space `lead`,
+    the end of the anchor before it, and has at most `limit` tokens.
+    """
+
+    masked: str
+    anchor: str
+    lead: bytes
+    edge: Edge
+    limit: int
+
+    @property
+    def stem(self) -> str:
+        """The anchor without the white space at its end, which the next part's first token may contain."""
+        return self.anchor.rstrip() or self.anchor
+
+    def joints(self, fill: bytes) -> list[str]:
+        """What may come between a fill and the stem: nothing, or the white space at the end of the part."""
+        if self.masked.endswith("\n") and "\n" not in self.edge.forbid:
+            is_blank = fill.endswith(b"\n\n") and not self.masked.endswith("\n\n")
+            return [] if is_blank else [""] if fill.endswith(b"\n") else ["\n"]
+        is_spaced = fill[-1:].isspace() or self.stem[0].isspace()
+        ends = (fill[-1:], self.masked[-1:].encode(), self.stem[0].encode())
+        is_within, was_within = (NAMED.match(end) and NAMED.match(ends[2]) for end in ends[:2])
+        return [""] * bool(fill and (was_within or not is_within)) + [" "] * (not is_spaced)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A path through the parts. Its masked part begins at the byte `opened` and ends before the token `limit`; or the
+    tokens `rest` of an anchor must come next. Anchors begin at the bytes `starts`, and their tokens' ln P is `nats`.
+    """
+
+    path: Path = Path()
+    opened: int = 0
+    limit: int = 0
+    rest: tuple[int, ...] | None = None
+    starts: tuple[int, ...] = ()
+    nats: float = 0.0
+
+    def add(self, token: int, log: float) -> "Crossing":
+        return replace(self, path=Path((*self.path.ids, token), (*self.path.logs, log), self.path.places))
+
+    def go_on(self, logs: Tensor) -> "Crossing":
+        """The path with the next token of its anchor."""
+        assert self.rest
+        log = float(logs[self.rest[0]])
+        return replace(self.add(self.rest[0], log), rest=self.rest[1:], nats=self.nats + log)
+
+
+def bound_tokens(runtime: Runtime, masked: str) -> int:
+    """The most tokens in place of a masked text."""
+    return MORE_TOKENS + 2 * len(runtime.loaded.tokenizer.encode(masked)) if masked.strip() else MAX_LINE_TOKENS
+
+
+@dataclass
+class AnchoredFiller(Filler):
+    """Fills a stretch of `parts`, masked texts and anchors in turns. The first and the last one are masked."""
+
+    parts: Sequence[str] = ()
+
+    def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
+        """Texts that contain the anchors, best first."""
+        prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
+        ways = yield from self.cross(prefix)
+        self.pending_nats = ways[0].nats if ways else 0.0  # anchors are no news
+        return self.rank((yield from self.judge(prefix, list(map(self._text, ways)), [])))
+
+    def cross(self, prefix: Prefix) -> Asking[list[Crossing]]:
+        """The likeliest paths through all parts, best first."""
+        beam, lead, is_spaced = Beam(self.runtime, prefix), self.pending, self.is_spaced
+        ways = [(Crossing(), first_scores(self.runtime, prefix))]
+        for masked, anchor in zip(self.parts[::2], [*self.parts[1::2], ""], strict=True):
+            forbid = self.forbid if "\n" in (*masked, *self.forbid) else (*self.forbid, "\n")
+            limit = min(bound_tokens(self.runtime, masked), self.stretch.max_tokens) + len(lead)
+            part = Part(masked, anchor, lead, Edge(self.runtime.vocabulary, is_spaced, forbid), limit)
+            begun = [
+                (replace(way, opened=self.spelled(way.path), limit=len(way.path.ids) + limit, rest=None), logs)
+                for way, logs in ways
+            ]
+            ways = yield from self._cross(beam, begun, part)
+            lead = anchor[len(part.stem) :].encode()
+            is_spaced = lead[-1:] in (b" ", b"\t")
+        return [way for way, _ in ways]
+
+    def _cross(
+        self, beam: Beam, begun: Sequence[tuple[Crossing, Tensor]], part: Part
+    ) -> Asking[list[tuple[Crossing, Tensor]]]:
+        """The likeliest paths through a part and its anchor, each with the log-probabilities [V] of the next token."""
+        found: list[tuple[Crossing, Tensor]] = []
+        todo = [(way, logs[None]) for way, logs in begun]
+        while todo:
+            grown: list[Crossing] = []
+            for way, scores in todo:
+                if way.rest is None:
+                    ends, more = self._grow(way, scores[0], part)
+                    found += [(end, scores[0]) for end in ends]
+                    grown += more
+                    continue
+                for logs in scores:
+                    if not way.rest:
+                        found.append((way, logs))
+                        break
+                    way = way.go_on(logs)
+                else:
+                    grown.append(way)
+            found = sorted(found, key=lambda pair: -pair[0].path.log)[: self.width]
+            logs_found = [way.path.log for way, _ in found]
+            least = max([*(log - HOPELESS for log in logs_found[:1]), *logs_found[self.width - 1 :]], default=-math.inf)
+            rows: list[Crossing] = []
+            for is_open in (True, False):
+                kind = [way for way in grown if (way.rest is None) == is_open and way.path.log > least]
+                rows += sorted(kind, key=lambda way: -way.path.log)[: self.width]
+            if not rows or len(found) >= ENOUGH and logs_found[ENOUGH - 1] >= max(way.path.log for way in rows):
+                break
+            guesses = [(way.rest or ())[:MAX_ANCHOR_TOKENS] for way in rows]
+            paths, scored = yield from beam.read([way.path for way in rows], guesses)
+            ways = [replace(way, path=path) for way, path in zip(rows, paths, strict=True)]
+            todo = list(zip(ways, scored, strict=True))
+        return found
+
+    def _grow(self, way: Crossing, logs: Tensor, part: Part) -> tuple[list[Crossing], list[Crossing]]:
+        """The path that ends where the last part may end; and paths with an anchor's first or a likely next token."""
+        written = self._bytes(way)
+        spelled, own = written[way.opened :], written[way.opened + len(part.lead) :]
+        left, ends, grown = part.lead[len(spelled) :], list[Crossing](), list[Crossing]()
+        if not part.anchor and own:
+            end = float(logs[self.ends].logsumexp(dim=0))
+            ends.append(replace(way, path=replace(way.path, logs=(*way.path.logs, end))))
+        for joint in part.joints(own) if part.anchor and not left else ():
+            ids = tuple(self.runtime.loaded.tokenizer.encode(joint + part.stem))
+            starts = (*way.starts, len(written) + len(joint))
+            grown.append(replace(way, rest=ids, starts=starts).go_on(logs))
+        if len(way.path.ids) >= way.limit:
+            return ends, grown
+        allowed = part.edge.allowed(left, not own)
+        if not spelled and not left and part.masked.strip() and not NAMED.match(part.masked[0].encode()):
+            allowed = allowed & ~self.runtime.vocabulary.worded
+        best = logs.masked_fill(~allowed, -math.inf).topk(self.width)
+        for token, log in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            if log > -math.inf and self._is_indented(one := way.add(token, log)):
+                grown.append(one)
+        return ends, grown
+
+    def _bytes(self, way: Crossing) -> bytes:
+        return b"".join(map(self.runtime.vocabulary.pieces.__getitem__, way.path.ids))
+
+    def _is_indented(self, way: Crossing) -> bool:
+        """True if the last line is the first one, blank, or indented like the stretch."""
+        _, is_later, last = self._bytes(way)[len(self.pending) :].decode(errors="ignore").rpartition("\n")
+        return not is_later or not last.strip() or last.startswith(self.stretch.indent)
+
+    def _text(self, way: Crossing) -> Candidate:
+        data, lead = self._bytes(way), len(self.pending)
+        starts = [len(data[lead:start].decode(errors="ignore")) for start in way.starts]
+        kept = tuple((start, start + len(anchor)) for start, anchor in zip(starts, self.parts[1::2], strict=True))
+        return Candidate(data[lead:].decode(errors="ignore"), kept=kept)

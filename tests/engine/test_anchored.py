@@ -1,0 +1,153 @@
+"""Holes with anchors in a causal base: one search through all parts between them."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from tests.engine.fakes import drain_work
+from tests.engine.test_filler import TEXT, answer_of, ask, base, read_whole
+
+from midfill_engine.denoising.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
+from midfill_engine.denoising.branches import read_prefix
+from midfill_engine.denoising.continuing import Split, lay_stretch, open_filler
+from midfill_engine.denoising.filler import Filler
+from midfill_engine.denoising.stretch import Stretch
+from midfill_engine.denoising.writing import Drawing, Edge
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, TextSegment
+
+__all__ = ["base"]  # the fixture
+
+
+def spec_of(draft: str, *anchors: str, **limits: object) -> HoleSpec:
+    """A hole that keeps these texts of its draft, each behind the one before."""
+    keep, start = [], 0
+    for anchor in anchors:
+        start = draft.index(anchor, start)
+        keep.append((start, start := start + len(anchor)))
+    return HoleSpec(draft=draft, keep=keep, **limits)  # type: ignore[arg-type]
+
+
+def list_fills(hole: FilledHole) -> list[str]:
+    """The texts before, between and behind the anchors."""
+    starts = [0, *(end for _, end in hole.anchors)]
+    ends = [*(start for start, _ in hole.anchors), len(hole.text)]
+    return [hole.text[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_anchors_stay_and_what_was_a_line_stays_one(base: Runtime, seed: int) -> None:
+    rng = random.Random(seed)
+    draft = rng.choice(["total = item + other", "    a = first(b)\n    return a or b\n", "é(x, y=1) -> str"])
+    cuts = sorted(rng.sample(range(len(draft) + 1), 2 * rng.randint(1, 3)))
+    keep = list(zip(cuts[::2], cuts[1::2], strict=True))
+    limits = {"forbid": [")"]} if seed % 3 == 0 else {"max_tokens": 3} if seed % 3 == 1 else {}
+    spec = HoleSpec(draft=draft, keep=keep, indent="    ", **limits)  # type: ignore[arg-type]
+    answer = answer_of(base, ask(TextSegment(text=TEXT), HoleSegment(hole=spec), TextSegment(text="\nx = 1\n"), n=3))
+    for (hole,) in (answer.holes, *answer.alternatives):
+        assert "".join(hole.text[start:end] for start, end in hole.anchors) == "".join(draft[a:b] for a, b in keep)
+        ranges = list(zip(hole.tokens, hole.confidence, strict=True))
+        assert all(end <= start for ((_, end), _), ((start, _), _) in zip(ranges, ranges[1:], strict=False))
+        assert all(
+            (start, end) in hole.tokens and confidence == 1
+            for start, end in hole.anchors
+            for span, confidence in ranges
+            if span == (start, end)
+        )
+        masked = draft
+        for start, end in reversed(keep):
+            masked = masked[:start] + masked[end:]
+        if "\n" not in masked:
+            assert not any("\n" in fill for fill in list_fills(hole))
+        if seed % 3 == 0:
+            assert not any(")" in fill for fill in list_fills(hole))
+
+
+def cross(base: Runtime, filler: AnchoredFiller) -> list[Crossing]:
+    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+    return drain_work(base, filler.cross(prefix))
+
+
+def test_a_path_through_all_parts_has_the_likelihood_of_its_tokens(base: Runtime) -> None:
+    """Its own one alone, whatever else the search read."""
+    stretch = Stretch(TEXT + "other", "\nprint(other)\n", single=True, max_tokens=9)
+    filler = AnchoredFiller(base, stretch, parts=(" = it", "em + re", "su", "lt or ", "x"))
+    ways = cross(base, filler)
+    assert len(ways) > 1 and ways == sorted(ways, key=lambda way: -way.path.log)
+    for way in ways:
+        ids = [*filler.prompt.ids, *way.path.ids]
+        logs = read_whole(base, ids)[len(filler.prompt.ids) - 1 :]
+        exact = [*logs[torch.arange(len(way.path.ids)), torch.tensor(way.path.ids)].tolist()]
+        exact.append(float(logs[-1][filler.ends].logsumexp(dim=0)))
+        assert way.path.logs == pytest.approx(exact, abs=1e-3)
+        assert way.nats > sum(exact) - 1e-3, "the anchors' tokens are some of them"
+
+
+def test_an_anchor_decides_what_comes_before_it(base: Runtime) -> None:
+    """The first part's likeliest fill by itself is another one than the likeliest together with the next anchor."""
+    stretch = Stretch(TEXT + "other = ", "\n", single=True, max_tokens=6)
+    changed = 0
+    for anchor in ("items", "(", "result", ":", "+ 1", "return", "]", "for"):
+        filler = AnchoredFiller(base, stretch, parts=("x", anchor, "y"))
+        ways = cross(base, filler)
+        first = [filler._bytes(way)[: way.starts[0]] for way in ways]
+        alone = Filler(base, stretch)
+        prefix, _ = drain_work(base, read_prefix(base, alone.prompt.ids))
+        likeliest = drain_work(base, alone.draft_lines(prefix))
+        best = max(likeliest, key=lambda each: each.nats)
+        changed += first[0] != alone.pending + best.text.encode()
+    assert changed > 4
+
+
+def joints(masked: str, anchor: str, fill: str, forbid: tuple[str, ...] = ()) -> Sequence[str]:
+    edge = Edge.__new__(Edge)
+    edge.forbid = forbid
+    return Part(masked, anchor, b"", edge, 8).joints(fill.encode())
+
+
+def test_a_part_ends_as_its_draft_does() -> None:
+    assert joints(", ", "name", ": int,") == ["", " "], "a comma ends no word"
+    assert joints(", ", "name", ": int") == [" "], "no word grows into an anchor that was none of its words"
+    assert joints("_", "name", "_old") == ["", " "], "unless it did before"
+    assert joints("", "name", "") == [" "] and joints("x", ")", "y ") == [""]
+    assert joints("a\n", "    b\n", "c") == ["\n"] and joints("a\n", "    b\n", "c\n") == [""]
+    assert joints("a\n", "    b\n", "c\n\n") == [] and joints("a\n\n", "    b\n", "c\n\n") == [""]
+    assert joints("a\n", "b", "c", ("\n",)) == [" "]
+
+
+def test_lines_between_kept_lines_keep_the_indent(base: Runtime) -> None:
+    draft = "    first = 1\n    known()\n    other = 2\n    more()\n    last = 3\n"
+    spec = spec_of(draft, "    known()\n", "    more()\n", indent="    ")
+    answer = answer_of(
+        base, ask(TextSegment(text="def f():\n"), HoleSegment(hole=spec), TextSegment(text="x = 1\n"), n=4)
+    )
+    for (hole,) in (answer.holes, *answer.alternatives):
+        assert "\n    known()\n" in hole.text and "\n    more()\n" in hole.text and hole.text.endswith("\n")
+        assert all(line.startswith("    ") for line in hole.text.split("\n")[1:] if line.strip())
+
+
+def test_known_ends_of_a_hole_are_text_around_a_stretch(base: Runtime) -> None:
+    spec = spec_of("[a, b]", "[", "]")
+    split = Split.of(spec)
+    assert split == Split("[", ("a, b",), "]") and split.has_anchors
+    stretch = lay_stretch(base, ["x = ", "\n"], [spec], [], 0, split)
+    assert (stretch.before, stretch.after, stretch.behind) == ("x = [", "]\n", "\n")
+    assert stretch.single and stretch.max_tokens == MORE_TOKENS + 2 * len(base.loaded.tokenizer.encode("a, b"))
+    assert type(open_filler(base, stretch, Drawing(), (), spec, split)) is Filler
+    (hole,) = answer_of(base, ask(TextSegment(text="x = "), HoleSegment(hole=spec), TextSegment(text="\n"))).holes
+    assert hole.text[0] == "[" and hole.text[-1] == "]" and len(hole.text) > 2
+    assert hole.anchors == [(0, 1), (len(hole.text) - 1, len(hole.text))]
+    assert Split.of(HoleSpec(draft="ab", keep=[(0, 1), (1, 2)])) == Split("ab", (), "")
+    assert Split.of(HoleSpec()) == Split("", ("",), "") and not Split.of(HoleSpec(draft="x")).has_anchors
+
+
+def test_anchors_alone_stand_where_nothing_was_found(base: Runtime) -> None:
+    skipped = Split.of(spec_of("a = 1 + y", " = ", " + ")).skip()
+    assert (skipped.text, skipped.kept) == (" =  + ", ((0, 6),))
+    whole = HoleSegment(hole=HoleSpec(draft="kept", keep=[(0, 4)]))
+    line = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=4))
+    answer = answer_of(base, ask(TextSegment(text=TEXT), whole, TextSegment(text="\ny = "), line))
+    first, second = answer.holes
+    assert (first.text, first.anchors, first.certainty) == ("kept", [(0, 4)], None)
+    assert second.text and "\n" not in second.text
