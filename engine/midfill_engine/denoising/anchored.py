@@ -52,7 +52,8 @@ class Part:
 @dataclass(frozen=True)
 class Crossing:
     """A path through the parts. Its masked part begins at the byte `opened` and ends before the token `limit`; or the
-    tokens `rest` of an anchor must come next. Anchors begin at the bytes `starts`, and their tokens' ln P is `nats`.
+    tokens `rest` of an anchor must come next. Anchors begin at the bytes `starts`; ln P of their tokens is `nats`, and
+    was `nats_before` when the part began.
     """
 
     path: Path = Path()
@@ -61,6 +62,7 @@ class Crossing:
     rest: tuple[int, ...] | None = None
     starts: tuple[int, ...] = ()
     nats: float = 0.0
+    nats_before: float = 0.0
 
     def add(self, token: int, log: float) -> "Crossing":
         return replace(self, path=Path((*self.path.ids, token), (*self.path.logs, log), self.path.places))
@@ -98,10 +100,7 @@ class AnchoredFiller(Filler):
             forbid = self.forbid if "\n" in (*masked, *self.forbid) else (*self.forbid, "\n")
             limit = min(bound_tokens(self.runtime, masked), self.stretch.max_tokens) + len(lead)
             part = Part(masked, anchor, lead, Edge(self.runtime.vocabulary, is_spaced, forbid), limit)
-            begun = [
-                (replace(way, opened=self.spelled(way.path), limit=len(way.path.ids) + limit, rest=None), logs)
-                for way, logs in ways
-            ]
+            begun = [(self._open(way, limit), logs) for way, logs in ways]
             ways = yield from self._cross(beam, begun, part)
             lead = anchor[len(part.stem) :].encode()
             is_spaced = lead[-1:] in (b" ", b"\t")
@@ -129,19 +128,31 @@ class AnchoredFiller(Filler):
                 else:
                     grown.append(way)
             found = sorted(found, key=lambda pair: -pair[0].path.log)[: self.width]
-            logs_found = [way.path.log for way, _ in found]
-            least = max([*(log - HOPELESS for log in logs_found[:1]), *logs_found[self.width - 1 :]], default=-math.inf)
-            rows: list[Crossing] = []
-            for is_open in (True, False):
-                kind = [way for way in grown if (way.rest is None) == is_open and way.path.log > least]
-                rows += sorted(kind, key=lambda way: -way.path.log)[: self.width]
-            if not rows or len(found) >= ENOUGH and logs_found[ENOUGH - 1] >= max(way.path.log for way in rows):
+            rows = self._keep(grown, [way for way, _ in found])
+            if not rows:
                 break
             guesses = [(way.rest or ())[:MAX_ANCHOR_TOKENS] for way in rows]
             paths, scored = yield from beam.read([way.path for way in rows], guesses)
             ways = [replace(way, path=path) for way, path in zip(rows, paths, strict=True)]
             todo = list(zip(ways, scored, strict=True))
         return found
+
+    def _keep(self, grown: Sequence[Crossing], found: Sequence[Crossing]) -> list[Crossing]:
+        """The likeliest paths that may still become likelier than the found ones. Those before the anchor count as if
+        it were as likely after them as after the best of the found ones.
+        """
+        cost = max((way.nats - way.nats_before for way in found), default=0.0)
+        least = [way.path.log - HOPELESS for way in found[:1]] + [way.path.log for way in found[self.width - 1 :]]
+        rated = [(way.path.log + (cost if way.rest is None else 0.0), way) for way in grown]
+        rated = sorted((pair for pair in rated if pair[0] > max(least, default=-math.inf)), key=lambda pair: -pair[0])
+        if len(found) >= ENOUGH and rated and rated[0][0] <= found[ENOUGH - 1].path.log:
+            return []
+        kinds = ([way for _, way in rated if (way.rest is None) == is_open] for is_open in (True, False))
+        return [way for kind in kinds for way in kind[: self.width]]
+
+    def _open(self, way: Crossing, limit: int) -> Crossing:
+        opened, most = self.spelled(way.path), len(way.path.ids) + limit
+        return replace(way, opened=opened, limit=most, rest=None, nats_before=way.nats)
 
     def _grow(self, way: Crossing, logs: Tensor, part: Part) -> tuple[list[Crossing], list[Crossing]]:
         """The path that ends where the last part may end; and paths with an anchor's first or a likely next token."""
