@@ -138,7 +138,7 @@ def test_known_ends_of_a_hole_are_text_around_a_stretch(base: Runtime) -> None:
     (hole,) = answer_of(base, ask(TextSegment(text="x = "), HoleSegment(hole=spec), TextSegment(text="\n"))).holes
     assert hole.text[0] == "[" and hole.text[-1] == "]" and len(hole.text) > 2
     assert hole.anchors == [(0, 1), (len(hole.text) - 1, len(hole.text))]
-    assert Split.of(HoleSpec(draft="ab", keep=[(0, 1), (1, 2)])) == Split("ab", (), "")
+    assert Split.of(HoleSpec(draft="ab", keep=[(0, 1), (1, 2)])) == Split("a", ("",), "b"), "a place to insert"
     assert Split.of(HoleSpec()) == Split("", ("",), "") and not Split.of(HoleSpec(draft="x")).has_anchors
 
 

@@ -211,5 +211,6 @@ def test_the_parts_of_a_draft_are_the_draft(data: st.DataObject) -> None:
     keep = list(zip(cuts[::2], cuts[1::2], strict=False))
     parts = list(split_draft(HoleSpec(draft=draft, keep=keep)))
     assert "".join(text for text, _ in parts) == draft
-    assert all(text for text, _ in parts)
+    assert [is_kept for _, is_kept in parts] == [(index % 2 == 0) == parts[0][1] for index in range(len(parts))]
+    assert all(text for text, _ in (parts[0], parts[-1]))
     assert [text for text, is_kept in parts if is_kept] == [draft[start:end] for start, end in keep]

@@ -76,7 +76,7 @@ EXAMPLES = {
         RecipeExample(
             "python",
             "def repeat(text, times=2):\n    return text * times\n\n\ndef done() -> None:\n    return\n",
-            ("text: str, times: int = 2) -> str",),
+            ("text: str, times: int = 2) -> str:",),
             "def repeat(text: str, times: int = 2) -> str:\n    return text * times\n\n\n"
             "def done() -> None:\n    return\n",
         ),
@@ -84,7 +84,7 @@ EXAMPLES = {
             "python",
             "def cut(text, /, *, size: int = 2, **rest) -> str:\n    return text[:size]\n\n\n"
             "class A:\n    def get(self) -> int:\n        return 1\n",
-            ("text: str, /, *, size: int = 2, **rest: object) -> str",),
+            ("text: str, /, *, size: int = 2, **rest: object) -> str:",),
             "def cut(text: str, /, *, size: int = 2, **rest: object) -> str:\n    return text[:size]\n\n\n"
             "class A:\n    def get(self) -> int:\n        return 1\n",
         ),

@@ -16,7 +16,7 @@ from midfill_engine.denoising.writing import Edge
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.tokens.vocabulary import NAMED
 
-MORE_TOKENS: Final = 4  # beyond twice those of a masked text
+MORE_TOKENS: Final = 6  # beyond twice those of a masked text
 MAX_ANCHOR_TOKENS: Final = 8  # read at once
 HOPELESS: Final = 5.0  # nats behind the likeliest path through the same anchor
 

@@ -215,12 +215,14 @@ def encode_before_space(encode: Encode, num_spaces: int) -> list[int]:
 
 
 def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
-    """The draft's parts in order, and whether each is kept. An empty draft is one empty masked part."""
+    """The draft's parts in order, and whether each is kept. An empty draft is one empty masked part, and there is one
+    between kept parts that touch.
+    """
     if not spec.draft:
         yield "", False
     end_before = 0
     for start, end in [*spec.keep, (len(spec.draft), len(spec.draft))]:
-        if spec.draft[end_before:start]:
+        if end_before < start or 0 < start < end:
             yield spec.draft[end_before:start], False
         if start < end:
             yield spec.draft[start:end], True

@@ -164,18 +164,20 @@ def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) ->
 def _specify(document: Document, hole: Hole) -> HoleSpec:
     if not hole.anchors:
         return HoleSpec(indent=None if hole.is_at_cursor or is_line_of_code(document, hole) else hole.indent)
-    draft = document.show(hole.start_byte, hole.end_byte)
+    if len(hole.anchors) > _MAX_ANCHORS:
+        raise MidfillError("hole_too_large", f"a hole has {len(hole.anchors)} anchors, {_MAX_ANCHORS} are the most")
+    draft, keep, position = "", list[tuple[int, int]](), hole.start_byte
+    for anchor in hole.anchors:
+        draft += document.show(position, anchor.start_byte)
+        kept = anchor.lead + document.show(anchor.start_byte, anchor.end_byte) + anchor.tail
+        keep.append((len(draft), len(draft) + len(kept)))
+        draft, position = draft + kept, anchor.end_byte
+    draft += document.show(position, hole.end_byte)
     if len(draft) > _MAX_DRAFT:
         raise MidfillError(
             "hole_too_large", f"a hole with anchors has {len(draft)} characters, {_MAX_DRAFT} are the most"
         )
-    if len(hole.anchors) > _MAX_ANCHORS:
-        raise MidfillError("hole_too_large", f"a hole has {len(hole.anchors)} anchors, {_MAX_ANCHORS} are the most")
-    keep = [
-        (len(document.show(hole.start_byte, anchor.start_byte)), len(document.show(hole.start_byte, anchor.end_byte)))
-        for anchor in hole.anchors
-    ]
-    return HoleSpec(draft=draft, keep=keep, indent=hole.indent)
+    return HoleSpec(draft=draft, keep=keep, forbid=list(hole.forbid), indent=hole.indent)
 
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:

@@ -26,10 +26,14 @@ def merge_spans(spans: Iterable[tuple[int, int]], apart: int = 0) -> list[tuple[
 
 @dataclass(frozen=True)
 class Anchor:
-    """Bytes inside a hole that must survive; offsets count from the start of the document."""
+    """Bytes inside a hole that must survive; offsets count from the start of the document. The fill has `lead` before
+    and `tail` after them, which are not in the file yet.
+    """
 
     start_byte: int
     end_byte: int
+    lead: str = ""
+    tail: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Hole:
     fill; the first line's indent is before the hole or in `lead`, but the fill of a blank `line` begins with its own,
     and `indent` is the one expected there. `context` are byte ranges that the model should see
     however far away. `note` is shown to the model as a comment and never becomes part of a fill. `imports` are
-    statements that any fill needs.
+    statements that any fill needs. No string of `forbid` is in a fill, but for its anchors.
     """
 
     start_byte: int
@@ -55,6 +59,7 @@ class Hole:
     context: tuple[tuple[int, int], ...] = ()
     note: str = ""
     imports: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
 
     @property
     def is_body(self) -> bool:

@@ -24,7 +24,7 @@ from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
+from midfill_infill.text.spans import Edit, Hole, Patch
 from midfill_infill.until.choosing import Reach, add_tests, with_examples
 from midfill_infill.until.lab import Lab
 from midfill_infill.until.trying import Goal, Tried, Try
@@ -54,7 +54,9 @@ class _File:
     def move(self, hole: Hole) -> Hole:
         """Maps a planned hole to its current place."""
         shift = self.passed.shift
-        anchors = tuple(Anchor(shift(each.start_byte), shift(each.end_byte)) for each in hole.anchors)
+        anchors = tuple(
+            replace(each, start_byte=shift(each.start_byte), end_byte=shift(each.end_byte)) for each in hole.anchors
+        )
         context = tuple((shift(start), shift(end)) for start, end in hole.context)
         start, end = shift(hole.start_byte), shift(hole.end_byte)
         return replace(hole, start_byte=start, end_byte=end, anchors=anchors, context=context)

@@ -1,6 +1,7 @@
-"""Adds type hints to signatures without any; parameter names stay."""
+"""Adds type hints to signatures without any; names, defaults and commas stay."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import tree_sitter
 
@@ -15,32 +16,41 @@ _BARE = ("identifier", "default_parameter", "list_splat_pattern", "dictionary_sp
 # Typed parameters, `/` and `*` stay as they are.
 _KEPT = ("typed_parameter", "typed_default_parameter", "keyword_separator", "positional_separator")
 _OWN = (b"self", b"cls")
+_NO_TYPE = ("=", "#", "(", ")", ":", "\n")
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """Yields signatures from the opening bracket to the colon; parameter names and existing types are anchors."""
+    """Yields signatures from the opening bracket to the colon, where all but the missing types is known."""
     for match in find_matches(document, _SIGNATURE):
         function, name, parameters = match["function"][0], match["name"][0], match["parameters"][0]
         given, result = parameters.named_children, function.child_by_field_name("return_type")
         colon = next((child for child in function.children if child.type == ":"), None)
         if colon is None or function.has_error or any(child.type not in (*_BARE, *_KEPT) for child in given):
             continue
-        rest = given[1:] if given and given[0].text in _OWN else given
-        if result is not None and not any(child.type in _BARE for child in rest):
+        bare = [child for child in (given[1:] if given and given[0].text in _OWN else given) if child.type in _BARE]
+        if result is not None and not bare:
             continue
-        spans = [(child.start_byte, _kept_end(child)) for child in given]
-        if result is not None:
-            arrow = next(child for child in function.children if child.type == "->")
-            spans.append((arrow.start_byte, result.end_byte))
-        anchors = tuple(Anchor(document.to_raw(start), document.to_raw(end)) for start, end in spans)
-        start, end = document.to_raw(parameters.start_byte + 1), document.to_raw(colon.start_byte)
-        yield Hole(start, end, anchors=anchors, name=text_of(name))
+        start, anchors = parameters.start_byte + 1, list[Anchor]()
+        for known in _split(start, bare, parameters.end_byte if result is None else None, colon.end_byte):
+            begin, stop = document.to_raw(known.start_byte), document.to_raw(known.end_byte)
+            anchors.append(replace(known, start_byte=begin, end_byte=stop))
+        begin, stop = document.to_raw(start), document.to_raw(colon.end_byte)
+        yield Hole(begin, stop, anchors=tuple(anchors), name=text_of(name), forbid=_NO_TYPE)
 
 
-def _kept_end(parameter: tree_sitter.Node) -> int:
-    """A typed parameter keeps its default."""
-    name = parameter.child_by_field_name("name") if parameter.type == "default_parameter" else None
-    return parameter.end_byte if name is None else name.end_byte
+def _split(start: int, bare: Sequence[tree_sitter.Node], bracket: int | None, end: int) -> Iterator[Anchor]:
+    """Yields the text between the places of missing types: after the name of each parameter and the closing bracket,
+    which ends at `bracket`, if there is no type of the result.
+    """
+    lead = ""
+    for parameter in bare:
+        name, value = (parameter.child_by_field_name(field) for field in ("name", "value"))
+        yield Anchor(start, (name or parameter).end_byte, lead, ": ")
+        start, lead = (value.start_byte, " = ") if value else (parameter.end_byte, "")
+    if bracket is not None:
+        yield Anchor(start, bracket, lead, " -> ")
+        start, lead = bracket, ""
+    yield Anchor(start, end, lead)
 
 
 RECIPE = Recipe(
