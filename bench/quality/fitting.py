@@ -31,8 +31,7 @@ SURE: Final = 0.5
 NUM_BODIES: Final = 400
 LIKENESS: Final = (0.9, 0.8, 0.7, 0.5, 0.0)
 ODDS: Final = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.01)
-TAKEN: Final = 0.1  # texts of one session are in no archive of a package: this is not fitted
-BLANK: Final = ProposalWeights({}, {}, 1.0, [], TAKEN)
+BLANK: Final = ProposalWeights({}, {}, 1.0, [])
 
 Columns = Mapping[str, float]
 

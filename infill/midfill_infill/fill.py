@@ -39,8 +39,7 @@ class Options:
     """User options; None leaves the choice to the engine. `min_tokens` and `max_tokens` are per hole, `n` counts
     alternatives. `intent` is one line for the model: a comment above each hole that is part of no fill. Names that
     `can_import` accepts count as in sight; the caller adds the imports. `references` are related files, most important
-    first. `proposers` add texts to the engine's, also texts accepted earlier in the session (`taken`). `written` are
-    lines that Midfill wrote and nobody has accepted.
+    first. `proposers` add texts to the engine's. `written` are lines that Midfill wrote and nobody has accepted.
 
     Seed 0 means the most likely fill; every other seed samples one, unless `temperature` is set.
     """
@@ -58,7 +57,6 @@ class Options:
     single_line: bool = False
     references: tuple[Reference, ...] = ()
     proposers: tuple[str, ...] = PROPOSERS
-    taken: tuple[str, ...] = ()
     written: Written = Written()
     intent: str = ""
     can_import: Callable[[str], bool] | None = None
@@ -192,7 +190,7 @@ def _propose(place: Place, options: Options) -> list[list[Proposal]]:
     """Proposals for every hole; none if it needs a number of tokens."""
     if options.min_tokens:
         return [[] for _ in place.holes]
-    around = Surroundings(place.document, place.holes, options.references, place.sight.has, options.taken)
+    around = Surroundings(place.document, place.holes, options.references, place.sight.has)
     listed = [propose(options.proposers, around, index) for index in range(len(place.holes))]
     return [
         [

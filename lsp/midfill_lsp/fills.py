@@ -1,7 +1,6 @@
 """All fills of the server: running ones, pending ones, ghost text, and the status line."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ from midfill_lsp.until import ask_for_command, find_folder
 from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
 
 SHORTER, LONGER = 0.6, 1.6
-MAX_TAKEN, MAX_TAKEN_CHARACTERS = 16, 4000
 REST_S = 0.1
 TELL_S = 0.02
 
@@ -59,7 +57,6 @@ class Fills:
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commands: dict[Path | None, str] = {}
-        self._taken: deque[str] = deque(maxlen=MAX_TAKEN)
         self._num_busy = 0
         self._rest: asyncio.TimerHandle | None = None
         self._snooze: asyncio.TimerHandle | None = None
@@ -264,17 +261,14 @@ class Fills:
         )
 
     def _look_around(self, uri: str) -> Callable[[], Options]:
-        near, taken = self._related.near(self._server.workspace, uri), tuple(self._taken)
+        near = self._related.near(self._server.workspace, uri)
         pending = Written.of(hole.fill.text for each in self._pending for hole in each.holes)
-        return lambda: replace(near(), taken=taken, written=Written(written.load() | pending))
+        return lambda: replace(near(), written=Written(written.load() | pending))
 
     def _take(self, holes: Sequence[PendingHole], document: SyncedDocument) -> None:
-        """Records texts that the user accepts, without the indent of their hole."""
+        """Records texts that the user accepts."""
         texts = [document.source[slice(*hole.inner)].replace("\r\n", "\n") for hole in holes]
         self._executor.submit(written.keep, texts)
-        for hole, text in zip(holes, texts, strict=True):
-            if text.strip() and len(text) <= MAX_TAKEN_CHARACTERS:
-                self._taken.appendleft(text.strip().replace(f"\n{hole.hole.indent}", "\n"))
 
     def _find_meant(self, params: PendingParams, fills: Iterable[Fill]) -> Fill | None:
         """The fill by id; otherwise the latest at the cursor or on its line, or else of the document, or of all."""

@@ -79,11 +79,8 @@ class Split:
 
     def skip(self) -> Candidate:
         """The known text alone, which stands where nothing was found."""
-        known, kept = "", list[tuple[int, int]]()
-        for text in self.parts[1::2]:
-            kept.append((len(known), len(known) + len(text)))
-            known += text
-        return self.put(Candidate(known, kept=tuple(kept)))
+        known = "".join(self.parts[1::2])
+        return self.put(Candidate(known, kept=((0, len(known)),)))
 
 
 def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:

@@ -12,7 +12,7 @@ __all__ = ["PROPOSERS", "Proposal", "Surroundings", "propose"]
 
 MAX_PROPOSALS: Final = 40
 MAX_HOLES: Final = 16  # a document with more gets no proposals: a proposer takes up to 20 ms per hole
-PROPOSERS: Final = ("lines", "siblings", "taken")
+PROPOSERS: Final = ("lines", "siblings")
 
 
 @cache

@@ -23,15 +23,12 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A document, its ordered holes, related files, and `is_seen`, which tells if a name is in sight of the holes.
-    `taken` are texts that the user accepted earlier, newest first.
-    """
+    """A document, its ordered holes, related files, and `is_seen`, which tells if a name is in sight of the holes."""
 
     document: Document
     holes: tuple[Hole, ...]
     references: Sequence[Reference] = ()
     is_seen: Callable[[str], bool] = field(default=lambda name: True, compare=False)
-    taken: Sequence[str] = ()
 
     @cached_property
     def texts(self) -> list[str]:
@@ -41,12 +38,6 @@ class Surroundings:
         leads, tails = [*(hole.lead for hole in self.holes), ""], ["", *(hole.tail for hole in self.holes)]
         whole = [tail + text + lead for tail, text, lead in zip(tails, shown, leads, strict=True)]
         return [text[-share:] if index == 0 else text[:share] for index, text in enumerate(whole)]
-
-
-def indent_body(body: str, indent: str) -> str:
-    """Adds `indent` to all lines of a body but the first; the body has no indentation of its function."""
-    first, *lines = body.split("\n")
-    return "\n".join([first, *(indent + line if line.strip() else line for line in lines)])
 
 
 Proposer = Callable[[Surroundings, int], Sequence[Proposal]]

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from midfill_infill.languages import Language
-from midfill_infill.proposals.base import Proposal, Surroundings, indent_body
+from midfill_infill.proposals.base import Proposal, Surroundings
 from midfill_infill.proposals.weights import shipped_weights
 from midfill_infill.syntax.captures import Function, read_outline
 from midfill_infill.syntax.outline import find_own, outline
@@ -58,10 +58,12 @@ def propose_siblings(around: Surroundings, index: int) -> list[Proposal]:
     hole = around.holes[index]
     if not hole.is_body:
         return []
-    return [
-        Proposal(indent_body(text, hole.indent), shipped_weights().of_sibling(likeness) / place, f"like `{other.path}`")
-        for place, (text, likeness, other) in enumerate(find_siblings(around, index), 1)
-    ]
+    found = []
+    for place, (text, likeness, other) in enumerate(find_siblings(around, index), 1):
+        first, *lines = text.split("\n")
+        body = "\n".join([first, *(hole.indent + line if line.strip() else line for line in lines)])
+        found.append(Proposal(body, shipped_weights().of_sibling(likeness) / place, f"like `{other.path}`"))
+    return found
 
 
 def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_Told"]]:

@@ -14,14 +14,12 @@ PATH: Final = Path(__file__).with_name("weights.json")
 class ProposalWeights:
     """`line` and `none` weigh the features of a line, and of the case that none is right. `body_odds` is a factor on
     the odds of a line proposed as a whole body. `siblings`: minimum likeness and probability that such a body is right.
-    `taken`: probability that such a text is right.
     """
 
     line: Mapping[str, float]
     none: Mapping[str, float]
     body_odds: float
     siblings: Sequence[tuple[float, float]]
-    taken: float
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ProposalWeights":
