@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from tests.engine.fakes import drain_work
-from tests.engine.test_filler import TEXT, answer_of, ask, base, read_whole
+from tests.engine.test_filler import TEXT, answer_of, ask, base, pretrained, read_whole, weights
 
 from midfill_engine.denoising.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
 from midfill_engine.denoising.branches import read_prefix
@@ -17,7 +17,7 @@ from midfill_engine.denoising.writing import Drawing, Edge
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, TextSegment
 
-__all__ = ["base"]  # the fixture
+__all__ = ["base", "pretrained", "weights"]  # the fixtures
 
 
 def spec_of(draft: str, *anchors: str, **limits: object) -> HoleSpec:
@@ -110,7 +110,7 @@ def test_a_part_ends_as_its_draft_does() -> None:
     assert joints(", ", "name", ": int,") == ["", " "], "a comma ends no word"
     assert joints(", ", "name", ": int") == [" "], "no word grows into an anchor that was none of its words"
     assert joints("_", "name", "_old") == ["", " "], "unless it did before"
-    assert joints("", "name", "") == [" "] and joints("x", ")", "y ") == [""]
+    assert joints("", "name", "") == [" "] and joints("x", ")", "y ") == ["", " "]
     assert joints("a\n", "    b\n", "c") == ["\n"] and joints("a\n", "    b\n", "c\n") == [""]
     assert joints("a\n", "    b\n", "c\n\n") == [] and joints("a\n\n", "    b\n", "c\n\n") == [""]
     assert joints("a\n", "b", "c", ("\n",)) == [" "]
@@ -151,3 +151,17 @@ def test_anchors_alone_stand_where_nothing_was_found(base: Runtime) -> None:
     first, second = answer.holes
     assert (first.text, first.anchors, first.certainty) == ("kept", [(0, 4)], None)
     assert second.text and "\n" not in second.text
+
+
+def test_the_base_writes_what_the_next_anchor_follows(pretrained: Runtime) -> None:
+    """Types between the names of a signature, and the unknown halves of a line."""
+    draft = "width: , height: ) -> :"
+    spec = spec_of(draft, "width: ", ", height: ", ") -> ", ":", forbid=["=", "(", ")", "\n"])
+    body = TextSegment(text="\n    return width * height\n")
+    (hole,) = answer_of(pretrained, ask(TextSegment(text="def area("), HoleSegment(hole=spec), body)).holes
+    types = list_fills(hole)[1:-1]
+    assert len(types) == 3 and set(types) <= {"int", "float"}
+    spec = spec_of("    return sum(values)", "return", "(", ")", forbid=["\n"])
+    before, after = TextSegment(text='def total(values):\n    """The sum of all values."""\n'), TextSegment(text="\n")
+    (hole,) = answer_of(pretrained, ask(before, HoleSegment(hole=spec), after)).holes
+    assert hole.text == "    return sum(values)"

@@ -43,10 +43,9 @@ class Part:
         if self.masked.endswith("\n") and "\n" not in self.edge.forbid:
             is_blank = fill.endswith(b"\n\n") and not self.masked.endswith("\n\n")
             return [] if is_blank else [""] if fill.endswith(b"\n") else ["\n"]
-        is_spaced = fill[-1:].isspace() or self.stem[0].isspace()
-        ends = (fill[-1:], self.masked[-1:].encode(), self.stem[0].encode())
-        is_within, was_within = (NAMED.match(end) and NAMED.match(ends[2]) for end in ends[:2])
-        return [""] * bool(fill and (was_within or not is_within)) + [" "] * (not is_spaced)
+        first, last = self.stem[0], self.masked[-1:]
+        grows = NAMED.match(fill[-1:]) and NAMED.match(first.encode()) and not NAMED.match(last.encode())
+        return [""] * bool(fill and not grows) + [" "] * (not first.isspace())
 
 
 @dataclass(frozen=True)
