@@ -88,6 +88,13 @@ EXAMPLES = {
             "def cut(text: str, /, *, size: int = 2, **rest: object) -> str:\n    return text[:size]\n\n\n"
             "class A:\n    def get(self) -> int:\n        return 1\n",
         ),
+        RecipeExample(
+            "python",
+            "class A:\n    def load(  # both\n        self, path,  # where\n        size=2):\n        return path\n",
+            ("  # both\n        self, path: str,  # where\n        size: int = 2) -> str:",),
+            "class A:\n    def load(  # both\n        self, path: str,  # where\n        size: int = 2) -> str:\n"
+            "        return path\n",
+        ),
     ),
     "fill-match-arms": (
         RecipeExample(

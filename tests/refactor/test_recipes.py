@@ -3,6 +3,8 @@
 import pytest
 from tests.refactor.recipe_examples import EXAMPLES, RecipeExample
 
+from midfill_engine.wire import HoleSegment
+from midfill_infill.context.segments import build_segments
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.planning.recipes import REGISTRY, Recipe, get_recipe
 from midfill_infill.splicing.splice import splice
@@ -31,3 +33,21 @@ def test_a_recipe_that_is_not_understood(text: str, says: str) -> None:
     with pytest.raises(MidfillError) as raised:
         get_recipe(text)
     assert raised.value.code == "bad_recipe" and says in raised.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("signature", "known"),
+    [
+        ("(text, times=2)", ["text: ", ", times: ", " = 2) -> ", ":"]),
+        ("(self, *args, key: int = 1, **rest) -> str", ["self, *args: ", ", key: int = 1, **rest: ", ") -> str:"]),
+        ("(key: int)", ["key: int) -> ", ":"]),
+        ("()", [") -> ", ":"]),
+        ("(a,  # one\n b = (1, 2))", ["a: ", ",  # one\n b: ", " = (1, 2)) -> ", ":"]),
+    ],
+)
+def test_a_model_writes_nothing_of_a_signature_but_types(signature: str, known: list[str]) -> None:
+    document = Document(f"def run{signature}:\n    pass\n".encode(), "python")
+    (hole,) = REGISTRY["add-type-hints"].find(document, "")
+    (spec,) = (each.hole for each in build_segments(document, [hole], 4000).segments if isinstance(each, HoleSegment))
+    assert [spec.draft[start:end] for start, end in spec.keep] == known
+    assert set(spec.forbid) > set("=():")

@@ -16,14 +16,15 @@ _BARE = ("identifier", "default_parameter", "list_splat_pattern", "dictionary_sp
 # Typed parameters, `/` and `*` stay as they are.
 _KEPT = ("typed_parameter", "typed_default_parameter", "keyword_separator", "positional_separator")
 _OWN = (b"self", b"cls")
-_NO_TYPE = ("=", "#", "(", ")", ":", "\n")
+_NO_TYPE = ("=", "#", "(", ")", ":", "/", "*", "\n")
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
     """Yields signatures from the opening bracket to the colon, where all but the missing types is known."""
     for match in find_matches(document, _SIGNATURE):
         function, name, parameters = match["function"][0], match["name"][0], match["parameters"][0]
-        given, result = parameters.named_children, function.child_by_field_name("return_type")
+        given = [child for child in parameters.named_children if child.type != "comment"]
+        result = function.child_by_field_name("return_type")
         colon = next((child for child in function.children if child.type == ":"), None)
         if colon is None or function.has_error or any(child.type not in (*_BARE, *_KEPT) for child in given):
             continue
