@@ -11,6 +11,7 @@ from tests.refactor.trees import GIT_USER, init_git
 from tests.refactor.workers import ScriptedWorkers
 from typer.testing import CliRunner
 
+from midfill_engine.denoising.outline import split_draft
 from midfill_engine.wire import HoleSegment, InfillRequest
 from midfill_infill.cli import build_app
 from midfill_infill.refactor.generating.generate import generate
@@ -61,7 +62,7 @@ def answer(request: InfillRequest, text: str) -> str:
     hole = next(segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
     if not hole.draft:
         return text
-    return re.sub(r"\b(key|x)\b", r"\1: Any", hole.draft) + ("" if "->" in hole.draft else " -> int")
+    return "".join(known if is_kept else "Any" for known, is_kept in split_draft(hole))
 
 
 @pytest.fixture
