@@ -72,7 +72,7 @@ def cross(base: Runtime, filler: AnchoredFiller) -> list[Crossing]:
 def test_a_path_through_all_parts_has_the_likelihood_of_its_tokens(base: Runtime) -> None:
     """Its own one alone, whatever else the search read."""
     stretch = Stretch(TEXT + "other", "\nprint(other)\n", single=True, max_tokens=9)
-    filler = AnchoredFiller(base, stretch, parts=(" = it", "em + re", "su", "lt or ", "x"))
+    filler = AnchoredFiller(base, stretch, parts=(" = it", "em + result + items + other", "su", "lt or ", "x"))
     ways = cross(base, filler)
     assert len(ways) > 1 and ways == sorted(ways, key=lambda way: -way.path.log)
     for way in ways:
@@ -91,7 +91,7 @@ def test_an_anchor_decides_what_comes_before_it(base: Runtime) -> None:
     for anchor in ("items", "(", "result", ":", "+ 1", "return", "]", "for"):
         filler = AnchoredFiller(base, stretch, parts=("x", anchor, "y"))
         ways = cross(base, filler)
-        first = [filler._bytes(way)[: way.starts[0]] for way in ways]
+        first = [filler._bytes(way.path)[: way.starts[0]] for way in ways]
         alone = Filler(base, stretch)
         prefix, _ = drain_work(base, read_prefix(base, alone.prompt.ids))
         likeliest = drain_work(base, alone.draft_lines(prefix))

@@ -63,14 +63,11 @@ class Crossing:
     nats: float = 0.0
     nats_before: float = 0.0
 
-    def add(self, token: int, log: float) -> "Crossing":
-        return replace(self, path=Path((*self.path.ids, token), (*self.path.logs, log), self.path.places))
-
     def go_on(self, logs: Tensor) -> "Crossing":
         """The path with the next token of its anchor."""
         assert self.rest
         log = float(logs[self.rest[0]])
-        return replace(self.add(self.rest[0], log), rest=self.rest[1:], nats=self.nats + log)
+        return replace(self, path=self.path.add(self.rest[0], log), rest=self.rest[1:], nats=self.nats + log)
 
 
 def bound_tokens(runtime: Runtime, masked: str) -> int:
@@ -155,7 +152,7 @@ class AnchoredFiller(Filler):
 
     def _grow(self, way: Crossing, logs: Tensor, part: Part) -> tuple[list[Crossing], list[Crossing]]:
         """The path that ends where the last part may end; and paths with an anchor's first or a likely next token."""
-        written = self._bytes(way)
+        written = self._bytes(way.path)
         spelled, own = written[way.opened :], written[way.opened + len(part.lead) :]
         left, ends, grown = part.lead[len(spelled) :], list[Crossing](), list[Crossing]()
         if not part.anchor and own:
@@ -172,20 +169,20 @@ class AnchoredFiller(Filler):
             allowed = allowed & ~self.runtime.vocabulary.worded
         best = logs.masked_fill(~allowed, -math.inf).topk(self.width)
         for token, log in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            if log > -math.inf and self._is_indented(one := way.add(token, log)):
-                grown.append(one)
+            if log > -math.inf and self._is_indented(path := way.path.add(token, log)):
+                grown.append(replace(way, path=path))
         return ends, grown
 
-    def _bytes(self, way: Crossing) -> bytes:
-        return b"".join(map(self.runtime.vocabulary.pieces.__getitem__, way.path.ids))
+    def _bytes(self, path: Path) -> bytes:
+        return b"".join(map(self.runtime.vocabulary.pieces.__getitem__, path.ids))
 
-    def _is_indented(self, way: Crossing) -> bool:
+    def _is_indented(self, path: Path) -> bool:
         """True if the last line is the first one, blank, or indented like the stretch."""
-        _, is_later, last = self._bytes(way)[len(self.pending) :].decode(errors="ignore").rpartition("\n")
+        _, is_later, last = self._bytes(path)[len(self.pending) :].decode(errors="ignore").rpartition("\n")
         return not is_later or not last.strip() or last.startswith(self.stretch.indent)
 
     def _text(self, way: Crossing) -> Candidate:
-        data, lead = self._bytes(way), len(self.pending)
+        data, lead = self._bytes(way.path), len(self.pending)
         starts = [len(data[lead:start].decode(errors="ignore")) for start in way.starts]
         kept = tuple((start, start + len(anchor)) for start, anchor in zip(starts, self.parts[1::2], strict=True))
         return Candidate(data[lead:].decode(errors="ignore"), kept=kept)

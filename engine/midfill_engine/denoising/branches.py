@@ -157,6 +157,9 @@ class Path:
     def log(self) -> float:
         return sum(self.logs)
 
+    def add(self, token: int, log: float) -> "Path":
+        return Path((*self.ids, token), (*self.logs, log), self.places)
+
 
 class Beam:
     """Beam search after a prefix: one KV cache holds all tokens that were read, and each path attends to its own."""

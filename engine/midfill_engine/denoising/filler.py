@@ -59,21 +59,18 @@ class LinePath:
     has: int = 0
     rest: tuple[int, ...] | None = None
 
-    def add(self, token: int, log: float) -> Path:
-        return Path((*self.path.ids, token), (*self.path.logs, log), self.path.places)
-
     def grow(self, logs: Tensor, count: int, words: Tensor) -> "list[LinePath]":
         """The paths with each of the `count` likeliest next tokens by `logs` [V]; `words` [V] go on with a word."""
         if self.rest:
             return self.begin(logs, [self.rest], self.has)
         best = (logs if self.rest is None else logs.masked_fill(words, -math.inf)).topk(count)
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [LinePath(self.add(token, log), self.has) for token, log in pairs if log > -math.inf]
+        return [LinePath(self.path.add(token, log), self.has) for token, log in pairs if log > -math.inf]
 
     def begin(self, logs: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
         """The paths with the first token of each text, whose other tokens must follow."""
         pairs = [(text, float(logs[text[0]])) for text in texts]
-        return [LinePath(self.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
+        return [LinePath(self.path.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
 
 
 @dataclass
