@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +57,7 @@ class Fills:
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commands: dict[Path | None, str] = {}
+        self._kept: Future[None] | None = None  # what the user accepted last is written down
         self._num_busy = 0
         self._rest: asyncio.TimerHandle | None = None
         self._snooze: asyncio.TimerHandle | None = None
@@ -261,14 +262,20 @@ class Fills:
         )
 
     def _look_around(self, uri: str) -> Callable[[], Options]:
-        near = self._related.near(self._server.workspace, uri)
+        near, kept = self._related.near(self._server.workspace, uri), self._kept
         pending = Written.of(hole.fill.text for each in self._pending for hole in each.holes)
-        return lambda: replace(near(), written=Written(written.load() | pending))
+
+        def look() -> Options:
+            if kept is not None:
+                kept.result()
+            return replace(near(), written=Written(written.load() | pending))
+
+        return look
 
     def _take(self, holes: Sequence[PendingHole], document: SyncedDocument) -> None:
         """Records texts that the user accepts."""
         texts = [document.source[slice(*hole.inner)].replace("\r\n", "\n") for hole in holes]
-        self._executor.submit(written.keep, texts)
+        self._kept = self._executor.submit(written.keep, texts)
 
     def _find_meant(self, params: PendingParams, fills: Iterable[Fill]) -> Fill | None:
         """The fill by id; otherwise the latest at the cursor or on its line, or else of the document, or of all."""
