@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +44,12 @@ TELL_S = 0.02
 Fill = TypeVar("Fill", bound=FillJob | Pending)
 
 
+def keep_behind(earlier: Future[None], texts: Sequence[str]) -> None:
+    """Writes down accepted texts after earlier ones, because each time the whole file is read and replaced."""
+    wait([earlier])
+    written.keep(texts)
+
+
 class Fills:
     """Use it on the event loop only, except for functions passed to `executor`."""
 
@@ -57,7 +63,8 @@ class Fills:
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commands: dict[Path | None, str] = {}
-        self._kept: Future[None] | None = None  # what the user accepted last is written down
+        self._kept = Future[None]()  # done when all that the user accepted is written down
+        self._kept.set_result(None)
         self._num_busy = 0
         self._rest: asyncio.TimerHandle | None = None
         self._snooze: asyncio.TimerHandle | None = None
@@ -266,8 +273,7 @@ class Fills:
         pending = Written.of(hole.fill.text for each in self._pending for hole in each.holes)
 
         def look() -> Options:
-            if kept is not None:
-                kept.result()
+            wait([kept])
             return replace(near(), written=Written(written.load() | pending))
 
         return look
@@ -275,7 +281,7 @@ class Fills:
     def _take(self, holes: Sequence[PendingHole], document: SyncedDocument) -> None:
         """Records texts that the user accepts."""
         texts = [document.source[slice(*hole.inner)].replace("\r\n", "\n") for hole in holes]
-        self._kept = self._executor.submit(written.keep, texts)
+        self._kept = self._executor.submit(keep_behind, self._kept, texts)
 
     def _find_meant(self, params: PendingParams, fills: Iterable[Fill]) -> Fill | None:
         """The fill by id; otherwise the latest at the cursor or on its line, or else of the document, or of all."""

@@ -1,5 +1,6 @@
 """Over the real server: text that Midfill wrote is doubted elsewhere until it is kept; the last preview is the fill."""
 
+import asyncio
 import sys
 import time
 from collections.abc import Iterator
@@ -70,9 +71,23 @@ async def test_what_the_command_wrote_is_doubted_in_the_editor(start: Start, env
     assert (await fill(editor, 3))[1] == SURE and state.read_text() == "", "accepted is kept"
 
 
-def _write_down(state: Path, line: str) -> None:
-    (digest,) = Written.of([line])
-    state.write_text(f"{int(time.time())} {digest}\n")
+async def test_fills_that_are_accepted_at_once_are_all_kept(start: Start, environment: dict[str, str]) -> None:
+    editor = await start(SERVER, **environment)
+    state = Path(environment["XDG_STATE_HOME"]) / "midfill" / "written"
+    state.parent.mkdir(parents=True)
+    ids, lines = [], [f"return a{number} + b" for number in range(6)]
+    for number in range(len(lines)):
+        buffer = editor.open("def add(a, b):\n    ...\n", uri=f"untitled:{number}")
+        ids.append((await editor.do("fill", **body(buffer, "...")))["id"])
+        end = buffer.text.source.index(" + b")
+        editor.edit(buffer, end, end, str(number))
+    _write_down(state, *lines)
+    await asyncio.gather(*(editor.do("accept", id=each) for each in ids))
+    assert (await fill(editor, len(lines)))[1] == SURE and state.read_text() == ""
+
+
+def _write_down(state: Path, *lines: str) -> None:
+    state.write_text("".join(f"{int(time.time())} {digest}\n" for digest in Written.of(lines)))
 
 
 async def test_the_last_preview_shows_the_text_of_the_edit(start: Start, environment: dict[str, str]) -> None:
