@@ -6,13 +6,15 @@ from collections.abc import Sequence
 import pytest
 import torch
 from tests.engine.fakes import drain_work
-from tests.engine.test_filler import TEXT, answer_of, ask, base, pretrained, read_whole, weights
+from tests.engine.test_filler import TEXT, answer_of, ask, base, pretrained, read_whole, run_together, weights
 
+from bench.quality.known import list_gaps
 from midfill_engine.denoising.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
 from midfill_engine.denoising.branches import read_prefix
-from midfill_engine.denoising.continuing import Split, lay_stretch, open_filler
+from midfill_engine.denoising.continuing import Split, fill_causally, lay_stretch, open_filler
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.stretch import Stretch
+from midfill_engine.denoising.work import Fill
 from midfill_engine.denoising.writing import Drawing, Edge
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, TextSegment
@@ -30,10 +32,27 @@ def spec_of(draft: str, *anchors: str, **limits: object) -> HoleSpec:
 
 
 def list_fills(hole: FilledHole) -> list[str]:
-    """The texts before, between and behind the anchors."""
-    starts = [0, *(end for _, end in hole.anchors)]
-    ends = [*(start for start, _ in hole.anchors), len(hole.text)]
-    return [hole.text[start:end] for start, end in zip(starts, ends, strict=True)]
+    return list_gaps(hole.text, hole.anchors)
+
+
+def test_requests_with_anchors_answer_beside_others_as_alone(base: Runtime) -> None:
+    """Each with two holes of anchors, in passes that all of them share."""
+    line, words = spec_of("total = item + other", " = ", " + "), spec_of("(a, b)", "(", ", ", ")")
+    orders: list[tuple[HoleSpec, ...]] = [(line, words), (words, line), (line, line)]
+
+    def fill(holes: tuple[HoleSpec, ...]) -> Fill:
+        first, second = map(lambda hole: HoleSegment(hole=hole), holes)
+        texts = TextSegment(text=TEXT), TextSegment(text="\nother = "), TextSegment(text="\nprint(1)\n")
+        return fill_causally(base, ask(texts[0], first, texts[1], second, texts[2], n=2))
+
+    alone = [run_together(base, [fill(holes)])[0] for holes in orders]
+    together = run_together(base, [fill(holes) for holes in orders])
+    for one, other, holes in zip(alone, together, orders, strict=True):
+        assert [hole.text for hole in one.holes] == [hole.text for hole in other.holes]
+        assert [hole.anchors for hole in one.holes] == [hole.anchors for hole in other.holes]
+        for hole, spec in zip(other.holes, holes, strict=True):
+            kept = [hole.text[start:end] for start, end in hole.anchors]
+            assert "".join(kept) == "".join(spec.draft[start:end] for start, end in spec.keep)
 
 
 @pytest.mark.parametrize("seed", range(12))

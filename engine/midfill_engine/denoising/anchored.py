@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from torch import Tensor
@@ -81,6 +82,10 @@ class AnchoredFiller(Filler):
 
     parts: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.encode = cache(self.runtime.loaded.tokenizer.encode)  # every path begins the same anchors
+
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Texts that contain the anchors, best first."""
         prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
@@ -156,12 +161,10 @@ class AnchoredFiller(Filler):
         spelled, own = written[way.opened :], written[way.opened + len(part.lead) :]
         left, ends, grown = part.lead[len(spelled) :], list[Crossing](), list[Crossing]()
         if not part.anchor and own:
-            end = float(logs[self.ends].logsumexp(dim=0))
-            ends.append(replace(way, path=replace(way.path, logs=(*way.path.logs, end))))
+            ends.append(replace(way, path=self.ended(way.path, logs)))
         for joint in part.joints(own) if part.anchor and not left else ():
-            ids = tuple(self.runtime.loaded.tokenizer.encode(joint + part.stem))
             starts = (*way.starts, len(written) + len(joint))
-            grown.append(replace(way, rest=ids, starts=starts).go_on(logs))
+            grown.append(replace(way, rest=tuple(self.encode(joint + part.stem)), starts=starts).go_on(logs))
         if len(way.path.ids) >= way.limit:
             return ends, grown
         allowed = part.edge.allowed(left, not own)

@@ -260,7 +260,7 @@ def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: i
     states = []
     for number, spec in enumerate(specs):
         if number >= len(done):
-            kept = "".join(text for text, is_kept in split_draft(spec) if is_kept)
+            kept = Split.of(spec).skip().text
             states.append(HoleState(text=kept, settled=[(0, len(kept))] if kept else [], masked=1))
             continue
         filled = answer_hole(done[number][0])

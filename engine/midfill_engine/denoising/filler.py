@@ -158,8 +158,7 @@ class Filler(TokenWriter):
                 if left and not row.has:
                     spelled.append(row.path.log + float(logs[vocabulary.beginning(left)].logsumexp(dim=0)))
                 elif size > len(self.pending) and not row.rest:
-                    end = float(logs[self.ends].logsumexp(dim=0))
-                    found.setdefault(row.has, []).append(replace(row.path, logs=(*row.path.logs, end)))
+                    found.setdefault(row.has, []).append(self.ended(row.path, logs))
                 allowed = self.edge.allowed(left, size == len(self.pending))
                 if not left:
                     allowed = allowed & ~vocabulary.beginning(b"\n")

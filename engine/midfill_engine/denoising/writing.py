@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -86,6 +86,10 @@ class TokenWriter:
     def spelled(self, path: Path) -> int:
         """The number of bytes of a path, pending ones included."""
         return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
+
+    def ended(self, path: Path, logs: Tensor) -> Path:
+        """The path with the log-probability that it ends where `logs` [V] are those of its next token."""
+        return replace(path, logs=(*path.logs, float(logs[self.ends].logsumexp(dim=0))))
 
     def write_anew(self, prefix: Prefix, count: int, choose: Choose, most: int) -> Asking[list[Block]]:
         """`count` texts."""

@@ -1,7 +1,6 @@
 """Adds type hints to signatures without any; names, defaults and commas stay."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import tree_sitter
 
@@ -31,27 +30,30 @@ def find(document: Document, word: str) -> Iterator[Hole]:
         bare = [child for child in (given[1:] if given and given[0].text in _OWN else given) if child.type in _BARE]
         if result is not None and not bare:
             continue
-        start, anchors = parameters.start_byte + 1, list[Anchor]()
-        for known in _split(start, bare, parameters.end_byte if result is None else None, colon.end_byte):
-            begin, stop = document.to_raw(known.start_byte), document.to_raw(known.end_byte)
-            anchors.append(replace(known, start_byte=begin, end_byte=stop))
-        begin, stop = document.to_raw(start), document.to_raw(colon.end_byte)
-        yield Hole(begin, stop, anchors=tuple(anchors), name=text_of(name), forbid=_NO_TYPE)
+        bracket = parameters.end_byte if result is None else None
+        anchors = tuple(
+            Anchor(document.to_raw(start), document.to_raw(end), lead, tail)
+            for start, end, lead, tail in _split(parameters.start_byte + 1, bare, bracket, colon.end_byte)
+        )
+        span = anchors[0].start_byte, anchors[-1].end_byte
+        yield Hole(*span, anchors=anchors, name=text_of(name), forbid=_NO_TYPE)
 
 
-def _split(start: int, bare: Sequence[tree_sitter.Node], bracket: int | None, end: int) -> Iterator[Anchor]:
-    """Yields the text between the places of missing types: after the name of each parameter and the closing bracket,
-    which ends at `bracket`, if there is no type of the result.
+def _split(
+    start: int, bare: Sequence[tree_sitter.Node], bracket: int | None, end: int
+) -> Iterator[tuple[int, int, str, str]]:
+    """Yields the text between the places of missing types, with what comes before and after it: after the name of each
+    parameter and the closing bracket, which ends at `bracket`, if there is no type of the result.
     """
     lead = ""
     for parameter in bare:
         name, value = (parameter.child_by_field_name(field) for field in ("name", "value"))
-        yield Anchor(start, (name or parameter).end_byte, lead, ": ")
+        yield start, (name or parameter).end_byte, lead, ": "
         start, lead = (value.start_byte, " = ") if value else (parameter.end_byte, "")
     if bracket is not None:
-        yield Anchor(start, bracket, lead, " -> ")
+        yield start, bracket, lead, " -> "
         start, lead = bracket, ""
-    yield Anchor(start, end, lead)
+    yield start, end, lead, ""
 
 
 RECIPE = Recipe(
