@@ -44,10 +44,11 @@ FLOORS: dict[str, Floors] = {
     "midfill_infill": (
         ("errors",),
         ("config", "written"),
-        ("languages", "engines"),
+        ("languages", "engines.records"),
         ("text",),
         ("syntax", "reroll", "refactor.journal"),
-        ("context", "splicing", "repeats", "refactor.writing"),
+        ("context", "answers", "repeats", "refactor.writing"),
+        ("engines", "splicing"),
         ("proposals", "doubts"),
         ("candidates",),
         ("repairing", "refactor.planning"),

@@ -25,7 +25,6 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, fill
 from midfill_infill.proposals import PROPOSERS, Surroundings
-from midfill_infill.splicing.sight import Sight
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
@@ -121,9 +120,7 @@ def look_around(task: Task) -> Surroundings:
     """The surroundings that proposers see when the body is a stub."""
     document = Document(task.program(STUB).encode(), task.language)
     references = tuple(Reference(**each) for each in task.references)
-    known = document.syntax.names if document.syntax else None
-    sight = Sight((task.prefix, task.suffix, *(each.text for each in references)), known)
-    return Surroundings(document, (body_at(document, len(task.prefix.encode())),), references, sight.has)
+    return Surroundings(document, (body_at(document, len(task.prefix.encode())),), references)
 
 
 if __name__ == "__main__":

@@ -301,7 +301,7 @@ class ModelInfo(Message):
     """One row of `GET /v1/models`, a superset of OpenAI's. `created` is when the engine started, in seconds since 1970.
 
     `weights` tells weights of the same name apart. `cache` is what its steps do not compute anew, unless asked for the
-    authors' way. Both may be empty.
+    authors' way. Both may be empty. `keeps` is the smallest part of a draft that it fills around.
     """
 
     id: str
@@ -315,6 +315,7 @@ class ModelInfo(Message):
     max_context_tokens: int
     max_hole_tokens: int
     sees_suffix: bool = True
+    keeps: Literal["tokens", "lines", "nothing"] = "tokens"
     weights: str = ""
     ids: ModelIds = Field(default_factory=ModelIds)
     cache: str = ""

@@ -1,7 +1,5 @@
-"""Ranks the texts for each hole, and takes the first one that has no fault when it is spliced into the document.
-
-If the engine compares texts, they are ranked by likelihood. Otherwise the fill and the proposals are ranked by
-certainty, and a fill without a certainty comes first. Knows no engine's connection.
+"""The order of trust among the texts for each hole: one that adds no syntax error, then one that is not blank or idle,
+then the engine's own order. Knows no engine's connection.
 """
 
 import sys
@@ -16,7 +14,6 @@ from midfill_engine import wire
 from midfill_infill.doubts import Doubts
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import Proposal
-from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import Spliced, SplicedFill, find_needs, find_sieve, splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
@@ -73,15 +70,13 @@ def describe_fill(fill: PlacedFill) -> str:
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to fill all holes. `new_errors` counts the syntax errors that the patch adds, `num_unseen` the names it
-    uses that are not in sight. `is_idle`: a hole got only a comment or, for a body, a placeholder, a call of itself, or
-    its old text.
+    """One way to fill all holes. `new_errors` counts the syntax errors that the patch adds. `is_idle`: a hole got only
+    a comment or, for a body, a placeholder or a call of itself.
     """
 
     patch: Patch
     fills: tuple[PlacedFill, ...]
     new_errors: int
-    num_unseen: int = 0
     is_idle: bool = False
 
     @property
@@ -95,9 +90,9 @@ class Alternative:
         return not all(fill.text.strip() for fill in self.fills)
 
     @property
-    def faults(self) -> tuple[int, bool, int]:
+    def faults(self) -> tuple[int, bool]:
         """Its faults, the most severe first; smaller is better."""
-        return self.new_errors, self.is_blank or self.is_idle, self.num_unseen
+        return self.new_errors, self.is_blank or self.is_idle
 
     @property
     def certainty(self) -> float | None:
@@ -125,21 +120,16 @@ class Answer:
 def rank(
     response: wire.InfillResponse, index: int, proposals: Sequence[Proposal], *, most: int | None = None
 ) -> list[Answer]:
-    """All different texts for the hole `index`, best first.
-
-    If the engine compares texts, its fills come first, because they are the best or were sampled; then the other
-    compared texts, then proposals that it left out. Otherwise all are sorted by certainty. A proposal has at most
-    `most` characters, if given.
+    """All different texts for the hole `index` in the engine's own order: its fills, the other texts that it compared,
+    then the proposals that it has not looked at. A proposal has at most `most` characters, if given.
     """
     origins = {each.text: each.origin for each in proposals}
     rows = (response.holes, *response.alternatives)
     listed = [Answer(row[index], origins.get(row[index].text, DRAFTED)) for row in rows]
     compared = response.candidates[index] if index < len(response.candidates) else []
     listed += [Answer.of(each.text, each.certainty, origins.get(each.text, DRAFTED)) for each in compared]
-    for each in (each for each in proposals if most is None or len(each.text) <= most):
-        listed.append(replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True))
-    if not compared:
-        listed.sort(key=lambda answer: -1.0 if answer.filled.certainty is None else -answer.filled.certainty)
+    fitting = [each for each in proposals if most is None or len(each.text) <= most]
+    listed += [replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True) for each in fitting]
     found: dict[str, Answer] = {}
     for answer in listed:
         found.setdefault(answer.filled.text, answer)
@@ -161,20 +151,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Place:
-    """A document, its holes in order, the names in sight, and lines that Midfill wrote and nobody has accepted."""
+    """A document, its holes in order, and lines that Midfill wrote and nobody has accepted."""
 
     document: Document
     holes: tuple[Hole, ...]
-    sight: Sight
     written: Written = Written()
 
     @cached_property
     def doubts(self) -> Doubts:
         return Doubts(self.document, self.written)
-
-    def _knows(self, name: str) -> bool:
-        """True if a name is in sight, and not only because the text behind the only hole needs it."""
-        return self.sight.has(name) and not (len(self.holes) == 1 and name in self.needs[0].get("names", ()))
 
     @cached_property
     def needs(self) -> list[dict[str, list[str]]]:
@@ -203,10 +188,8 @@ class Place:
         )
         temper = self.doubts.temper
         fills = tuple(replace(each, certainty=temper(each.hole, each.text, each.certainty)) for each in placed)
-        names = {name for fill in spliced.fills for name in fill.names}
-        num_unseen = sum(not self._knows(name) for name in names)
-        is_idle = any(self._is_idle(index, fill) for index, fill in enumerate(spliced.fills))
-        return Row(Alternative(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answers), spliced)
+        is_idle = any(fill.is_idle for fill in spliced.fills)
+        return Row(Alternative(spliced.patch, fills, spliced.new_errors, is_idle), tuple(answers), spliced)
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
         """The first text of every hole; if it has a fault, the first without one or the one with the fewest.
@@ -240,38 +223,32 @@ class Place:
             seen.add(row.candidate.patch)
         return [best, *sorted(found, key=lambda row: row.candidate.faults)][: None if every else most]
 
-    def _is_idle(self, index: int, fill: SplicedFill) -> bool:
-        hole = self.holes[index]
-        held = self.document.show(hole.start_byte, hole.end_byte).strip()
-        return fill.is_idle or (hole.is_body and fill.text.strip() == held)
-
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]
-        is_empty = not fill.text.strip() or self._is_idle(index, fill)
-        return bool(fill.error_ranges) or is_empty or any(not self._knows(name) for name in fill.names)
+        return bool(fill.error_ranges) or not fill.text.strip() or fill.is_idle
 
     def _improve_hole(self, row: Row, index: int, texts: Sequence[Answer]) -> Row:
         num_whole = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
         others = [answer for answer in texts if answer != row.answers[index]]
         tried = ([*row.answers[:index], answer, *row.answers[index + 1 :]] for answer in self._sift(index, others))
         for other in islice(self.rows(tried), num_whole):
-            if not other.candidate.is_idle and other.candidate.faults < row.candidate.faults:
+            if other.candidate.faults < row.candidate.faults:
                 row = other
             if not any(row.candidate.faults):
                 break
         return row
 
     def _sift(self, index: int, answers: Sequence[Answer]) -> Iterator[Answer]:
-        """Answers without a fault in the hole's function, then the one with the fewest; all if there is no sieve."""
+        """Answers without an error in the hole's function, then the one with the fewest; all if there is no sieve."""
         sieve = find_sieve(self.document, self.holes, index)
         if sieve is None:
             yield from answers
             return
-        faulty: list[tuple[tuple[int, int], Answer]] = []
+        faulty: list[tuple[int, Answer]] = []
         for answer in answers:
-            if (faults := sieve.judge(answer.filled.text, self.sight)) is not None:
-                if any(faults):
-                    faulty.append((faults, answer))
+            if (errors := sieve.count_errors(answer.filled.text)) is not None:
+                if errors:
+                    faulty.append((errors, answer))
                 else:
                     yield answer
         if faulty:

@@ -1,12 +1,12 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from midfill_engine import wire
-from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
+from midfill_infill.candidates import LIKELY, Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
 from midfill_infill.config import Quality
 from midfill_infill.context.excerpts import find_excerpts
 from midfill_infill.context.references import Reference
@@ -14,7 +14,6 @@ from midfill_infill.context.segments import Segments, build_segments, with_inten
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
 from midfill_infill.repairing import mask_errors, recall
-from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
@@ -37,9 +36,9 @@ DRAWN_TEMPERATURE: Final = 0.8
 @dataclass(frozen=True)
 class Options:
     """User options; None leaves the choice to the engine. `min_tokens` and `max_tokens` are per hole, `n` counts
-    alternatives. `intent` is one line for the model: a comment above each hole that is part of no fill. Names that
-    `can_import` accepts count as in sight; the caller adds the imports. `references` are related files, most important
-    first. `proposers` add texts to the engine's. `written` are lines that Midfill wrote and nobody has accepted.
+    alternatives. `intent` is one line for the model: a comment above each hole that is part of no fill. `references`
+    are related files, most important first. `proposers` add texts to the engine's. `written` are lines that Midfill
+    wrote and nobody has accepted.
 
     Seed 0 means the most likely fill; every other seed samples one, unless `temperature` is set.
     """
@@ -59,7 +58,6 @@ class Options:
     proposers: tuple[str, ...] = PROPOSERS
     written: Written = Written()
     intent: str = ""
-    can_import: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,19 +126,19 @@ def fill(
 ) -> Generator[Preview | Filled, None, None]:
     """Fills `holes` of `document` jointly: yields a `Preview` for each step, then one `Filled`.
 
-    The engine ranks the proposals together with its own texts. The first text without a fault wins: it adds no syntax
-    error, is not blank or idle, and uses only names in sight. If all have faults, the fewest win. A fill that adds
-    syntax errors is repaired once: the lines with errors are masked again, the rest are anchors; if no line is at
-    fault, everything is masked. An engine that gives no certainty gets this second try before a proposal replaces its
-    faulty fill. A fill that cannot be repaired stays. Closing the generator closes the connection, which stops the
-    engine. Raises `MidfillError`. The same seed gives the same fill.
+    Our engine ranks the proposals together with its own texts. The first of an engine's texts without a fault wins: it
+    adds no syntax error and is not blank or idle. If all have faults, the fewest win, and this fill is repaired once:
+    the lines with errors are masked again, the rest are anchors; if no line is at fault, everything is masked. Only
+    if a fault is left then, a proposal that the engine has not ranked replaces the fill. Closing the generator closes
+    the connection, which stops the engine. Raises `MidfillError`. The same seed gives the same fill.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
-    budget_chars = _budget_chars(client, options.model)
+    model = _find_model(client, options.model)
     comment = document.syntax.comment if document.syntax else "#"
-    segments = with_intent(build_segments(document, holes, budget_chars), comment, options.intent)
-    place = Place(document, segments.holes, look_around(document, segments.holes, options), options.written)
+    shown = build_segments(document, holes, model.max_context_tokens * CHARS_PER_TOKEN)
+    segments = with_intent(shown, comment, options.intent)
+    place = Place(document, segments.holes, options.written)
     proposals = _propose(place, options)
     if options.proposers and not options.min_tokens:
         proposals = [own + imports for own, imports in zip(proposals, place.imports, strict=True)]
@@ -153,22 +151,31 @@ def fill(
     response = yield from _run(client, request, document, segments.holes, repair=False)
     most = options.max_tokens  # a token has at least one character
     ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]
-    own = [told for texts in ranked if (told := [each for each in texts if not each.is_left_out])]
-    says_no_certainty = not response.candidates and all(each.certainty is None for each in response.holes)
-    answers = own if len(own) == len(holes) and says_no_certainty else ranked
-    row, stats = place.settle(answers), response.stats
-    if options.repair and (row.candidate.new_errors or (answers is own and any(row.candidate.faults))):
+    row, stats = place.settle([[each for each in texts if not each.is_left_out] for texts in ranked]), response.stats
+    if options.repair and any(row.candidate.faults):
         try:
             row, spent = yield from _repair(place, segments, row, options, client, request.excerpts)
             stats = add_stats(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # after any other failure the first fill is kept, its errors marked
                 raise
-    if answers is own and any(row.candidate.faults):
-        row = min(row, place.settle(ranked), key=lambda row: row.candidate.faults)
+    if any(row.candidate.faults):
+        row = place.settle(_offer(row, ranked))
     best, *others = (each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every))
     yield Preview.of(best, stats.steps)
-    yield Filled(best, tuple(others), stats, response.model, _find_kept(client, response))
+    yield Filled(best, tuple(others), stats, response.model, model.keeps)
+
+
+def _offer(row: Row, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
+    """The row's own texts, each before the proposals that the engine has not ranked. A placeholder may be what is
+    wanted, so it gives way to a likely proposal alone.
+    """
+    is_text = not row.candidate.new_errors and not row.candidate.is_blank
+    least = LIKELY if is_text else 0.0
+    return [
+        [answer, *(each for each in texts if each.is_left_out and (each.filled.certainty or 0.0) >= least)]
+        for answer, texts in zip(row.answers, ranked, strict=True)
+    ]
 
 
 def propose_fill(document: Document, holes: Sequence[Hole], options: Options) -> Alternative | None:
@@ -176,7 +183,7 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
     if options.max_tokens is not None or len(holes) > MAX_PROPOSED:
         return None
     ordered = sort_holes(document, list(holes))
-    place = Place(document, ordered, look_around(document, ordered, options), options.written)
+    place = Place(document, ordered, options.written)
     if not all(listed := _propose(place, options)):
         return None
     answers = [[Answer.of(each.text, each.certainty, each.origin) for each in found[:MAX_TEXTS]] for found in listed]
@@ -190,7 +197,7 @@ def _propose(place: Place, options: Options) -> list[list[Proposal]]:
     """Proposals for every hole; none if it needs a number of tokens."""
     if options.min_tokens:
         return [[] for _ in place.holes]
-    around = Surroundings(place.document, place.holes, options.references, place.sight.has)
+    around = Surroundings(place.document, place.holes, options.references)
     listed = [propose(options.proposers, around, index) for index in range(len(place.holes))]
     return [
         [
@@ -202,18 +209,11 @@ def _propose(place: Place, options: Options) -> list[list[Proposal]]:
     ]
 
 
-def _find_kept(client: "EngineClient", response: wire.InfillResponse) -> Literal["tokens", "lines", "nothing"]:
-    """What the engine keeps when it fills again: a model that compares texts is causal and keeps whole lines."""
-    if client.endpoint.is_outside:
-        return "nothing"
-    return "lines" if response.candidates else "tokens"
-
-
-def look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:
-    """The names in sight: in the text outside of the holes and in the references."""
-    known = document.syntax.names if document.syntax else None
-    related = (reference.text for reference in options.references)
-    return Sight((*document.show_around(holes), *related), known, options.can_import)
+def _find_model(client: "EngineClient", model: str | None) -> wire.ModelInfo:
+    known = client.models()
+    if not known:
+        raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")
+    return next((info for info in known if info.id == model), known[0])
 
 
 def _repair(
@@ -235,15 +235,6 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
     fills = tuple(map(place_fill, ordered, told, spliced.fills))
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
     return Filled(Alternative(spliced.patch, fills, spliced.new_errors), (), stats, "", "tokens")
-
-
-def _budget_chars(client: "EngineClient", model: str | None) -> int:
-    """The model's context size, in characters."""
-    known = client.models()
-    if not known:
-        raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")
-    chosen = next((info for info in known if info.id == model), known[0])
-    return chosen.max_context_tokens * CHARS_PER_TOKEN
 
 
 def _request(

@@ -76,10 +76,10 @@ def test_request_says_what_was_asked(engine_client: Start, tmp_path: Path) -> No
 
 
 def test_the_last_preview_shows_the_text_of_the_patch_whatever_the_engine_shows(engine_client: Start) -> None:
-    plan = Plan(rows=[["return nosuch"]], compared=[[("return nosuch", 0.5), ("return a + b", 0.4)]])
+    plan = Plan(rows=[["return ("]], compared=[[("return (", 0.5), ("return a + b", 0.4)]])
     previews, filled = run(engine_client(plan), document())
     *drafts, last = previews
-    assert drafts[-1].holes[0].text == "return nosuch" and not any(draft.is_chosen for draft in drafts)
+    assert drafts[-1].holes[0].text == "return (" and not any(draft.is_chosen for draft in drafts)
     assert last.is_chosen and [look.text for look in last.holes] == [each.text for each in filled.fills]
     assert last.holes[0].text == "return a + b" and b"return a + b" in filled.patch.apply(SOURCE)
 

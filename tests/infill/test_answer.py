@@ -79,7 +79,7 @@ def test_a_fill_without_a_fault_takes_as_much_in_a_large_file() -> None:
 
 def test_what_the_count_would_see() -> None:
     filled, calls = fill_last(BAD, 10)
-    assert filled.fills[0].text == "return value + 0" and "Sieve.judge" in calls
+    assert filled.fills[0].text == "return value + 0" and "Sieve.count_errors" in calls
     counting = Answering(GOOD)
     sys.setprofile(counting.count)
     PYTHON.parse(b"x = 1")

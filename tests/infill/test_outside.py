@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent
 from midfill_infill import config
+from midfill_infill.answers.ending import Extent, find_end
 from midfill_infill.cli import build_app
 from midfill_infill.cli.doctor import examine_engine, find_others
 from midfill_infill.context.references import Reference
@@ -26,7 +27,7 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
-from midfill_infill.engines.outside.exchange import DEFAULT_TOKENS, DRAWN_TEMPERATURE, find_end
+from midfill_infill.engines.outside.exchange import DRAWN_TEMPERATURE, LINE_TOKENS
 from midfill_infill.engines.outside.openai import TEMPLATES, OpenAI
 from midfill_infill.engines.outside.protocol import HoleQuery
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
@@ -201,7 +202,7 @@ def test_holes_are_filled_one_after_the_other(stand_in: StandIn) -> None:
         body.get("max_tokens", body.get("n_predict", body.get("options", {}).get("num_predict")))
         for body in stand_in.asked
     ]
-    assert limits == [9, DEFAULT_TOKENS] and stand_in.keys == ["Bearer key"] * 2
+    assert limits == [9, LINE_TOKENS] and stand_in.keys == ["Bearer key"] * 2
     assert answer.model == f"{name_of(stand_in)}:m" and answer.stats.forwards >= 4
 
 
@@ -248,11 +249,14 @@ def test_a_line_ends_with_its_line(stand_in: StandIn) -> None:
     assert body.get("stop", body.get("options", {}).get("stop")) == ["\n"]
 
 
-def test_what_is_drafted_from_the_file_and_the_parser_still_judge(stand_in: StandIn) -> None:
-    stand_in.parts = ["return unknown_name(rows)"]
+def test_the_files_own_text_replaces_only_what_fails(stand_in: StandIn) -> None:
     source = b"def count(rows):\n    return len(rows)\n\n\ndef count_all(rows):\n    ...\n"
+    stand_in.parts = ["return unknown_name(rows)"]
     filled, _ = fill_in(stand_in, source)
-    assert filled.fills[0].text == "return len(rows)", "a name that is nowhere gives way to what a sibling says"
+    assert (filled.fills[0].text, filled.fills[0].origin) == ("return unknown_name(rows)", "drafted")
+    stand_in.parts = ["return ((rows"]
+    filled, _ = fill_in(stand_in, source)
+    assert (filled.fills[0].text, filled.fills[0].origin) == ("return len(rows)", "like `count`")
 
 
 def test_nothing_of_other_files_goes_to_another_project(stand_in: StandIn) -> None:
@@ -394,19 +398,32 @@ def test_an_answer_in_one_piece_is_read_too() -> None:
         assert isinstance(answer, InfillResponse) and answer.holes[0].text == "<1>"
 
 
+LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
+
+
 @pytest.mark.parametrize(
-    ("text", "indent", "behind", "end"),
+    ("text", "extent", "behind", "goes_on", "end"),
     [
-        ("x = 1\n    y = 2\n", "    ", "\n", None),
-        ("x = 1\n    y = 2\n\ndef f", "    ", "\n", 15),
-        ("x = 1\n  ", "    ", "\n", None),
-        ("x = 1\n  }\n", "    ", "  }\n", 5),
-        ("x = 1\n    return x\n", "    ", "    return x\n", 5),
-        ("x = 1\n", "", "", None),
+        ("x = 1", "rest", ")\n", False, None),
+        ("x = 1\ny", "rest", ")\n", False, 5),
+        ("```python\nx = 1\ny = 2\n", "rest", ")\n", False, 15),
+        ("Here is the code:\n\nx", "rest", ")\n", False, None),
+        ("<think>\nx = 1\n", "rest", ")\n", False, None),
+        ("x = 1<|endoftext|>", "block", "\n", False, 18),
+        ("```\nx = 1\n```\n", "block", "\n", False, 14),
+        ("if x:\n    y()\nz()\n", "statement", "\n", False, None),
+        ("if x:\n    y()\nz()\n", "statement", "\n", True, 14),
+        ("if x:\n    y()\nelse:\n    z()\n", "statement", "\n", True, None),
+        ("a()\nb()\nc()\nd()\ne()\n", "statement", "\n", False, 20),
+        (LEFT, "block", "\n", False, None),
+        (LEFT + "c()\n", "block", "\n", False, len(LEFT) + 4),
+        ("x = 1\n    y = 2\na()\nb()\nc()\nd()\n", "block", "\n", True, 32),
+        ("x = 1\ny = 2\n\nif y:\n    return x\nreturn y\n", "block", "\n", False, None),
+        ("x = 1\n    a()\n    b()\n    c()\n", "block", "\n    a()\n\n    b()\n    c()\n", False, 30),
     ],
 )
-def test_where_a_fill_ends(text: str, indent: str, behind: str, end: int | None) -> None:
-    assert find_end(text, indent, behind, is_line=False) == end
+def test_where_an_answer_may_be_cut(text: str, extent: Extent, behind: str, goes_on: bool, end: int | None) -> None:
+    assert find_end(text, extent, "    ", behind, goes_on=goes_on) == end
 
 
 def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.MonkeyPatch) -> None:

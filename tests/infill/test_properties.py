@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.infill.marks import read_goldens, read_marks
 
 from midfill_infill import languages
+from midfill_infill.answers import draft as drafts
 from midfill_infill.context.segments import build_segments
 from midfill_infill.languages import REGISTRY
-from midfill_infill.splicing import drafts
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax import outline
 from midfill_infill.syntax.holes import find_stubs, hole_at_range, sort_holes

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from midfill_infill.context.references import Reference
 from midfill_infill.proposals import Proposal, Surroundings
 from midfill_infill.proposals.siblings import NUM_BODIES, propose_siblings
+from midfill_infill.proposals.sight import Sight
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.document import Document
 
@@ -30,7 +31,9 @@ def propose_all(
 ) -> list[Proposal]:
     document = Document(source.encode(), language)
     hole = body_named(document, name)
-    return propose_siblings(Surroundings(document, (hole,), references, lambda word: word in (seen or source)), 0)
+    around = Surroundings(document, (hole,), references)
+    vars(around)["sight"] = Sight([seen or source], frozenset())  # a cached property
+    return propose_siblings(around, 0)
 
 
 def propose(source: str, name: str, references: Sequence[Reference] = (), seen: str = "") -> list[Proposal]:

@@ -4,9 +4,9 @@ import pytest
 import tree_sitter
 from tests.infill.marks import read_goldens, read_marks
 
+from midfill_infill.answers.draft import DraftText
+from midfill_infill.answers.trials import Trials
 from midfill_infill.languages import get_language
-from midfill_infill.splicing.drafts import DraftText
-from midfill_infill.splicing.trials import Trials
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.outline import outline
 from midfill_infill.syntax.problems import find_problems

@@ -26,7 +26,17 @@ from midfill_engine.loading.canvas_model import CanvasPass
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence as TokenSequence
-from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, InfillRequest, InfillResponse, Stats, StepEvent
+from midfill_engine.wire import (
+    ErrorCode,
+    FilledHole,
+    HoleSegment,
+    HoleSpec,
+    InfillRequest,
+    InfillResponse,
+    Judged,
+    Stats,
+    StepEvent,
+)
 
 # Temperature of alternatives if the request has none: all greedy ones would be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
@@ -143,14 +153,40 @@ def show(row: CanvasRow | UniformRow, step: int) -> StepEvent:
 
 
 def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> InfillResponse:
-    """Builds the response: rows ranked by the confidence of their tokens."""
+    """Builds the response: rows ranked by the confidence of their tokens; with the given texts, by their certainty, if
+    the model knows its own.
+    """
     own, seed = plan.runtime.family.own_certainty, plan.request.seed
     best = sorted(rows, key=lambda row: row.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
     holes = range(len(plan.outline.holes))
     fills = [[row.canvas.fill(hole, certainty_of(row.canvas, hole, own)) for hole in holes] for row in best]
     stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens})
     model = plan.runtime.names[0]
-    return InfillResponse(model=model, holes=fills[0], alternatives=fills[1:], stats=stats, seed=seed)
+    compared: list[list[FilledHole]] = []
+    if own is not None:
+        specs = [segment.hole for segment in plan.request.segments if isinstance(segment, HoleSegment)]
+        compared = [rank_certain(plan, [row[hole] for row in fills], spec) for hole, spec in enumerate(specs)]
+        fills = list(map(list, zip(*(texts[: len(fills)] for texts in compared), strict=True)))
+    candidates = [[Judged(text=each.text, certainty=each.certainty) for each in texts] for texts in compared]
+    return InfillResponse(
+        model=model, holes=fills[0], alternatives=fills[1:], candidates=candidates, stats=stats, seed=seed
+    )
+
+
+def rank_certain(plan: Plan, fills: Sequence[FilledHole], spec: HoleSpec) -> list[FilledHole]:
+    """A hole's fills and its given texts that fit, the most certain first; fills without a certainty before all."""
+    encode, most = plan.runtime.loaded.tokenizer.encode, spec.max_tokens or plan.runtime.loaded.config.max_hole
+    given = [
+        FilledHole(
+            text=each.text,
+            tokens=[(0, len(each.text))] if each.text else [],
+            confidence=[each.certainty] if each.text else [],
+            certainty=each.certainty,
+        )
+        for each in spec.candidates
+        if len(encode(each.text)) <= most
+    ]
+    return sorted([*fills, *given], key=lambda each: -1.0 if each.certainty is None else -each.certainty)
 
 
 def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:

@@ -67,6 +67,7 @@ class Endpoint:
             dtype="",
             max_context_tokens=PROTOCOLS[self.protocol].context_tokens,
             max_hole_tokens=MAX_HOLE_TOKENS,
+            keeps="nothing",
             weights=str(self.url),
             description=self.title,
         )

@@ -1,11 +1,12 @@
 """The input and output of proposers. Knows documents and texts; no model, no connection."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from midfill_infill.context.references import Reference
+from midfill_infill.proposals.sight import Sight
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -23,12 +24,11 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A document, its ordered holes, related files, and `is_seen`, which tells if a name is in sight of the holes."""
+    """A document, its ordered holes, and related files."""
 
     document: Document
     holes: tuple[Hole, ...]
     references: Sequence[Reference] = ()
-    is_seen: Callable[[str], bool] = field(default=lambda name: True, compare=False)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -38,6 +38,12 @@ class Surroundings:
         leads, tails = [*(hole.lead for hole in self.holes), ""], ["", *(hole.tail for hole in self.holes)]
         whole = [tail + text + lead for tail, text, lead in zip(tails, shown, leads, strict=True)]
         return [text[-share:] if index == 0 else text[:share] for index, text in enumerate(whole)]
+
+    @cached_property
+    def sight(self) -> Sight:
+        """The names in the text outside of the holes and in the related files."""
+        known = self.document.syntax.names if self.document.syntax else None
+        return Sight((*self.document.show_around(self.holes), *(each.text for each in self.references)), known)
 
 
 Proposer = Callable[[Surroundings, int], Sequence[Proposal]]

@@ -79,7 +79,7 @@ def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_
     least = -1.0
     for other in (each for each in others if each.is_test == wanted.is_test):
         if wanted.likeness(other, _bound) > least and (found := wanted.likeness(other, _ratio)) > least:
-            body = _rename(other, wanted, around.is_seen)
+            body = _rename(other, wanted, around.sight.has)
             lost = _parameters(other.header) - set(wanted.header)
             found -= LOST * (not lost.isdisjoint(_OWN_NAME.findall(body)))
             if found > least and (body not in best or found > best[body][0]):

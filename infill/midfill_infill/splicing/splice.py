@@ -1,17 +1,16 @@
-"""Inserts fills: line endings, indentation, overlap with the text behind, decided by the parser. No I/O."""
+"""Puts the texts of holes into their document: line endings, encoding, errors. No I/O."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
 
+from midfill_infill.answers import draft as drafts
+from midfill_infill.answers.draft import DraftText
+from midfill_infill.answers.reading import anchor_texts, firm_anchors, read_answer, read_plainly
+from midfill_infill.answers.trials import Trials
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
-from midfill_infill.splicing import drafts
-from midfill_infill.splicing.drafts import DraftText
-from midfill_infill.splicing.sight import Sight
-from midfill_infill.splicing.trials import Trials
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
@@ -19,7 +18,6 @@ from midfill_infill.text.encoding import encode
 from midfill_infill.text.lines import count_columns, mixes_indents
 from midfill_infill.text.spans import Edit, Hole, Patch
 
-_WHITE = " \t\n"
 _CLOSING = re.compile(rb"\s*\}")
 
 
@@ -29,14 +27,13 @@ class SplicedFill:
 
     `text` has line feeds; `origins[i]` is the position of its character `i` in the engine's text, -1 for added white
     space. `error_ranges` are code points of the engine's text to remask. `removed` counts dropped dangerous characters.
-    `names` are names that the fill uses and does not bind. `is_idle`: the fill does nothing.
+    `is_idle`: the fill does nothing.
     """
 
     text: str
     origins: tuple[int, ...]
     error_ranges: tuple[tuple[int, int], ...]
     removed: int
-    names: frozenset[str] = frozenset()
     is_idle: bool = False
 
 
@@ -54,7 +51,7 @@ class Spliced:
 
 
 def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:
-    """The patch that puts `fills[i]` into `holes[i]`, adjusted to add the fewest syntax errors.
+    """The patch that puts what `answers` finds in `fills[i]` into `holes[i]`.
 
     Errors of the document itself do not count. An empty fill keeps the body. Raises MidfillError `file_encoding` for
     characters that the encoding lacks, `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
@@ -62,30 +59,31 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
     ordered = sort_holes(document, list(holes))
     fill_of = dict(zip(holes, fills, strict=True))
     cleaned = [clean(document, hole, fill_of[hole]) for hole in ordered]
-    spliced = {
-        hole: SplicedFill(draft.text, draft.origins, (), removed)
-        for hole, (draft, removed) in zip(ordered, cleaned, strict=True)
-    }
+    spliced: dict[Hole, SplicedFill] = {}
     errors = 0
     for trials in find_trials(document, document.syntax, ordered) if document.syntax else ():
         settled = settle(trials, document, [cleaned[ordered.index(hole)][0] for hole in trials.holes])
         added, blamed = trials.judge(settled)
         errors += added
-        found = zip(settled, blamed, trials.find_names(settled), trials.find_idle(settled), strict=True)
-        for hole, (draft, ranges, names, is_idle) in zip(trials.holes, found, strict=True):
-            removed = spliced[hole].removed
-            spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, removed, names, is_idle)
+        found = zip(trials.holes, settled, blamed, trials.find_idle(settled), strict=True)
+        for hole, draft, ranges, is_idle in found:
+            removed = cleaned[ordered.index(hole)][1]
+            spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, removed, is_idle)
+    for hole, (answer, removed) in zip(ordered, cleaned, strict=True):
+        if hole not in spliced:
+            draft = read_plainly(document, hole, answer)
+            spliced[hole] = SplicedFill(draft.text, draft.origins, (), removed)
     patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
     return Spliced(patch, tuple(spliced[hole] for hole in holes), errors)
 
 
 def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
     """Cleans a fill for its hole; also returns the number of dropped characters. Raises MidfillError."""
-    draft, removed = drafts.clean(fill, _anchor_texts(document, hole))
-    if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
+    draft, removed = drafts.clean(fill, anchor_texts(document, hole))
+    if drafts.find_anchors(draft.text, firm_anchors(document, hole)) is None:
         next_step = "fill again, or leave the kept text out of the hole"
         raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step)
-    return _trim(document, hole, draft), removed
+    return draft, removed
 
 
 def prepare(document: Document, holes: tuple[Hole, ...]) -> None:
@@ -100,30 +98,6 @@ def _edit(document: Document, hole: Hole, text: str) -> Edit:
         return Edit(hole.start_byte, hole.end_byte, document.data[hole.start_byte : hole.end_byte])
     whole = (hole.lead + text + hole.tail).replace("\n", document.newline)
     return Edit(hole.start_byte, hole.end_byte, encode(whole, document.encoding))
-
-
-def _anchor_texts(document: Document, hole: Hole) -> list[str]:
-    texts = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
-    return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
-
-
-def _firm_anchors(document: Document, hole: Hole) -> list[str]:
-    """Anchors without the white space that trimming may remove."""
-    texts = [text for text in _anchor_texts(document, hole) if text.strip()]
-    texts[:1] = [text.lstrip(_WHITE) for text in texts[:1]]
-    texts[-1:] = [text.rstrip(_WHITE) for text in texts[-1:]]
-    return texts
-
-
-def _trim(document: Document, hole: Hole, draft: DraftText) -> DraftText:
-    """Drops white space that already surrounds the hole."""
-    line_start = document.lines.start(document.lines.at(hole.start_byte))
-    opens_line = bool(hole.lead) or not document.data[line_start : hole.start_byte].strip()
-    closes_line = hole.tail.startswith("\n") or document.data[hole.end_byte : hole.end_byte + 1] in (b"", b"\n", b"\r")
-    if hole.kind == "line":
-        return drafts.trim(draft, "\n", _WHITE)
-    before = _WHITE if hole.kind != "cursor" else " \t" if hole.indent else ""
-    return drafts.trim(draft, before if opens_line else "", _WHITE if closes_line else "")
 
 
 @lru_cache(maxsize=8)
@@ -179,96 +153,12 @@ def find_needs(document: Document, holes: tuple[Hole, ...], index: int) -> dict[
     return {} if apart else first.find_needs(index)
 
 
-def settle(trials: Trials, document: Document, trimmed: list[DraftText]) -> list[DraftText]:
-    """For each hole in order, the first candidate with the fewest errors; later holes have masks meanwhile."""
-    chosen: list[DraftText | None] = [None] * len(trimmed)
-    for index, draft in enumerate(trimmed):
-        chosen[index] = settle_one(trials, document, chosen, index, draft)
+def settle(trials: Trials, document: Document, answers: Sequence[DraftText]) -> list[DraftText]:
+    """Reads the answers for the holes in order; later holes have masks meanwhile."""
+    chosen: list[DraftText | None] = [None] * len(answers)
+    for index, answer in enumerate(answers):
+        chosen[index] = read_answer(trials, document, chosen, index, answer)
     return [draft for draft in chosen if draft is not None]
-
-
-def settle_one(
-    trials: Trials, document: Document, chosen: Sequence[DraftText | None], index: int, trimmed: DraftText
-) -> DraftText:
-    """The first candidate for one hole with the fewest errors; the other holes have chosen drafts or masks."""
-    errors = trials.count(chosen)
-    best: tuple[int, DraftText] | None = None
-    for candidate in _candidates(trials, document, trials.holes[index], trimmed, index):
-        score = trials.count([*chosen[:index], candidate, *chosen[index + 1 :]])
-        if best is None or score < best[0]:
-            best = score, candidate
-        if score <= errors:
-            break
-    assert best is not None
-    return best[1]
-
-
-def _candidates(trials: Trials, document: Document, hole: Hole, draft: DraftText, index: int) -> Iterator[DraftText]:
-    """Ways to insert a draft, preferred ones first; all contain the anchors."""
-    anchors = _firm_anchors(document, hole)
-    frozen = trials.frozen_lines(draft, index)
-    source = document.source[document.to_source(hole.end_byte) :]
-    behind = hole.tail + source.decode("utf-8").replace("\r\n", "\n")
-    seen: set[str] = set()
-    spaced = [draft]
-    if not mixes_indents(document.lines):
-        spaced = drafts.respace(draft, hole.indent, document.indent_unit, frozen)
-    if (step := _foreign_step(trials, document, hole, spaced[0], index)) is not None:
-        spaced = [drafts.rescale(spaced[0], hole.indent, step, document.indent_unit, frozen)]
-    sees_body = trials.sees_body(index)
-    arranged = (_arrange(trials.language, hole, variant, behind, frozen, sees_body=sees_body) for variant in spaced)
-    last = [draft] if sees_body or not hole.is_body else []
-    if hole.kind == "line":
-        last.append(drafts.begin_with(draft, hole.indent))
-    for candidate in chain(*arranged, last):
-        if candidate.text not in seen and drafts.find_anchors(candidate.text, anchors) is not None:
-            seen.add(candidate.text)
-            yield candidate
-    if not seen:
-        yield draft
-
-
-def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: DraftText, index: int) -> int | None:
-    """Indent width of the draft if it differs from the document's; None with tabs."""
-    if "\n" not in draft.text or "\t" in draft.text + hole.indent + document.indent_unit:
-        return None
-    step = trials.block_step(draft, index)
-    return step if step and 2 <= step <= 8 and step != len(document.indent_unit) else None
-
-
-def _arrange(
-    language: Language, hole: Hole, draft: DraftText, behind: str, frozen: frozenset[int], *, sees_body: bool
-) -> Iterator[DraftText]:
-    plain = [draft, *drafts.overlap_cuts(draft, behind)]
-    margin, columns = drafts.margin(draft, frozen), count_columns(hole.indent.encode("ascii"))
-    if margin is None or margin == columns:
-        yield from plain
-        return
-    based = drafts.rebase(draft, hole.indent, frozen)
-    moved = [based, *drafts.overlap_cuts(based, behind)]
-    leaving = drafts.leaving_line(draft, hole.indent, frozen) if hole.is_body else None
-    if leaving is None:
-        yield from chain(plain, moved)
-        return
-    left = drafts.cut_lines(draft, leaving)
-    if language.has_indented_blocks and not sees_body:
-        # In a function that does not parse (`def f(x:`) the parser reports no error for a line that leaves the body.
-        yield from chain([left], moved) if _goes_on_elsewhere(language, draft, leaving) else moved
-        return
-    if not language.has_indented_blocks:
-        inside = [cut for cut in plain if drafts.leaving_line(cut, hole.indent, frozen) is None]
-        yield from chain(inside, moved, plain, [left])
-    elif _goes_on_elsewhere(language, draft, leaving):
-        yield from chain(plain, [left], moved)
-    else:
-        yield from chain(plain, moved, [left])
-
-
-def _goes_on_elsewhere(language: Language, draft: DraftText, line: int) -> bool:
-    """True if a line that leaves the body starts something new, rather than being the body at a wrong indent."""
-    lines = [part.text for part in draft.lines()]
-    header = language.scope_header
-    return not lines[line - 1].strip() or bool(header and re.match(header, lines[line].encode("utf-8")))
 
 
 @dataclass(frozen=True)
@@ -281,18 +171,17 @@ class Sieve:
     trials: Trials
     index: int
 
-    def judge(self, text: str, sight: Sight) -> tuple[int, int] | None:
-        """Number of errors and of unknown names a candidate adds; None if it cannot be inserted or found."""
+    def count_errors(self, text: str) -> int | None:
+        """The number of errors that a candidate adds; None if it cannot be inserted."""
         if not text.strip():
             return None
         try:
-            trimmed, _ = clean(self.document, self.trials.holes[self.index], text)
+            answer, _ = clean(self.document, self.trials.holes[self.index], text)
         except MidfillError:
             return None
         chosen: list[DraftText | None] = [None] * len(self.trials.holes)
-        chosen[self.index] = settle_one(self.trials, self.document, chosen, self.index, trimmed)
-        names = self.trials.find_names(chosen)[self.index]
-        return self.trials.count(chosen), sum(not sight.has(name) for name in names)
+        chosen[self.index] = read_answer(self.trials, self.document, chosen, self.index, answer)
+        return self.trials.count(chosen)
 
 
 def find_sieve(document: Document, holes: tuple[Hole, ...], index: int) -> Sieve | None:

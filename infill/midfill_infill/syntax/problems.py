@@ -109,16 +109,6 @@ _NAME_NODE = re.compile("identifier(_pattern)?$")
 _BINDING_NODES = re.compile("parameter|pattern|import")
 
 
-def free_names(tree: tree_sitter.Tree, span: Span) -> frozenset[str]:
-    """Names that the text at `span` uses and does not bind, also attributes; in Python as `name.attribute`."""
-    free: set[str] = set()
-    bound: set[str] = set()
-    for node, binds in list_names(tree, span):
-        (bound if binds else free).add(_owner(node) + (node.text or b"").decode("utf-8", "replace"))
-    last = {name.rpartition(".")[2] for name in bound}
-    return frozenset(name for name in free if name.rpartition(".")[2] not in last)
-
-
 def list_names(tree: tree_sitter.Tree, span: Span) -> Iterator[tuple[tree_sitter.Node, bool]]:
     """The identifiers within `span` in text order, each with True if it is bound there."""
     start = tree.root_node.descendant_for_byte_range(*span) if span[0] < span[1] else None
@@ -132,12 +122,3 @@ def list_names(tree: tree_sitter.Tree, span: Span) -> Iterator[tuple[tree_sitter
                 field = "" if node.type.startswith("binary_") else node.field_name_for_child(number)
                 binding = bool(_BINDING_NODES.search(node.type)) or field in _BINDING_FIELDS
                 pending.append((child, binds or binding))
-
-
-def _owner(node: tree_sitter.Node) -> str:
-    """The name before an attribute, with the dot; empty for other expressions."""
-    above = node.parent
-    if above is None or above.type != "attribute" or above.child_by_field_name("attribute") != node:
-        return ""
-    owner = above.child_by_field_name("object")
-    return f"{(owner.text or b'').decode('utf-8', 'replace')}." if owner and owner.type == "identifier" else ""

@@ -93,11 +93,11 @@ class Queue:
 
 
 def _is_no_body(candidate: Alternative) -> bool:
-    """True if a body consists of the function's own header, a test of it, or only a string."""
+    """True if a body is a test of its function, or only a string."""
     for fill in candidate.fills:
         name = re.escape((fill.hole.name or "").rpartition(".")[2])
-        own = name and re.search(rf"\bassert\b.*\b{name}\(|^\s*(?:async\s+)?def\s+{name}\b", fill.text, re.MULTILINE)
-        if fill.hole.is_body and (own or _QUOTED.fullmatch(fill.text.strip())):
+        is_test = name and re.search(rf"\bassert\b.*\b{name}\(", fill.text)
+        if fill.hole.is_body and (is_test or _QUOTED.fullmatch(fill.text.strip())):
             return True
     return False
 

@@ -8,7 +8,7 @@ from typing import Final
 from midfill_engine import wire
 from midfill_infill.candidates import Alternative, Place
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, add_stats, look_around
+from midfill_infill.fill import Filled, Options, Preview, add_stats
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import sort_holes
@@ -91,7 +91,7 @@ def fill_until(
     holes = tuple(sort_holes(document, list(holes)))
     queue, tries, stats = Queue(document), list[Try](), None
     model, idle = "", 0
-    place = Place(document, holes, look_around(document, holes, options), options.written)
+    place = Place(document, holes, options.written)
     rounds = _rounds(place, options, make, tries, where)
     while len(tries) < num_tries and idle < MAX_IDLE_ROUNDS:
         if (candidate := queue.take()) is None:

@@ -1,4 +1,7 @@
-"""Fills a request with another project's engine, one query per hole, until its line or block ends. Does no I/O."""
+"""Fills a request with another project's engine, one query per hole, until nothing of the hole can follow. Does no I/O.
+
+Answers stay as they were written: `answers.reading` finds the text of the hole in them.
+"""
 
 import math
 import time
@@ -9,10 +12,14 @@ from os.path import commonprefix
 from typing import Final
 
 from midfill_engine import wire
+from midfill_infill.answers.draft import DraftText
+from midfill_infill.answers.ending import Extent, find_end
+from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 from midfill_infill.errors import MidfillError
 
-DEFAULT_TOKENS: Final = 256
+LINE_TOKENS: Final = 256
+BLOCK_TOKENS: Final = 1024
 DRAWN_TEMPERATURE: Final = 0.8  # for alternatives, which would otherwise all be the same
 
 Ask = Callable[[Call], Generator[str, None, None]]
@@ -40,17 +47,23 @@ class _Place:
             raise MidfillError("bad_request", message, "fill the parts one by one")
         return cls(head, tail, spec)
 
-    @property
-    def is_line(self) -> bool:
-        return self.spec.indent is None or "\n" in self.spec.forbid
+    def measure(self, before: str, behind: str) -> Extent:
+        """How much the hole takes, by the text around it."""
+        is_alone = not before.rpartition("\n")[2].strip() and not behind.partition("\n")[0].strip()
+        if "\n" in self.spec.forbid or (self.spec.indent is None and not is_alone):
+            return "rest"
+        return "statement" if self.spec.indent is None else "block"
 
 
 class Exchange:
-    """Talks to one engine, and does not repeat kinds of calls that it refused."""
+    """Talks to one engine, and does not repeat kinds of calls that it refused. An engine that begins the rest of a line
+    with a fence or a sentence is not stopped at line breaks any more, and asked again.
+    """
 
     def __init__(self, protocol: Protocol, model: str, name: str, ask: Ask) -> None:
         self._protocol, self._model, self._name, self._ask = protocol, model, name, ask
         self._num_refused = 0
+        self._wraps = False
 
     def run(self, request: wire.InfillRequest) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
         """Yields a step per piece, then the answer. Closing the generator closes the connection."""
@@ -61,17 +74,14 @@ class Exchange:
         for number in range(request.n):
             middles: list[Piece] = []
             for place in places:
-                query = self._query(request, places, middles, number, model)
+                before, behind = _around(request, places, [_plain(middle.text) for middle in middles])
+                extent = place.measure(before, behind)
+                query = self._query(request, place, before, behind, extent, number, model)
                 middles.append(Piece())
-                last = tokens + query.max_tokens  # some engines exceed it
-                with closing(self._pieces(query)) as pieces:
-                    for piece in pieces:
-                        model, steps, tokens = piece.model or model, steps + 1, tokens + max(1, len(piece.logprobs))
-                        middles[-1], is_over = _add(middles[-1], piece, place, query.behind)
-                        if not number:
-                            yield _show(steps, places, middles)
-                        if is_over or tokens >= last:
-                            break
+                for middles[-1], num_tokens in self._write(query, place, extent):
+                    model, steps, tokens = middles[-1].model or model, steps + 1, tokens + num_tokens
+                    if not number:
+                        yield _show(steps, places, middles)
             rows.append([_filled(place, middle) for place, middle in zip(places, middles, strict=True)])
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
@@ -79,14 +89,32 @@ class Exchange:
         yield wire.InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
 
     def _query(
-        self, request: wire.InfillRequest, places: Sequence[_Place], middles: Sequence[Piece], number: int, model: str
+        self,
+        request: wire.InfillRequest,
+        place: _Place,
+        before: str,
+        behind: str,
+        extent: Extent,
+        number: int,
+        model: str,
     ) -> HoleQuery:
-        before, behind = _around(request, places, [middle.text for middle in middles])
-        place = places[len(middles)]
         temperature = request.temperature or (DRAWN_TEMPERATURE if number else 0.0)
-        stops = ("\n",) if place.is_line else ()
-        max_tokens = place.spec.max_tokens or DEFAULT_TOKENS
-        return HoleQuery(before, behind, max_tokens, stops, temperature, (request.seed or 0) + number, model)
+        stops = ("\n",) if extent == "rest" and not self._wraps else ()
+        return HoleQuery(before, behind, _limit(place, extent), stops, temperature, (request.seed or 0) + number, model)
+
+    def _write(self, query: HoleQuery, place: _Place, extent: Extent) -> Iterator[tuple[Piece, int]]:
+        """Yields the text so far with each piece, and the piece's number of tokens."""
+        middle, tokens = Piece(), 0
+        with closing(self._pieces(query)) as pieces:
+            for piece in pieces:
+                middle, is_over = _add(middle, piece, query, place, extent)
+                yield middle, max(1, len(piece.logprobs))
+                tokens += max(1, len(piece.logprobs))
+                if is_over or tokens >= query.max_tokens:  # some engines exceed it
+                    return
+        if query.stops and is_wrapping(middle.text):
+            self._wraps = True
+            yield from self._write(replace(query, stops=()), place, extent)
 
     def _pieces(self, query: HoleQuery) -> Generator[Piece, None, None]:
         ways = list(self._protocol.calls(query))
@@ -95,7 +123,7 @@ class Exchange:
                 continue
             try:
                 pieces = self._read(call)
-                yield from _swallow(pieces, query.before[len(query.left) :]) if call.goes_on else pieces
+                yield from _go_on(pieces, query.before[len(query.left) :]) if call.goes_on else pieces
                 return
             except Refused as refusal:
                 if number == len(ways) - 1:
@@ -116,37 +144,30 @@ class Exchange:
                     yield replace(piece, text=piece.text.replace("\r\n", "\n"))
 
 
-def _swallow(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
-    """Drops leading white space that the document already has."""
+def _limit(place: _Place, extent: Extent) -> int:
+    return place.spec.max_tokens or (LINE_TOKENS if extent == "rest" else BLOCK_TOKENS)
+
+
+def _plain(text: str) -> str:
+    """An answer as the next holes' context: the room `answers` will decide by the parser."""
+    return next(unwrap(DraftText.of(text), "")).text
+
+
+def _go_on(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
+    """Drops leading white space that the document already has, and marks the pieces."""
     for piece in pieces:
         shared = len(commonprefix([white, piece.text]))
         white = white[shared:] if shared == len(piece.text) else ""
         first, *rest = piece.logprobs or (("", 0.0),)
         cut = ((first[0][shared:], first[1]), *rest) if piece.logprobs else ()
-        yield replace(piece, text=piece.text[shared:], logprobs=cut)
+        yield replace(piece, text=piece.text[shared:], logprobs=cut, goes_on=True)
 
 
-def _add(middle: Piece, piece: Piece, place: _Place, behind: str) -> tuple[Piece, bool]:
-    """Appends a piece to the text so far; True if the fill ends with it. Cuts the text after the end."""
+def _add(middle: Piece, piece: Piece, query: HoleQuery, place: _Place, extent: Extent) -> tuple[Piece, bool]:
+    """Appends a piece to the text so far; True if nothing of the hole can follow."""
     text = middle.text + piece.text
-    end = find_end(text, place.spec.indent or "", behind, is_line=place.is_line)
-    return Piece(text[:end], middle.logprobs + piece.logprobs), end is not None
-
-
-def find_end(text: str, indent: str, behind: str, *, is_line: bool) -> int | None:
-    """End of a fill: before a line that leaves its block or repeats the line after the hole; None if unfinished."""
-    if is_line:
-        at = text.find("\n", len(text) - len(text.lstrip("\n")))
-        return at if at >= 0 else None
-    following = next((line.strip() for line in behind.splitlines() if line.strip()), "")
-    position = 0
-    for line in text.splitlines(keepends=True):
-        is_whole, said = line.endswith("\n"), line.strip()
-        leaves = position > 0 and said and not line.startswith(indent) and (is_whole or not indent.startswith(line))
-        if leaves or (position > 0 and is_whole and len(said) > 2 and said == following):
-            return len(text[:position].rstrip())
-        position += len(line)
-    return None
+    end = find_end(text, extent, place.spec.indent or "", query.behind, goes_on=piece.goes_on)
+    return Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model), end is not None
 
 
 def _around(request: wire.InfillRequest, places: Sequence[_Place], middles: Sequence[str]) -> tuple[str, str]:
@@ -169,7 +190,7 @@ def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> wire
         text = place.head + (middles[number].text if number < len(middles) else "") + place.tail
         settled = [(0, len(text))] if text else []
         states.append(wire.HoleState(text=text, settled=settled, masked=number >= len(middles)))
-    most = sum(place.spec.max_tokens or DEFAULT_TOKENS for place in places)
+    most = sum(place.spec.max_tokens or BLOCK_TOKENS for place in places)
     return wire.StepEvent(step=step, num_steps=max(step, most), holes=states)
 
 

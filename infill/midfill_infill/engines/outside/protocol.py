@@ -35,12 +35,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of an answer: more text, with its tokens and log-probabilities if the engine gives them."""
+    """A part of an answer: more text, with its tokens and log-probabilities if the engine gives them. `goes_on`: the
+    model sees only the text before the hole.
+    """
 
     text: str = ""
     logprobs: tuple[tuple[str, float], ...] = ()
     model: str = ""
     error: str = ""
+    goes_on: bool = False
 
 
 class Protocol:

@@ -221,8 +221,7 @@ class RunFiller:
     ) -> FillOptions:
         """The options for the next attempt of a hole."""
         seed = hole_seed(self._seed, file.planned_hash, hole)
-        can_import = self._resolver.knows if document.language == "python" else None
-        return replace(self._options, seed=seed, references=references, written=written.load(), can_import=can_import)
+        return replace(self._options, seed=seed, references=references, written=written.load())
 
     def make(self, document: Document, hole: HoleRow, options: FillOptions, stop: threading.Event) -> Made:
         """Fills one hole. Waits until `stop` if the engine is busy. Raises MidfillError if other holes would fail the

@@ -1,22 +1,26 @@
 """Tries candidate texts in the holes of a document and counts syntax errors. Fixes nothing."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import tree_sitter
 
+from midfill_infill.answers.draft import DraftText
+from midfill_infill.answers.oddities import count_oddities
 from midfill_infill.languages import Language
-from midfill_infill.splicing.drafts import DraftText
 from midfill_infill.syntax.idle import does_nothing, is_comment, is_idle
-from midfill_infill.syntax.problems import Span, captures, find_problems, free_names, function_end, parse_again
+from midfill_infill.syntax.problems import Span, captures, find_problems, function_end, parse_again
 from midfill_infill.syntax.unbound import find_unbound, find_unused
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, merge_spans
 
 _NAME = "midfill"
-_OUTDENTED = re.compile(r"\s*(#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|\w+:\s*$)")
+# Lines that stand at the margin whatever is around them: directives of a preprocessor, labels for `goto`.
+_OUTDENTED = re.compile(
+    r"#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|(?!default\b)\w+:\s*$"
+)
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,11 @@ class Trials:
 
     def _find_masks(self, find_near: Callable[[], "Trials | None"]) -> tuple[_Content, ...]:
         """The mask for each hole that leaves the fewest errors: what a good fill can achieve."""
+        names = tuple(_pack(hole, hole.indent * (hole.kind == "line") + _NAME) for hole in self.holes)
+        bodies = (_pack(hole, self.language.statement) if hole.is_body else None for hole in self.holes)
         masks = [
-            tuple(_pack(hole, self.language.statement if hole.is_body else _NAME) for hole in self.holes),
-            tuple(_pack(hole, _NAME) for hole in self.holes),
+            tuple(body or name for body, name in zip(bodies, names, strict=True)),
+            names,
             tuple(_Content(b"", original, b"") for original in self._originals),
             tuple(_pack(hole, "") for hole in self.holes),
         ]
@@ -154,19 +160,21 @@ class Trials:
         end = function_end(self.language, self._baseline.tree, start) or self._baseline.spans[index][0]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
-    def block_step(self, draft: DraftText, index: int) -> int | None:
-        """The indent width of blocks inside a draft; None if they differ."""
+    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> int:
+        """Lines of a draft whose indentation contradicts the tree."""
         trial = self._try_alone(draft, index)
-        lines, steps = Lines(trial.source), set()
-        for block in captures(self.language, trial.tree, trial.spans[index], "block"):
-            if block.parent is None or block.parent.start_byte < trial.spans[index][0]:
-                continue
-            outer = lines.at(block.parent.start_byte)
-            opened = (lines.at(child.start_byte) for child in block.named_children if not child.is_extra)
-            inner = next((line for line in opened if line > outer), None)
-            if inner is not None:
-                steps.add(lines.columns(inner) - lines.columns(outer))
-        return steps.pop() if len(steps) == 1 else None
+        return count_oddities(trial.tree, Lines(trial.source), trial.spans[index], frozen)
+
+    def find_unmatched(self, draft: DraftText, index: int) -> int | None:
+        """The character of a draft where a brace closes that the draft has not opened."""
+        trial = self._try_alone(draft, index)
+        start, end = trial.spans[index]
+        depth = 0
+        for leaf in _leaves(trial.tree.root_node, (start, end)):
+            depth += leaf.type.endswith("{") - (leaf.type == "}")
+            if depth < 0:
+                return len(trial.source[start : leaf.start_byte].decode("utf-8", "replace"))
+        return None
 
     def frozen_lines(self, draft: DraftText, index: int) -> frozenset[int]:
         """Lines of a draft whose start must not change: inside strings, preprocessor lines, labels."""
@@ -217,11 +225,6 @@ class Trials:
             ranges = [((0, max(draft.origins) + 1),) if draft.text else () for draft in drafts]
         return added, ranges
 
-    def find_names(self, drafts: Sequence[DraftText | None]) -> list[frozenset[str]]:
-        """For each hole the names that its draft uses and does not bind."""
-        trial = self._try(self._pieces(drafts))
-        return [free_names(trial.tree, span) for span in trial.spans]
-
     def find_needs(self, index: int) -> dict[str, list[str]]:
         """The `names` that the code up to the next hole needs, and the `unused` ones before it; {} in broken code."""
         known, (span, *following) = self._baseline, self._baseline.spans[index:]
@@ -248,6 +251,19 @@ class Trials:
 
 def _pack(hole: Hole, text: str) -> _Content:
     return _Content(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
+
+
+def _leaves(root: tree_sitter.Node, span: Span) -> Iterator[tree_sitter.Node]:
+    """The tokens that begin within `span`, in order."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if node.end_byte <= span[0] or span[1] <= node.start_byte:
+            continue
+        if node.child_count:
+            pending += reversed(node.children)
+        elif span[0] <= node.start_byte:
+            yield node
 
 
 def _touching(trial: _Trial, problems: Sequence[Span]) -> int:

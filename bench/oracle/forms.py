@@ -1,0 +1,244 @@
+"""The forms in which models write the text of a hole: other indentation, fences, text written again, text behind the
+end. Each takes a hole and gives what the model writes, None where it would write the exact text or where the form
+leaves open what is meant.
+"""
+
+import random
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from bench.oracle.places import Gap, protected_lines
+
+MARKERS: Final = (
+    "<|endoftext|>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<|im_end|>", "</s>", "<EOT>",
+    "<｜end▁of▁sentence｜>", "<file_sep>", "<|cursor|>",
+)  # fmt: skip
+BEFORE: Final = (
+    "Here is the completed code:", "Sure! Here's the code that fills the gap:", "The missing part is as follows:",
+    "To complete this, you can write the following.",
+)  # fmt: skip
+BEHIND: Final = (
+    "This fills the missing part and keeps the rest of the file unchanged.",
+    "**Explanation**\n\n- The code uses the names above.\n- It returns what the caller expects.",
+    "Let me know if you need anything else!",
+)
+THOUGHTS: Final = (
+    "The gap needs the code between the two parts. I will write it.",
+    "Okay, the user wants the missing code.\n\nThe text behind it uses its names, so:\n\n    x = 1\n\nThat is it.",
+)
+MOST_OVERRUN: Final = 4
+_HELPERS: Final = {
+    "python": "def helper(value):\n    return value",
+    "javascript": "function helper(value) {\n    return value;\n}",
+    "go": "func helper(value int) int {\n    return value\n}",
+    "rust": "fn helper(value: i32) -> i32 {\n    value\n}",
+    "java": "private int helper(int value) {\n    return value;\n}",
+    "c": "static int helper(int value) {\n    return value;\n}",
+}
+_METHODS: Final = {
+    "python": "def helper(self, value):\n    return value",
+    "javascript": "helper(value) {\n    return value;\n}",
+}
+_MAIN: Final = 'if __name__ == "__main__":\n    main()'
+_FAMILY: Final = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
+_UNITS: Final = {"\t": "    ", "    ": "  ", "  ": "    "}
+Form = Callable[[Gap, random.Random], str | None]
+
+
+def _move(text: str, protected: Iterable[int], change: Callable[[str], str | None], first: int = 1) -> str | None:
+    """Changes the indentation of every line from `first` on that begins with code; None if one cannot be changed."""
+    lines = text.split("\n")
+    for number in sorted(set(range(first, len(lines))) - set(protected)):
+        rest = lines[number].lstrip(" \t")
+        if not rest:
+            continue
+        changed = change(lines[number][: len(lines[number]) - len(rest)])
+        if changed is None:
+            return None
+        lines[number] = changed + rest
+    return "\n".join(lines)
+
+
+def _dedent(indent: str) -> Callable[[str], str | None]:
+    return lambda white: white.removeprefix(indent) if white.startswith(indent) else None
+
+
+def _in_unit(unit: str, other: str) -> Callable[[str], str | None]:
+    def change(white: str) -> str | None:
+        levels, rest = divmod(len(white), len(unit))
+        return other * levels if not rest and white == unit * levels else None
+
+    return change
+
+
+def _reindent(gap: Gap, change: Callable[[str], str | None]) -> str | None:
+    return _move(gap.truth, protected_lines(gap.file, gap.span), change, 0 if gap.own else 1)
+
+
+def write_exact(gap: Gap, drawn: random.Random) -> str | None:
+    return gap.truth
+
+
+def write_indented(gap: Gap, drawn: random.Random) -> str | None:
+    return None if gap.is_inside or gap.own else gap.indent + gap.truth
+
+
+def write_from_column_0(gap: Gap, drawn: random.Random) -> str | None:
+    if gap.is_inside or (gap.own and gap.own != gap.hole.indent):  # else the indent that is meant is not known
+        return None
+    return _reindent(gap, _dedent(gap.indent))
+
+
+def write_in_unit(gap: Gap, drawn: random.Random) -> str | None:
+    unit = gap.file.document.indent_unit
+    if unit not in _UNITS or gap.is_inside or "\n" not in gap.truth:  # a line alone does not tell its unit
+        return None
+    return _reindent(gap, _in_unit(unit, _UNITS[unit]))
+
+
+def write_in_tabs(gap: Gap, drawn: random.Random) -> str | None:
+    unit = gap.file.document.indent_unit
+    return _reindent(gap, _in_unit(unit, "\t")) if unit != "\t" and not gap.is_inside else None
+
+
+def write_crlf(gap: Gap, drawn: random.Random) -> str | None:
+    return gap.truth.replace("\n", "\r\n") + "\r\n"
+
+
+def write_padded(gap: Gap, drawn: random.Random) -> str | None:
+    """White space around the text, which a model writes where it begins a line or ends one."""
+    if gap.is_inside:
+        return gap.truth + drawn.choice(("\n", "\n\n"))
+    if drawn.random() < 0.5 or gap.own:
+        return gap.truth + drawn.choice(("\n", "\n\n", " ", f"\n{gap.indent}"))
+    return f"\n{gap.indent}{gap.truth}"
+
+
+def _in_file_form(gap: Gap, drawn: random.Random) -> str:
+    """The text as it may stand in a fence: as in the file, from column 0, or as the cursor leaves off."""
+    forms = [write_exact, write_indented, write_from_column_0]
+    return drawn.choice([text for form in forms if (text := form(gap, drawn)) is not None])
+
+
+def write_fenced(gap: Gap, drawn: random.Random) -> str | None:
+    fence = drawn.choice(("```", f"```{gap.file.language}"))
+    text = f"{fence}\n{_in_file_form(gap, drawn)}\n```"
+    around = drawn.randrange(6)
+    before = f"{drawn.choice(BEFORE)}\n\n" if around in (3, 5) else ""
+    behind = f"\n\n{drawn.choice(BEHIND)}" if around in (4, 5) else drawn.choice(("", "\n"))
+    return before + text + behind
+
+
+def write_prose(gap: Gap, drawn: random.Random) -> str | None:
+    return f"{drawn.choice(BEFORE)}\n\n{_in_file_form(gap, drawn)}"
+
+
+def write_thoughts(gap: Gap, drawn: random.Random) -> str | None:
+    return f"<think>\n{drawn.choice(THOUGHTS)}\n</think>\n\n{_in_file_form(gap, drawn)}"
+
+
+def write_marked(gap: Gap, drawn: random.Random) -> str | None:
+    marker = drawn.choice(MARKERS)
+    junk = drawn.choice((f"\n{_helper(gap, is_method=False)}\n", drawn.choice(MARKERS), f"{gap.truth}\n{marker}"))
+    return gap.truth + drawn.choice((marker, f"\n{marker}", marker + junk, marker + junk))
+
+
+def write_signature(gap: Gap, drawn: random.Random) -> str | None:
+    """The header of the hole's function or the line before the hole again; of a part of a line, the line's start."""
+    lines = gap.file.document.lines
+    line = lines.at(gap.span[0])
+    if gap.is_inside:
+        start = gap.file.data[lines.first_char(line) : gap.span[0]].decode()
+        return start + gap.truth if start else None
+    if gap.function is None:
+        above = next((number for number in range(line - 1, -1, -1) if not lines.is_blank(number)), None)
+        again = lines.content(above).decode().strip() if above is not None else ""
+        text = gap.truth if gap.own else gap.indent + gap.truth
+        return f"{again}\n{text}" if re.search(r"\w\w", again) else None
+    first = lines.at(gap.function.start)
+    span = lines.start(first), gap.span[1]
+    text, base = gap.file.document.show(*span), lines.indent(first).decode()
+    if drawn.random() < 0.5:
+        return text
+    return _move(text + _closing(gap), protected_lines(gap.file, span), _dedent(base), 0)
+
+
+def _closing(gap: Gap) -> str:
+    """The line that begins with the brace that closes the body, if there is one."""
+    found = re.match(r"\s*\n[ \t]*\}[^\n]*", gap.behind)
+    return found.group() if found else ""
+
+
+def write_overrun(gap: Gap, drawn: random.Random) -> str | None:
+    """The text behind the hole again: the rest of the line, or that and up to four lines."""
+    rest, *lines = gap.behind.split("\n")
+    if rest.strip():
+        return gap.truth + rest
+    again = lines[: drawn.randint(1, MOST_OVERRUN)]
+    while again and not "".join(again).strip() and len(again) < len(lines):
+        again = lines[: len(again) + 1]
+    return "\n".join([gap.truth, *again]) if "".join(again).strip() else None
+
+
+def write_brackets(gap: Gap, drawn: random.Random) -> str | None:
+    """The closing brackets or the quote directly behind a part of a line again."""
+    closers = re.match(r"[)\]}\"'`]+", gap.behind)
+    if closers is None or not gap.is_inside:
+        return None
+    return gap.truth + closers.group()[: drawn.randint(1, len(closers.group()))]
+
+
+def _helper(gap: Gap, *, is_method: bool) -> str:
+    language = _FAMILY.get(gap.file.language, gap.file.language)
+    text = _METHODS.get(language, _HELPERS[language]) if is_method else _HELPERS[language]
+    return text.replace("    ", gap.file.document.indent_unit)
+
+
+def write_next(gap: Gap, drawn: random.Random) -> str | None:
+    """Another function behind a body, at the level of the hole's own."""
+    function, lines = gap.function, gap.file.document.lines
+    if function is None or function.type in ("arrow_function", "function_expression", "func_literal"):
+        return None
+    base = lines.indent(lines.at(function.start)).decode()
+    is_python = gap.file.language == "python"
+    helper = _helper(gap, is_method=bool(base) and (is_python or function.type == "method_definition"))
+    if is_python and not base and drawn.random() < 0.5:
+        helper = _MAIN
+    closing = _closing(gap)
+    if not is_python and closing.strip() != "}":  # of a list, or another part of a statement
+        return None
+    breaks = "\n\n\n" if is_python and not base else "\n\n"
+    return gap.truth + closing + breaks + "\n".join(base + line if line else line for line in helper.split("\n"))
+
+
+FORMS: Final[dict[str, Form]] = {
+    "exact": write_exact,
+    "indented": write_indented,
+    "column0": write_from_column_0,
+    "unit": write_in_unit,
+    "tabs": write_in_tabs,
+    "crlf": write_crlf,
+    "padded": write_padded,
+    "fenced": write_fenced,
+    "prose": write_prose,
+    "marked": write_marked,
+    "signature": write_signature,
+    "overrun": write_overrun,
+    "brackets": write_brackets,
+    "next": write_next,
+    "think": write_thoughts,
+}
+
+
+def write(form: str, gaps: Iterable[Gap], seed: int) -> list[str] | None:
+    """What a model writes into each hole in a form; the exact text where the form changes nothing. None if it changes
+    no hole. The same for the same seed.
+    """
+    texts, is_changed = [], form == "exact"
+    for gap in gaps:
+        drawn = random.Random(f"{seed} {form} {gap.span} {gap.truth}")
+        text = FORMS[form](gap, drawn)
+        is_changed = is_changed or text not in (None, gap.truth)
+        texts.append(gap.truth if text is None else text)
+    return texts if is_changed else None

@@ -1,0 +1,84 @@
+"""Edits the text of a fill and tracks where each character stands in the engine's text. Knows no syntax."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ADDED = -1
+"""The origin of a character that the engine did not write."""
+
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_BOM = "\ufeff"
+
+
+@dataclass(frozen=True)
+class DraftText:
+    r"""Text with `\n` line ends; `origins[i]` is where character `i` stands in the engine's text, or `ADDED`."""
+
+    text: str
+    origins: tuple[int, ...]
+
+    @classmethod
+    def of(cls, text: str) -> "DraftText":
+        return cls(text, tuple(range(len(text))))
+
+    def __getitem__(self, span: slice) -> "DraftText":
+        return DraftText(self.text[span], self.origins[span])
+
+    def __add__(self, other: "DraftText") -> "DraftText":
+        return DraftText(self.text + other.text, self.origins + other.origins)
+
+    def lines(self) -> list["DraftText"]:
+        r"""The lines, each with its `\n`."""
+        found, start = [], 0
+        while (end := self.text.find("\n", start) + 1) > 0:
+            found.append(self[start:end])
+            start = end
+        return [*found, self[start:]]
+
+    def reach(self, start: int, end: int) -> tuple[int, int] | None:
+        """The range of the engine's text that `[start, end)` came from; None if all of it was added."""
+        known = [origin for origin in self.origins[start:end] if origin != ADDED]
+        return (min(known), max(known) + 1) if known else None
+
+
+def join(lines: Sequence[DraftText]) -> DraftText:
+    return DraftText("".join(line.text for line in lines), tuple(origin for line in lines for origin in line.origins))
+
+
+def is_dangerous(char: str) -> bool:
+    r"""True for characters with hidden effects: bidi controls, BOM, surrogates, controls except `\t` and `\n`."""
+    return char in _BIDI or char == _BOM or (unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\n")
+
+
+def clean(text: str, anchors: Sequence[str]) -> tuple[DraftText, int]:
+    r"""The text with `\n` line ends and without dangerous characters outside of anchors, and the number of those."""
+    kept: list[int] = []
+    removed, safe = 0, find_anchors(text, anchors) or []
+    for index, char in enumerate(text):
+        if char == "\r" and text[index + 1 : index + 2] == "\n":
+            continue
+        if char != "\r" and is_dangerous(char) and not any(start <= index < end for start, end in safe):
+            removed += 1
+        else:
+            kept.append(index)
+    return DraftText("".join(text[index] for index in kept).replace("\r", "\n"), tuple(kept)), removed
+
+
+def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Spans of the anchors in `text`, in order; None if one is missing."""
+    spans, position = [], 0
+    for anchor in anchors:
+        start = text.find(anchor, position)
+        if start < 0:
+            return None
+        position = start + len(anchor)
+        spans.append((start, position))
+    return spans
+
+
+def trim(draft: DraftText, white_before: str, white_behind: str) -> DraftText:
+    """Drops characters of `white_before` at the start and of `white_behind` at the end."""
+    end = len(draft.text.rstrip(white_behind)) if white_behind else len(draft.text)
+    start = len(draft.text) - len(draft.text.lstrip(white_before)) if white_before else 0
+    return draft[min(start, end) : end]

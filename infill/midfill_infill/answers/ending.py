@@ -1,0 +1,64 @@
+"""Tells where an answer may be cut while it is written, because nothing of the hole can follow."""
+
+from typing import Final, Literal
+
+from midfill_infill.answers.wrapping import find_start, has_end
+
+Extent = Literal["rest", "statement", "block"]
+"""How much a hole takes: a part of a line, a statement on a line of its own, lines of a block."""
+
+# An answer may go on behind its hole for so many lines: they may be a string's, or the answer may begin at column 0.
+_LINES_BEHIND: Final = 12
+_REPEATED: Final = 3
+_CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "}", ")", "]", "while", "case", "default")
+
+
+def find_end(text: str, extent: Extent, indent: str, behind: str, *, goes_on: bool) -> int | None:
+    """Where an answer may be cut because what follows cannot belong to the hole, as far as lines tell; None while it
+    may go on. `goes_on`: the model sees only the text before the hole and does not end by itself.
+    """
+    if has_end(text):
+        return len(text)
+    if (start := find_start(text)) is None:
+        return None
+    lines = [(start + at, line) for at, line in _lines(text[start:]) if line.strip()]
+    if not lines:
+        return None
+    if extent == "rest":
+        return lines[0][0] + len(lines[0][1])
+    if extent == "statement":
+        others = _find_others(lines)
+        return others[0] if others and goes_on else len(text) if len(others) > _REPEATED else None
+    written = [line for _, line in lines]
+    is_over = _leaves(written, indent, _REPEATED if goes_on else _LINES_BEHIND) or _repeats(written, behind)
+    return len(text) if is_over else None
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    """The whole lines and their offsets."""
+    found, start = [], 0
+    while (end := text.find("\n", start)) >= 0:
+        found.append((start, text[start:end]))
+        start = end + 1
+    return found
+
+
+def _find_others(lines: list[tuple[int, str]]) -> list[int]:
+    """Where lines behind the first one begin other statements, by their indentation."""
+    column = _column(lines[0][1])
+    return [at for at, line in lines[1:] if _column(line) <= column and not line.strip().startswith(_CONTINUING)]
+
+
+def _leaves(lines: list[str], indent: str, most: int) -> bool:
+    inside = [number for number, line in enumerate(lines) if number and line.startswith(indent)]
+    return bool(indent and inside) and len(lines) - 1 - inside[-1] > most
+
+
+def _repeats(lines: list[str], behind: str) -> bool:
+    """True if the last lines are the next ones of the document."""
+    following = [line.rstrip() for line in behind.split("\n", 4 * _REPEATED)[1:] if line.strip()][:_REPEATED]
+    return len(following) == _REPEATED and [line.rstrip() for line in lines[1:]][-_REPEATED:] == following
+
+
+def _column(line: str) -> int:
+    return len(line) - len(line.lstrip())

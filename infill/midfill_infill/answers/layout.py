@@ -1,0 +1,163 @@
+"""Fits the indentation of an answer to its hole: another base, another unit, tabs for spaces. Knows no syntax."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from midfill_infill.answers.draft import ADDED, DraftText, join, trim
+from midfill_infill.text.diffs import common_prefix
+from midfill_infill.text.lines import count_columns
+
+_OPENS: Final = re.compile(r"(?:[(\[{:<]|=>)\s*$")
+_DEFAULT_STEP: Final = 4
+_STEPS: Final = (4, 2, 8, 3)
+
+
+@dataclass(frozen=True)
+class Indentation:
+    """What the document says of indentation at a hole. `first` is the indentation of the answer's first line, as the
+    engine wrote it. `frozen` are lines of the answer whose start must not change. `is_whole_line`: the first line's
+    indentation is part of the fill. `is_free`: the document has no unit, or both tabs and spaces.
+    """
+
+    indent: str
+    unit: str
+    first: str = ""
+    frozen: frozenset[int] = frozenset()
+    is_whole_line: bool = False
+    is_free: bool = False
+
+    @property
+    def is_tabbed(self) -> bool:
+        return "\t" in self.indent or (not self.indent and self.unit == "\t")
+
+    def is_foreign(self, white: str) -> bool:
+        """True for white space that the document indents nothing with. Spaces behind tabs align."""
+        return white.startswith("  ") if self.is_tabbed else "\t" in white
+
+
+def list_layouts(draft: DraftText, frame: Indentation) -> Iterator[DraftText]:
+    """Ways to indent a draft, the plainest first: as it is, relative to its first line, with its shallowest line at the
+    hole's indentation; then the same in the document's unit for each unit that the draft may have.
+    """
+    yield draft
+    if frame.is_free or not any(frame.is_foreign(white) for _, white in list_indents(draft, frame)):
+        yield from _shift(draft, frame, frame.first)
+    for change in _conversions(draft, frame):
+        converted = _map_lines(draft, frame, change)
+        yield converted
+        yield from _shift(converted, frame, change(frame.first))
+
+
+def list_indents(draft: DraftText, frame: Indentation) -> Iterator[tuple[int, str]]:
+    """The number and the indentation of each line that may move."""
+    return ((number, _leading(line)) for number, line in _moving(draft, frame))
+
+
+def _shift(draft: DraftText, frame: Indentation, first: str) -> Iterator[DraftText]:
+    indents = [white for number, white in list_indents(draft, frame) if number]
+    if frame.is_whole_line:
+        yield begin_with(draft, frame.indent)
+        yield _map_lines(draft, frame, partial(_rebase, base=first, indent=frame.indent))
+    elif indents and first != frame.indent:
+        yield _map_lines(draft, frame, partial(_rebase, base=first, indent=frame.indent))
+    if indents:
+        shallowest = min(indents, key=columns_of)
+        based = _map_lines(draft, frame, partial(_rebase, base=shallowest, indent=frame.indent))
+        yield begin_with(based, frame.indent) if frame.is_whole_line else based
+
+
+def _rebase(white: str, base: str, indent: str) -> str:
+    return indent + white[common_prefix(base, white) :] if base else indent + white
+
+
+def _conversions(draft: DraftText, frame: Indentation) -> Iterator[Callable[[str], str]]:
+    """Changes of white space into the document's tabs or spaces, for each step that the draft may have."""
+    whites = [white for _, white in list_indents(draft, frame) if white]
+    if frame.is_free or not whites:
+        return
+    spaced = [len(white) for white in whites if "\t" not in white]
+    if frame.is_tabbed:
+        if any(map(frame.is_foreign, whites)):
+            steps = sorted(_STEPS, key=lambda step: -sum(width % step == 0 for width in spaced))
+            yield from (partial(_tabbed, step=step) for step in steps)
+        return
+    unit = frame.unit if frame.unit != "\t" else " " * _DEFAULT_STEP
+    if any("\t" in white for white in whites):
+        yield lambda white: white.replace("\t", unit)
+        return
+    for step in _STEPS:
+        if step != len(unit) and all(width % step == 0 for width in spaced):
+            yield partial(_scale, base=0, step=step, unit=unit)
+        base = len(frame.indent)
+        if step != len(unit) and base and all((width - base) % step == 0 for width in spaced if width > base):
+            yield partial(_scale, base=base, step=step, unit=unit)
+
+
+def _tabbed(white: str, step: int) -> str:
+    tabs = len(white) - len(white.lstrip("\t"))
+    spaces = len(white[tabs:].expandtabs(step))
+    return "\t" * (tabs + spaces // step) + " " * (spaces % step)
+
+
+def _scale(white: str, base: int, step: int, unit: str) -> str:
+    """Levels of `step` spaces behind the first `base` become levels of `unit`."""
+    levels, rest = divmod(len(white) - base, step)
+    return " " * base + levels * unit + rest * " " if levels > 0 else white
+
+
+def _map_lines(draft: DraftText, frame: Indentation, change: Callable[[str], str]) -> DraftText:
+    """Changes the indentation of all lines but blank and frozen ones; of the first only if it is part of the fill."""
+    lines = draft.lines()
+    for number, line in _moving(draft, frame):
+        old = _leading(line)
+        new = change(old)
+        if new != old:
+            same = common_prefix(old[::-1], new[::-1])
+            added = DraftText(new[: len(new) - same], (ADDED,) * (len(new) - same))
+            lines[number] = added + line[len(old) - same :]
+    return join(lines)
+
+
+def _moving(draft: DraftText, frame: Indentation) -> Iterator[tuple[int, DraftText]]:
+    for number, line in enumerate(draft.lines()):
+        if (number or frame.is_whole_line) and number not in frame.frozen and line.text.strip():
+            yield number, line
+
+
+def _leading(line: DraftText) -> str:
+    return line.text[: len(line.text) - len(line.text.lstrip(" \t"))]
+
+
+def columns_of(white: str) -> int:
+    return count_columns(white.encode("ascii"))
+
+
+def begin_with(draft: DraftText, indent: str) -> DraftText:
+    """The draft with the first line indented by `indent`."""
+    return DraftText(indent, (ADDED,) * len(indent)) + trim(draft, " \t", "")
+
+
+def find_steps(draft: DraftText, frame: Indentation) -> tuple[set[int], set[int]]:
+    """How many columns deeper lines are than the lines before them: those that open a bracket or block, and others."""
+    lines = draft.lines()
+    indents = dict(list_indents(draft, frame))
+    outer = columns_of(indents.get(0, frame.indent))
+    inner, others = set[int](), set[int]()
+    opens = _OPENS.search(lines[0].text) is not None
+    for number, white in indents.items():
+        if number:
+            columns = columns_of(white)
+            if columns > outer:
+                (inner if opens else others).add(columns - outer)
+            outer, opens = columns, _OPENS.search(lines[number].text) is not None
+    return inner, others
+
+
+def leaving_line(draft: DraftText, indent: str, frozen: frozenset[int]) -> int | None:
+    """The first line after the first that is indented less than `indent`, numbered from 0."""
+    columns = columns_of(indent)
+    moving = list_indents(draft, Indentation(indent, indent, frozen=frozen))
+    return next((number for number, white in moving if columns_of(white) < columns), None)
