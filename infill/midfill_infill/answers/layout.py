@@ -140,20 +140,20 @@ def begin_with(draft: DraftText, indent: str) -> DraftText:
     return DraftText(indent, (ADDED,) * len(indent)) + trim(draft, " \t", "")
 
 
-def find_steps(draft: DraftText, frame: Indentation) -> tuple[set[int], set[int]]:
-    """How many columns deeper lines are than the lines before them: those that open a bracket or block, and others."""
+def find_steps(draft: DraftText, frame: Indentation) -> set[int]:
+    """How many columns deeper a line is than the line before it that opens a bracket or a block."""
     lines = draft.lines()
     indents = dict(list_indents(draft, frame))
     outer = columns_of(indents.get(0, frame.indent))
-    inner, others = set[int](), set[int]()
+    steps = set[int]()
     opens = _OPENS.search(lines[0].text) is not None
     for number, white in indents.items():
         if number:
             columns = columns_of(white)
-            if columns > outer:
-                (inner if opens else others).add(columns - outer)
+            if opens and columns > outer:
+                steps.add(columns - outer)
             outer, opens = columns, _OPENS.search(lines[number].text) is not None
-    return inner, others
+    return steps
 
 
 def leaving_line(draft: DraftText, indent: str, frozen: frozenset[int]) -> int | None:

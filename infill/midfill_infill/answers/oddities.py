@@ -9,13 +9,37 @@ from midfill_infill.text.lines import Lines
 
 _CLOSERS: Final = {")": "(", "]": "[", "}": "{"}
 _OPENERS: Final = ("(", "[", "{", "#{", "${", ":", "->", "=>")
-# Words that open a line at the column of the statement that they continue, or at any.
+# Tokens that open a line at the column of the statement that they continue, or at any.
 _CONTINUING: Final = frozenset(
-    ("else", "elif", "except", "finally", "catch", "case", "default", "while", "until", "where", "public", "private")
+    (
+        "{",
+        "else",
+        "elif",
+        "except",
+        "finally",
+        "catch",
+        "case",
+        "default",
+        "while",
+        "until",
+        "where",
+        "public",
+        "private",
+    )
     + ("protected", "in", "and", "or", "implements", "extends", "throws", "from")
 )
 _LISTS: Final = ("block", "module", "program", "source_file", "translation_unit", "statement_block")
-_INNER: Final = ("expression", "operator", "call", "member", "assignment", "attribute", "return", "selector")
+_INNER: Final = (
+    "expression",
+    "operator",
+    "call",
+    "member",
+    "assignment",
+    "attribute",
+    "return",
+    "selector",
+    "else_clause",
+) + ("if_statement", "for_statement", "while_statement", "for_in_statement", "for_range_loop")
 
 
 def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], frozen: frozenset[int]) -> int:
@@ -33,7 +57,14 @@ def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], 
 
 def _is_odd(root: tree_sitter.Node, lines: Lines, start: int) -> bool:
     leaf = root.descendant_for_byte_range(start, start + 1)
-    if leaf is None or leaf.start_byte != start or leaf.is_extra or leaf.is_error or leaf.type in _CONTINUING:
+    if (
+        leaf is None
+        or leaf.start_byte != start
+        or leaf.is_extra
+        or leaf.is_error
+        or leaf.type in _CONTINUING
+        or leaf.type == "{"
+    ):
         return False
     column = _column(lines, start)
     if (opener := _CLOSERS.get(leaf.type)) is not None:

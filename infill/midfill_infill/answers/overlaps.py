@@ -10,7 +10,7 @@ from midfill_infill.answers.draft import DraftText, join, trim
 _MAX_LINES: Final = 40
 _MAX_CHARS: Final = 8  # brackets and quotes behind a hole that are tried one by one
 # Characters of names in a repeated text that is no coincidence.
-_TELLING: Final = 5
+_TELLING: Final = 4
 _TELLING_IN_LINE: Final = 3
 _NAMES: Final = re.compile(r"\w")
 
@@ -67,7 +67,7 @@ def _cut_rest(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, boo
     at = text.find(rest)
     while at >= 0:
         if at and following.startswith(text[at:]):
-            yield draft[:at], len(_NAMES.findall(rest)) >= _TELLING_IN_LINE
+            yield draft[:at], len(_NAMES.findall(rest)) >= _TELLING_IN_LINE or rest.strip() in (";", ",")
             break
         at = text.find(rest, at + 1)
     for size in range(min(len(text) - 1, len(rest) - 1, _MAX_CHARS), 0, -1):
@@ -86,5 +86,5 @@ def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftTe
             continue
         if said[-1] == theirs[len(said) - 1] or (len(said) > 1 and theirs[len(said) - 1].startswith(said[-1])):
             names = sum(len(_NAMES.findall(text)) for text in said)
-            is_telling = names >= _TELLING or said[0].lstrip().startswith("/*")
+            is_telling = names >= _TELLING or len(said) > 1 or said[0].lstrip().startswith("/*")
             yield trim(join(lines[: ours[begin][0]]), "", " \t\n"), is_telling

@@ -152,7 +152,8 @@ class _Answer:
 
     def _list(self, answer: DraftText) -> Iterator[DraftText]:
         is_kept = bool(self.hole.anchors)  # then it is from our own engine, which writes nothing around a text
-        for bare in [answer] if is_kept else unwrap(answer, self.document.text):
+        is_code = not self.trials.is_in_text(self.index)
+        for bare in [answer] if is_kept else unwrap(answer, self.document.text, is_code=is_code):
             for text in [bare] if is_kept else self._cut_heads(bare):
                 first = _first_indent(text) if opens_line(self.document, self.hole) else ""
                 draft = trim_answer(self.document, self.hole, text)
@@ -250,18 +251,16 @@ class _Answer:
         )
         if not frame.is_whole_line and "\n" not in draft.text:
             return [draft]
-        weights: dict[str, tuple[tuple[tuple[int, int, int, bool], bool], int, DraftText]] = {}
+        weights: dict[str, tuple[tuple[int, int, int, bool], int, DraftText]] = {}
         for number, laid in enumerate(list_layouts(draft, frame)):
             if laid.text not in weights:
                 weights[laid.text] = self._weigh(laid, frame), number, laid
-            if not number and not any(weights[laid.text][0][0]):
+            if not number and not any(weights[laid.text][0]):
                 break
         return [laid for _, _, laid in sorted(weights.values(), key=lambda each: each[:2])]
 
-    def _weigh(self, draft: DraftText, frame: Indentation) -> tuple[tuple[int, int, int, bool], bool]:
-        """White space that is foreign to the document, syntax errors, contradictions, blocks of another unit. And, of
-        little weight, continuation lines of another unit.
-        """
+    def _weigh(self, draft: DraftText, frame: Indentation) -> tuple[int, int, int, bool]:
+        """White space that is foreign to the document, syntax errors, contradictions, blocks of another unit."""
         whites = [white for _, white in list_indents(draft, frame)]
         foreign = 0 if frame.is_free else sum(map(frame.is_foreign, whites))
         errors = max(0, self._count(draft) - self.trials.num_errors)
@@ -273,10 +272,9 @@ class _Answer:
             odd += sum(width < columns for width in widths if not width) or max(widths, default=columns) < columns
         elif frame.is_whole_line:
             odd += any(width not in self.columns_near for width in widths[:1])
-        inner, others = find_steps(draft, frame)
+        steps = find_steps(draft, frame)
         known = {columns_of(frame.unit), columns_of(self.document.indent_unit)}
-        is_foreign_unit = not frame.is_free and bool(inner) and inner.isdisjoint(known)
-        return (foreign, errors, odd, is_foreign_unit), bool(others) and others.isdisjoint(known)
+        return foreign, errors, odd, not frame.is_free and bool(steps) and steps.isdisjoint(known)
 
     def _count(self, draft: DraftText) -> int:
         return self.trials.count([draft if n == self.index else None for n in range(len(self.trials.holes))])

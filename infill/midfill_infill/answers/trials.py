@@ -165,6 +165,14 @@ class Trials:
         trial = self._try_alone(draft, index)
         return count_oddities(trial.tree, Lines(trial.source), trial.spans[index], frozen)
 
+    def is_in_text(self, index: int) -> bool:
+        """True for a hole inside a comment or a string."""
+        start, end = self._baseline.spans[index]
+        node = self._baseline.tree.root_node.descendant_for_byte_range(start, end)
+        while node is not None and (node.start_byte, node.end_byte) == (start, end):  # the mask itself
+            node = node.parent
+        return node is not None and ("comment" in node.type or "string" in node.type)
+
     def find_unmatched(self, draft: DraftText, index: int) -> int | None:
         """The character of a draft where a brace closes that the draft has not opened."""
         trial = self._try_alone(draft, index)

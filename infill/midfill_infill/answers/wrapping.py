@@ -18,9 +18,13 @@ _END: Final = re.compile(
 _SENTENCE: Final = re.compile(r"\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+\S+){2,}[.:!?]?|(?:\S+[ \t]+){2,}\S+:)[ \t]*\n?")
 
 
-def unwrap(answer: DraftText, known: str) -> Iterator[DraftText]:
-    """Readings of an answer, the likelier first; the last one is all of it. `known` is the text of the document: what
-    stands there too is no marker.
+# Only words, which no line of code is.
+_PLAIN_SENTENCE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,!]?){2,}[.:!]\s*")
+
+
+def unwrap(answer: DraftText, known: str, *, is_code: bool = True) -> Iterator[DraftText]:
+    """Readings of an answer, the likelier first; one of them is all of it. `known` is the text of the document: what
+    stands there too is no marker. Where text is wanted and no code, fences and sentences belong to it.
     """
     marked = _cut_marker(answer)
     readings = [marked, answer] if marked is not None else [answer]
@@ -28,8 +32,8 @@ def unwrap(answer: DraftText, known: str) -> Iterator[DraftText]:
         readings.reverse()
     seen: set[str] = set()
     for reading in readings:
-        for bare in (*_unfence(_skip(reading, _THINKING)), reading):
-            for text in (bare, *_drop_sentences(bare)):
+        for bare in (*_unfence(_skip(reading, _THINKING)), reading) if is_code else (reading,):
+            for text in _drop_sentences(bare) if is_code else (bare,):
                 if text.text not in seen:
                     seen.add(text.text)
                     yield text
@@ -105,10 +109,13 @@ def _unfence(text: DraftText) -> Iterator[DraftText]:
 
 
 def _drop_sentences(text: DraftText) -> Iterator[DraftText]:
-    """The text without a sentence at its start, at its end, and at both."""
+    """The text, and it without a sentence at its start, at its end, and at both; first the one without the sentences
+    that no code is.
+    """
     lines = text.lines()
     filled = [number for number, line in enumerate(lines) if line.text.strip()]
     if len(filled) < 2:
+        yield text
         return
     first, last = filled[0], filled[-1] + 1
     start = first + 1 if _SENTENCE.fullmatch(lines[first].text) else first
@@ -117,5 +124,9 @@ def _drop_sentences(text: DraftText) -> Iterator[DraftText]:
     end = last
     while end - 1 > start and _SENTENCE.fullmatch(lines[end - 1].text):
         end -= 1
-    cuts = [(start, last), (first, end), (start, end)]
-    yield from (join(lines[begin:stop]) for begin, stop in cuts if (begin, stop) != (first, last))
+    is_plain = _PLAIN_SENTENCE.fullmatch(lines[first].text), _PLAIN_SENTENCE.fullmatch(lines[last - 1].text)
+    likely = start if is_plain[0] else first, end if is_plain[1] else last
+    if likely != (first, last):
+        yield join(lines[slice(*likely)])
+    yield text
+    yield from (join(lines[begin:stop]) for begin, stop in ((start, last), (first, end), (start, end)))
