@@ -13,6 +13,7 @@ from midfill_infill.text.lines import count_columns
 _OPENS: Final = re.compile(r"(?:[(\[{:<]|=>)\s*$")
 _DEFAULT_STEP: Final = 4
 _STEPS: Final = (4, 2, 8, 3)
+UNITS: Final = frozenset((*_STEPS, 6, 8, 12, 16))  # a foreign unit behind an indentation in the document's own
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def _rebase(white: str, base: str, indent: str) -> str:
 def _conversions(draft: DraftText, frame: Indentation) -> Iterator[Callable[[str], str]]:
     """Changes of white space into the document's tabs or spaces, for each step that the draft may have."""
     whites = [white for _, white in list_indents(draft, frame) if white]
-    if frame.is_free or not whites:
+    if not whites:
         return
     spaced = [len(white) for white in whites if "\t" not in white]
     if frame.is_tabbed:

@@ -90,6 +90,8 @@ def _is_odd(root: tree_sitter.Node, lines: Lines, start: int) -> bool:
         return not following.is_extra and column != _column(lines, following.start_byte)
     if parent.parent is None:
         return False
+    if parent.type == "declaration_list" and parent.parent.type.startswith(("namespace", "linkage")):
+        return False
     before = top.prev_sibling
     outer = _column(lines, parent.start_byte)
     is_deeper = (before is not None and before.type in _OPENERS) or any(part in parent.type for part in _INNER)

@@ -9,7 +9,15 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from midfill_infill.answers.draft import DraftText, find_anchors, join, trim
-from midfill_infill.answers.layout import Indentation, columns_of, find_steps, leaving_line, list_indents, list_layouts
+from midfill_infill.answers.layout import (
+    UNITS,
+    Indentation,
+    columns_of,
+    find_steps,
+    leaving_line,
+    list_indents,
+    list_layouts,
+)
 from midfill_infill.answers.overlaps import Behind, cut_head, cut_tail
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import unwrap
@@ -17,6 +25,7 @@ from midfill_infill.languages import Language
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import find_indent_unit, mixes_indents
+from midfill_infill.text.lines import find_steps as find_usual_steps
 from midfill_infill.text.spans import Hole
 
 _WHITE: Final = " \t\n"
@@ -261,7 +270,10 @@ class _Answer:
 
     def _weigh(self, draft: DraftText, frame: Indentation) -> tuple[int, int, int, bool]:
         """White space that is foreign to the document, syntax errors, contradictions, blocks of another unit."""
-        whites = [white for _, white in list_indents(draft, frame)]
+        comment, lines = self.trials.language.comment, draft.lines()
+        whites = [
+            white for number, white in list_indents(draft, frame) if not lines[number].text.lstrip().startswith(comment)
+        ]
         foreign = 0 if frame.is_free else sum(map(frame.is_foreign, whites))
         errors = max(0, self._count(draft) - self.trials.num_errors)
         odd = self.trials.count_oddities(draft, self.index, frame.frozen)
@@ -270,11 +282,11 @@ class _Answer:
             odd += sum(width < columns for width in widths)
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
             odd += sum(width < columns for width in widths if not width) or max(widths, default=columns) < columns
-        elif frame.is_whole_line:
+        elif frame.is_whole_line and not frame.is_free:
             odd += any(width not in self.columns_near for width in widths[:1])
         steps = find_steps(draft, frame)
-        known = {columns_of(frame.unit), columns_of(self.document.indent_unit)}
-        return foreign, errors, odd, not frame.is_free and bool(steps) and steps.isdisjoint(known)
+        known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | find_usual_steps(self.document.lines)
+        return foreign, errors, odd, not frame.is_free and bool(steps) and steps.isdisjoint(known) and steps <= UNITS
 
     def _count(self, draft: DraftText) -> int:
         return self.trials.count([draft if n == self.index else None for n in range(len(self.trials.holes))])

@@ -81,8 +81,8 @@ def find_newline(data: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def _list_indents(lines: Lines) -> list[bytes]:
-    """The white space that each line begins with, without blank lines."""
-    filled = (line for line in lines.data.splitlines() if line.strip())
+    """The white space that each line begins with, without blank lines and those of a comment like ` * text`."""
+    filled = (line for line in lines.data.splitlines() if line.strip() and not line.lstrip().startswith(b"*"))
     return [line[: len(line) - len(line.lstrip(b" \t\f"))] for line in filled]
 
 
@@ -107,4 +107,19 @@ def mixes_indents(lines: Lines) -> bool:
     """True if both tabs and spaces indent filled lines. A single space, as in ` * text`, does not count."""
     kinds = Counter(indent[:2].replace(b"\t", b"\t\t")[:2] for indent in _list_indents(lines))
     tabbed, spaced = kinds[b"\t\t"], kinds[b"  "]
-    return min(tabbed, spaced) * 10 > max(tabbed, spaced)
+    return min(tabbed, spaced) * 50 > max(tabbed, spaced)
+
+
+_OPENING = re.compile(rb"(?:[(\[{:<]|=>)\s*$")
+
+
+@lru_cache(maxsize=8)
+def find_steps(lines: Lines) -> frozenset[int]:
+    """The usual numbers of columns from a line that opens a bracket or a block to the line behind it."""
+    filled = [line for line in range(len(lines)) if not lines.is_blank(line)]
+    steps = Counter(
+        lines.columns(inner) - lines.columns(outer)
+        for outer, inner in pairwise(filled)
+        if _OPENING.search(lines.content(outer)) and lines.columns(inner) > lines.columns(outer)
+    )
+    return frozenset(step for step, count in steps.items() if count * 10 > steps.total())
