@@ -44,6 +44,12 @@ def list_layouts(draft: DraftText, frame: Indentation) -> Iterator[DraftText]:
     hole's indentation; then the same in the document's unit for each unit that the draft may have.
     """
     yield draft
+    whites = [white for number, white in list_indents(draft, frame) if number]
+    if whites and not frame.is_tabbed and not any("\t" in white for white in whites):
+        margin, width = min(map(len, whites)), len(frame.unit)
+        for step in _STEPS:  # all of the answer is in another unit
+            if step != width and margin and margin * width == len(frame.indent) * step:
+                yield _map_lines(draft, frame, partial(_scale, base=0, step=step, unit=frame.unit))
     if frame.is_free or not any(frame.is_foreign(white) for _, white in list_indents(draft, frame)):
         yield from _shift(draft, frame, frame.first)
     for change in _conversions(draft, frame):
@@ -141,20 +147,20 @@ def begin_with(draft: DraftText, indent: str) -> DraftText:
     return DraftText(indent, (ADDED,) * len(indent)) + trim(draft, " \t", "")
 
 
-def find_steps(draft: DraftText, frame: Indentation) -> set[int]:
-    """How many columns deeper a line is than the line before it that opens a bracket or a block."""
+def find_steps(draft: DraftText, frame: Indentation) -> tuple[set[int], set[int]]:
+    """How many columns deeper lines are than the lines before them: those that open a bracket or block, and others."""
     lines = draft.lines()
     indents = dict(list_indents(draft, frame))
     outer = columns_of(indents.get(0, frame.indent))
-    steps = set[int]()
+    inner, others = set[int](), set[int]()
     opens = _OPENS.search(lines[0].text) is not None
     for number, white in indents.items():
         if number:
             columns = columns_of(white)
-            if opens and columns > outer:
-                steps.add(columns - outer)
+            if columns > outer:
+                (inner if opens else others).add(columns - outer)
             outer, opens = columns, _OPENS.search(lines[number].text) is not None
-    return steps
+    return inner, others
 
 
 def leaving_line(draft: DraftText, indent: str, frozen: frozenset[int]) -> int | None:

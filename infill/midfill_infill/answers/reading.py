@@ -260,16 +260,18 @@ class _Answer:
         )
         if not frame.is_whole_line and "\n" not in draft.text:
             return [draft]
-        weights: dict[str, tuple[tuple[int, int, int, bool], int, DraftText]] = {}
+        weights: dict[str, tuple[tuple[tuple[int, int, int, bool], bool], int, DraftText]] = {}
         for number, laid in enumerate(list_layouts(draft, frame)):
             if laid.text not in weights:
                 weights[laid.text] = self._weigh(laid, frame), number, laid
-            if not number and not any(weights[laid.text][0]):
+            if not number and not any(weights[laid.text][0][0]):
                 break
         return [laid for _, _, laid in sorted(weights.values(), key=lambda each: each[:2])]
 
-    def _weigh(self, draft: DraftText, frame: Indentation) -> tuple[int, int, int, bool]:
-        """White space that is foreign to the document, syntax errors, contradictions, blocks of another unit."""
+    def _weigh(self, draft: DraftText, frame: Indentation) -> tuple[tuple[int, int, int, bool], bool]:
+        """White space foreign to the document, syntax errors, contradictions, blocks of another unit; and, among
+        equals, continuation lines of another unit.
+        """
         comment, lines = self.trials.language.comment, draft.lines()
         whites = [
             white for number, white in list_indents(draft, frame) if not lines[number].text.lstrip().startswith(comment)
@@ -284,9 +286,11 @@ class _Answer:
             odd += sum(width < columns for width in widths if not width) or max(widths, default=columns) < columns
         elif frame.is_whole_line and not frame.is_free:
             odd += any(width not in self.columns_near for width in widths[:1])
-        steps = find_steps(draft, frame)
+        steps, others = find_steps(draft, frame)
         known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | find_usual_steps(self.document.lines)
-        return foreign, errors, odd, not frame.is_free and bool(steps) and steps.isdisjoint(known) and steps <= UNITS
+        is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known) and steps <= UNITS
+        is_strange = bool(others) and others.isdisjoint(known | {2 * columns_of(frame.unit)})
+        return (foreign, errors, odd, is_foreign_unit), is_strange
 
     def _count(self, draft: DraftText) -> int:
         return self.trials.count([draft if n == self.index else None for n in range(len(self.trials.holes))])
