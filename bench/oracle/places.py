@@ -240,7 +240,8 @@ def draw_stubs(file: SourceFile, drawn: random.Random) -> Iterator[Place]:
             last = function.body[1] + len(data) - len(file.data)
             hole = _find_body(document, function.start, function.body[0] - 1, last + 1)
             found = find_gap(file, document, hole, function) if hole else None
-            if found and not found.own:  # a hole with an indent of its own begins where the file's text does
+            # A hole with an indent of its own begins where the file's text does, and no hole ends with a blank line.
+            if found and not found.own and found.truth == found.truth.rstrip():
                 yield Place("stub", file, document, (replace(found, header=function.start),))
                 break
 

@@ -10,7 +10,7 @@ from midfill_infill.answers.draft import ADDED, DraftText, join, trim
 from midfill_infill.text.diffs import common_prefix
 from midfill_infill.text.lines import count_columns
 
-_OPENS: Final = re.compile(r"(?:[(\[{:<]|=>)\s*$")
+_OPENS: Final = re.compile(r"[{:\[]\s*$")
 _DEFAULT_STEP: Final = 4
 _STEPS: Final = (4, 2, 8, 3)
 UNITS: Final = frozenset((*_STEPS, 6, 8, 12, 16))  # a foreign unit behind an indentation in the document's own
@@ -148,7 +148,7 @@ def begin_with(draft: DraftText, indent: str) -> DraftText:
 
 
 def find_steps(draft: DraftText, frame: Indentation) -> tuple[set[int], set[int]]:
-    """How many columns deeper lines are than the lines before them: those that open a bracket or block, and others."""
+    """How many columns deeper lines are than the lines before them: those that open a block or list, and others."""
     lines = draft.lines()
     indents = dict(list_indents(draft, frame))
     outer = columns_of(indents.get(0, frame.indent))

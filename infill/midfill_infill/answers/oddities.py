@@ -93,9 +93,14 @@ def _is_odd(root: tree_sitter.Node, lines: Lines, start: int) -> bool:
     if parent.type == "declaration_list" and parent.parent.type.startswith(("namespace", "linkage")):
         return False
     before = top.prev_sibling
+    is_opened = parent.children[0].type in _CLOSERS.values()
     outer = _column(lines, parent.start_byte)
-    is_deeper = (before is not None and before.type in _OPENERS) or any(part in parent.type for part in _INNER)
-    is_deeper = is_deeper or parent.children[0].type in _CLOSERS.values() or top.type in _LISTS
+    if (
+        is_opened and lines.first_char(lines.at(parent.start_byte)) != parent.start_byte
+    ):  # behind a header of some lines
+        outer = min(outer, _column(lines, parent.parent.start_byte))
+    is_deeper = is_opened or (before is not None and before.type in _OPENERS) or top.type in _LISTS
+    is_deeper = is_deeper or any(part in parent.type for part in _INNER)
     return column <= outer if is_deeper else column < outer
 
 

@@ -260,15 +260,15 @@ class _Answer:
         )
         if not frame.is_whole_line and "\n" not in draft.text:
             return [draft]
-        weights: dict[str, tuple[tuple[tuple[int, int, int, bool], bool], int, DraftText]] = {}
+        weights: dict[str, tuple[tuple[tuple[int, int, int, bool], int], int, DraftText]] = {}
         for number, laid in enumerate(list_layouts(draft, frame)):
             if laid.text not in weights:
-                weights[laid.text] = self._weigh(laid, frame), number, laid
+                weights[laid.text] = self._weigh(laid, frame, is_plain=not number), number, laid
             if not number and not any(weights[laid.text][0][0]):
                 break
         return [laid for _, _, laid in sorted(weights.values(), key=lambda each: each[:2])]
 
-    def _weigh(self, draft: DraftText, frame: Indentation) -> tuple[tuple[int, int, int, bool], bool]:
+    def _weigh(self, draft: DraftText, frame: Indentation, *, is_plain: bool) -> tuple[tuple[int, int, int, bool], int]:
         """White space foreign to the document, syntax errors, contradictions, blocks of another unit; and, among
         equals, continuation lines of another unit.
         """
@@ -276,7 +276,7 @@ class _Answer:
         whites = [
             white for number, white in list_indents(draft, frame) if not lines[number].text.lstrip().startswith(comment)
         ]
-        foreign = 0 if frame.is_free else sum(map(frame.is_foreign, whites))
+        foreign = sum(map(frame.is_foreign, whites))
         errors = max(0, self._count(draft) - self.trials.num_errors)
         odd = self.trials.count_oddities(draft, self.index, frame.frozen)
         columns, widths = columns_of(self.hole.indent), list(map(columns_of, whites))
@@ -288,9 +288,12 @@ class _Answer:
             odd += any(width not in self.columns_near for width in widths[:1])
         steps, others = find_steps(draft, frame)
         known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | find_usual_steps(self.document.lines)
-        is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known) and steps <= UNITS
+        is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known)
         is_strange = bool(others) and others.isdisjoint(known | {2 * columns_of(frame.unit)})
-        return (foreign, errors, odd, is_foreign_unit), is_strange
+        is_padded = frame.is_tabbed and any("\t    " in white for white in whites)
+        if frame.is_free:
+            return (0, errors, odd, is_foreign_unit), foreign + is_strange + is_padded
+        return (foreign, errors, odd, is_foreign_unit and (steps <= UNITS or not is_plain)), is_strange + is_padded
 
     def _count(self, draft: DraftText) -> int:
         return self.trials.count([draft if n == self.index else None for n in range(len(self.trials.holes))])
