@@ -36,7 +36,9 @@ class Indentation:
 
     def is_foreign(self, white: str) -> bool:
         """True for white space that the document indents nothing with. Spaces behind tabs align."""
-        return white.startswith("  ") if self.is_tabbed else "\t" in white
+        if self.is_tabbed:
+            return white.startswith("  ") and not (self.indent and white.startswith(self.indent))
+        return "\t" in white
 
 
 def list_layouts(draft: DraftText, frame: Indentation) -> Iterator[DraftText]:

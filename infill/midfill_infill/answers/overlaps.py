@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from midfill_infill.answers.draft import DraftText, join, trim
@@ -46,7 +47,7 @@ def cut_head(draft: DraftText, above: Sequence[str], start: str) -> tuple[DraftT
     for count in range(min(len(ours) - 1, len(theirs)), 0, -1):
         said = [text for _, text in ours[:count]]
         if said == theirs[-count:]:
-            is_usual = sum(line.strip() == said[0] for line in above) > 1
+            is_usual = any(said[0] == one == other for one, other in pairwise(theirs))  # the document repeats it too
             is_telling = count > 1 or (len(_NAMES.findall(said[0])) >= _TELLING and not is_usual)
             return join(lines[ours[count][0] :]), is_telling
     return None
