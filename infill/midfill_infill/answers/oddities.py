@@ -28,7 +28,7 @@ _CONTINUING: Final = frozenset(
     )
     + ("protected", "in", "and", "or", "implements", "extends", "throws", "from")
 )
-_LISTS: Final = ("block", "module", "program", "source_file", "translation_unit", "statement_block")
+_LISTS: Final = ("block", "module", "program", "source_file", "translation_unit", "statement_block", "statement_list")
 _INNER: Final = (
     "expression",
     "operator",

@@ -32,8 +32,9 @@ def unwrap(answer: DraftText, known: str, *, is_code: bool = True) -> Iterator[D
         readings.reverse()
     seen: set[str] = set()
     for reading in readings:
-        for bare in (*_unfence(_skip(reading, _THINKING)), reading) if is_code else (reading,):
-            for text in _drop_sentences(bare) if is_code else (bare,):
+        is_wrapped = is_code and (reading is not answer or reading is readings[0])
+        for bare in (*_unfence(_skip(reading, _THINKING)), reading) if is_wrapped else (reading,):
+            for text in _drop_sentences(bare) if is_wrapped else (bare,):
                 if text.text not in seen:
                     seen.add(text.text)
                     yield text

@@ -1,0 +1,163 @@
+"""What is taken off an answer, what is moved in it, and what stays byte for byte."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.infill.marks import read_goldens, read_marks
+
+from midfill_infill.answers.draft import DraftText
+from midfill_infill.answers.wrapping import unwrap
+from midfill_infill.splicing.splice import splice
+from midfill_infill.syntax.bodies import body_hole
+from midfill_infill.syntax.holes import body_named, hole_at_cursor, hole_at_range
+from midfill_infill.syntax.outline import outline
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+METHOD = "class A:\n    def f(self, x):\n        return None\n\n    def g(self):\n        return 1\n"
+TRUE = """y = {
+            "a": x,
+        }
+
+        if y:
+            return [
+                y,
+            ]
+        return {
+            "b": 1,
+        }"""
+COLUMN0 = "\n".join(line[8:] if number else line for number, line in enumerate(TRUE.split("\n")))
+SIGNED = "def f(self, x):\n" + "\n".join(line and f"    {line}" for line in COLUMN0.split("\n"))
+
+
+def read_body(answer: str, source: str = METHOD, name: str = "f", language: str = "python") -> str:
+    document = Document(source.encode(), language)
+    hole = body_named(document, name)
+    spliced = splice(document, [hole], [answer])
+    assert spliced.new_errors == 0
+    return spliced.texts[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(TRUE, id="as it is"),
+        pytest.param(f"        {TRUE}", id="with the first indentation"),
+        pytest.param(COLUMN0, id="from column 0"),
+        pytest.param(f"```python\n{COLUMN0}\n```", id="in a fence"),
+        pytest.param(f"Here is the completed code:\n\n```python\n{COLUMN0}\n```\n\nIt adds `y`.", id="fence and prose"),
+        pytest.param(f"Here is the body:\n\n{TRUE}", id="a sentence before"),
+        pytest.param(f"{TRUE}\n\nThis returns a list of what was found.", id="a sentence behind"),
+        pytest.param(f"<think>\nx = 1\n</think>\n\n{COLUMN0}", id="thinking"),
+        pytest.param(f"{TRUE}<|endoftext|>", id="an end marker"),
+        pytest.param(f"{TRUE}<|fim_pad|><|file_sep|>\nother = 1\n", id="markers, and text behind them"),
+        pytest.param(f"<|fim_middle|>{TRUE}</s>", id="markers on both sides"),
+        pytest.param(f"    def f(self, x):\n        {TRUE}", id="the signature, as in the file"),
+        pytest.param(SIGNED, id="the signature, from column 0"),
+        pytest.param(f"{TRUE}\n\n    def g(self):\n        return 1\n", id="the text behind"),
+        pytest.param(f"{TRUE}\n\n    def h(self):\n        pass\n", id="another method"),
+        pytest.param(f'{TRUE}\n\n\nif __name__ == "__main__":\n    A().f(1)\n', id="a main block"),
+        pytest.param(TRUE.replace("\n", "\r\n"), id="another line end"),
+        pytest.param(TRUE.replace("    ", "  "), id="two spaces for four"),
+        pytest.param(TRUE.replace("    ", "\t"), id="tabs for spaces"),
+    ],
+)
+def test_a_right_answer_arrives_as_it_was(answer: str) -> None:
+    assert read_body(answer) == TRUE
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("return x\n\nprint(A().f(1))\nassert A().f(2)", "return x"),
+        ("x = '''\na\n'''\nreturn x", "x = '''\na\n'''\n        return x"),
+        ("def inner():\n    return x\n\nreturn inner", "def inner():\n            return x\n\n        return inner"),
+        ('print("```")\n        return "</s>"', 'print("```")\n        return "</s>"'),
+        ('return "<|endoftext|>"', 'return "<|endoftext|>"'),
+        ("return foo(\n    x)", "return foo(\n            x)"),
+        ("self.x = x\n        self.x = x", "self.x = x\n        self.x = x"),
+    ],
+)
+def test_what_belongs_to_a_body(answer: str, expected: str) -> None:
+    assert read_body(answer) == expected
+
+
+def test_nested_lines_take_the_files_unit() -> None:
+    source = "class A:\n  def f(self, x):\n    return None\n"
+    assert read_body("if x:\n        return x\n    return None", source) == "if x:\n      return x\n    return None"
+    assert read_body("if x:\n        return x", source) == "if x:\n      return x"
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "expected"),
+    [
+        ("x = foo(<>)\n", "a, b)", "a, b"),
+        ("x = foo(<>)\n", "x = foo(a, b)", "a, b"),
+        ("x = foo(<>, c)\n", "```python\nbar(1)\n```", "bar(1)"),
+        ("x = foo(<>, c)\ny = x\n", "bar(1), c)\ny = x", "bar(1)"),
+        ('x = "<>"\n', 'a"', "a"),
+        ("return <>\n", "return x", "x"),
+        ("x = <>.y\n", "f(1)<|fim_pad|>", "f(1)"),
+    ],
+)
+def test_a_hole_inside_a_line(source: str, answer: str, expected: str) -> None:
+    at = source.index("<>")
+    document = Document(source.replace("<>", "").encode(), "python")
+    assert splice(document, [hole_at_range(document, at, at)], [answer]).texts == (expected,)
+
+
+@pytest.mark.parametrize("line", ["", "    "])
+@pytest.mark.parametrize("answer", ["if x:\n        y()\n    z()", "    if x:\n        y()\n    z()"])
+def test_a_blank_line_takes_a_statement_with_its_block(line: str, answer: str) -> None:
+    source = f"def f(x):\n    a()\n{line}\n    return x\n"
+    document = Document(source.encode(), "python")
+    hole = hole_at_cursor(document, source.index("()\n") + 3 + len(line))
+    filled = splice(document, [hole], [answer]).patch.apply(document.data).decode()
+    assert filled == "def f(x):\n    a()\n    if x:\n        y()\n    z()\n    return x\n"
+
+
+def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
+    note = "# Notes\n\nold\n"
+    document = Document(note.encode(), None, Path("notes.md"))
+    answer = "Here is the text of it:\n\n```python\nx = 1\n```"
+    assert splice(document, [hole_at_range(document, 9, 12)], [answer]).texts == (answer,)
+    source = 'x = """\nold\n"""\n'
+    document = Document(source.encode(), "python")
+    answer = "Here is the text of it:\n\nmore"
+    assert splice(document, [hole_at_range(document, 8, 11)], [answer]).texts == (answer,)
+
+
+def test_a_document_that_has_a_marker_keeps_it() -> None:
+    text = DraftText.of("# until <|im_end|> comes")
+    assert next(unwrap(text, "")).text == "# until "
+    assert next(unwrap(text, 'END = "<|im_end|>"')).text == text.text
+
+
+def list_cases() -> list[tuple[Document, Hole]]:
+    cases = []
+    for language, _, marked in read_goldens():
+        document = Document(read_marks(marked)[0], language)
+        found: Sequence[Hole] = [body_hole(document, function) for function in outline(document).functions]
+        cases += [(document, hole) for hole in found if document.show(hole.start_byte, hole.end_byte).strip()]
+    return cases
+
+
+CASES = list_cases()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(CASES) - 1), st.data())
+def test_reading_is_idempotent(number: int, data: st.DataObject) -> None:
+    document, hole = CASES[number]
+    truth = document.show(hole.start_byte, hole.end_byte).replace("\r\n", "\n")
+    lines = truth.split("\n")
+    width = data.draw(st.integers(0, 8))
+    moved = "\n".join([lines[0], *(line[min(width, len(line) - len(line.lstrip())) :] for line in lines[1:])])
+    ends = ["", "<|endoftext|>", "\n```", "\n\nThis is what the function has to do.", "\n}", "\n\nx"]
+    answer = data.draw(st.sampled_from(["", "```\n", "Here is the code:\n", hole.indent])) + moved
+    spliced = splice(document, [hole], [answer + data.draw(st.sampled_from(ends))])
+    if spliced.texts[0] and not spliced.new_errors:
+        assert splice(document, [hole], spliced.texts).texts == spliced.texts
