@@ -1,6 +1,7 @@
 """Ghost text at the cursor: when to make it, what to show, how long to reuse it. Knows no engine."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -27,6 +28,7 @@ TAIL_CHARS = 512
 MAX_TYPED_CHARS = 128
 MAX_TOKENS = 48
 NUM_INVOKED = 3
+MIN_REPEATED_CHARS = 3  # a shorter start of the rest of the line may be meant, as a quote before another one
 
 
 @dataclass(frozen=True)
@@ -170,24 +172,43 @@ class GhostRequest:
         return None
 
     def _choose(self, rows: Sequence[Alternative]) -> tuple[Suggestion, ...]:
-        """The different candidates worth showing, without blank ones and those that equal the next line."""
+        """The different candidates worth showing, without blank ones and those that are behind the cursor already."""
         num_replaced = self.view.span(self.hole)[1] - self.offset
-        following = self.view.text.source[self.offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()
-        least = None if self.invoked else self.settings.ghost_text_certainty
+        behind = self.view.text.source[self.offset + num_replaced :]
         texts = (
             row.patch.edits[0].replacement.decode("utf-8", "surrogatepass")
             for row in rows
-            if _is_worth_showing(row, least)
+            if self.invoked or _is_worth_showing(row, self.settings)
         )
         shown = ((text.splitlines() or [""])[0] if self.options.single_line else text for text in texts)
-        return tuple(
-            Suggestion(text, num_replaced) for text in dict.fromkeys(shown) if text.strip() not in ("", following)
-        )
+        return tuple(Suggestion(text, num_replaced) for text in dict.fromkeys(shown) if not is_repeated(text, behind))
 
 
-def _is_worth_showing(row: Alternative, least: float | None) -> bool:
-    """True if ghost text was requested, or adds no error and is certain enough, where the engine knows."""
-    return least is None or (not row.new_errors and (row.certainty is None or row.certainty >= least))
+def _is_worth_showing(row: Alternative, settings: Settings) -> bool:
+    """True for unrequested ghost text that adds no error and is certain enough. Where the engine gives no certainty, it
+    must do something, and its tokens must be likely enough if there is a threshold and the engine gives probabilities.
+    """
+    if row.new_errors:
+        return False
+    if row.certainty is not None:
+        return row.certainty >= settings.ghost_text_certainty
+    least, known = settings.ghost_text_log_probability, [each for fill in row.fills for each in fill.confidence]
+    return not row.is_idle and (least is None or not known or _mean_log(known) >= least)
+
+
+def _mean_log(probabilities: Sequence[float]) -> float:
+    """In nats; minus infinity if one is 0."""
+    return sum(math.log(each) if each else -math.inf for each in probabilities) / len(probabilities)
+
+
+def is_repeated(text: str, behind: str) -> bool:
+    """True if a text only repeats the rest of the line or the lines behind the cursor. Blank text does."""
+    said, held = ([line.strip() for line in each.splitlines() if line.strip()] for each in (text, behind))
+    rest = behind.partition("\n")[0].strip()
+    if rest and len(said) == 1:
+        return said[0] == rest or (len(said[0]) >= MIN_REPEATED_CHARS and rest.startswith(said[0]))
+    shared = min(len(said), len(held))
+    return not said or (shared > 0 and said[:shared] == held[:shared])
 
 
 def to_items(document: SyncedDocument, offset: int, found: tuple[Suggestion, ...]) -> types.InlineCompletionList:

@@ -50,6 +50,11 @@ class Settings:
     ghost_text_certainty: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = _setting(
         SHOWN, "Unasked ghost text is shown from this certainty on, where the model tells it.", "a number from 0 to 1"
     )
+    ghost_text_log_probability: Annotated[float, Field(le=0, allow_inf_nan=False)] | None = _setting(
+        None,
+        "Where the model tells only the probabilities of tokens: from this mean of their logarithms (nats) on.",
+        "a number up to 0",
+    )
     exclude: tuple[str, ...] = _setting((), "Files to leave out, as in a .gitignore.", "a list of patterns")
     repository_context: bool = _setting(True, "Show the model text of other open and recent files.", _FLAG)
     next_edits: bool = _setting(True, "Show where a change that was made twice may be made again.", _FLAG)

@@ -18,7 +18,6 @@ from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_innermost, find_path
 
-LONGEST_S = 600.0
 RUN = "Run "
 
 
@@ -51,14 +50,14 @@ def until_passes(
     def fill(document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
         from midfill_infill.sandbox.command import read_command
         from midfill_infill.until.choosing import place_tests
-        from midfill_infill.until.lab import open_lab
+        from midfill_infill.until.lab import FIRST_S, open_lab
         from midfill_infill.until.trying import Tried, Try
 
         placed = place_tests(line, path, [hole.name for hole in holes], folder)
-        command = replace(read_command(placed, LONGEST_S), is_cancelled=is_cancelled)
+        command = replace(read_command(placed, FIRST_S), is_cancelled=is_cancelled)
         with open_lab(document, path, command, folder, held) as lab:
             say(f"{placed} on the text as it is")
-            lab.start(holes)
+            lab.start(holes, say)
 
             def make(document: Document, holes: Sequence[Hole], options: Options) -> Events:
                 return filler(document, holes, options, settings, say)

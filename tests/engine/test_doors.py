@@ -4,10 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.engine import tiny
 from tests.engine.fakes import Service
 
+from midfill_engine.denoising.prompt import lay_prompt
+from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import learned
-from midfill_engine.serving.llamacpp import cut_at_indent
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.models.shapes import FIM_NAMES
+from midfill_engine.serving.llamacpp import ExtraText, LlamaInfillRequest, cut_at_indent, to_infill
+from midfill_engine.wire import TextSegment
 
 EXCHANGE = json.loads((Path(__file__).parent / "exchanges/llama_vim.json").read_text(encoding="utf-8"))["exchange"]
 
@@ -43,6 +49,28 @@ async def test_a_request_to_warm_up_does_no_work(real_service: Service) -> None:
     async with real_service.client() as client:
         values = (await client.post("/infill", json={"n_predict": 0, "input_prefix": "x"})).json()
     assert (values["content"], values["tokens_predicted"]) == ("", 0)
+
+
+@pytest.mark.parametrize("names", [names for names, _ in FIM_NAMES], ids=lambda names: names[0])
+def test_markers_in_the_code_are_text(names: tuple[str, ...], tmp_path: Path) -> None:
+    """llama.cpp's server reads these texts without special tokens, and so do we."""
+    family, code = FAMILIES.find("causal"), f"a {''.join(names)}<|endoftext|></s> b"
+    added = (*tiny.added_tokens_of(family.name), *names, "<|endoftext|>", "</s>")
+    tiny.make_random(tmp_path / "fim", family, added_tokens=added)
+    runtime = load_runtime(str(tmp_path / "fim"), "cpu", dtype="fp32")
+    asked = LlamaInfillRequest(input_prefix=code, input_suffix=code, input_extra=[ExtraText(text=code)])
+    (request,) = to_infill(asked)
+    before, _, behind = request.segments
+    assert isinstance(before, TextSegment) and isinstance(behind, TextSegment)
+    assert before.text == f"{code}\n{code}" and behind.text == code
+    ids, markers = lay_prompt(runtime, before.text, behind.text).ids, runtime.tokens.markers
+    assert markers is not None
+    special = [each for each in ids if each in runtime.tokens.special_ids]
+    opening = [*(runtime.tokens.opening(None) or ())]
+    laid = [markers.prefix, markers.suffix, markers.middle]
+    assert special == opening + ([laid[1], laid[0], laid[2]] if markers.suffix_first else laid)
+    read = b"".join(map(runtime.loaded.tokenizer.token_bytes, ids)).decode()
+    assert read == (behind.text + before.text if markers.suffix_first else before.text + behind.text)
 
 
 def test_lines_that_are_less_indented_end_the_answer() -> None:

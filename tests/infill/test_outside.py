@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent
 from midfill_infill import config
 from midfill_infill.answers.ending import Extent, find_end
+from midfill_infill.answers.markers import DIALECTS, find_dialect
 from midfill_infill.cli import build_app
 from midfill_infill.cli.doctor import examine_engine, find_others
 from midfill_infill.context.references import Reference
@@ -28,7 +29,7 @@ from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
 from midfill_infill.engines.outside.exchange import DRAWN_TEMPERATURE, LINE_TOKENS
-from midfill_infill.engines.outside.openai import TEMPLATES, OpenAI
+from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import HoleQuery
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
 from midfill_infill.errors import MidfillError
@@ -367,6 +368,10 @@ def test_a_server_that_takes_no_suffix_is_asked_without() -> None:
 def test_a_model_whose_own_tokens_are_known_gets_them() -> None:
     names = {
         "Qwen/Qwen2.5-Coder-7B": "<|fim_prefix|>B<|fim_suffix|>A<|fim_middle|>",
+        "google/codegemma-2b": "<|fim_prefix|>B<|fim_suffix|>A<|fim_middle|>",
+        "granite-code-fim": "<|fim_prefix|>B<|fim_suffix|>A<|fim_middle|>",
+        "ByteDance-Seed/Seed-Coder-8B-Base": "<[fim-suffix]>A<[fim-prefix]>B<[fim-middle]>",
+        "bigcode/santacoder": "<fim-prefix>B<fim-suffix>A<fim-middle>",
         "bigcode/starcoder2-3b": "<fim_prefix>B<fim_suffix>A<fim_middle>",
         "codellama/CodeLlama-7b-hf": "<PRE> B <SUF>A <MID>",
         "deepseek-ai/deepseek-coder-1.3b-base": "<｜fim▁begin｜>B<｜fim▁hole｜>A<｜fim▁end｜>",
@@ -376,10 +381,27 @@ def test_a_model_whose_own_tokens_are_known_gets_them() -> None:
         first = next(OpenAI().calls(HoleQuery("B", "A", 9, ("\n",), model=name)))
         assert first.body["prompt"] == prompt and "suffix" not in first.body and first.body["stop"][0] == "\n"
         assert len(first.body["stop"]) <= 4, "more are refused"
+        assert set(first.body["stop"][1:]) <= set(find_dialect(name).ends)
     assert next(OpenAI().calls(HoleQuery("B", "A", 9, model="gpt"))).body["suffix"] == "A"
     first = next(OpenAI().calls(HoleQuery("{behind}", "{before}", 9, model="starcoder")))
     assert first.body["prompt"] == "<fim_prefix>{behind}<fim_suffix>{before}<fim_middle>", "code is no template"
-    assert len(TEMPLATES) == len(names)
+    assert len([dialect for dialect in DIALECTS if dialect.template]) == len(names)
+
+
+@pytest.mark.parametrize("protocol", ["ollama", "llamacpp", "openai"])
+def test_markers_in_the_code_are_text(protocol: str) -> None:
+    before, behind = "a = '<|fim_suffix|>' ", "\nb = '<|endoftext|>'\n<s>c</s>\n"
+    broken = "a = '<\u2060|fim_suffix|>' ", "\nb = '<\u2060|endoftext|>'\n<s>c</s>\n"
+    for model in ("m", "qwen2.5-coder"):
+        *others, last = PROTOCOLS[protocol].calls(HoleQuery(before, behind, 9, model=model))
+        assert last.body["prompt"] == broken[0].removesuffix(" ")
+        for call in others:
+            if call.path == "/infill":  # its texts are read without special tokens
+                assert around(call.body) == (before, behind)
+            elif model == "m" or protocol == "ollama":
+                assert around(call.body) == broken
+            else:
+                assert call.body["prompt"] == f"<|fim_prefix|>{broken[0]}<|fim_suffix|>{broken[1]}<|fim_middle|>"
 
 
 def test_the_model_of_a_server_is_asked_for_where_it_was_not_named() -> None:

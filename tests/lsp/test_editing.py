@@ -117,6 +117,39 @@ async def test_unasked_ghost_text_is_shown_where_it_is_sure_enough(
         assert FILL in await editor.suggest(buffer, 14, invoked=True), "what is asked for is shown"
 
 
+@pytest.mark.parametrize("least, is_shown", [(None, True), (-0.5, True), (-0.4, False), (0, False)])
+async def test_without_a_certainty_it_is_shown_from_a_mean_log_probability_on(
+    editor: Editor, least: float | None, is_shown: bool
+) -> None:
+    """Its two words have the probabilities 0.9 and 0.45, in the mean -0.45 nats."""
+    configure(editor, debounceMs=0, ghostTextCertainty=0.9, ghostTextLogProbability=least)
+    buffer = editor.open("def f():\n    \n", uri=f"untitled:likely{least}")
+    assert await editor.suggest(buffer, 13) == ([FILL] if is_shown else [])
+    assert FILL in await editor.suggest(buffer, 13, invoked=True), "what is asked for is shown"
+    configure(editor, model="sure:0.95", debounceMs=0, ghostTextCertainty=0.9, ghostTextLogProbability=least)
+    buffer = editor.open("def g():\n    \n", uri=f"untitled:likely{least}g")
+    assert await editor.suggest(buffer, 13) == [FILL], "a certainty says more"
+
+
+@pytest.mark.parametrize("source, written, is_shown", [
+    ("def f(x):\n    |\n\n  \n    return x\n", "return x", False),
+    ("def f(x):\n    |\n    x += 1\n    return x\n", "x += 1\n    return x", False),
+    ("def f(x):\n    |\n    x += 1\n    return x\n", "x += 1\n    x += 2", True),
+    ("def f(x):\n    |\n    return x\n", "return x\n\n\ndef g():\n    return 2", False),
+    ("def f(x):\n    |\n    return x\n", "return -x", True),
+    ("def f(x):\n    return |x\n", "x", False),
+    ("def f(x):\n    return g(|x + 1)\n", "x +", False),
+    ("def f(x):\n    return g(|x + 1)\n", "x - ", True),
+    ("def f(x):\n    return |'x'\n", "x or ", True),
+])  # fmt: skip
+async def test_it_does_not_repeat_what_is_behind_the_cursor(
+    editor: Editor, source: str, written: str, is_shown: bool
+) -> None:
+    configure(editor, model=f"{WRITES}{written}", debounceMs=0)
+    buffer = editor.open(source.replace("|", ""), uri=f"untitled:{abs(hash((source, written)))}")
+    assert await editor.suggest(buffer, source.index("|")) == ([written] if is_shown else [])
+
+
 @pytest.mark.parametrize("certainty, title", [(0.49, "Accept (a guess)"), (0.5, "Accept")])
 async def test_a_guess_is_called_one(editor: Editor, certainty: float, title: str) -> None:
     configure(editor, model=f"sure:{certainty}")

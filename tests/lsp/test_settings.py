@@ -8,7 +8,7 @@ from midfill_lsp.settings import RULES, Settings, parse_settings
 def test_good_values() -> None:
     values = {"model": "m", "device": "cuda", "steps": 9, "maxHoleTokens": 64, "seed": 3, "exclude": ["*.x"]}
     assert parse_settings(values) == (Settings("m", "cuda", 9, 64, 3, exclude=("*.x",)), [])
-    assert len(RULES) <= 15
+    assert len(RULES) <= 16
     assert parse_settings(None) == parse_settings({"steps": None}) == (Settings(), [])
 
 
@@ -20,6 +20,7 @@ def test_good_values() -> None:
     ("exclude", [1], "a list of patterns"), ("repositoryContext", 1, "true or false"), ("preview", "on", "decoration"),
     ("ghostTextCertainty", 1.01, "from 0 to 1"), ("ghostTextCertainty", True, "from 0 to 1"),
     ("ghostTextCertainty", float("nan"), "from 0 to 1"), ("ghostTextCertainty", "0.5", "from 0 to 1"),
+    ("ghostTextLogProbability", 0.1, "a number up to 0"), ("ghostTextLogProbability", "-1", "a number up to 0"),
     ("languages", ["python"], "true or false each"), ("languages", {"python": 1}, "true or false each"),
     ("maxHoleTokens", 10**9, "from 1 to 1024"), ("seed", -1, "from 0"),
 ])  # fmt: skip
@@ -47,8 +48,8 @@ def test_an_unknown_key_lists_the_known() -> None:
     assert settings == Settings()
     assert problem == (
         "midfill.modle is not a setting; known are model, device, steps, maxHoleTokens, seed, "
-        "trigger, languages, debounceMs, ghostTextCertainty, exclude, repositoryContext, nextEdits, preview, "
-        "confidence, serverCommand."
+        "trigger, languages, debounceMs, ghostTextCertainty, ghostTextLogProbability, exclude, "
+        "repositoryContext, nextEdits, preview, confidence, serverCommand."
     )
 
 

@@ -5,15 +5,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from midfill_infill.answers.draft import DraftText, join
+from midfill_infill.answers.markers import END_MARKERS, IN_CODE, MARKERS
 
 _THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>(?:\s*\n|\s*)|$)", re.DOTALL)
 _OPEN_THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>(?!.*</\1>)", re.DOTALL)
 _FENCE: Final = re.compile(r"[ \t]*(?:`{3,}|~{3,})[ \t]*[\w+#./-]*[ \t]*\n?")
-_END: Final = re.compile(
-    r"<\|(?:endoftext|end_of_text|eot_id|eom_id|im_end|im_start|end|fim_\w+|file_sep|file_separator|repo_name|cursor)\|>"
-    r"|<｜(?:end▁of▁sentence|begin▁of▁sentence|fim▁\w+)｜>|</s>|<EOT>|<eos>|<end_of_turn>|<(?:file_sep|repo_name)>"
-    r"|<fim_(?:prefix|suffix|middle|pad)>|<\[(?:fim-\w+|end▁of▁sentence)\]>|<\[?PAD\]?>"
-)
+_END: Final = re.compile("|".join(map(re.escape, dict.fromkeys((*END_MARKERS, *(set(MARKERS) - IN_CODE))))))
 # A sentence before or after code: it begins with a capital or ends with a colon, and has at least three words.
 _SENTENCE: Final = re.compile(r"\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+\S+){2,}[.:!?]?|(?:\S+[ \t]+){2,}\S+:)[ \t]*\n?")
 

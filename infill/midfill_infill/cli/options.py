@@ -91,7 +91,8 @@ TimeoutOption = Annotated[float, option("S", "Time limit of one run of the comma
 UntilOption = Annotated[str | None, option("COMMAND", "Try candidates until this command passes, such as 'pytest -q'.")]
 TriesOption = Annotated[int, option("N", "With --until: at most this many candidates.", min=1, max=1000)]
 CommandTimeoutOption = Annotated[
-    float | None, option("S", "With --until: time limit of a try; default 5 times the first run.", min=0.1)
+    float | None,
+    option("S", "With --until: time limit of a run; a try's default is 5 times the first.", min=0.1),
 ]
 
 

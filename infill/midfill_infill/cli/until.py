@@ -17,11 +17,10 @@ from midfill_infill.sandbox.command import Command, read_command, read_words
 from midfill_infill.text.spans import Hole
 from midfill_infill.text.visible import visible
 from midfill_infill.until.choosing import place_tests
-from midfill_infill.until.lab import open_lab
+from midfill_infill.until.lab import FIRST_S, open_lab
 from midfill_infill.until.trying import Goal, Tried, Try
 
 WIDTH = 44  # of a candidate's first line
-LONGEST_S = 600.0  # time limit of the first run, which determines the limit of a try
 
 
 def read_goal(
@@ -33,7 +32,7 @@ def read_goal(
     env: Sequence[str] | None,
 ) -> Goal:
     """Parses the options of --until. Raises MidfillError for an invalid command."""
-    command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)
+    command = read_command(line, timeout_s or FIRST_S, sandboxed=sandboxed, allow=allow, env=env)
     return Goal(command, tries, timeout_s)
 
 
@@ -45,7 +44,9 @@ def warn_of(command: Command) -> None:
 def try_candidates(
     source: Source, holes: tuple[Hole, ...], goal: Goal, options: Options, client: EngineClient, *, quiet: bool
 ) -> Tried:
-    """Prints the result of each try on stderr, unless `quiet`. Raises MidfillError."""
+    """Prints the result of each try on stderr, unless `quiet`, and what is remarkable about the command. Raises
+    MidfillError.
+    """
     if source.is_stdin:
         raise MidfillError("bad_request", "a command cannot test standard input", "name a file of the tree")
     line = place_tests(goal.command.line, source.target.path, [hole.name for hole in holes], Path.cwd())
@@ -56,7 +57,7 @@ def try_candidates(
         open_lab(source.document, source.target.path, command, Path.cwd()) as lab,
         _meter(goal.num_tries, quiet=quiet) as say,
     ):
-        lab.start(holes, timeout_s=goal.timeout_s)
+        lab.start(holes, say, timeout_s=goal.timeout_s)
         make = partial(fill, client=client)
         with closing(lab.fill(lab.find_examples(holes), options, make, goal.num_tries)) as events:
             for event in events:
@@ -68,12 +69,15 @@ def try_candidates(
 
 
 @contextmanager
-def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try], None]]:
-    """Prints one line per try, and on a terminal a progress bar below."""
-    if quiet:
-        yield lambda _: None
-    elif not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
-        yield lambda each: print(show_try(each), file=sys.stderr, flush=True)
+def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | str], None]]:
+    """Prints one line per try or remark, and on a terminal a progress bar below. `quiet` leaves only the remarks."""
+    if quiet or not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
+
+        def print_line(each: Try | str) -> None:
+            if isinstance(each, str) or not quiet:
+                print(_show(each), file=sys.stderr, flush=True)
+
+        yield print_line
     else:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -83,12 +87,18 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try], None]]:
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
             task = progress.add_task("the tree as it is", total=num_tries)
 
-            def say(each: Try) -> None:
-                style = {"passed": "green", "failed": "red"}.get(each.ran.verdict, "yellow")
-                console.print(show_try(each), style=style, markup=False, soft_wrap=True)
-                progress.update(task, completed=each.number, description="tries")
+            def say(each: Try | str) -> None:
+                verdict = "" if isinstance(each, str) else each.ran.verdict
+                style = {"passed": "green", "failed": "red"}.get(verdict, "yellow")
+                console.print(_show(each), style=style, markup=False, soft_wrap=True)
+                if not isinstance(each, str):
+                    progress.update(task, completed=each.number, description="tries")
 
             yield say
+
+
+def _show(each: Try | str) -> str:
+    return f"midfill: {each}" if isinstance(each, str) else show_try(each)
 
 
 def show_try(each: Try) -> str:

@@ -27,6 +27,8 @@ from midfill_infill.until.trying import Make, Tried, Try, fill_until
 _TELLTALE: Final = "midfill looks who comes here"
 _PROBES: Final = {"python": 'open({path!r}, "w").close()\nraise NotImplementedError("{word}")'}
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
+# Default time limit of the first run. It shows what does not end, so nobody waits long for that.
+FIRST_S: Final = 120.0
 # Time limit of a try, as a multiple of the run without a fill.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 10.0
@@ -54,43 +56,73 @@ class Lab:
         self.runner, self._document, self._name, self._others = runner, document, name, others
         self._complete = complete or document.apply
 
-    def start(self, holes: Sequence[Hole], *, timeout_s: float | None = None) -> Ran:
+    def start(
+        self, holes: Sequence[Hole], say: Callable[[str], None] = lambda _: None, *, timeout_s: float | None = None
+    ) -> None:
         """Runs the command on the tree as it is and prepares the runner: warm, and with a time limit for each try.
 
-        Raises MidfillError `until_passes`, `verify_flaky`, `until_unreached` and `bad_request` where no fill can help.
+        A command that does not end fails; `say` gets a sentence about it. The time limit of a try then depends on a run
+        in which the holes raise an error at once; without such a run it is that of the first run. Raises MidfillError
+        `until_passes`, `verify_flaky`, `until_unreached` and `bad_request` where no fill can help.
         """
-        runner, line, asis = self.runner, self.runner.command.line, self._files(Patch(()))
+        runner, asis, probe = self.runner, self._files(Patch(())), self._make_probe(holes)
         first = runner.run(asis)
-        word = runner.command.words[0]
-        is_missing = first.code in (1, 126, 127) and f"execvp {word}" in first.output  # to bubblewrap or a shell
-        if first.verdict == "did not run" or is_missing:
+        self._check_starts(first)
+        if first.code is None:
+            limit = f"{runner.command.timeout_s:.4g} s"
+            say(f"`{runner.command.line}` is too slow on the code as it is ({limit}): counts as failing")
+            probed = runner.run(probe) if probe is not None else None
+            if probe is not None and probed is not None and probed.code is not None:
+                self._prepare(probe, probed, probed.seconds, timeout_s)
+        else:
+            second = runner.run(asis)
+            self._check_fails(first, second)
+            first = self._prepare(asis, first, max(first.seconds, second.seconds), timeout_s)
+            probed = runner.run(probe) if probe is not None else None
+        if probed is not None:
+            self._check_reach(holes, first, probed)
+
+    def _check_starts(self, ran: Ran) -> None:
+        word = self.runner.command.words[0]
+        is_missing = ran.code in (1, 126, 127) and f"execvp {word}" in ran.output  # to bubblewrap or a shell
+        if ran.verdict == "did not run" or is_missing:
             raise MidfillError("bad_request", f"{word} cannot be run", "give another command")
-        second = runner.run(asis)
+
+    def _check_fails(self, first: Ran, second: Ran) -> None:
+        """Raises `verify_flaky` or `until_passes` unless both runs fail alike."""
+        line = self.runner.command.line
         if (first.code, first.is_good) != (second.code, second.is_good):
             failed = [first, second].count(first) - first.is_good - second.is_good
             raise MidfillError("verify_flaky", f"`{line}` fails {max(1, failed)} of 2 times without a fill")
         if first.is_good:
             raise MidfillError("until_passes", f"`{line}` passes already, without a fill")
-        if first.code is None:
-            raise MidfillError("until_unreached", f"`{line}` does not end in {runner.command.timeout_s:.0f} s")
-        longest = max(_LEAST_S, _SLOWER * max(first.seconds, second.seconds))
-        limit_s = timeout_s or min(runner.command.timeout_s, longest)
-        runner.command, runner.start_s = replace(runner.command, timeout_s=limit_s), longest
-        warm = runner.warm_up(asis, first)
-        self._check_reach(holes, warm)
-        return warm
 
-    def _check_reach(self, holes: Sequence[Hole], asis: Ran) -> None:
-        """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that."""
+    def _prepare(self, files: Mapping[str, bytes], ran: Ran, seconds: float, timeout_s: float | None) -> Ran:
+        """Limits each try by the `seconds` of a run that ended, and keeps the command warm, as in `Runner.warm_up`."""
+        longest = max(_LEAST_S, _SLOWER * seconds)
+        limit_s = timeout_s or min(self.runner.command.timeout_s, longest)
+        self.runner.command, self.runner.start_s = replace(self.runner.command, timeout_s=limit_s), longest
+        return self.runner.warm_up(files, ran)
+
+    def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
+        """The files with bodies that leave a mark and raise an error; None if there are none in this language."""
         probe = _PROBES.get(self._document.language or "")
         if probe is None or not all(hole.is_body for hole in holes):
-            return
-        copy, line = self.runner.copy, self.runner.command.line
+            return None
+        copy = self.runner.copy
         tree = copy.root if self.runner.command.sandboxed else copy.mirror.work
         text = probe.format(path=str(tree / MARKER), word=_TELLTALE)
-        ran = self.runner.run(self._files(splice(self._document, list(holes), [text] * len(holes)).patch))
-        names = ", ".join(hole.name or "the hole" for hole in holes)
+        return self._files(splice(self._document, list(holes), [text] * len(holes)).patch)
+
+    def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran) -> None:
+        """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that.
+        `ran` is the probe's run.
+        """
+        line, names = self.runner.command.line, ", ".join(hole.name or "the hole" for hole in holes)
         if not ran.reached and _TELLTALE not in ran.output:
+            if ran.code is None:
+                limit = f"{self.runner.command.timeout_s:.4g} s"
+                raise MidfillError("until_unreached", f"`{line}` does not come to {names} in {limit}")
             last = (ran.output.strip().splitlines() or ["it prints nothing"])[-1]
             reason = ran.failures[0].sentence if ran.failures else last
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")

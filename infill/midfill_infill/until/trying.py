@@ -30,7 +30,7 @@ _OF_A_REQUEST: Final = ("hole_too_large", "bad_request", "engine_error", "file_e
 
 @dataclass(frozen=True)
 class Goal:
-    """The command that a fill must pass. `timeout_s` ends a try; the default is five times the run without a fill."""
+    """The command that a fill must pass. `timeout_s` ends a try; `Lab.start` chooses the default."""
 
     command: Command
     num_tries: int = DEFAULT_TRIES
@@ -67,6 +67,8 @@ class Tried:
         if not self.tries:
             return "the model has no candidate to try"
         tried = f"none of {len(self.tries)} tries passes" if len(self.tries) > 1 else "the one candidate does not pass"
+        if all(each.ran.code is None for each in self.tries):
+            return f"{tried}, each is too slow"
         reasons = {each.ran.failures[0].sentence for each in self.tries if each.ran.failures}
         return f"{tried}, all for one reason: {reasons.pop()}" if len(reasons) == 1 else tried
 

@@ -14,6 +14,7 @@ from typing import Final
 from midfill_engine import wire
 from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.ending import Extent, find_end
+from midfill_infill.answers.markers import restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 from midfill_infill.errors import MidfillError
@@ -150,7 +151,7 @@ def _limit(place: _Place, extent: Extent) -> int:
 
 def _plain(text: str) -> str:
     """An answer as the next holes' context: the room `answers` will decide by the parser."""
-    return next(unwrap(DraftText.of(text), "")).text
+    return next(unwrap(DraftText.of(restore(text)), "")).text
 
 
 def _go_on(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
@@ -195,13 +196,19 @@ def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> wire
 
 
 def _filled(place: _Place, middle: Piece) -> wire.FilledHole:
-    text = place.head + middle.text + place.tail
+    """The answer with the user's markers as they were; its tokens lose what `defuse` had put into them."""
+    restored, places = restore(middle.text), [len(place.head)]
+    for char in middle.text:
+        at = places[-1] - len(place.head)
+        places.append(places[-1] + (at < len(restored) and char == restored[at]))
+    text = place.head + restored + place.tail
     tokens, confidence, position = [], [], 0
     for token, logprob in middle.logprobs:
         if position + len(token) > len(middle.text) or not middle.text.startswith(token, position):
             break
-        if token:
-            tokens.append((len(place.head) + position, len(place.head) + position + len(token)))
+        span = places[position], places[position + len(token)]
+        if span[0] < span[1]:
+            tokens.append(span)
             confidence.append(min(1.0, math.exp(logprob)))
         position += len(token)
     anchors = [(0, len(place.head)), (len(text) - len(place.tail), len(text))]

@@ -21,7 +21,8 @@ class LlamaCpp(Protocol):
             "n_probs": 1,
         } | ({"model": query.model} if query.model else {})
         yield Call("/infill", {**body, "input_prefix": query.before, "input_suffix": query.behind, "prompt": ""})
-        yield Call("/completion", {**body, "prompt": query.left}, goes_on=True)
+        # `/infill` takes no special tokens from these texts, `/completion` does.
+        yield Call("/completion", {**body, "prompt": query.defused.left}, goes_on=True)
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         told = message.get("completion_probabilities") or () if not message.get("stop") else ()

@@ -18,10 +18,11 @@ class Ollama(Protocol):
         }
         if query.stops:
             options["stop"] = list(query.stops)
-        body = {"model": query.model, "prompt": query.before, "stream": True, "logprobs": True, "options": options}
+        code = query.defused
+        body = {"model": query.model, "prompt": code.before, "stream": True, "logprobs": True, "options": options}
         if query.behind.strip():  # the template of a model without fill-in-the-middle rejects a suffix
-            yield Call("/api/generate", {**body, "suffix": query.behind})
-        yield Call("/api/generate", {**body, "prompt": query.left, "raw": True}, goes_on=True)
+            yield Call("/api/generate", {**body, "suffix": code.behind})
+        yield Call("/api/generate", {**body, "prompt": code.left, "raw": True}, goes_on=True)
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         logprobs = tuple((each["token"], float(each["logprob"])) for each in message.get("logprobs") or ())

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+from midfill_infill.answers.markers import defuse
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,11 @@ class HoleQuery:
     def left(self) -> str:
         """The text before the hole without its last space, for causal models: their tokens begin with a space."""
         return self.before.removesuffix(" ")
+
+    @property
+    def defused(self) -> "HoleQuery":
+        """The same code for a server that takes special tokens in a prompt's text for its own."""
+        return replace(self, before=defuse(self.before, self.model), behind=defuse(self.behind, self.model))
 
 
 @dataclass(frozen=True)

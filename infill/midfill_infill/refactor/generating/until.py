@@ -112,7 +112,7 @@ class Tester:
             return file.complete(patch.apply(document.data), frozenset(chain(hole.hole.imports, *found)))
 
         lab = Lab(runner, document, file.row.path, self._standing, complete)
-        lab.start((moved,), timeout_s=self._goal.timeout_s)
+        lab.start((moved,), lambda remark: self._say(f"  {remark}"), timeout_s=self._goal.timeout_s)
         wanted = self._filler.options(document, file.row, hole, self._filler.find_references(document, file.row))
         make = partial(fill, client=self._filler.engine)
         with closing(lab.fill((with_examples(moved, tests),), wanted, make, self._goal.num_tries)) as events:

@@ -1,0 +1,143 @@
+"""Special tokens of other engines' models, and what keeps the same characters in the user's code from being special.
+
+A server that reads a prompt's text for special tokens takes a marker in the user's code for its own. `defuse` puts an
+invisible character into such a marker, `restore` takes it out of the answer. Does no I/O.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+# Unicode's normal forms and the tokenizers of the models below keep this character, so no marker contains it.
+JOINER: Final = "\u2060"
+MAX_STOPS: Final = 4  # OpenAI's API refuses more
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Models by a pattern in their lower-case name. `template` is their prompt with {before} and {behind}, if known.
+    `ends` end a text, those that matter most first; `others` are further special tokens.
+    """
+
+    pattern: str
+    template: str = ""
+    ends: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (*_FIM.findall(self.template), *self.ends, *self.others)
+
+    def write(self, before: str, behind: str) -> str:
+        """The prompt for a hole between two texts, which must be defused."""
+        texts = {"{before}": before, "{behind}": behind}
+        return re.sub(r"\{\w+\}", lambda name: texts[name[0]], self.template)
+
+    def stops(self, wanted: tuple[str, ...]) -> list[str]:
+        """`wanted` and the ends that no code contains, as many as a request may have."""
+        return [*wanted, *(end for end in self.ends if end not in IN_CODE)][:MAX_STOPS]
+
+
+_FIM: Final = re.compile(r"<[^<>{}]+>|\[[A-Z]+\]")
+_QWEN_FIM: Final = "<|fim_prefix|>{before}<|fim_suffix|>{behind}<|fim_middle|>"
+_SENTENCE: Final = ("<s>", "<unk>", "<pad>", "[INST]", "[/INST]")
+
+# From model cards and tokenizer files.
+DIALECTS: Final = (
+    Dialect(
+        r"qwen.*coder",
+        _QWEN_FIM,
+        ("<|endoftext|>", "<|file_sep|>", "<|repo_name|>", "<|fim_pad|>", "<|im_end|>", "<|im_start|>", "<|cursor|>"),
+    ),
+    Dialect(
+        r"codegemma",
+        _QWEN_FIM,
+        ("<|file_separator|>", "<end_of_turn>", "<eos>", "<start_of_turn>"),
+        ("<bos>", "<pad>", "<unk>", "<mask>"),
+    ),
+    Dialect(r"granite.*code.*fim", _QWEN_FIM, ("<|endoftext|>", "<|end_of_text|>", "<|fim_pad|>")),
+    Dialect(
+        r"seed-?coder",
+        "<[fim-suffix]>{behind}<[fim-prefix]>{before}<[fim-middle]>",
+        ("<[end▁of▁sentence]>", "<[begin▁of▁sentence]>", "<[SEP▁TOKEN]>", "<[PAD▁TOKEN]>"),
+    ),
+    Dialect(r"santacoder", "<fim-prefix>{before}<fim-suffix>{behind}<fim-middle>", ("<|endoftext|>", "<fim-pad>")),
+    Dialect(
+        r"starcoder|stable-?code|refact|granite",
+        "<fim_prefix>{before}<fim_suffix>{behind}<fim_middle>",
+        ("<|endoftext|>", "<file_sep>", "<repo_name>", "<fim_pad>", "<|end_of_text|>"),
+        ("<filename>", "<reponame>", "<gh_stars>", "<jupyter_start>", "<jupyter_code>", "<jupyter_output>"),
+    ),
+    Dialect(
+        r"code-?llama",
+        "<PRE> {before} <SUF>{behind} <MID>",
+        ("<EOT>", "</s>"),
+        _SENTENCE,
+    ),
+    Dialect(
+        r"deepseek.*coder",
+        "<｜fim▁begin｜>{before}<｜fim▁hole｜>{behind}<｜fim▁end｜>",
+        ("<｜end▁of▁sentence｜>", "<|EOT|>", "<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
+    ),
+    Dialect(r"codestral|devstral", "[SUFFIX]{behind}[PREFIX]{before}", ("</s>",), ("[MIDDLE]", *_SENTENCE)),
+    Dialect(r"gemma", "", ("<end_of_turn>", "<eos>", "<start_of_turn>"), ("<bos>", "<pad>", "<unk>", "<mask>")),
+    Dialect(r"stral|mixtral|llama-?2|vicuna|phi-?3", "", ("</s>", "<|end|>"), _SENTENCE),
+    Dialect(
+        r"llama",
+        "",
+        ("<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<|begin_of_text|>"),
+        ("<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>", "<|finetune_right_pad_id|>"),
+    ),
+    Dialect(
+        r"glm|phi|gpt-oss",
+        "",
+        ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|return|>", "<|end|>"),
+        ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", "<|message|>", "<|channel|>", "<|start|>"),
+    ),
+)
+# Special to some models, and ordinary HTML, placeholders or index expressions to everybody else.
+IN_CODE: Final = frozenset(
+    ("<s>", "</s>", "<PRE>", "<SUF>", "<MID>", "<unk>", "<pad>", "<mask>", "<bos>", "<eos>", "<filename>", "<reponame>")
+    + ("[SUFFIX]", "[PREFIX]", "[MIDDLE]", "[INST]", "[/INST]")
+)
+MARKERS: Final = tuple(dict.fromkeys(marker for dialect in DIALECTS for marker in dialect.markers))
+END_MARKERS: Final = tuple(dict.fromkeys(end for dialect in DIALECTS for end in dialect.ends))
+
+_UNKNOWN: Final = Dialect("")
+
+
+def find_dialect(model: str) -> Dialect:
+    """The dialect of a model by its name; one without a template and markers if it is unknown."""
+    return next((each for each in DIALECTS if re.search(each.pattern, model.lower())), _UNKNOWN)
+
+
+def special_to(model: str) -> Collection[str]:
+    """The markers that a prompt to this model must not contain: all but those that are code to its dialect."""
+    return frozenset(MARKERS) - IN_CODE | frozenset(find_dialect(model).markers)
+
+
+def defuse(text: str, model: str = "") -> str:
+    """The text with every marker of the model broken by an invisible character."""
+    special = special_to(model)
+
+    def put(found: re.Match[str]) -> str:
+        start, joiners, rest = found[0][0], found[0].count(JOINER), found[0].replace(JOINER, "")[1:]
+        # One more where the text has joiners itself, so that `restore` needs no model.
+        return start + JOINER * (joiners + 1) + rest if joiners or start + rest in special else found[0]
+
+    return _find_markers().sub(put, text)
+
+
+def restore(text: str) -> str:
+    """Undoes `defuse`, for every model."""
+    return _find_markers().sub(lambda found: found[0].replace(JOINER, "", 1), text)
+
+
+@cache
+def _find_markers() -> re.Pattern[str]:
+    """Matches a marker that may have joiners behind its first character."""
+    starts = sorted({marker[0] for marker in MARKERS})
+    rests = {start: [re.escape(each[1:]) for each in MARKERS if each[0] == start] for start in starts}
+    return re.compile("|".join(f"{re.escape(start)}{JOINER}*(?:{'|'.join(rests[start])})" for start in starts))
