@@ -60,14 +60,19 @@ def fill(runtime: Runtime, *holes: HoleSpec | Texts, **options: object) -> Infil
     return drain(denoise(runtime, ask(*holes, **options)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("family", "certainty"), [("dream", None), ("embedded", 0.03)])
-def test_diffusion_models_leave_texts_aside(
-    family: str, certainty: float | None, embedded: Runtime, tmp_path: Path
-) -> None:
-    runtime = embedded if family == "embedded" else make(family, tmp_path)
-    found = fill(runtime, {"b = a": 0.9})
-    assert found.holes == fill(runtime, {}).holes and found.candidates == []
-    assert found.holes[0].certainty in ({None} if certainty is None else {certainty, EMPTY})
+def test_models_without_a_certainty_leave_texts_aside(tmp_path: Path) -> None:
+    dream = make("dream", tmp_path)
+    found = fill(dream, {"b = a": 0.9})
+    assert found.holes == fill(dream, {}).holes and found.candidates == []
+    assert found.holes[0].certainty is None
+
+
+def test_models_with_a_certainty_of_their_own_rank_texts_by_theirs(embedded: Runtime) -> None:
+    (drafted,) = fill(embedded, {}).holes
+    assert drafted.certainty in (0.03, EMPTY)
+    found = fill(embedded, {"b = a": 0.9, "b = 0": 0.001})
+    assert [each.certainty for each in found.candidates[0]] == [0.9, drafted.certainty, 0.001]
+    assert found.holes[0].text == found.candidates[0][0].text == "b = a"
 
 
 @pytest.mark.parametrize("family", ["dream", "embedded"])

@@ -91,7 +91,7 @@ def _write_down(state: Path, *lines: str) -> None:
 
 
 async def test_the_last_preview_shows_the_text_of_the_edit(start: Start, environment: dict[str, str]) -> None:
-    plan = Plan(rows=[["return nosuch"]], compared=[[("return nosuch", 0.5), ("return a + b", 0.4)]])
+    plan = Plan(rows=[["return )"]], compared=[[("return )", 0.5), ("return a + b", 0.4)]])
     editor = await start(SERVER, **environment | {"FAKE_ENGINE_PLAN": plan.to_json()})
     buffer = editor.open("def add(a, b):\n    ...\n")
     await editor.ask("midfill/fill", body(buffer, "...", previewToken="p"))
