@@ -48,7 +48,8 @@ class HoleSpec(Message):
     """One hole of a request.
 
     Every part of `draft` outside `keep` is masked; kept characters are anchors and come back unchanged. Ranges of
-    `keep` that touch have an empty masked part between them. If a masked part is empty or white space the length policy
+    `keep` that touch have an empty masked part between them. A causal model keeps the line breaks beside anchors and
+    as many open brackets as the draft has. If a masked part is empty or white space the length policy
     chooses its length, otherwise its token count is the hint. No token of the fill contains a string of `forbid`. Every
     later line of the fill that has text begins with `indent`: a causal model ends the hole before a line that does not,
     and writes a single line if no indent is given. A causal model compares `candidates` with its own drafts, and

@@ -15,6 +15,7 @@ from midfill_infill.text.spans import Anchor, Hole
 
 KEEP_SHARE: Final = 0.5
 SMALLEST: Final = 1e-9  # confidence
+_BREAKS: Final = re.compile(r"[ \t]*\n\s*")
 
 Range = tuple[int, int]
 
@@ -72,7 +73,10 @@ def _rate_lines(filled: str, tokens: Sequence[Range], confidence: Sequence[float
 
 
 def _join(kept: list[bool], text: str) -> list[Range]:
-    """The kept ranges, joined where only white space is between two of them."""
+    """The kept ranges with the line breaks beside them, joined where only white space is between two of them."""
+    for start, end in (match.span() for match in _BREAKS.finditer(text)):
+        if any(kept[max(0, start - 1) : start]) or any(kept[end : end + 1]):
+            kept[start:end] = [True] * (end - start)
     ranges: list[Range] = []
     for start, end in (match.span() for match in re.finditer(b"\1+", bytes(kept))):
         if ranges and not text[ranges[-1][1] : start].strip():

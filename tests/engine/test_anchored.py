@@ -11,8 +11,9 @@ from tests.engine.test_filler import TEXT, answer_of, ask, base, pretrained, rea
 from bench.quality.known import list_gaps
 from midfill_engine.denoising.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
 from midfill_engine.denoising.branches import read_prefix
-from midfill_engine.denoising.continuing import Split, fill_causally, lay_stretch, open_filler
+from midfill_engine.denoising.continuing import fill_causally, lay_stretch, open_filler
 from midfill_engine.denoising.filler import Filler
+from midfill_engine.denoising.split import Split, find_unmatched, keep_breaks
 from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Fill
 from midfill_engine.denoising.writing import Drawing, Edge
@@ -130,9 +131,95 @@ def test_a_part_ends_as_its_draft_does() -> None:
     assert joints(", ", "name", ": int") == [" "], "no word grows into an anchor that was none of its words"
     assert joints("_", "name", "_old") == ["", " "], "unless it did before"
     assert joints("", "name", "") == [" "] and joints("x", ")", "y ") == ["", " "]
-    assert joints("a\n", "    b\n", "c") == ["\n"] and joints("a\n", "    b\n", "c\n") == [""]
-    assert joints("a\n", "    b\n", "c\n\n") == [] and joints("a\n\n", "    b\n", "c\n\n") == [""]
-    assert joints("a\n", "b", "c", ("\n",)) == [" "]
+    assert joints("a", "\n    b\n", "c") == [""], "a line break follows what it followed"
+    assert joints("a", "\n    b\n", "c\n") == joints("a", "\n    b\n", "c ") == [] and joints("", "\nb", "") == [""]
+
+
+def test_a_part_balances_its_brackets() -> None:
+    def may_end(masked: str, fill: str) -> bool:
+        return Part(masked, ")", b"", Edge.__new__(Edge), 8, balances=True).may_end(fill.encode())
+
+    assert may_end("a", "f(b)") and not may_end("a", "f(b") and not may_end("a", "b)")
+    assert may_end("f(a", "g(h[0]") and not may_end("f(a", "g") and may_end("a", "':('")
+
+
+@pytest.mark.parametrize(
+    ("text", "left"), [("f(a[0], {})", ""), ("]f((", "](("), ("(]", "(]"), ("'(' + \")\" + `[`", "")]
+)
+def test_brackets_without_a_partner(text: str, left: str) -> None:
+    assert find_unmatched(text) == left
+
+
+@pytest.mark.parametrize(
+    ("marked", "known"),
+    [
+        ("a\n    <b>", "a<\n    b>"),  # the break before a kept line
+        ("a\n    <b>\n    c", "a<\n    b\n    >c"),  # and behind it
+        ("a\n<    b\n>    c", "a<\n    b\n    >c"),  # and the indentation behind that
+        ("a\n\n<b>\n\n  c\n", "a<\n\nb\n\n  >c\n"),
+        ("if a:\n    <b>", "if a<:\n    b>"),  # and what opens its block
+        ("if (a) {\n<b;\n>}", "if (a)< {\nb;\n>}"),
+        ("{\n<b>", "{<\nb>"),
+        ("a <b> c", "a <b> c"),
+        ("<a>\n\n<b>", "<a\n><\nb>"),  # a line may come between them
+        ("<a>\n  <b>", "<a><\n  b>"),
+        ("<a\n>  <b>", "<a\n  b>"),
+        ("<a><b>", "<a><b>"),
+        ("  <a>", "  <a>"),
+    ],
+)
+def test_line_breaks_beside_kept_text_are_kept(marked: str, known: str) -> None:
+    draft, keep = _read_ranges(marked)
+    assert keep_breaks(draft, keep) == _read_ranges(known)[1] and _read_ranges(known)[0] == draft
+    split = Split.of(HoleSpec(draft=draft, keep=keep))
+    stays = split.stay()
+    assert stays.text == draft and "".join(draft[a:b] for a, b in stays.kept) == "".join(draft[a:b] for a, b in keep)
+
+
+def _read_ranges(marked: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text without the marks `<` and `>`, and the ranges between them."""
+    text, keep, start = "", [], 0
+    for letter in marked:
+        if letter == "<":
+            start = len(text)
+        elif letter == ">":
+            keep.append((start, len(text)))
+        else:
+            text += letter
+    return text, keep
+
+
+BODIES: dict[str, str] = {
+    "python": "if x in self.items:\n            self.items.remove(x)",
+    "javascript": "const found = this.items.get(key);\n    return found ?? [];",
+    "typescript": "this.items = items.filter((each) => each.id !== id);\n    return this;",
+    "go": "s.mu.Lock()\n\tdefer s.mu.Unlock()",
+    "rust": "let found = self.items.iter().find(|each| each.id == id);\n        found.map(|each| each.name.as_str())",
+    "java": "int size = items.size();\n        return size > 0 ? items.get(size - 1) : null;",
+    "c": "while (list->next) list = list->next;\n\treturn list;",
+    "cpp": "std::lock_guard<std::mutex> lock(mutex_);\n  return items_.at(index);",
+    "tsx": "const [open, setOpen] = useState<boolean>(false);\n  return <Dialog open={open} onClose={close} />;",
+}
+
+
+@pytest.mark.parametrize("kept", ["first", "second", "second, without its indent"])
+@pytest.mark.parametrize("language", BODIES)
+def test_rerolls_keep_line_breaks_and_balance_brackets(base: Runtime, language: str, kept: str) -> None:
+    """Of bodies of two lines each line is filled in turn."""
+    body = BODIES[language]
+    first, _, second = body.partition("\n")
+    own = {"first": first, "second": second}.get(kept, second.strip())
+    spec = spec_of(body, own, indent=second[: -len(second.lstrip())])
+    before, after = TextSegment(text=TEXT + "\n" + spec.indent), TextSegment(text="\n}\n")  # type: ignore[operator]
+    for limits in ({}, {"indent": None}, {"forbid": ["\n"]}):
+        asked = HoleSegment(hole=spec.model_copy(update=limits))
+        answer = answer_of(base, ask(before, asked, after, n=4))
+        for (hole,) in (answer.holes, *answer.alternatives):
+            lines = hole.text.split("\n")
+            assert lines[0 if kept == "first" else -1] == (first if kept == "first" else second)
+            assert len(lines) == 2 and lines[1].startswith(second[: -len(second.lstrip())])
+            assert not find_unmatched(hole.text)
+            assert [hole.text[start:end] for start, end in hole.anchors] == [own]
 
 
 def test_lines_between_kept_lines_keep_the_indent(base: Runtime) -> None:

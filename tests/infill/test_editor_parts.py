@@ -87,11 +87,21 @@ def test_a_reroll_keeps_what_was_typed_and_the_surest_half() -> None:
         assert shown == [mixed.replace("\r\n", "\n")[start:end] for start, end in plain]
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_reroll_keeps_the_line_breaks_beside_what_it_keeps(newline: str) -> None:
+    filled = "if a:\n    b()\nreturn c"
+    current = filled.replace("\n", newline)
+    for word, known in (("b()", "\n    b()\n"), ("a", "a"), ("if a:", "if a:\n    "), ("return", "\nreturn")):
+        start = current.index(word)
+        (kept,) = keep_ranges(filled, [], [], current, 0.0, [(start, start + len(word))])
+        assert current[slice(*kept)] == known.replace("\n", newline)
+
+
 def test_a_model_that_writes_from_the_left_keeps_its_surest_lines() -> None:
     filled = "a = 1\nb = wrong\nreturn a\n"
     tokens, confidence = [(0, 5), (6, 10), (10, 15), (16, 22), (22, 24)], [0.9, 0.99, 0.01, 0.8, 0.0]
     assert keep_ranges(filled, tokens, confidence, filled, by_lines=True) == [(0, 16)]
-    assert keep_ranges(filled, tokens, [*confidence[:4], 0.9], filled, by_lines=True) == [(0, 6), (16, 25)]
+    assert keep_ranges(filled, tokens, [*confidence[:4], 0.9], filled, by_lines=True) == [(0, 6), (15, 25)]
     assert keep_ranges("return a", [(0, 6), (6, 8)], [0.9, 0.1], "return a", by_lines=True) == []
     typed = keep_ranges("return a", [(0, 6), (6, 8)], [0.9, 0.1], "return abc", by_lines=True)
     assert typed == [(8, 10)]

@@ -12,6 +12,7 @@ from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix
 from midfill_engine.denoising.filler import ENOUGH, MAX_LINE_TOKENS, Filler
 from midfill_engine.denoising.judging import Candidate
+from midfill_engine.denoising.split import find_unmatched
 from midfill_engine.denoising.work import Asking
 from midfill_engine.denoising.writing import Edge
 from midfill_engine.loading.runtime import Runtime
@@ -25,7 +26,8 @@ HOPELESS: Final = 5.0  # nats behind the likeliest path through the same anchor
 @dataclass(frozen=True)
 class Part:
     """A `masked` text and the `anchor` behind it, "" behind the last one. A fill begins with the white space `lead`,
-    the end of the anchor before it, and has at most `limit` tokens.
+    the end of the anchor before it, and has at most `limit` tokens. If it `balances`, its brackets without a partner
+    are those of the masked text.
     """
 
     masked: str
@@ -33,6 +35,7 @@ class Part:
     lead: bytes
     edge: Edge
     limit: int
+    balances: bool = False
 
     @property
     def stem(self) -> str:
@@ -40,13 +43,15 @@ class Part:
         return self.anchor.rstrip() or self.anchor
 
     def joints(self, fill: bytes) -> list[str]:
-        """What may come between a fill and the stem: nothing, or the white space at the end of the part."""
-        if self.masked.endswith("\n") and "\n" not in self.edge.forbid:
-            is_blank = fill.endswith(b"\n\n") and not self.masked.endswith("\n\n")
-            return [] if is_blank else [""] if fill.endswith(b"\n") else ["\n"]
+        """What may come between a fill and the stem: nothing or a space."""
         first, last = self.stem[0], self.masked[-1:]
+        if "\n" in self.stem[: len(self.stem) - len(self.stem.lstrip())]:
+            return [] if fill[-1:].isspace() else [""]
         grows = NAMED.match(fill[-1:]) and NAMED.match(first.encode()) and not NAMED.match(last.encode())
         return [""] * bool(fill and not grows) + [" "] * (not first.isspace())
+
+    def may_end(self, fill: bytes) -> bool:
+        return not self.balances or find_unmatched(fill.decode(errors="ignore")) == find_unmatched(self.masked)
 
 
 @dataclass(frozen=True)
@@ -96,15 +101,16 @@ class AnchoredFiller(Filler):
     def cross(self, prefix: Prefix) -> Asking[list[Crossing]]:
         """The likeliest paths through all parts, best first."""
         beam, lead, is_spaced = Beam(self.runtime, prefix), self.pending, self.is_spaced
+        balances = not find_unmatched("".join(self.parts))
         ways = [(Crossing(), first_scores(self.runtime, prefix))]
         for masked, anchor in zip(self.parts[::2], [*self.parts[1::2], ""], strict=True):
             forbid = self.forbid if "\n" in (*masked, *self.forbid) else (*self.forbid, "\n")
             limit = min(bound_tokens(self.runtime, masked), self.stretch.max_tokens) + len(lead)
-            part = Part(masked, anchor, lead, Edge(self.runtime.vocabulary, is_spaced, forbid), limit)
+            part = Part(masked, anchor, lead, Edge(self.runtime.vocabulary, is_spaced, forbid), limit, balances)
             begun = [(self._open(way, limit), logs) for way, logs in ways]
             ways = yield from self._cross(beam, begun, part)
             lead = anchor[len(part.stem) :].encode()
-            is_spaced = lead[-1:] in (b" ", b"\t")
+            is_spaced = lead[-1:].isspace()
         return [way for way, _ in ways]
 
     def _cross(
@@ -160,9 +166,9 @@ class AnchoredFiller(Filler):
         written = self._bytes(way.path)
         spelled, own = written[way.opened :], written[way.opened + len(part.lead) :]
         left, ends, grown = part.lead[len(spelled) :], list[Crossing](), list[Crossing]()
-        if not part.anchor and own:
+        if not part.anchor and own and part.may_end(own):
             ends.append(replace(way, path=self.ended(way.path, logs)))
-        for joint in part.joints(own) if part.anchor and not left else ():
+        for joint in part.joints(own) if part.anchor and not left and part.may_end(own) else ():
             starts = (*way.starts, len(written) + len(joint))
             grown.append(replace(way, rest=tuple(self.encode(joint + part.stem)), starts=starts).go_on(logs))
         if len(way.path.ids) >= way.limit:

@@ -8,19 +8,19 @@ one search through all its parts.
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import torch
 
 from midfill_engine.denoising.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.denoising.branches import MAX_TREE_ROWS
-from midfill_engine.denoising.canvas import merge
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
-from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
+from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_segments
 from midfill_engine.denoising.plan import check_room, seeded, with_seed
 from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
+from midfill_engine.denoising.split import Split
 from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Asking, Claim, Fill, counted
 from midfill_engine.denoising.writing import Drawing
@@ -41,46 +41,6 @@ from midfill_engine.wire import (
 )
 
 MIN_DRAWN: Final = 4  # number of sampled texts, even if fewer are requested
-
-
-@dataclass(frozen=True)
-class Split:
-    """A hole's draft: `parts`, masked and known in turns, the first and the last masked, between the known `head` and
-    `tail`. A hole that is all known has no parts.
-    """
-
-    head: str
-    parts: tuple[str, ...]
-    tail: str
-
-    @classmethod
-    def of(cls, spec: HoleSpec) -> "Split":
-        parts, is_masked = [""], False
-        for text, is_kept in split_draft(spec):
-            if is_kept == is_masked:
-                parts.append("")
-                is_masked = not is_kept
-            parts[-1] += text
-        tail = "" if is_masked else parts.pop()
-        return cls(parts[0], tuple(parts[1:]), tail) if parts else cls(tail, (), "")
-
-    @property
-    def has_anchors(self) -> bool:
-        return bool(self.head or self.tail) or len(self.parts) != 1
-
-    def put(self, one: Candidate) -> Candidate:
-        """A text for the parts as one for the whole hole."""
-        start, size = len(self.head), len(self.head) + len(one.text)
-        own = [(start + first, start + last) for first, last in one.kept]
-        kept = merge([(0, start), *own, (size, size + len(self.tail))])
-        lead = ((self.head, 0.0),) if self.head else ()
-        text = self.head + one.text + self.tail
-        return replace(one, text=text, logs=(*lead, *one.logs), kept=tuple(kept))
-
-    def skip(self) -> Candidate:
-        """The known text alone, which stands where nothing was found."""
-        known = "".join(self.parts[1::2])
-        return self.put(Candidate(known, kept=((0, len(known)),)))
 
 
 def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
@@ -115,8 +75,8 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
             forwards += taken
             if request.temperature:
                 candidates = shuffle(candidates, filler.kind, drawing)
-            candidates = list(map(split.put, candidates))
-        done.append(candidates or [split.skip()])
+            candidates = list(filter(split.balances, map(split.put, candidates)))
+        done.append(candidates or [split.stay()])
     yield show(specs, done, forwards)
     if not request.temperature:
         _, taken = yield from counted(judge_jointly(runtime, texts, specs, done, request.excerpts))

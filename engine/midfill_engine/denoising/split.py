@@ -1,0 +1,128 @@
+"""Splits a hole's draft into masked and known parts. Knows texts and ranges; no tokens, no model."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from midfill_engine.denoising.canvas import merge
+from midfill_engine.denoising.judging import Candidate
+from midfill_engine.denoising.outline import split_draft
+from midfill_engine.wire import HoleSpec
+
+Range = tuple[int, int]
+
+_BREAK_AHEAD: Final = re.compile(r"[ \t]*\n\s*")
+_INDENT_AHEAD: Final = re.compile(r"\s*")
+_BREAKS_BEHIND: Final = re.compile(r"(?:(?<=\S)[ \t]*[:{(\[]|)\s*\n[ \t]*\Z")  # and what opens the block of a kept line
+_BREAK_BEHIND: Final = re.compile(r"\n[ \t]*\Z")
+_QUOTED: Final = re.compile(r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\\n])*`""")
+_NO_BRACKETS: Final = re.compile(r"[^()\[\]{}]+")
+_PAIRS: Final = re.compile(r"\(\)|\[\]|\{\}")
+
+
+@dataclass(frozen=True)
+class Split:
+    """A hole's draft: `parts`, masked and known in turns, the first and the last masked, between the known `head` and
+    `tail`. A hole that is all known has no parts. Line breaks beside kept text are known, too: of all known characters
+    the request keeps those in the ranges `asked`.
+    """
+
+    head: str
+    parts: tuple[str, ...]
+    tail: str
+    asked: tuple[Range, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, spec: HoleSpec) -> "Split":
+        known = keep_breaks(spec.draft, spec.keep)
+        parts, is_masked = [""], False
+        for text, is_kept in split_draft(spec.model_copy(update={"keep": known})):
+            if is_kept == is_masked:
+                parts.append("")
+                is_masked = not is_kept
+            parts[-1] += text
+        tail = "" if is_masked else parts.pop()
+        number = {char: index for index, char in enumerate(_list_chars(known))}
+        asked = tuple((number[start], number[end - 1] + 1) for start, end in spec.keep)
+        return cls(parts[0], tuple(parts[1:]), tail, asked) if parts else cls(tail, (), "", asked)
+
+    @property
+    def has_anchors(self) -> bool:
+        return bool(self.head or self.tail) or len(self.parts) != 1
+
+    @cached_property
+    def unmatched(self) -> str:
+        """The draft's brackets without a partner."""
+        return find_unmatched(self.head + "".join(self.parts) + self.tail)
+
+    def put(self, one: Candidate) -> Candidate:
+        """A text for the parts as one for the whole hole."""
+        start, size = len(self.head), len(self.head) + len(one.text)
+        own = [(start + first, start + last) for first, last in one.kept]
+        known = list(_list_chars([(0, start), *own, (size, size + len(self.tail))]))
+        kept = merge([(known[first], known[last - 1] + 1) for first, last in self.asked])
+        lead = ((self.head, 0.0),) if self.head else ()
+        return replace(one, text=self.head + one.text + self.tail, logs=(*lead, *one.logs), kept=tuple(kept))
+
+    def balances(self, one: Candidate) -> bool:
+        """True for a text of the whole hole whose brackets have partners, or lack those that the draft's lack."""
+        return not self.has_anchors or find_unmatched(one.text) in ("", self.unmatched)
+
+    def skip(self) -> Candidate:
+        """The known text alone."""
+        known = "".join(self.parts[1::2])
+        return self.put(Candidate(known, kept=((0, len(known)),)))
+
+    def stay(self) -> Candidate:
+        """The draft as it is, which stands where nothing was found; what is known alone if nothing is."""
+        if not self.has_anchors:
+            return self.skip()
+        text, kept = "", list[Range]()
+        for number, part in enumerate(self.parts):
+            kept += [(len(text), len(text) + len(part))] * (number % 2)
+            text += part
+        return self.put(Candidate(text, kept=tuple(kept)))
+
+
+def keep_breaks(draft: str, keep: Sequence[Range]) -> list[Range]:
+    """The ranges `keep` of a draft, each with the line break beside it, and with the indentation behind that: what was
+    a line stays one, and what opens the block of a kept line stays, too. A masked part that is all white space stays,
+    as a place to insert, only where it has a break.
+    """
+    known = [list(span) for span in keep]
+    for before, behind in zip([None, *known], [*known, None], strict=True):
+        start, end = before[1] if before else 0, behind[0] if behind else len(draft)
+        masked = draft[start:end]
+        if behind and (found := (_BREAKS_BEHIND if masked.strip() else _BREAK_BEHIND).search(masked)):
+            behind[0] = start + found.start()
+        if before:
+            line = draft[:start].rpartition("\n")
+            ahead = _INDENT_AHEAD if line[1] and not line[2].strip() else _BREAK_AHEAD
+            if found := ahead.match(draft, start, behind[0] if behind else end):
+                before[1] = found.end()
+    return _join_indents(draft, [(start, end) for start, end in known], keep)
+
+
+def _join_indents(draft: str, known: Sequence[Range], keep: Sequence[Range]) -> list[Range]:
+    """The ranges, joined where an indentation between two kept ranges is known now."""
+    joined: list[Range] = []
+    for index, (start, end) in enumerate(known):
+        masked = draft[keep[index - 1][1] : keep[index][0]] if index else ""
+        if joined and masked and joined[-1][1] == start and "\n" not in masked:
+            start = joined.pop()[0]
+        joined.append((start, end))
+    return joined
+
+
+def find_unmatched(text: str) -> str:
+    """The brackets without a partner, in order, outside of strings."""
+    left = _NO_BRACKETS.sub("", _QUOTED.sub("", text))
+    while (rest := _PAIRS.sub("", left)) != left:
+        left = rest
+    return left
+
+
+def _list_chars(ranges: Sequence[Range]) -> list[int]:
+    return [char for start, end in ranges for char in range(start, end)]
