@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from midfill_infill.answers.draft import ADDED, DraftText, join, trim
@@ -11,6 +12,8 @@ from midfill_infill.text.diffs import common_prefix
 from midfill_infill.text.lines import count_columns
 
 _OPENS: Final = re.compile(r"[{:\[]\s*$")
+_BRACKETS: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[()\[\]{}]""")
+_HANGING: Final = 8  # columns: lines indented no deeper hang, and need not align
 _DEFAULT_STEP: Final = 4
 _STEPS: Final = (4, 2, 8, 3)
 UNITS: Final = frozenset((*_STEPS, 6, 8, 12, 16))  # a foreign unit behind an indentation in the document's own
@@ -48,9 +51,11 @@ def list_layouts(draft: DraftText, frame: Indentation) -> Iterator[DraftText]:
     yield draft
     whites = [white for number, white in list_indents(draft, frame) if number]
     if whites and not frame.is_tabbed and not any("\t" in white for white in whites):
-        margin, width = min(map(len, whites)), len(frame.unit)
+        margin, width, sizes = min(map(len, whites)), len(frame.unit), list(map(len, whites))
+        deeper = {size - before for before, size in pairwise([margin, *sizes]) if size > before}
         for step in _STEPS:  # all of the answer is in another unit
-            if step != width and margin and margin * width == len(frame.indent) * step:
+            is_possible = step != width and margin and step in (deeper or _STEPS)
+            if is_possible and margin * width == len(frame.indent) * step:
                 yield _map_lines(draft, frame, partial(_scale, base=0, step=step, unit=frame.unit))
     if frame.is_free or not any(frame.is_foreign(white) for _, white in list_indents(draft, frame)):
         yield from _shift(draft, frame, frame.first)
@@ -150,7 +155,9 @@ def begin_with(draft: DraftText, indent: str) -> DraftText:
 
 
 def find_steps(draft: DraftText, frame: Indentation) -> tuple[set[int], set[int]]:
-    """How many columns deeper lines are than the lines before them: those that open a block or list, and others."""
+    """How many columns deeper lines are than the lines before them: those that open a block or list, and others that
+    are not aligned.
+    """
     lines = draft.lines()
     indents = dict(list_indents(draft, frame))
     outer = columns_of(indents.get(0, frame.indent))
@@ -159,10 +166,34 @@ def find_steps(draft: DraftText, frame: Indentation) -> tuple[set[int], set[int]
     for number, white in indents.items():
         if number:
             columns = columns_of(white)
-            if columns > outer:
+            if outer < columns and (opens or columns <= outer + _HANGING):
                 (inner if opens else others).add(columns - outer)
             outer, opens = columns, _OPENS.search(lines[number].text) is not None
     return inner, others
+
+
+def count_misaligned(draft: DraftText, frame: Indentation) -> int:
+    """The lines far right of an open bracket's line that do not begin behind the bracket, as aligned lines do."""
+    found, indents = 0, dict(list_indents(draft, frame))
+    shown = [(number, line.text.rstrip()) for number, line in enumerate(draft.lines()) if line.text.strip()]
+    for (number, text), (following, _) in pairwise(shown):
+        white = indents.get(number, "" if number else frame.indent)
+        depth = columns_of(indents.get(following, "")) - columns_of(white)
+        if depth > _HANGING and "\t" not in white:
+            shift = 0 if number or frame.is_whole_line else columns_of(white)
+            found += columns_of(indents[following]) != shift + _find_open(text) + 1
+    return found
+
+
+def _find_open(line: str) -> int:
+    """Where the last bracket stands that the line leaves open, -1 if it leaves none."""
+    opened: list[int] = []
+    for match in _BRACKETS.finditer(line):
+        if match.group() in ("(", "[", "{"):
+            opened.append(match.start())
+        elif match.group() in (")", "]", "}"):
+            del opened[-1:]
+    return opened[-1] if opened else -1
 
 
 def leaving_line(draft: DraftText, indent: str, frozen: frozenset[int]) -> int | None:

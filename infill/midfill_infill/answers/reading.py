@@ -13,6 +13,7 @@ from midfill_infill.answers.layout import (
     UNITS,
     Indentation,
     columns_of,
+    count_misaligned,
     find_steps,
     leaving_line,
     list_indents,
@@ -36,6 +37,7 @@ _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
 _STEPS: Final = range(2, 9)
+_OTHER_GRID: Final = 4
 
 
 def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText:
@@ -136,7 +138,7 @@ class _Answer:
         lines, columns = self.document.lines, columns_of(self.hole.indent)
         if "\t" in self.hole.indent or not columns:
             return self.document.indent_unit
-        for number in range(lines.at(self.hole.start_byte) - 1, -1, -1):
+        for number in range(lines.at(self.hole.start_byte) - ("\n" not in self.hole.lead), -1, -1):
             if not lines.is_blank(number) and lines.columns(number) < columns:
                 step = columns - lines.columns(number)
                 return " " * step if step in _STEPS else self.document.indent_unit
@@ -260,7 +262,7 @@ class _Answer:
         )
         if not frame.is_whole_line and "\n" not in draft.text:
             return [draft]
-        weights: dict[str, tuple[tuple[tuple[int, int, int, bool], int], int, DraftText]] = {}
+        weights: dict[str, tuple[tuple[tuple[int, int, int, bool, int], int], int, DraftText]] = {}
         for number, laid in enumerate(list_layouts(draft, frame)):
             if laid.text not in weights:
                 weights[laid.text] = self._weigh(laid, frame, is_plain=not number), number, laid
@@ -268,14 +270,16 @@ class _Answer:
                 break
         return [laid for _, _, laid in sorted(weights.values(), key=lambda each: each[:2])]
 
-    def _weigh(self, draft: DraftText, frame: Indentation, *, is_plain: bool) -> tuple[tuple[int, int, int, bool], int]:
-        """White space foreign to the document, syntax errors, contradictions, blocks of another unit; and, among
-        equals, continuation lines of another unit.
+    def _weigh(
+        self, draft: DraftText, frame: Indentation, *, is_plain: bool
+    ) -> tuple[tuple[int, int, int, bool, int], int]:
+        """White space foreign to the document, syntax errors, contradictions, blocks of another unit, lines that are
+        not aligned; and, among equals, continuation lines of another unit.
         """
         comment, lines = self.trials.language.comment, draft.lines()
-        whites = [
-            white for number, white in list_indents(draft, frame) if not lines[number].text.lstrip().startswith(comment)
-        ]
+        moving = list(list_indents(draft, frame))
+        whites = [white for number, white in moving if not lines[number].text.lstrip().startswith(comment)]
+        whites = whites or [white for _, white in moving]
         foreign = sum(map(frame.is_foreign, whites))
         errors = max(0, self._count(draft) - self.trials.num_errors)
         odd = self.trials.count_oddities(draft, self.index, frame.frozen)
@@ -285,15 +289,22 @@ class _Answer:
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
             odd += sum(width < columns for width in widths if not width) or max(widths, default=columns) < columns
         elif frame.is_whole_line and not frame.is_free:
-            odd += any(width not in self.columns_near for width in widths[:1])
+            odd += any(width not in self.columns_near for width in widths[:1]) + (
+                min(widths, default=0) < max(widths[:1], default=0)
+            )
         steps, others = find_steps(draft, frame)
         known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | find_usual_steps(self.document.lines)
         is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known)
         is_strange = bool(others) and others.isdisjoint(known | {2 * columns_of(frame.unit)})
+        strange = is_strange + bool(others and others.isdisjoint(known)) + len(steps - known)
+        if is_strange and columns % _OTHER_GRID and not any(width % _OTHER_GRID for width in widths):
+            is_foreign_unit = True  # all of the answer is in a wider unit, which the hole's indentation is not in
         is_padded = frame.is_tabbed and any("\t    " in white for white in whites)
+        skewed = count_misaligned(draft, frame)
         if frame.is_free:
-            return (0, errors, odd, is_foreign_unit), foreign + is_strange + is_padded
-        return (foreign, errors, odd, is_foreign_unit and (steps <= UNITS or not is_plain)), is_strange + is_padded
+            return (0, errors, odd, is_foreign_unit, skewed), foreign + strange + is_padded
+        is_foreign_unit = is_foreign_unit and (steps <= UNITS or not is_plain)
+        return (foreign, errors, odd, is_foreign_unit, skewed), strange + is_padded
 
     def _count(self, draft: DraftText) -> int:
         return self.trials.count([draft if n == self.index else None for n in range(len(self.trials.holes))])
