@@ -23,11 +23,9 @@ from midfill_infill.engines.outside import PROTOCOLS
 from midfill_infill.languages import get_language
 
 ROOT: Final = Path(__file__).parents[2]
-# The least share of answers that arrive, in percent, by the form in which they are written.
-FLOORS: Final = {
-    "exact": 100, "indented": 80, "column0": 0, "unit": 0, "tabs": 0, "crlf": 60, "padded": 60, "fenced": 0, "prose": 0,
-    "marked": 0, "signature": 0, "overrun": 70, "brackets": 60, "next": 70, "think": 0,
-}  # fmt: skip
+# The least share of answers that arrive, in percent, by the form in which they are written: a file of a few lines says
+# nothing of its own unit.
+FLOORS: Final = dict.fromkeys(FORMS, 100) | {"unit": 85, "tabs": 90}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +83,7 @@ def test_right_answers_arrive_in_every_form_of_every_hole(writings: list[Writing
         kept[case.form] += case.verdict == "kept"
         if case.verdict != "kept":
             losses.setdefault(case.form, []).append(show(case))
-    assert set(asked) == set(FORMS) == set(FLOORS)
+    assert set(asked) == set(FORMS)
     low = {form: losses[form] for form in FORMS if 100 * kept[form] < FLOORS[form] * asked[form]}
     counts = {form: f"{kept[form]} of {asked[form]}" for form in low}
     assert not low, "\n".join([str(counts), *chain.from_iterable(low.values())])
