@@ -250,6 +250,33 @@ def test_a_line_ends_with_its_line(stand_in: StandIn) -> None:
     assert body.get("stop", body.get("options", {}).get("stop")) == ["\n"]
 
 
+@pytest.mark.parametrize(
+    ("language", "before", "statement", "behind"),
+    [
+        ("python", "def f(x):\n", "    if x:\n        y = g(x)\n        return y\n", "    return None\n"),
+        (
+            "python",
+            "def f(x):\n",
+            "    try:\n        return g(x)\n    except OSError:\n        pass\n",
+            "    leave()\n",
+        ),
+        ("go", "func f(x int) {\n", "\tfor x > 0 {\n\t\tx--\n\t}\n", "\tg()\n}\n"),
+        ("typescript", "function f(x: T) {\n", "  if (x) {\n    g(x);\n  } else {\n    h();\n  }\n", "  i();\n}\n"),
+    ],
+)
+def test_a_blank_line_takes_the_block_of_a_header(
+    stand_in: StandIn, language: str, before: str, statement: str, behind: str
+) -> None:
+    stand_in.parts = [statement[at : at + 7] for at in range(0, len(statement), 7)] + list(behind)
+    document = Document(f"{before}\n{behind}".encode(), language)
+    with connect(stand_in) as client:
+        *_, filled = fill(document, [hole_at_range(document, len(before), len(before))], Options(), client)
+    assert isinstance(filled, Filled)
+    assert filled.patch.apply(document.data).decode() == before + statement + behind
+    body = stand_in.asked[0]
+    assert "\n" not in body.get("stop", body.get("options", {}).get("stop", []))
+
+
 def test_the_files_own_text_replaces_only_what_fails(stand_in: StandIn) -> None:
     source = b"def count(rows):\n    return len(rows)\n\n\ndef count_all(rows):\n    ...\n"
     stand_in.parts = ["return unknown_name(rows)"]
@@ -402,6 +429,16 @@ def test_markers_in_the_code_are_text(protocol: str) -> None:
                 assert around(call.body) == broken
             else:
                 assert call.body["prompt"] == f"<|fim_prefix|>{broken[0]}<|fim_suffix|>{broken[1]}<|fim_middle|>"
+
+
+def test_a_marker_that_the_model_copies_is_the_users_own(stand_in: StandIn) -> None:
+    """Prompts of our own hold it with a character that nobody sees, which a model copies."""
+    stand_in.parts = ["return '<", "\u2060|fim_", "suffix|>' +", " b\n"]
+    filled, previews = fill_in(stand_in, b"a = '<|fim_suffix|>'\n" + ADD)
+    assert filled.fills[0].text == "return '<|fim_suffix|>' + b"
+    assert all("\u2060" not in preview.holes[0].text for preview in previews)
+    own = filled.fills[0]
+    assert [own.text[start:end] for start, end in own.tokens][1:3] in ([], ["|fim_", "suffix|>' +"])
 
 
 def test_the_model_of_a_server_is_asked_for_where_it_was_not_named() -> None:

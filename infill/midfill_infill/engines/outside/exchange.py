@@ -14,7 +14,7 @@ from typing import Final
 from midfill_engine import wire
 from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.ending import Extent, find_end
-from midfill_infill.answers.markers import restore
+from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 from midfill_infill.errors import MidfillError
@@ -188,7 +188,8 @@ def _around(request: wire.InfillRequest, places: Sequence[_Place], middles: Sequ
 def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> wire.StepEvent:
     states = []
     for number, place in enumerate(places):
-        text = place.head + (middles[number].text if number < len(middles) else "") + place.tail
+        own = restore(middles[number].text).replace(JOINER, "") if number < len(middles) else ""
+        text = place.head + own + place.tail
         settled = [(0, len(text))] if text else []
         states.append(wire.HoleState(text=text, settled=settled, masked=number >= len(middles)))
     most = sum(place.spec.max_tokens or BLOCK_TOKENS for place in places)
