@@ -179,9 +179,10 @@ def count_misaligned(draft: DraftText, frame: Indentation) -> int:
     for (number, text), (following, _) in pairwise(shown):
         white = indents.get(number, "" if number else frame.indent)
         depth = columns_of(indents.get(following, "")) - columns_of(white)
-        if depth > _HANGING and "\t" not in white:
+        opened = _find_open(text)
+        if opened >= 0 and depth > _HANGING and "\t" not in white:
             shift = 0 if number or frame.is_whole_line else columns_of(white)
-            found += columns_of(indents[following]) != shift + _find_open(text) + 1
+            found += columns_of(indents[following]) != shift + opened + 1
     return found
 
 
