@@ -19,8 +19,9 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 class Payload(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True
-    )
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True,
+        hide_input_in_errors=True,
+    )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -230,3 +230,22 @@ def test_a_cell_of_a_notebook_is_filled_and_nothing_else(
     for place, said in (("x.ipynb:1:1", "cell 1 of x.ipynb is markdown"), ("x.ipynb:3:1", "has 2 cells, not 3")):
         refused = RUNNER.invoke(build_app(), ["fill", place])
         assert refused.exit_code == 2 and said in refused.stderr
+
+
+def test_more_similar_files_than_a_request_holds(file: Path, answer: Answer) -> None:
+    for number in range(17):
+        Path(f"part{number}.py").write_text(f"def part{number}(n): return sum(n)\n")
+    Path("total.py").write_text("from parts import sum\n\n\ndef total(n): pass\n")
+    result = RUNNER.invoke(build_app(), ["fill", "total.py"])
+    assert (result.exit_code, result.stderr) == (0, "") and "return" in result.stdout
+
+
+def test_an_internal_error_quotes_no_code(file: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("def secret(): pass")
+
+    monkeypatch.setattr("midfill_infill.fill.find_excerpts", fail)
+    for options in ([], ["--json"]):
+        result = RUNNER.invoke(build_app(), ["fill", "t.py:3", *options])
+        assert result.exit_code == 70 and "ValueError in " in result.stderr
+        assert "secret" not in result.stderr + result.stdout

@@ -74,6 +74,11 @@ def _lacks(encoding: str, char: str) -> MidfillError:
     return MidfillError("file_encoding", f"the fill holds U+{ord(char):04X}, which {encoding} lacks")
 
 
+def is_decoded(text: str) -> bool:
+    """True if `text` stands for no undecodable byte: it holds no lone surrogate."""
+    return text.isascii() or _SURROGATES.search(text) is None
+
+
 def to_source(text: str) -> bytes:
     r"""UTF-8 for the parser, which knows no lone `\r` as a line end and no undecodable byte: one byte for each."""
     visible = text if text.isascii() else _SURROGATES.sub("?", text)
