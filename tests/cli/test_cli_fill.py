@@ -249,3 +249,11 @@ def test_an_internal_error_quotes_no_code(file: Path, answer: Answer, monkeypatc
         result = RUNNER.invoke(build_app(), ["fill", "t.py:3", *options])
         assert result.exit_code == 70 and "ValueError in " in result.stderr
         assert "secret" not in result.stderr + result.stdout
+
+
+def test_a_link_to_itself_does_not_stop_the_fills_of_its_folder(file: Path, answer: Answer) -> None:
+    Path("t_loop.py").symlink_to("t_loop.py")
+    result = RUNNER.invoke(build_app(), ["fill", "t.py", "--write"])
+    assert result.exit_code == 0 and b"return a + b" in file.read_bytes()
+    with pytest.raises(MidfillError, match="t_loop.py cannot be written"):
+        write_atomically(Path("t_loop.py"), b"", b"x")

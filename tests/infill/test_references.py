@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from midfill_infill.context.exclusions import find_exclusion
 from midfill_infill.context.references import (
     MAX_CHARS,
     MAX_FILE_CHARS,
@@ -13,6 +14,7 @@ from midfill_infill.context.references import (
     bound,
     find_references,
     find_root,
+    read_text,
 )  # fmt: skip
 from midfill_infill.text.document import Document
 
@@ -157,3 +159,16 @@ def test_near_copies_count_once(tmp_path: Path) -> None:
     assert sorted(text.splitlines()[0] for text in texts) == ["def g0(b):", "import os"]
     held = Reference("open", "".join(lines), tmp_path / "b.py")
     assert held.text not in [reference.text for reference in find_references(document, tmp_path / "a.py", [held])]
+
+
+def test_links_that_lead_to_themselves_are_passed_over(root: Path) -> None:
+    put(root, {"store.py": "from store_loop import x\nimport store_one\n", "store_near.py": "# near\n"})
+    for name, target in {"store_loop": "store_loop", "store_one": "store_two", "store_two": "store_one"}.items():
+        (root / f"{name}.py").symlink_to(f"{target}.py")
+    (root / "tests").symlink_to("tests")
+    assert names_of(references_of(root / "store.py")) == [("neighbour", "near")]
+
+
+def test_what_no_file_can_be_named_is_not_read(root: Path) -> None:
+    for name in ("store\0.py", "x" * 300 + ".py"):
+        assert find_exclusion(root / name) is None and read_text(root / name) is None

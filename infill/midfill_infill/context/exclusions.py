@@ -37,9 +37,9 @@ def find_exclusion(path: Path, listed: Sequence[str] = (), stamps: Stamps | None
     """
     path, stamps = path.absolute(), {} if stamps is None else stamps
     named = _find_exclusion(path, tuple(listed), _stamp(os.path.dirname(path), stamps))
-    if named is not None or not path.is_symlink():
+    if named is not None or not os.path.islink(path):
         return named
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     found = _find_exclusion(target, tuple(listed), _stamp(os.path.dirname(target), stamps))
     return None if found is None else f"it links to {target.name}, and {found}"
 
@@ -59,7 +59,7 @@ def _stamp(folder: str, stamps: Stamps) -> tuple[int, ...]:
 def _time_ns(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
-    except OSError:  # does not exist
+    except (OSError, ValueError):  # does not exist
         return -1
 
 
@@ -70,7 +70,7 @@ def _find_exclusion(path: Path, listed: tuple[str, ...], stamp: tuple[int, ...])
         return "its name is that of a file with secrets"
     if _compile(listed).says(name):
         return "the setting `exclude` names it"
-    root = next((folder for folder in path.parents if (folder / ".git").exists()), None)
+    root = next((folder for folder in path.parents if os.path.exists(folder / ".git")), None)
     return "git ignores it" if root is not None and is_ignored(path, root) else None
 
 

@@ -46,7 +46,7 @@ def read_text(path: Path) -> str | None:
     r"""A regular file with line feeds; None if it is not text, too large or not a regular file."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return _read_text(path, status.st_mtime_ns, status.st_size)
 

@@ -46,8 +46,8 @@ def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES
     for name, entry in _walk(place.root, inventory):
         if entry.is_symlink():
             inventory.files.append(name)
-            if entry.is_dir() and _is_environment(entry):
-                inventory.targets.append(Path(entry.path).resolve())
+            if os.path.isdir(entry.path) and _is_environment(entry):
+                inventory.targets.append(Path(os.path.realpath(entry.path)))
         elif name in tracked:
             inventory.files.append(name)
         elif is_secret(name):

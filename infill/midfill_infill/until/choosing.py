@@ -80,7 +80,7 @@ def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: 
     """
     if PLACEHOLDER not in line:
         return line
-    path, folder = path.resolve(), folder.resolve()
+    path, folder = (Path(os.path.realpath(each)) for each in (path, folder))
     reach = Reach(find_place(folder if path.is_relative_to(folder) else path.parent))
     tests = dict.fromkeys(test for name in functions for test in reach.of(path, name))
     if not tests:
@@ -100,7 +100,7 @@ def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
 
 def guess_commands(path: Path, folder: Path) -> list[str]:
     """Commands that probably test a file, the likeliest first, to be run in `folder`."""
-    file, root, found = path.resolve(), folder.resolve(), list[str]()
+    (file, root), found = (Path(os.path.realpath(each)) for each in (path, folder)), list[str]()
     if file.suffix == ".py":
         bins = [f"{name}/bin/" for name in (".venv", "venv") if (root / name / "bin/pytest").exists()]
         pytest = f"{bins[0] if bins else ''}pytest -q"

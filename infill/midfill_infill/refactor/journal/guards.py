@@ -33,7 +33,7 @@ def is_generated(data: bytes) -> bool:
 
 def find_target(root: Path, path: Path) -> Path:
     """Resolves `path`. Raises `target_refused` outside the root or in a nested repository, OSError if it is missing."""
-    target = path.resolve(strict=True)
+    target = Path(os.path.realpath(path, strict=True))
     if not target.is_relative_to(root):
         raise MidfillError("target_refused", f"{path} leads to {target}, which is outside of {root}")
     for folder in target.parents:

@@ -156,9 +156,10 @@ def _given(place: Repository, given: Sequence[str], planning: Planning) -> Itera
 
 def _below_root(root: Path, name: str) -> str:
     path = Path(os.path.abspath(name))
-    if not path.parent.resolve().is_relative_to(root):
+    folder = Path(os.path.realpath(path.parent))
+    if not folder.is_relative_to(root):
         raise MidfillError("target_refused", f"{name} is outside of {root}")
-    return (path.parent.resolve() / path.name).relative_to(root).as_posix()
+    return (folder / path.name).relative_to(root).as_posix()
 
 
 def _plan_file(

@@ -15,7 +15,7 @@ from midfill_infill.refactor.journal.places import Repository
 
 def list_files(place: Repository, folder: Path | None = None) -> list[str]:
     """Files below `folder` that are not ignored, as sorted paths relative to the root."""
-    below = (folder or place.root).resolve().relative_to(place.root)
+    below = Path(os.path.realpath(folder or place.root)).relative_to(place.root)
     own = ("--cached", "--others", "--exclude-standard", "--deduplicate", "--", str(below))
     return sorted(guards.list_files(place.root, *own) if place.git_dir else _walk(place.root, below))
 

@@ -4,6 +4,7 @@ Each file is rewritten once, whichever of its holes change. Other people's edits
 text, or marked stale, or refused.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -64,7 +65,7 @@ class Writer:
         for number in by_file:
             file = self.journal.file(number)
             try:
-                content = replace.read_content(file.below(self.root).resolve())
+                content = replace.read_content(Path(os.path.realpath(file.below(self.root))))
             except OSError:
                 continue
             if not self.journal.has_written(file.id, content.hash):

@@ -206,7 +206,7 @@ def write_atomically(path: Path, before: bytes, after: bytes) -> None:
     Raises MidfillError `file_changed` or `write_failed`; then the file is unchanged.
     """
     try:
-        target = path.resolve(strict=True)
+        target = Path(os.path.realpath(path, strict=True))
         if not os.access(target, os.W_OK):
             raise MidfillError("write_failed", f"{path} is read-only")
         _check_unchanged(path, target, before)
