@@ -147,7 +147,7 @@ def fill(
         request = _request(segments, document, options)
     else:
         related = [reference.text for reference in options.references]
-        excerpts = find_excerpts(document.show_around(segments.holes), related)
+        excerpts = find_excerpts(document.tell_around(segments.holes), related)
         request = _request(segments, document, options, proposals, excerpts, place.needs)
     response = yield from _run(client, request, document, segments.holes, repair=False)
     most = options.max_tokens  # a token has at least one character

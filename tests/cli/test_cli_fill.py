@@ -257,3 +257,16 @@ def test_a_link_to_itself_does_not_stop_the_fills_of_its_folder(file: Path, answ
     assert result.exit_code == 0 and b"return a + b" in file.read_bytes()
     with pytest.raises(MidfillError, match="t_loop.py cannot be written"):
         write_atomically(Path("t_loop.py"), b"", b"x")
+
+
+def test_a_file_that_is_not_utf8_gets_ascii_or_a_refusal(file: Path, answer: Answer) -> None:
+    data = b'void a(int n) {\n    say("Gr\xf6\xdfe", n);\n}\n\nvoid b(int n) {\n    say("Gr\xf6\xdfe", n);\n}\n\n'
+    source = data + b"void c(int n) {\n}\n"
+    Path("t.c").write_bytes(source)
+    answer(rows=[['say("Gr\ufffd\ufffde", n);']])
+    result = RUNNER.invoke(build_app(), ["fill", "t.c", "--write"])
+    assert result.exit_code == 3 and Path("t.c").read_bytes() == source
+    assert result.stderr == "midfill: the fill holds U+FFFD, and t.c is not valid UTF-8; save the file as UTF-8.\n"
+    answer(rows=[["say(n);"]])
+    assert RUNNER.invoke(build_app(), ["fill", "t.c", "--write"]).exit_code == 0
+    assert Path("t.c").read_bytes() == data + b"void c(int n) {\n    say(n);\n}\n"

@@ -10,6 +10,7 @@ from sys import intern
 from typing import Final
 
 from midfill_engine.wire import MAX_EXCERPTS
+from midfill_infill.text.encoding import is_decoded
 
 MAX_CHARACTERS: Final = 2000  # of all excerpts, of which a request holds at most MAX_EXCERPTS
 LINES: Final = 16  # lines of a chunk that are compared
@@ -34,7 +35,7 @@ class _Chunk:
 
 def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
     """At most 16 excerpts with at most 2,000 characters of whole lines, in the order of `references`, then of the texts
-    `shown` between holes.
+    `shown` between holes. Lines with undecodable bytes are left out.
 
     A chunk of lines scores the sum of the inverse document frequencies of the words that it shares with the lines
     around the holes, over the square root of its number of words.
@@ -98,4 +99,5 @@ _read_kept = lru_cache(maxsize=32)(_read)
 
 
 def _show(lines: Sequence[str], chunk: _Chunk) -> str:
-    return "\n".join(lines[chunk.start : chunk.start + LINES + MORE_LINES]).strip("\n")
+    shown = lines[chunk.start : chunk.start + LINES + MORE_LINES]
+    return "\n".join(filter(is_decoded, shown)).strip("\n")

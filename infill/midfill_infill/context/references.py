@@ -29,7 +29,9 @@ LeavesOut = Callable[[Path], object]  # true if a file is not to be read
 
 @dataclass(frozen=True)
 class Reference:
-    r"""The text of a related file with line feeds, and how it is related; `path` is only known of an editor's files."""
+    r"""The text of a related file with line feeds, and how it is related; `path` is only known of an editor's files.
+    Undecodable bytes are lone surrogates.
+    """
 
     kind: Kind
     text: str
@@ -60,12 +62,12 @@ def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
 
 
 def show_text(data: bytes, path: Path) -> str | None:
-    """Bytes of a file as a model reads them, at most 65,536 characters."""
+    """The text of a file's bytes with line feeds, at most 65,536 characters; undecodable bytes are lone surrogates."""
     try:
         document = Document(data, find_language(path, data), path)
     except MidfillError:
         return None
-    return document.show(0, len(data))[:MAX_FILE_CHARS]
+    return document.tell(0, len(data))[:MAX_FILE_CHARS]
 
 
 def find_references(
@@ -93,7 +95,7 @@ def find_references(
         ]
         leaves_out = leaves_out or partial(exclusions.find_exclusion, stamps={})
         read_files = _read_files(files, Path(os.path.realpath(root)), taken, leaves_out, read)
-    found = _drop_copies(document.show(0, len(document.data)), chain(held, read_files))
+    found = _drop_copies(document.tell(0, len(document.data)), chain(held, read_files))
     return bound(each for each in found if each.text.strip())
 
 

@@ -10,6 +10,7 @@ from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import find_header_end, find_last_line, require_syntax
 from midfill_infill.syntax.stubs import TODO, is_stub
 from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import is_decoded
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
@@ -29,7 +30,7 @@ def body_hole(document: Document, function: Function) -> Hole:
     if function.is_expression:
         region = Hole(*function.body, indent=_indent_of(lines, function.head))
     elif language.has_indented_blocks:
-        region = _indented_region(lines, function, document.indent_unit)
+        region = _indented_region(document, function)
     else:
         region = _braced_region(lines, function, document.indent_unit)
     if stub:
@@ -66,12 +67,13 @@ def _keep_notes(lines: Lines, region: Hole) -> Hole:
     return replace(region, start_byte=_text_end(lines, note), lead=f"\n{region.indent}")
 
 
-def _indented_region(lines: Lines, function: Function, unit: str) -> Hole:
+def _indented_region(document: Document, function: Function) -> Hole:
+    lines = document.source_lines
     header_end = find_header_end(lines, function)
     header = lines.at(header_end)
-    inner = _indent_of(lines, function.head) + unit
+    inner = _indent_of(lines, function.head) + document.indent_unit
     if lines.data[header_end : lines.end(header)].partition(b"#")[0].strip():
-        return _one_line_region(lines, function, header_end, inner)
+        return _one_line_region(document, function, header_end, inner)
     last = find_last_line(lines, header_end, function)
     first = _next_line(lines, header, last)
     if first is not None:
@@ -89,9 +91,13 @@ def _indented_region(lines: Lines, function: Function, unit: str) -> Hole:
     return Hole(lines.first_char(first), _text_end(lines, last), indent=inner)
 
 
-def _one_line_region(lines: Lines, function: Function, header_end: int, inner: str) -> Hole:
+def _one_line_region(document: Document, function: Function, header_end: int, inner: str) -> Hole:
+    lines = document.source_lines
     end = _text_end(lines, lines.at(header_end if function.is_broken else max(header_end, function.end)))
-    kept = lines.data[slice(*function.keep)].decode("utf-8") if function.keep else ""
+    kept = document.tell(*map(document.to_raw, function.keep)) if function.keep else ""
+    if function.keep and not is_decoded(kept):  # a docstring that cannot move
+        rest = lines.data[function.keep[1] : end]
+        return Hole(end - len(rest.lstrip(b" \t;")), end, indent=inner, lead="" if b";" in rest else "; ")
     return Hole(header_end, end, indent=inner, lead=f"\n{inner}{kept}\n{inner}" if kept else f"\n{inner}")
 
 

@@ -18,6 +18,7 @@ from midfill_infill.languages import find_language
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.planning.walk import list_files
 from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import is_decoded
 from midfill_infill.text.spans import Hole
 
 PLACEHOLDER: Final = "{tests}"
@@ -94,7 +95,7 @@ def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
     if not name or not hole.is_body:
         return hole
     lines = [line.strip() for test in tests for line in _read(test).splitlines() if f"{name}(" in line]
-    said = [line for line in dict.fromkeys(lines) if _SAYS.search(line) and len(line) <= 100]
+    said = [line for line in dict.fromkeys(lines) if _SAYS.search(line) and len(line) <= 100 and is_decoded(line)]
     return replace(hole, note="\n".join([*filter(None, [hole.note]), *said[:MAX_EXAMPLES]]))
 
 
