@@ -52,9 +52,9 @@ class Outline:
     imports: tuple[Span, ...]
 
 
-def read_outline(language: Language, source: bytes) -> Outline:
-    """The outline of UTF-8 `source`, as far as its tree goes."""
-    root = language.parse(source).root_node
+def read_outline(language: Language, source: bytes, tree: tree_sitter.Tree | None = None) -> Outline:
+    """The outline of UTF-8 `source`, as far as its tree goes; parses `source` unless `tree` is given."""
+    root = (tree or language.parse(source)).root_node
     captured = _Captures(source)
     for _, match in tree_sitter.QueryCursor(language.query).matches(root):
         captured.add(match)

@@ -280,7 +280,7 @@ def is_line_of_code(document: Document, hole: Hole) -> bool:
         return False
     if document.syntax is None:
         return True
-    tree = document.syntax.parse(document.source)
+    tree = document.syntax.parse_once(document.source)
     span = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
     stubs = captures(document.syntax, tree, span, "stub")
     return not is_comment(tree, span) and all(node.end_byte <= span[0] or span[1] <= node.start_byte for node in stubs)
@@ -308,7 +308,7 @@ def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]
 def _blocks(document: Document, first: int, last: int) -> Iterator[Span]:
     """The statements and blocks around a range of the source."""
     assert document.syntax is not None
-    tree = document.syntax.parse(document.source)
+    tree = document.syntax.parse_once(document.source)
     blocks = {node.id for node in captures(document.syntax, tree, (first, last), "block")}
     node: tree_sitter.Node | None = tree.root_node.descendant_for_byte_range(first, last)
     while node is not None and node.parent is not None:

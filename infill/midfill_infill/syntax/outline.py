@@ -34,7 +34,8 @@ def outline(document: Document) -> Outline:
 @lru_cache(maxsize=8)
 def _read(document: Document) -> Outline:
     language = require_syntax(document)
-    return recover(language, document.source_lines, read_outline(language, document.source))
+    found = read_outline(language, document.source, language.parse_once(document.source))
+    return recover(language, document.source_lines, found)
 
 
 def find_own(document: Document, hole: Hole) -> Function | None:

@@ -92,7 +92,7 @@ class Document:
 
     @cached_property
     def lines(self) -> Lines:
-        return Lines(self.data)
+        return Lines(self.data, self.language or "", self._find_inert)
 
     @cached_property
     def newline(self) -> str:
@@ -112,7 +112,12 @@ class Document:
     @cached_property
     def source_lines(self) -> Lines:
         """Lines of `source`, numbered as those of `data` are."""
-        return Lines(self.source)
+        return Lines(self.source, self.language or "", self._find_inert)
+
+    def _find_inert(self) -> frozenset[int]:
+        spans = self.syntax.list_texts(self.source) if self.syntax else ()
+        at = self.source_lines.at
+        return frozenset(line for start, end in spans for line in range(at(start) + 1, at(max(start, end - 1)) + 1))
 
     @cached_property
     def _offsets(self) -> encodings.OffsetMap | None:
