@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import unquote
 
 from lsprotocol import types
 from pygls.uris import to_fs_path
@@ -95,9 +96,19 @@ def find_path(uri: str) -> Path | None:
 
 
 def find_exclusion(uri: str, listed: Sequence[str], stamps: exclusions.Stamps | None = None) -> str | None:
-    """Why a document is excluded; None if it is not, or is not saved. Reads the disk."""
+    """Why a document is excluded; None if it is not. One that is no file, such as an unsaved or a remote one, has at
+    least a name. Reads the disk.
+    """
     path = find_path(uri)
-    return exclusions.find_exclusion(path, listed, stamps) if path else None
+    if path is None:
+        return exclusions.find_named_exclusion(find_name(uri), listed)
+    return exclusions.find_exclusion(path, listed, stamps)
+
+
+def find_name(uri: str) -> str:
+    """The path in the URI of a document that is no file."""
+    _, _, rest = uri.partition(":")
+    return unquote(rest.partition("#")[0].partition("?")[0]).replace("\\", "/")
 
 
 @lru_cache(maxsize=1024)

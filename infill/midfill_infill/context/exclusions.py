@@ -21,11 +21,11 @@ SECRETS: Final = (
     "credentials", "credentials.json", "client_secret*.json", "service-account*.json",
     "secret.*", "secrets.*", "*.tfvars", "*.tfstate", "*.tfstate.*", ".aws", ".ssh", ".gnupg", ".azure",
 )  # fmt: skip
-"""Names of files and folders; a star is any text."""
+"""Names of files and folders, in capitals too; a star is any text."""
 SECRET_PATHS: Final = ("/.kube/config", "/.docker/config.json")
-NO_SECRET: Final = "secrets.py"  # the name is the standard library's
-
-_SECRET: Final = re.compile("|".join(map(translate, SECRETS)))
+_SECRET: Final = re.compile("|".join(map(translate, SECRETS)), re.IGNORECASE)
+# The name of the standard library's module, and of files that are named after a class.
+_NO_SECRET: Final = re.compile(r"secrets\.py|Secrets?\.(?:java|kt|cs|scala|swift|vue|svelte|[jt]sx?|cpp|hpp|h)")
 
 Stamps = dict[str, tuple[int, ...]]
 """For each folder, the modification times of all files that affect what git ignores there."""
@@ -65,19 +65,24 @@ def _time_ns(path: str) -> int:
 
 @lru_cache(maxsize=1024)
 def _find_exclusion(path: Path, listed: tuple[str, ...], stamp: tuple[int, ...]) -> str | None:
-    name = path.as_posix().lstrip("/")
-    if is_secret(name):
-        return "its name is that of a file with secrets"
-    if _compile(listed).says(name):
-        return "the setting `exclude` names it"
+    if (reason := find_named_exclusion(path.as_posix(), listed)) is not None:
+        return reason
     root = next((folder for folder in path.parents if os.path.exists(folder / ".git")), None)
     return "git ignores it" if root is not None and is_ignored(path, root) else None
 
 
+def find_named_exclusion(name: str, listed: Sequence[str]) -> str | None:
+    """Why a file of that path is excluded as far as names tell, wherever it is stored; None if it is not."""
+    name = name.lstrip("/")
+    if is_secret(name):
+        return "its name is that of a file with secrets"
+    return "the setting `exclude` names it" if _compile(tuple(listed)).says(name) else None
+
+
 def is_secret(name: str) -> bool:
     """True if a file or a folder of the path is named like one with secrets."""
-    parts = (part for part in name.split("/") if part != NO_SECRET)
-    return f"/{name}".endswith(SECRET_PATHS) or any(map(_SECRET.match, parts))
+    parts = (part for part in name.split("/") if not _NO_SECRET.fullmatch(part))
+    return f"/{name.lower()}".endswith(SECRET_PATHS) or any(map(_SECRET.match, parts))
 
 
 @lru_cache(maxsize=64)

@@ -203,4 +203,6 @@ def open_lab(
     }
     command = replace(command, folder="" if inside == "." else inside)
     with open_copy(place, sandboxed=command.sandboxed) as copy, closing(Runner(copy, command)) as runner:
+        # A file that the copy leaves out, such as one with secrets, stays out although an editor holds it.
+        held = {name: data for name, data in held.items() if (copy.mirror.work / name).is_file()}
         yield Lab(runner, document, file.relative_to(place.root).as_posix(), held)
