@@ -43,7 +43,7 @@ FLOORS: dict[str, Floors] = {
     ),
     "midfill_infill": (
         ("errors",),
-        ("config", "written"),
+        ("config", "written", "git"),
         ("languages", "engines.records"),
         ("text",),
         ("syntax", "reroll", "refactor.journal"),

@@ -270,3 +270,17 @@ def test_a_file_that_is_not_utf8_gets_ascii_or_a_refusal(file: Path, answer: Ans
     answer(rows=[["say(n);"]])
     assert RUNNER.invoke(build_app(), ["fill", "t.c", "--write"]).exit_code == 0
     assert Path("t.c").read_bytes() == data + b"void c(int n) {\n    say(n);\n}\n"
+
+
+def test_what_git_ignores_is_refused_and_what_it_tracks_is_filled(
+    file: Path, answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config/git").mkdir(parents=True)
+    (tmp_path / "config/git/ignore").write_text("t.py\n")
+    subprocess.run(["git", "init", "-q"], check=True)
+    result = RUNNER.invoke(build_app(), ["fill", "t.py", "--write"])
+    assert result.exit_code == 3 and "t.py is left out: git ignores it" in result.stderr
+    subprocess.run(["git", "add", "-f", "t.py"], check=True)
+    assert RUNNER.invoke(build_app(), ["fill", "t.py", "--write"]).exit_code == 0
+    assert b"return a + b" in file.read_bytes()

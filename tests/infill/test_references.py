@@ -1,11 +1,11 @@
 """Which texts a fill may count: the rest of its document, files that matter, never one that is left out."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
-from midfill_infill.context.exclusions import find_exclusion
+from midfill_infill.context.exclusions import find_exclusion, find_exclusions
 from midfill_infill.context.references import (
     MAX_CHARS,
     MAX_FILE_CHARS,
@@ -94,10 +94,9 @@ def test_nothing_that_is_left_out_is_read(root: Path, tmp_path: Path) -> None:
     (root / "folder").symlink_to(tmp_path / "beyond")
     (root / "dangling.py").symlink_to(root / "nowhere.py")
     (root / "pkg.py").mkdir()
-    from midfill_infill.context.exclusions import find_exclusion
 
-    def leaves_out(path: Path) -> bool:
-        return find_exclusion(path, ["user_listed.py"]) is not None
+    def leaves_out(paths: Sequence[Path]) -> Collection[Path]:
+        return find_exclusions(paths, ["user_listed.py"])
 
     found = references_of(root / "app.py", leaves_out=leaves_out)
     assert names_of(found) == [("neighbour", "fine")]

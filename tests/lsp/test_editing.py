@@ -1,6 +1,7 @@
 """Over stdio with a scripted filler: previews, pending fills, rerolls, ghost text, exclusions."""
 
 import asyncio
+import subprocess
 from itertools import groupby, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -582,3 +583,21 @@ async def test_what_is_excluded_is_so_wherever_it_is_stored(start: Start) -> Non
     seen = editor.open("x = 1\n", uri="vscode-vfs://github/me/public/a.py")
     assert (await editor.ask("midfill/status", {"uri": left_out.uri})).kind == "Inactive"
     assert (await editor.ask("midfill/status", {"uri": seen.uri})).kind != "Inactive"
+
+
+async def test_what_git_ignores_and_what_it_tracks(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("*.gen.py\n")
+    editor = await start(
+        GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="core.excludesFile", GIT_CONFIG_VALUE_0=str(tmp_path / "list")
+    )
+    root = tmp_path / "repository"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    for name in ("tracked.gen.py", "left_out.gen.py"):
+        (root / name).write_text("x = 1\n")
+    subprocess.run(["git", "add", "-f", "tracked.gen.py"], cwd=root, check=True)
+    left_out, tracked = (
+        editor.open("x = 1\n", uri=(root / name).as_uri()) for name in ("left_out.gen.py", "tracked.gen.py")
+    )
+    assert (await editor.ask("midfill/status", {"uri": left_out.uri})).kind == "Inactive"
+    assert (await editor.ask("midfill/status", {"uri": tracked.uri})).kind != "Inactive"

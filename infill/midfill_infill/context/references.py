@@ -1,9 +1,9 @@
 """Collects related files, from which excerpts and proposals are taken. Reads no excluded file; knows no engine."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Literal
@@ -24,7 +24,7 @@ MIN_LINES: Final = 8
 
 Kind = Literal["open", "recent", "imported", "neighbour"]
 Read = Callable[[Path], str | None]
-LeavesOut = Callable[[Path], object]  # true if a file is not to be read
+LeavesOut = Callable[[Sequence[Path]], Container[Path]]  # those of some files that are not to be read
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def find_references(
             ("imported", find_imports(document, path, root)),
             ("neighbour", find_neighbours(path, root)),
         ]
-        leaves_out = leaves_out or partial(exclusions.find_exclusion, stamps={})
+        leaves_out = leaves_out or exclusions.find_exclusions
         read_files = _read_files(files, Path(os.path.realpath(root)), taken, leaves_out, read)
     found = _drop_copies(document.tell(0, len(document.data)), chain(held, read_files))
     return bound(each for each in found if each.text.strip())
@@ -119,9 +119,11 @@ def _read_files(
     files: Iterable[tuple[Kind, Iterable[Path]]], root: Path, taken: set[Path], leaves_out: LeavesOut, read: Read
 ) -> Iterator[Reference]:
     """Reads files below the resolved `root` that are not `taken`, one whenever the next is wanted."""
-    for kind, place in ((kind, place) for kind, places in files for place in places):
-        real = Path(os.path.realpath(place))
-        if real in taken or not real.is_relative_to(root) or any(map(leaves_out, {place, real})):
+    found = [(kind, place, Path(os.path.realpath(place))) for kind, places in files for place in places]
+    inside = [(kind, place, real) for kind, place, real in found if real.is_relative_to(root) and real not in taken]
+    left_out = leaves_out([place for _, place, _ in inside])
+    for kind, place, real in inside:
+        if real in taken or place in left_out:
             continue
         taken.add(real)
         text = read(real)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.context.exclusions import is_secret
-from midfill_infill.refactor.journal import guards
+from midfill_infill.git import list_files
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.planning import walk
 
@@ -40,7 +40,7 @@ class Inventory:
 def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
     """Walks the tree once. Raises `git_failed`."""
     inventory = Inventory()
-    tracked = set(guards.list_files(place.root, "--cached", "--recurse-submodules")) if place.git_dir else set()
+    tracked = set(list_files(place.root, "--cached", "--recurse-submodules")) if place.git_dir else set()
     own = set(walk.list_files(place))
     ignored: list[tuple[int, str]] = []
     for name, entry in _walk(place.root, inventory):

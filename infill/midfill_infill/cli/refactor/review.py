@@ -8,7 +8,7 @@ import tempfile
 from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -20,8 +20,6 @@ from midfill_infill.refactor.generating import engines, generate
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.reporting.review import review
 from midfill_infill.text.visible import visible
-
-_BYTES: Final = "surrogateescape"  # undecodable bytes stay
 
 
 class TerminalScreen:
@@ -53,13 +51,13 @@ class TerminalScreen:
 
     def edit(self, text: str, suffix: str) -> str | None:
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-        with tempfile.NamedTemporaryFile("w", suffix=f".{suffix}", encoding="utf-8", errors=_BYTES) as file:
-            file.write(text + "\n")
-            file.flush()
+        with tempfile.NamedTemporaryFile("w", suffix=f".{suffix}", encoding="utf-8") as file:
             try:
+                file.write(text + "\n")
+                file.flush()
                 if subprocess.run([*shlex.split(editor), file.name], check=False).returncode:
                     return None
-                edited = Path(file.name).read_text("utf-8", _BYTES)
+                edited = Path(file.name).read_text("utf-8")
             except (OSError, ValueError) as error:
                 message = f"the editor {editor} returns no text ({error})"
                 raise MidfillError("bad_request", message, "set EDITOR to one that does") from None

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from midfill_infill import git
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY, find_language
 from midfill_infill.refactor.journal import guards
@@ -47,7 +48,7 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
     `git_failed`, also for an unknown reference.
     """
     asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
-    commit = guards.run_git(root, *asked).decode().strip()
+    commit = git.run_git(root, *asked).decode().strip()
     options = (
         "--unified=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative",
         "--src-prefix=a/", "--dst-prefix=b/",
@@ -55,7 +56,7 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
     found: dict[str, tuple[tuple[int, int], ...] | None] = {}
     path: str | None = None
     in_header = True
-    for line in guards.run_git(root, "diff", *options, commit, "--").split(b"\n"):
+    for line in git.run_git(root, "diff", *options, commit, "--").split(b"\n"):
         if line.startswith(b"diff --git "):
             path, in_header = None, True
         elif in_header and line.startswith(b"+++ b/"):
@@ -65,7 +66,7 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
             start, count = int(match[1]), int(match[2] or b"1")
             span = (start - 1, start - 1 + count) if count else (max(start - 1, 0), start + 1)
             found[path] = (*(found.get(path) or ()), span)
-    return ChangedLines(found | dict.fromkeys(guards.list_files(root, "--others", "--exclude-standard")))
+    return ChangedLines(found | dict.fromkeys(git.list_files(root, "--others", "--exclude-standard")))
 
 
 _MAX_INTENT: Final = 200
