@@ -301,13 +301,13 @@ class SnoozeParams(Payload):
 
 
 class StatusParams(Payload):
-    """With `uri` the status also says why that document is excluded, if it is."""
+    """With `uri` the status also says why that document is excluded or cannot be filled, such as one of over 1 MiB."""
 
     uri: str | None = None
 
 
 class Status(Payload):
-    """`kind` is Error after a failure until a fill works, Inactive for an excluded document."""
+    """`kind` is Error after a failure until a fill works, Inactive for a document that is not filled."""
 
     kind: Literal["Normal", "Warning", "Error", "Inactive"]
     busy: bool

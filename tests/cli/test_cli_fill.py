@@ -284,3 +284,15 @@ def test_what_git_ignores_is_refused_and_what_it_tracks_is_filled(
     subprocess.run(["git", "add", "-f", "t.py"], check=True)
     assert RUNNER.invoke(build_app(), ["fill", "t.py", "--write"]).exit_code == 0
     assert b"return a + b" in file.read_bytes()
+
+
+def test_a_file_with_several_links_is_refused_before_the_engine_is_asked(
+    file: Path, answer: Answer, tmp_path: Path
+) -> None:
+    os.link(file, tmp_path / "other.py")
+    answer(record=str(tmp_path / "record"))
+    result = RUNNER.invoke(build_app(), ["fill", "t.py", "--write"])
+    said = "t.py has 2 hard links, which a replacement would split; replace it with a copy."
+    assert (result.exit_code, result.stderr) == (3, f"midfill: {said}\n")
+    assert file.read_bytes() == SOURCE and not read_record(tmp_path / "record") and file.stat().st_nlink == 2
+    assert RUNNER.invoke(build_app(), ["fill", "t.py"]).exit_code == 0

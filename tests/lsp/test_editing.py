@@ -601,3 +601,16 @@ async def test_what_git_ignores_and_what_it_tracks(start: Start, tmp_path: Path)
     )
     assert (await editor.ask("midfill/status", {"uri": left_out.uri})).kind == "Inactive"
     assert (await editor.ask("midfill/status", {"uri": tracked.uri})).kind != "Inactive"
+
+
+async def test_the_status_says_why_nothing_is_filled(editor: Editor) -> None:
+    large = editor.open("x = 1\n" * 200_000, uri="untitled:large")
+    assert await editor.suggest(large, 0) == []
+    status = await editor.ask("midfill/status", {"uri": large.uri})
+    assert status.kind == "Inactive" and status.message == (
+        "Midfill cannot fill this file: the document has 1171 KiB, the limit is 1024 KiB."
+    )
+    editor.edit(large, 6, len(large.text.source), "")
+    assert (await editor.ask("midfill/status", {"uri": large.uri})).message == "Midfill is ready."
+    binary = editor.open("x\0y\n", uri="untitled:binary")
+    assert "holds NUL bytes" in (await editor.ask("midfill/status", {"uri": binary.uri})).message

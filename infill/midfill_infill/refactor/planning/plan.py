@@ -48,7 +48,10 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
     `git_failed`, also for an unknown reference.
     """
     asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
-    commit = git.run_git(root, *asked).decode().strip()
+    commit = git.run_git(root, *asked, fine=(0, 1)).decode().strip()
+    if not commit:
+        message = f"there is no revision {reference!r} in {root}"
+        raise MidfillError("git_failed", message, "name a commit, a branch or a tag, see `git log`")
     options = (
         "--unified=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative",
         "--src-prefix=a/", "--dst-prefix=b/",
