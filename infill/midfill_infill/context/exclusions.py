@@ -32,7 +32,7 @@ _SECRET: Final = re.compile("|".join(map(translate, SECRETS)), re.IGNORECASE)
 _NO_SECRET: Final = re.compile(r"secrets\.py|Secrets?\.(?:java|kt|cs|scala|swift|vue|svelte|[jt]sx?|cpp|hpp|h)")
 
 # For so long nobody asks git again where no file that it is known to read has changed.
-REFRESH_S: Final = 10.0
+REFRESH_S: Final = 60.0
 _MAX_KNOWN: Final = 4096
 
 
