@@ -43,7 +43,7 @@ FLOORS: dict[str, Floors] = {
     ),
     "midfill_infill": (
         ("errors",),
-        ("config", "written"),
+        ("config", "written", "git"),
         ("languages", "engines.records"),
         ("text",),
         ("syntax", "reroll", "refactor.journal"),
@@ -272,3 +272,16 @@ def test_imports_are_found_inside_functions(tmp_path: Path) -> None:
     path = tmp_path / "probe.py"
     path.write_text(source)
     assert sorted(imports_of(path, "room")) == ["room.x", "socket", "torch.nn"]
+
+
+def test_paths_are_resolved_by_realpath() -> None:
+    """`Path.resolve` raises RuntimeError for a link to itself, which nobody catches."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for room in ("midfill_infill", "midfill_lsp")
+        for path in ROOMS[room][0].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "resolve"
+        if not node.args
+    ]
+    assert not wrong

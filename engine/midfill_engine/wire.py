@@ -15,26 +15,34 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
 MAX_SEGMENTS = 1024
 MAX_HOLE_TOKENS = 1024
+MAX_DRAFT_CHARACTERS = 65536
+MAX_ANCHORS = 1024
+MAX_INDENT_CHARACTERS = 256
 MAX_CANDIDATES = 64
 MAX_CANDIDATE_CHARACTERS = 16384
 MAX_NAMES = 4
 MAX_UNUSED = 8
 MAX_EXCERPTS = 16
 MAX_EXCERPT_CHARACTERS = 16384
+MAX_NAME_CHARACTERS = 128
+MAX_MODEL_CHARACTERS = 512
+MAX_SEED = 2**63 - 1
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
-ShortText = Annotated[str, Field(min_length=1, max_length=128)]
+ShortText = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
 AccessLog = Literal["off", "text", "json"]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 
 class Message(BaseModel):
-    """Base of all messages: unknown keys are errors, values never change after parsing."""
+    """Base of all messages: unknown keys are errors, values never change after parsing. Errors do not quote values,
+    which may be code.
+    """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, hide_input_in_errors=True)
 
 
 class GivenText(Message):
@@ -59,10 +67,10 @@ class HoleSpec(Message):
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_HOLE_TOKENS)
-    draft: str = Field(default="", max_length=65536)
-    keep: list[Range] = Field(default_factory=list, max_length=1024)
+    draft: str = Field(default="", max_length=MAX_DRAFT_CHARACTERS)
+    keep: list[Range] = Field(default_factory=list, max_length=MAX_ANCHORS)
     forbid: list[Annotated[str, Field(min_length=1, max_length=16)]] = Field(default_factory=list, max_length=8)
-    indent: str | None = Field(default=None, max_length=256)
+    indent: str | None = Field(default=None, max_length=MAX_INDENT_CHARACTERS)
     candidates: list[GivenText] = Field(default_factory=list, max_length=MAX_CANDIDATES)
     names: list[ShortText] = Field(default_factory=list, max_length=MAX_NAMES)
     unused: list[ShortText] = Field(default_factory=list, max_length=MAX_UNUSED)
@@ -104,9 +112,9 @@ class InfillRequest(Message):
     """
 
     segments: list[Segment] = Field(min_length=1, max_length=MAX_SEGMENTS)
-    model: str | None = Field(default=None, max_length=512)
+    model: str | None = Field(default=None, max_length=MAX_MODEL_CHARACTERS)
     tag: str | None = Field(default=None, max_length=32)
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
     max_ms: int | None = Field(default=None, ge=1)
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)

@@ -10,6 +10,7 @@ from midfill_infill.candidates import LIKELY, Alternative, Answer, Place, Placed
 from midfill_infill.config import Quality
 from midfill_infill.context.excerpts import find_excerpts
 from midfill_infill.context.references import Reference
+from midfill_infill.context.requests import build_hole, build_request
 from midfill_infill.context.segments import Segments, build_segments, with_intent
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
@@ -146,7 +147,7 @@ def fill(
         request = _request(segments, document, options)
     else:
         related = [reference.text for reference in options.references]
-        excerpts = find_excerpts(document.show_around(segments.holes), related)
+        excerpts = find_excerpts(document.tell_around(segments.holes), related)
         request = _request(segments, document, options, proposals, excerpts, place.needs)
     response = yield from _run(client, request, document, segments.holes, repair=False)
     most = options.max_tokens  # a token has at least one character
@@ -245,22 +246,17 @@ def _request(
     excerpts: Sequence[str] = (),
     needs: Sequence[Mapping[str, list[str]]] = (),
 ) -> wire.InfillRequest:
-    if len(segments.segments) > wire.MAX_SEGMENTS:
-        stretches = f"{len(segments.holes)} holes and the text between them are {len(segments.segments)} stretches"
-        message = f"{stretches}, {wire.MAX_SEGMENTS} are the most that are filled jointly"
-        raise MidfillError("hole_too_large", message, "fill fewer holes at once")
     listed = zip(proposals, needs, strict=True)
-    return wire.InfillRequest(
-        segments=[_limited(segment, options, listed) for segment in segments.segments],
+    return build_request(
+        [_limited(segment, options, listed) for segment in segments.segments],
         model=options.model,
-        tag=document.language,
         seed=options.seed,
+        excerpts=excerpts,
+        tag=document.language,
         temperature=options.temperature if options.temperature is not None else DRAWN_TEMPERATURE * bool(options.seed),
         steps=options.steps,
         quality=options.quality,
         n=options.n,
-        excerpts=list(excerpts),
-        stream=True,
     )
 
 
@@ -270,21 +266,15 @@ def _limited(
     if isinstance(segment, wire.TextSegment):
         return segment
     proposals, needs = next(listed, ((), {}))
-    limits: dict[str, object] = {
-        **needs,
-        "candidates": [
-            wire.GivenText(text=each.text, certainty=each.certainty)
-            for each in proposals
-            if len(each.text) <= wire.MAX_CANDIDATE_CHARACTERS
-        ],
-    }
+    limits: dict[str, object] = dict(needs)
     if options.max_tokens is not None:
         limits["max_tokens"] = options.max_tokens
     if options.min_tokens:
         limits["min_tokens"] = min(options.min_tokens, options.max_tokens or wire.MAX_HOLE_TOKENS)
     if options.single_line:
         limits["forbid"] = ["\n"]
-    return wire.HoleSegment(hole=segment.hole.model_copy(update=limits))
+    candidates = ((each.text, each.certainty) for each in proposals)
+    return wire.HoleSegment(hole=build_hole(segment.hole, candidates=candidates, **limits))
 
 
 def _run(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from midfill_engine import wire
 from midfill_infill.candidates import Row
+from midfill_infill.context.requests import build_hole
 from midfill_infill.context.segments import Segments
 from midfill_infill.text.spans import find_gaps, merge_spans
 
@@ -23,7 +24,7 @@ def mask_errors(segments: Segments, row: Row) -> Segments:
         masked = _common(_whole_lines(filled.text, spliced.error_ranges), free)
         any_masked = any_masked or bool(masked)
         keep = find_gaps(masked, len(filled.text))
-        repaired.append(wire.HoleSegment(hole=segment.hole.model_copy(update={"draft": filled.text, "keep": keep})))
+        repaired.append(wire.HoleSegment(hole=build_hole(segment.hole, draft=filled.text, keep=keep)))
     return replace(segments, segments=tuple(repaired)) if any_masked else segments
 
 

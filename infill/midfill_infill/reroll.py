@@ -3,7 +3,7 @@
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import accumulate
@@ -103,13 +103,23 @@ def put_drafts(
         start = length + len(before)
         content = own.encode("utf-8", "surrogatepass")
         anchors = tuple(
-            Anchor(start + _byte(document, text, own, a), start + _byte(document, text, own, b)) for a, b in keep
+            Anchor(start + _byte(document, text, own, a), start + _byte(document, text, own, b))
+            for a, b in _disjoint(keep)
         )
         placed.append(replace(hole, start_byte=start, end_byte=start + len(content), anchors=anchors))
         parts += [before, content]
         position, length = hole.end_byte, start + len(content)
     data = b"".join([*parts, document.data[position:]])
     return replace(document, data=data), tuple(placed)
+
+
+def _disjoint(spans: Iterable[Range]) -> Iterator[Range]:
+    """The spans in order without overlaps and without empty ones. Spans that touch stay apart."""
+    position = 0
+    for start, end in sorted(spans):
+        if (start := max(start, position)) < end:
+            yield start, end
+            position = end
 
 
 def _byte(document: Document, text: str | None, own: str, char: int) -> int:

@@ -5,13 +5,22 @@ import gc
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+import traceback
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from midfill_lsp.server import MidfillServer
 
+_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SWITCH_S = 0.0005
+
+
+class Formatter(logging.Formatter):
+    """Shows the type and the places of an error, not its text, which may quote code."""
+
+    def formatException(self, ei: Any) -> str:
+        return "".join([*traceback.format_tb(ei[2]), getattr(ei[0], "__name__", "")])
 
 
 def main(server: "MidfillServer | None" = None) -> None:
@@ -19,8 +28,9 @@ def main(server: "MidfillServer | None" = None) -> None:
     parser = argparse.ArgumentParser(prog="midfill lsp", description="Midfill's language server, over stdio.")
     parser.add_argument("--stdio", action="store_true", help="what editors pass; it is the only way")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="of the log on stderr")
-    line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=parser.parse_args().log_level.upper(), format=line)
+    handler = logging.StreamHandler()
+    handler.setFormatter(Formatter(_LINE))
+    logging.basicConfig(handlers=[handler], level=parser.parse_args().log_level.upper())
     # pygls logs messages, and so the user's code, at INFO, and parameters of failed notifications at ERROR.
     logging.getLogger("pygls").setLevel(logging.CRITICAL)
     logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL)  # output that a killed editor does not read

@@ -255,18 +255,29 @@ class Fills:
 
     def status(self, uri: str | None = None) -> Status:
         facts = self._server.engines.facts
-        reason = self.find_exclusion(uri) if uri else None
-        error = self._filler.error
+        reason, error = self._find_obstacle(uri) if uri else None, self._filler.error
         message = explain(error) if error else "Midfill is ready."
         return Status(
             kind="Inactive" if reason else "Error" if error else "Normal",
             busy=self._num_busy > 0,
-            message=f"Midfill leaves this file out: {reason}." if reason else message,
+            message=f"Midfill {reason}." if reason else message,
             version=str(self._server.version),
             **(vars(facts) if facts else {}),
             pending=len(self._pending),
             snoozing=self.is_snoozing,
         )
+
+    def _find_obstacle(self, uri: str) -> str | None:
+        """Why nothing is filled in a document; None if it is open and can be filled, or not open."""
+        if (reason := self.find_exclusion(uri)) is not None:
+            return f"leaves this file out: {reason}"
+        document = self._server.workspace.open_document(uri)
+        try:
+            if document is not None:
+                take_view(self._server.workspace, document).read()
+        except MidfillError as error:
+            return f"cannot fill this file: {error.message}"
+        return None
 
     def _look_around(self, uri: str) -> Callable[[], Options]:
         near, kept = self._related.near(self._server.workspace, uri), self._kept

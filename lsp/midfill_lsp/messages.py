@@ -19,8 +19,9 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 class Payload(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True
-    )
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True,
+        hide_input_in_errors=True,
+    )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -300,13 +301,13 @@ class SnoozeParams(Payload):
 
 
 class StatusParams(Payload):
-    """With `uri` the status also says why that document is excluded, if it is."""
+    """With `uri` the status also says why that document is excluded or cannot be filled, such as one of over 1 MiB."""
 
     uri: str | None = None
 
 
 class Status(Payload):
-    """`kind` is Error after a failure until a fill works, Inactive for an excluded document."""
+    """`kind` is Error after a failure until a fill works, Inactive for a document that is not filled."""
 
     kind: Literal["Normal", "Warning", "Error", "Inactive"]
     busy: bool

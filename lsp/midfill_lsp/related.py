@@ -1,16 +1,15 @@
 """Collects files that matter for a fill: open, recent and related ones, never excluded ones. Knows no fill."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from midfill_infill.context.exclusions import Stamps
 from midfill_infill.context.references import Reference, find_references
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Options
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
-from midfill_lsp.views import find_exclusion, find_innermost, find_path, take_view
+from midfill_lsp.views import find_exclusions, find_innermost, find_path, take_view
 
 MAX_RECENT = 32
 
@@ -38,10 +37,10 @@ class RelatedText:
         view = take_view(workspace, own)
 
         def find() -> Options:
-            stamps = Stamps()
             with self._lock:
                 known = {name: text for name, text in self._recent.items() if name not in others} | others
-                allowed = [name for name in known if not find_exclusion(name, settings_of(name).exclude, stamps)]
+                excluded = find_exclusions({name: settings_of(name).exclude for name in known})
+                allowed = [name for name in known if name not in excluded]
                 self._recent = {name: known[name] for name in allowed[-MAX_RECENT:]}
                 seen = [(name, text) for name, text in reversed(self._recent.items()) if name != uri]
             held = [
@@ -50,9 +49,10 @@ class RelatedText:
             ]
             held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
 
-            def leaves_out(path: Path) -> str | None:
-                name = path.as_uri()
-                return find_exclusion(name, settings_of(name).exclude, stamps)
+            def leaves_out(paths: Sequence[Path]) -> set[Path]:
+                names = {path.as_uri(): path for path in paths}
+                excluded = find_exclusions({name: settings_of(name).exclude for name in names})
+                return {path for name, path in names.items() if name in excluded}
 
             try:
                 references = find_references(view.read(), find_path(uri), held, root=root, leaves_out=leaves_out)

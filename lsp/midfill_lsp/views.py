@@ -1,10 +1,11 @@
 """A document as `infill` sees it: alone, or as a cell in its notebook. Finds holes in it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import unquote
 
 from lsprotocol import types
 from pygls.uris import to_fs_path
@@ -94,10 +95,31 @@ def find_path(uri: str) -> Path | None:
     return Path(path) if path else None
 
 
-def find_exclusion(uri: str, listed: Sequence[str], stamps: exclusions.Stamps | None = None) -> str | None:
-    """Why a document is excluded; None if it is not, or is not saved. Reads the disk."""
-    path = find_path(uri)
-    return exclusions.find_exclusion(path, listed, stamps) if path else None
+def find_exclusion(uri: str, listed: Sequence[str]) -> str | None:
+    """Why a document is excluded; None if it is not. Reads the disk."""
+    return find_exclusions({uri: tuple(listed)}).get(uri)
+
+
+def find_exclusions(listed: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Those of some documents that are excluded, each with the reason; `listed` are the user's patterns for each. One
+    that is no file, such as an unsaved or a remote one, has at least a name. Reads the disk.
+    """
+    found, stamps = dict[str, str](), exclusions.Stamps()
+    for patterns in dict.fromkeys(listed.values()):
+        uris = [uri for uri, own in listed.items() if own == patterns]
+        paths = {uri: path for uri in uris if (path := find_path(uri)) is not None}
+        excluded = exclusions.find_exclusions(paths.values(), patterns, stamps)
+        for uri in uris:
+            named = exclusions.find_named_exclusion(find_name(uri), patterns) if uri not in paths else None
+            if (reason := excluded.get(paths[uri]) if uri in paths else named) is not None:
+                found[uri] = reason
+    return found
+
+
+def find_name(uri: str) -> str:
+    """The path in the URI of a document that is no file."""
+    _, _, rest = uri.partition(":")
+    return unquote(rest.partition("#")[0].partition("?")[0]).replace("\\", "/")
 
 
 @lru_cache(maxsize=1024)

@@ -230,3 +230,69 @@ def test_a_cell_of_a_notebook_is_filled_and_nothing_else(
     for place, said in (("x.ipynb:1:1", "cell 1 of x.ipynb is markdown"), ("x.ipynb:3:1", "has 2 cells, not 3")):
         refused = RUNNER.invoke(build_app(), ["fill", place])
         assert refused.exit_code == 2 and said in refused.stderr
+
+
+def test_more_similar_files_than_a_request_holds(file: Path, answer: Answer) -> None:
+    for number in range(17):
+        Path(f"part{number}.py").write_text(f"def part{number}(n): return sum(n)\n")
+    Path("total.py").write_text("from parts import sum\n\n\ndef total(n): pass\n")
+    result = RUNNER.invoke(build_app(), ["fill", "total.py"])
+    assert (result.exit_code, result.stderr) == (0, "") and "return" in result.stdout
+
+
+def test_an_internal_error_quotes_no_code(file: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("def secret(): pass")
+
+    monkeypatch.setattr("midfill_infill.fill.find_excerpts", fail)
+    for options in ([], ["--json"]):
+        result = RUNNER.invoke(build_app(), ["fill", "t.py:3", *options])
+        assert result.exit_code == 70 and "ValueError in " in result.stderr
+        assert "secret" not in result.stderr + result.stdout
+
+
+def test_a_link_to_itself_does_not_stop_the_fills_of_its_folder(file: Path, answer: Answer) -> None:
+    Path("t_loop.py").symlink_to("t_loop.py")
+    result = RUNNER.invoke(build_app(), ["fill", "t.py", "--write"])
+    assert result.exit_code == 0 and b"return a + b" in file.read_bytes()
+    with pytest.raises(MidfillError, match="t_loop.py cannot be written"):
+        write_atomically(Path("t_loop.py"), b"", b"x")
+
+
+def test_a_file_that_is_not_utf8_gets_ascii_or_a_refusal(file: Path, answer: Answer) -> None:
+    data = b'void a(int n) {\n    say("Gr\xf6\xdfe", n);\n}\n\nvoid b(int n) {\n    say("Gr\xf6\xdfe", n);\n}\n\n'
+    source = data + b"void c(int n) {\n}\n"
+    Path("t.c").write_bytes(source)
+    answer(rows=[['say("Gr\ufffd\ufffde", n);']])
+    result = RUNNER.invoke(build_app(), ["fill", "t.c", "--write"])
+    assert result.exit_code == 3 and Path("t.c").read_bytes() == source
+    assert result.stderr == "midfill: the fill holds U+FFFD, and t.c is not valid UTF-8; save the file as UTF-8.\n"
+    answer(rows=[["say(n);"]])
+    assert RUNNER.invoke(build_app(), ["fill", "t.c", "--write"]).exit_code == 0
+    assert Path("t.c").read_bytes() == data + b"void c(int n) {\n    say(n);\n}\n"
+
+
+def test_what_git_ignores_is_refused_and_what_it_tracks_is_filled(
+    file: Path, answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config/git").mkdir(parents=True)
+    (tmp_path / "config/git/ignore").write_text("t.py\n")
+    subprocess.run(["git", "init", "-q"], check=True)
+    result = RUNNER.invoke(build_app(), ["fill", "t.py", "--write"])
+    assert result.exit_code == 3 and "t.py is left out: git ignores it" in result.stderr
+    subprocess.run(["git", "add", "-f", "t.py"], check=True)
+    assert RUNNER.invoke(build_app(), ["fill", "t.py", "--write"]).exit_code == 0
+    assert b"return a + b" in file.read_bytes()
+
+
+def test_a_file_with_several_links_is_refused_before_the_engine_is_asked(
+    file: Path, answer: Answer, tmp_path: Path
+) -> None:
+    os.link(file, tmp_path / "other.py")
+    answer(record=str(tmp_path / "record"))
+    result = RUNNER.invoke(build_app(), ["fill", "t.py", "--write"])
+    said = "t.py has 2 hard links, which a replacement would split; replace it with a copy."
+    assert (result.exit_code, result.stderr) == (3, f"midfill: {said}\n")
+    assert file.read_bytes() == SOURCE and not read_record(tmp_path / "record") and file.stat().st_nlink == 2
+    assert RUNNER.invoke(build_app(), ["fill", "t.py"]).exit_code == 0

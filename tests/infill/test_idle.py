@@ -3,7 +3,7 @@
 import pytest
 
 from midfill_infill.splicing.splice import splice
-from midfill_infill.syntax.holes import body_named, hole_at_cursor, hole_at_range
+from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document
 
 SHAPES = {
@@ -127,3 +127,15 @@ def test_a_comment_may_be_written_where_one_was_asked_for() -> None:
     start = document.data.index(b"# the old")
     assert not splice(document, [hole_at_range(document, start, start + 9)], ["# the new"]).fills[0].is_idle
     assert not splice(document, [hole_at_cursor(document, len(document.data) - 1)], ["ew one"]).fills[0].is_idle
+
+
+def test_a_function_try_block_is_judged_by_its_body() -> None:
+    document = Document(b"int f(int a) try {\n} catch (...) {\n    return 0;\n}\n", "cpp")
+    (hole,) = find_stubs(document)
+    for text, is_idle in (("return g(a);", False), ("// later", True), ("return f(a);", True)):
+        spliced = splice(document, [hole], [text])
+        assert (spliced.fills[0].is_idle, spliced.new_errors) == (is_idle, 0)
+        after = spliced.patch.apply(document.data).decode()
+        assert after == f"int f(int a) try {{\n    {text}\n}} catch (...) {{\n    return 0;\n}}\n"
+    broken = splice(document, [hole], ["return g(a);\n}\n\nint h() {\n    return 1;"])
+    assert "int h" not in broken.patch.apply(document.data).decode() or broken.new_errors

@@ -497,6 +497,17 @@ def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.Mo
     assert parse_engine("ollama:a").url == "http://gpu:9"
     assert parse_engine("llamacpp:http://127.0.0.1:8012") == Endpoint(url="http://127.0.0.1:8012", protocol="llamacpp")
     assert parse_engine("openai:x/y@https://h/v1").url == "https://h"
+    for text, url, model in (
+        ("ollama:m@127.0.0.1:8411", "http://127.0.0.1:8411", "m"), ("ollama:a:1b@gpu:9", "http://gpu:9", "a:1b"),
+        ("ollama:m@localhost", "http://localhost:11434", "m"), ("ollama:m@[::1]:9/", "http://[::1]:9", "m"),
+        ("llamacpp:127.0.0.1", "http://127.0.0.1:8080", ""), ("llamacpp:gpu.lan:8012", "http://gpu.lan:8012", ""),
+        ("openai:x/y@box:8000/v1", "http://box:8000", "x/y"), ("fim:c@10.0.0.2:99", "http://10.0.0.2:99", "c"),
+        ("ollama:m@sha256:00ff", "http://gpu:9", "m@sha256:00ff"), ("ollama:qwen2.5:7", "http://gpu:9", "qwen2.5:7"),
+    ):  # fmt: skip
+        assert (parse_engine(text).url, parse_engine(text).model) == (url, model)
+    for wrong in ("ollama:m@nowhere", "openai:m@", "ollama:127.0.0.1:11434"):
+        with pytest.raises(MidfillError, match="names no (address of an engine|model); write "):
+            parse_engine(wrong)
     for wrong in ("nosuch:x", "ollama:", "fim:http://h", "fim:model", "llamacpp:ftp://h", "openai:m@http://", "plain"):
         with pytest.raises(MidfillError) as error:
             parse_engine(wrong)

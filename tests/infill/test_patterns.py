@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
-from midfill_infill.context.exclusions import find_exclusion, is_ignored
+from midfill_infill.context.exclusions import find_exclusion, find_named_exclusion, is_ignored, is_secret
 from midfill_infill.context.patterns import MAX_BYTES, MAX_PATTERN_CHARS, MAX_PATTERNS, Patterns, anywhere, read_lines
 from midfill_infill.refactor.planning.walk import read_attributes
 
@@ -83,3 +83,18 @@ def test_too_many_patterns_leave_all_out(tmp_path: Path, text: str) -> None:
 )
 def test_patterns_relative_to_any_folder(pattern: str, moved: str) -> None:
     assert anywhere(pattern) == moved
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".env", ".ENV", "a/.Env.local", "Secrets.json", "SECRET.toml", "ID_RSA", "x/.AWS/config", ".Kube/Config", "a.PEM"],
+)
+def test_names_of_secrets_in_any_case(name: str) -> None:
+    assert find_named_exclusion(name, ()) == "its name is that of a file with secrets" and is_secret(f"/me/{name}")
+
+
+@pytest.mark.parametrize(
+    "name", ["secrets.py", "Secret.java", "Secrets.tsx", "environment.py", "src/Secret.h", "monkey"]
+)
+def test_names_of_code_are_no_secrets(name: str) -> None:
+    assert find_named_exclusion(f"/me/{name}", ()) is None

@@ -1,10 +1,11 @@
 """Which texts a fill may count: the rest of its document, files that matter, never one that is left out."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
+from midfill_infill.context.exclusions import find_exclusion, find_exclusions
 from midfill_infill.context.references import (
     MAX_CHARS,
     MAX_FILE_CHARS,
@@ -13,6 +14,7 @@ from midfill_infill.context.references import (
     bound,
     find_references,
     find_root,
+    read_text,
 )  # fmt: skip
 from midfill_infill.text.document import Document
 
@@ -92,10 +94,9 @@ def test_nothing_that_is_left_out_is_read(root: Path, tmp_path: Path) -> None:
     (root / "folder").symlink_to(tmp_path / "beyond")
     (root / "dangling.py").symlink_to(root / "nowhere.py")
     (root / "pkg.py").mkdir()
-    from midfill_infill.context.exclusions import find_exclusion
 
-    def leaves_out(path: Path) -> bool:
-        return find_exclusion(path, ["user_listed.py"]) is not None
+    def leaves_out(paths: Sequence[Path]) -> Collection[Path]:
+        return find_exclusions(paths, ["user_listed.py"])
 
     found = references_of(root / "app.py", leaves_out=leaves_out)
     assert names_of(found) == [("neighbour", "fine")]
@@ -157,3 +158,16 @@ def test_near_copies_count_once(tmp_path: Path) -> None:
     assert sorted(text.splitlines()[0] for text in texts) == ["def g0(b):", "import os"]
     held = Reference("open", "".join(lines), tmp_path / "b.py")
     assert held.text not in [reference.text for reference in find_references(document, tmp_path / "a.py", [held])]
+
+
+def test_links_that_lead_to_themselves_are_passed_over(root: Path) -> None:
+    put(root, {"store.py": "from store_loop import x\nimport store_one\n", "store_near.py": "# near\n"})
+    for name, target in {"store_loop": "store_loop", "store_one": "store_two", "store_two": "store_one"}.items():
+        (root / f"{name}.py").symlink_to(f"{target}.py")
+    (root / "tests").symlink_to("tests")
+    assert names_of(references_of(root / "store.py")) == [("neighbour", "near")]
+
+
+def test_what_no_file_can_be_named_is_not_read(root: Path) -> None:
+    for name in ("store\0.py", "x" * 300 + ".py"):
+        assert find_exclusion(root / name) is None and read_text(root / name) is None

@@ -1,6 +1,7 @@
 """Over stdio with a scripted filler: previews, pending fills, rerolls, ghost text, exclusions."""
 
 import asyncio
+import subprocess
 from itertools import groupby, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -556,3 +557,60 @@ async def test_confidence_lies_on_tokens_in_the_units_of_the_editor(editor: Edit
     units = hole["text"].encode("utf-16-le")
     assert [units[2 * a : 2 * b].decode("utf-16-le") for a, b in hole["tokens"]] == ["return", "'ß😀'"]
     assert all(first > second for first, second in pairwise(hole["confidence"]))
+
+
+SECRETS = [
+    "untitled:/home/me/project/.env", "untitled:.ENV", "vscode-vfs://github/me/project/.env", "untitled:C:%5Cme%5C.env",
+    "vscode-remote://ssh-remote%2Bhost/srv/Secrets.json", "vscode-userdata:/User/id_rsa", "git:/me/.env?%7B%22x%22%7D",
+    "untitled:/me/%2Eenv.local", "zip:/me/all.zip/.aws/config", "file:///me/.Env", "file:///me/SECRETS.yaml",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("uri", SECRETS)
+async def test_a_secret_is_one_wherever_the_document_is_stored(editor: Editor, uri: str, tmp_path: Path) -> None:
+    secret = editor.open("def f():\n    shared_name = 'hunter2'\n", uri=uri)
+    own = editor.open("def shared_name():\n    \n", uri=(tmp_path / "settings.py").as_uri())
+    assert await editor.actions(secret, 13) == {} and await editor.suggest(secret, 13, invoked=True) == []
+    with pytest.raises(JsonRpcException, match="this file is left out: its name is that of a file with secrets"):
+        await editor.do("fill", uri=uri, what="body", ranges=[span(secret, 13)])
+    result = await editor.do("fill", uri=own.uri, what="hole", ranges=[span(own, 23)])
+    assert "hunter2" not in result["model"]
+
+
+async def test_what_is_excluded_is_so_wherever_it_is_stored(start: Start) -> None:
+    editor = await start(options={"exclude": ["private/"]})
+    left_out = editor.open("x = 1\n", uri="vscode-vfs://github/me/private/a.py")
+    seen = editor.open("x = 1\n", uri="vscode-vfs://github/me/public/a.py")
+    assert (await editor.ask("midfill/status", {"uri": left_out.uri})).kind == "Inactive"
+    assert (await editor.ask("midfill/status", {"uri": seen.uri})).kind != "Inactive"
+
+
+async def test_what_git_ignores_and_what_it_tracks(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("*.gen.py\n")
+    editor = await start(
+        GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="core.excludesFile", GIT_CONFIG_VALUE_0=str(tmp_path / "list")
+    )
+    root = tmp_path / "repository"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    for name in ("tracked.gen.py", "left_out.gen.py"):
+        (root / name).write_text("x = 1\n")
+    subprocess.run(["git", "add", "-f", "tracked.gen.py"], cwd=root, check=True)
+    left_out, tracked = (
+        editor.open("x = 1\n", uri=(root / name).as_uri()) for name in ("left_out.gen.py", "tracked.gen.py")
+    )
+    assert (await editor.ask("midfill/status", {"uri": left_out.uri})).kind == "Inactive"
+    assert (await editor.ask("midfill/status", {"uri": tracked.uri})).kind != "Inactive"
+
+
+async def test_the_status_says_why_nothing_is_filled(editor: Editor) -> None:
+    large = editor.open("x = 1\n" * 200_000, uri="untitled:large")
+    assert await editor.suggest(large, 0) == []
+    status = await editor.ask("midfill/status", {"uri": large.uri})
+    assert status.kind == "Inactive" and status.message == (
+        "Midfill cannot fill this file: the document has 1171 KiB, the limit is 1024 KiB."
+    )
+    editor.edit(large, 6, len(large.text.source), "")
+    assert (await editor.ask("midfill/status", {"uri": large.uri})).message == "Midfill is ready."
+    binary = editor.open("x\0y\n", uri="untitled:binary")
+    assert "holds NUL bytes" in (await editor.ask("midfill/status", {"uri": binary.uri})).message

@@ -125,3 +125,14 @@ async def test_it_can_be_cancelled(editor: Editor, folder: Path) -> None:
         await asked
     await editor.wait_for(lambda: not is_running(named))
     assert buffer.text.source == SHOP
+
+
+async def test_an_open_secret_stays_out_of_the_copy(editor: Editor, folder: Path) -> None:
+    (folder / ".env").write_text("PASSWORD=stored\n")
+    configure(editor, model=RIGHT)
+    buffer = open_shop(editor, folder)
+    editor.open("PASSWORD=hunter2\n", "plaintext", (folder / ".env").as_uri())
+    check = "import os, shop; assert not os.path.exists('.env') and shop.discount(5, 2) == 3"
+    (folder / "check.py").write_text(check)
+    result = await editor.do("fill", **body(buffer, "..."), until=f"{sys.executable} check.py")
+    assert result["passes"]

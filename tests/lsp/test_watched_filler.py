@@ -1,29 +1,35 @@
 """What is remembered of an engine's failures, and what a fill that nobody asked for then does."""
 
 import asyncio
+import logging
+import sys
 import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
 
-from midfill_engine.wire import Stats
+from midfill_engine.wire import MAX_EXCERPTS, FilledHole, InfillRequest, InfillResponse, Stats
 from midfill_infill.candidates import Alternative
+from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview
+from midfill_infill.fill import Filled, Options, Preview, fill
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
+from midfill_lsp.__main__ import Formatter
 from midfill_lsp.engine import Engines, Say, WatchedFiller
-from midfill_lsp.ghost import GhostText, Suggestion
+from midfill_lsp.ghost import GhostRequest, GhostText, Suggestion
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, Text
 from midfill_lsp.views import DocumentView
 
 TIMEOUT_S = 60
 SETTINGS = Settings(debounce_ms=0)
+STATS = Stats(steps=1, forwards=1, tokens=1, ms=1.0)
 
 
 class Engine:
@@ -43,7 +49,7 @@ class Engine:
             assert self.may_fail.wait(TIMEOUT_S)
             raise MidfillError("engine_failed", "the engine does not start")
         patch = splice(document, holes, ["pass"]).patch
-        yield Filled(Alternative(patch, (), 0), (), Stats(steps=1, forwards=1, tokens=1, ms=1.0), "model")
+        yield Filled(Alternative(patch, (), 0), (), STATS, "model")
 
 
 async def suggest(ghost: GhostText, watched: WatchedFiller, *, invoked: bool = False) -> tuple[Suggestion, ...]:
@@ -114,3 +120,35 @@ def test_a_proposal_is_there_while_the_engine_starts(monkeypatch: pytest.MonkeyP
     with pytest.raises(MidfillError):
         next(WatchedFiller(engines.fill, lambda: None).fill_unasked(*asked))
     assert len(started) == 2
+
+
+def test_ghost_text_asks_with_as_many_excerpts_as_a_request_holds() -> None:
+    asked: list[InfillRequest] = []
+
+    class Recorder:
+        endpoint = SimpleNamespace(is_outside=False)
+
+        def models(self) -> list[object]:
+            return [SimpleNamespace(id="m", max_context_tokens=512, keeps="lines")]
+
+        def infill(self, request: InfillRequest) -> Generator[InfillResponse, None, None]:
+            asked.append(request)
+            yield InfillResponse(model="m", holes=[FilledHole(text="x", tokens=[], confidence=[])], stats=STATS)
+
+    text = Text("from parts import sum\n\n\ndef total(n):\n    \n")
+    references = tuple(Reference("open", f"def part{number}(n): return sum(n)\n") for number in range(17))
+    view = DocumentView("untitled:1", "python", text)
+    request = GhostRequest.read(view, len(text.source) - 1, SETTINGS, lambda: Options(references=references), True)
+    request.fill(lambda d, h, o, s, say: fill(d, h, o, Recorder()), threading.Event())  # type: ignore[arg-type]
+    assert len(asked[0].excerpts) == MAX_EXCERPTS
+
+
+def test_a_log_shows_an_errors_type_and_place_but_not_its_text() -> None:
+    code = "def secret(): pass"
+    try:
+        raise ValueError(code)
+    except ValueError:
+        record = logging.makeLogRecord({"msg": "a task failed", "exc_info": sys.exc_info()})
+    said = Formatter("%(message)s").format(record)
+    assert "a task failed" in said and "ValueError" in said and "test_watched_filler" in said
+    assert "secret" not in said

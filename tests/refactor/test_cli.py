@@ -354,7 +354,7 @@ def test_changed_alone_means_since_the_last_commit(root: Path, words: list[str])
         (["plan", "--stubs", "nowhere"], 2, "not a folder"),
         (["plan", "--query", "missing.scm"], 2, "cannot be read"),
         (["plan", "--recipe", "nope"], 2, "known are fill-stubs"),
-        (["plan", "--stubs", "--changed", "no-such-commit"], 2, "git rev-parse"),
+        (["plan", "--stubs", "--changed", "no-such-commit"], 2, "there is no revision 'no-such-commit' in "),
         (["generate", "--shard", "1/2"], 2, "--shard and --out go together"),
         (["plan", "--nonsense"], 2, "No such option"),
         (["export", "--format", "doc"], 2, "has no run yet"),

@@ -14,7 +14,7 @@ import pytest
 from tests.refactor.trees import is_sound
 from tests.refactor.workers import ScriptedWorkers
 
-from midfill_engine.wire import InfillRequest, InfillResponse, TextSegment
+from midfill_engine.wire import MAX_EXCERPTS, InfillRequest, InfillResponse, TextSegment
 from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.generate import Progress, generate, hole_seed, reroll
@@ -350,3 +350,13 @@ def test_a_run_ends_early_when_it_is_interrupted(place: Repository) -> None:
             generate(journal, place.root, workers, jobs=2, show=stop)
         assert len(workers.asked) <= 4, "what was in flight, and no other"
         assert journal.counts()[State.GENERATED] == seen[0] < NUM_HOLES
+
+
+def test_more_similar_files_than_a_request_holds(place: Repository) -> None:
+    for number in range(17):
+        (place.root / f"part{number}.py").write_text(f"def part{number}(n): return sum(n)\n")
+    (place.root / "total.py").write_text("from parts import sum\n\n\ndef total(n): pass\n")
+    run, workers = new_run(place), ScriptedWorkers()
+    progress = fill_run(place, run, workers)
+    assert (progress.done, progress.failed) == (NUM_HOLES + 1, 0)
+    assert max(len(request.excerpts) for request in workers.asked) == MAX_EXCERPTS

@@ -187,3 +187,11 @@ def test_what_a_killed_command_left_is_removed(
     with copy.scratch_folder() as own:
         assert own.exists() and not folder.exists()
     assert list(tmp_path.glob("midfill-*")) == []
+
+
+def test_a_copy_takes_links_that_lead_to_themselves(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "venv").symlink_to("venv")
+    inventory = take_inventory(find_place(tmp_path))
+    assert sorted(inventory.files) == ["a.py", "loop.py", "venv"] and inventory.targets == []

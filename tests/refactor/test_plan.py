@@ -214,3 +214,15 @@ def test_files_in_languages_that_a_recipe_does_not_know_are_named(tmp_path: Path
     write(tmp_path, {"a.py": "def f():\n    return 1\n", "b.go": "package b\n"})
     found, planning = plan(tmp_path, Selection(recipe="add-docstrings"))
     assert found == [("a.py", "f")] and planning.examples == {"Go, which the recipe does not know": ["b.go"]}
+
+
+def test_links_that_lead_to_themselves_are_no_files_and_no_root(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("def f():\n    ...\n")
+    for name in ("loop.py", "folder"):
+        (tmp_path / name).symlink_to(name)
+    place, planning = find_place(tmp_path), Planning()
+    names = ("t.py", "loop.py", "folder/x.py")
+    request = Request(Selection(stubs=True), names=tuple(str(tmp_path / name) for name in names))
+    assert [planned.path for planned in find_holes(place, request, planning)] == ["t.py"]
+    with pytest.raises(MidfillError, match="folder is not a folder"):
+        find_place(tmp_path / "folder")

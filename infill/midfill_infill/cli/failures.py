@@ -59,7 +59,8 @@ def report_failures(
         import traceback
 
         place = traceback.extract_tb(error.__traceback__)[-1]
-        message = f"{type(error).__name__} in {os.path.basename(place.filename)}:{place.lineno}: {error}"
+        # The error's text may quote code.
+        message = f"{type(error).__name__} in {os.path.basename(place.filename)}:{place.lineno}"
         end(MidfillError("internal", message))
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -68,6 +68,11 @@ def run_fill(
     started_s = time.perf_counter()
     if output.write and source.is_stdin:
         raise MidfillError("bad_request", "standard input cannot be written", "leave out --write")
+    if output.write:  # rather now than after the fill
+        from midfill_infill.refactor.writing.replace import check_replaceable
+
+        with suppress(OSError):  # it is told when the file is written
+            check_replaceable(source.target.path)
     holes = choose_holes(source.document, source.target, choice)
     ask_before(source.document, holes, replaces=output.replaces(source), yes=output.yes)
     tried = None

@@ -9,7 +9,10 @@ from functools import lru_cache
 from sys import intern
 from typing import Final
 
-MAX_CHARACTERS: Final = 2000  # of all excerpts
+from midfill_engine.wire import MAX_EXCERPTS
+from midfill_infill.text.encoding import is_decoded
+
+MAX_CHARACTERS: Final = 2000  # of all excerpts, of which a request holds at most MAX_EXCERPTS
 LINES: Final = 16  # lines of a chunk that are compared
 STEP: Final = 8
 MORE_LINES: Final = 6  # lines shown after those: the counterpart of a hole is in the middle of similar lines
@@ -31,7 +34,8 @@ class _Chunk:
 
 
 def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
-    """At most 2,000 characters of whole lines, in the order of `references`, then of the texts `shown` between holes.
+    """At most 16 excerpts with at most 2,000 characters of whole lines, in the order of `references`, then of the texts
+    `shown` between holes. Lines with undecodable bytes are left out.
 
     A chunk of lines scores the sum of the inverse document frequencies of the words that it shares with the lines
     around the holes, over the square root of its number of words.
@@ -56,7 +60,7 @@ def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
     for chunk in sorted(chunks, key=rate, reverse=True)[:MAX_TRIED]:
         text = _show(read[chunk.source][0], chunk)
         is_new = all(each.source != chunk.source or abs(each.start - chunk.start) >= LINES for each in taken)
-        if is_new and len(text) <= left:
+        if is_new and len(text) <= left and len(taken) < MAX_EXCERPTS:
             left -= len(text)
             taken.append(chunk)
     return [_show(read[chunk.source][0], chunk) for chunk in sorted(taken, key=lambda each: (each.source, each.start))]
@@ -95,4 +99,5 @@ _read_kept = lru_cache(maxsize=32)(_read)
 
 
 def _show(lines: Sequence[str], chunk: _Chunk) -> str:
-    return "\n".join(lines[chunk.start : chunk.start + LINES + MORE_LINES]).strip("\n")
+    shown = lines[chunk.start : chunk.start + LINES + MORE_LINES]
+    return "\n".join(filter(is_decoded, shown)).strip("\n")

@@ -1,9 +1,9 @@
 """Collects related files, from which excerpts and proposals are taken. Reads no excluded file; knows no engine."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Literal
@@ -24,12 +24,14 @@ MIN_LINES: Final = 8
 
 Kind = Literal["open", "recent", "imported", "neighbour"]
 Read = Callable[[Path], str | None]
-LeavesOut = Callable[[Path], object]  # true if a file is not to be read
+LeavesOut = Callable[[Sequence[Path]], Container[Path]]  # those of some files that are not to be read
 
 
 @dataclass(frozen=True)
 class Reference:
-    r"""The text of a related file with line feeds, and how it is related; `path` is only known of an editor's files."""
+    r"""The text of a related file with line feeds, and how it is related; `path` is only known of an editor's files.
+    Undecodable bytes are lone surrogates.
+    """
 
     kind: Kind
     text: str
@@ -46,7 +48,7 @@ def read_text(path: Path) -> str | None:
     r"""A regular file with line feeds; None if it is not text, too large or not a regular file."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return _read_text(path, status.st_mtime_ns, status.st_size)
 
@@ -60,12 +62,12 @@ def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
 
 
 def show_text(data: bytes, path: Path) -> str | None:
-    """Bytes of a file as a model reads them, at most 65,536 characters."""
+    """The text of a file's bytes with line feeds, at most 65,536 characters; undecodable bytes are lone surrogates."""
     try:
         document = Document(data, find_language(path, data), path)
     except MidfillError:
         return None
-    return document.show(0, len(data))[:MAX_FILE_CHARS]
+    return document.tell(0, len(data))[:MAX_FILE_CHARS]
 
 
 def find_references(
@@ -91,9 +93,9 @@ def find_references(
             ("imported", find_imports(document, path, root)),
             ("neighbour", find_neighbours(path, root)),
         ]
-        leaves_out = leaves_out or partial(exclusions.find_exclusion, stamps={})
+        leaves_out = leaves_out or exclusions.find_exclusions
         read_files = _read_files(files, Path(os.path.realpath(root)), taken, leaves_out, read)
-    found = _drop_copies(document.show(0, len(document.data)), chain(held, read_files))
+    found = _drop_copies(document.tell(0, len(document.data)), chain(held, read_files))
     return bound(each for each in found if each.text.strip())
 
 
@@ -117,9 +119,11 @@ def _read_files(
     files: Iterable[tuple[Kind, Iterable[Path]]], root: Path, taken: set[Path], leaves_out: LeavesOut, read: Read
 ) -> Iterator[Reference]:
     """Reads files below the resolved `root` that are not `taken`, one whenever the next is wanted."""
-    for kind, place in ((kind, place) for kind, places in files for place in places):
-        real = Path(os.path.realpath(place))
-        if real in taken or not real.is_relative_to(root) or any(map(leaves_out, {place, real})):
+    found = [(kind, place, Path(os.path.realpath(place))) for kind, places in files for place in places]
+    inside = [(kind, place, real) for kind, place, real in found if real.is_relative_to(root) and real not in taken]
+    left_out = leaves_out([place for _, place, _ in inside])
+    for kind, place, real in inside:
+        if real in taken or place in left_out:
             continue
         taken.add(real)
         text = read(real)

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from itertools import chain
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
-from midfill_infill.errors import MidfillError
+from midfill_infill.context.requests import build_hole, build_text
 from midfill_infill.syntax.captures import Function, Outline
 from midfill_infill.syntax.holes import is_line_of_code, sort_holes
 from midfill_infill.syntax.outline import find_header_end, find_own, outline
@@ -21,8 +21,6 @@ from midfill_infill.text.spans import Hole
 HEADER_SHARE, BETWEEN_SHARE = 0.35, 0.75
 # This many characters before the holes are shown for each one behind them.
 PREFIX_WEIGHT = 2
-_MAX_DRAFT = 65536
-_MAX_ANCHORS = 1024
 
 
 @dataclass(frozen=True)
@@ -153,31 +151,26 @@ def _header(lines: Lines, function: Function) -> tuple[int, int]:
 
 
 def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) -> list[Segment]:
-    segments: list[Segment] = [TextSegment(text=texts[0])] if texts[0] else []
+    segments: list[Segment] = [build_text(texts[0])] if texts[0] else []
     for hole, text in zip(holes, texts[1:], strict=True):
         segments.append(HoleSegment(hole=_specify(document, hole)))
         if text:
-            segments.append(TextSegment(text=text))
+            segments.append(build_text(text))
     return segments
 
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
     if not hole.anchors:
-        return HoleSpec(indent=None if hole.is_at_cursor or is_line_of_code(document, hole) else hole.indent)
-    if len(hole.anchors) > _MAX_ANCHORS:
-        raise MidfillError("hole_too_large", f"a hole has {len(hole.anchors)} anchors, {_MAX_ANCHORS} are the most")
+        return build_hole(indent=None if hole.is_at_cursor or is_line_of_code(document, hole) else hole.indent)
     draft, keep, position = "", list[tuple[int, int]](), hole.start_byte
     for anchor in hole.anchors:
         draft += document.show(position, anchor.start_byte)
         kept = anchor.lead + document.show(anchor.start_byte, anchor.end_byte) + anchor.tail
-        keep.append((len(draft), len(draft) + len(kept)))
+        if kept:
+            keep.append((len(draft), len(draft) + len(kept)))
         draft, position = draft + kept, anchor.end_byte
     draft += document.show(position, hole.end_byte)
-    if len(draft) > _MAX_DRAFT:
-        raise MidfillError(
-            "hole_too_large", f"a hole with anchors has {len(draft)} characters, {_MAX_DRAFT} are the most"
-        )
-    return HoleSpec(draft=draft, keep=keep, forbid=list(hole.forbid), indent=hole.indent)
+    return build_hole(draft=draft, keep=keep, forbid=list(hole.forbid), indent=hole.indent)
 
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
@@ -191,6 +184,6 @@ def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
             head, newline, line = before.rpartition("\n")
             indent = line[: len(line) - len(line.lstrip())]
             said = "".join(f"{indent}{comment}\n" for comment in comments)
-            shown.append(TextSegment(text=head + newline + said + line))
+            shown.append(build_text(head + newline + said + line))
         shown.append(segment)
     return replace(segments, segments=tuple(shown))

@@ -4,13 +4,16 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from midfill_engine.wire import MAX_HOLE_TOKENS, ErrorBody, ErrorCode, ModelInfo
 from midfill_infill.errors import MidfillError
+
+if TYPE_CHECKING:
+    from midfill_infill.engines.outside.protocol import Protocol
 
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -73,8 +76,17 @@ class Endpoint:
         )
 
 
+_URL: Final = re.compile(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)")
+_HOST_AND_PORT: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?:/.*)?")
+_LOCAL: Final = re.compile(
+    r"(?P<host>localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-fA-F:.]+\])(?P<port>:\d{1,5})?(?P<path>/.*)?"
+)
+
+
 def parse_engine(text: str) -> Endpoint:
-    """`PROTOCOL:MODEL`, `PROTOCOL:URL` or `PROTOCOL:MODEL@URL` as an endpoint. Raises MidfillError `bad_config`."""
+    """`PROTOCOL:MODEL`, `PROTOCOL:URL` or `PROTOCOL:MODEL@URL` as an endpoint; HOST:PORT is http://HOST:PORT. Raises
+    MidfillError `bad_config`.
+    """
     from midfill_infill.engines.outside import PROTOCOLS
 
     name, _, rest = text.strip().partition(":")
@@ -82,8 +94,7 @@ def parse_engine(text: str) -> Endpoint:
         message = f"there is no protocol {name!r} for an engine"
         raise MidfillError("bad_config", message, f"write PROTOCOL:MODEL@URL with one of {', '.join(PROTOCOLS)}")
     protocol = PROTOCOLS[name]
-    match = re.fullmatch(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)", rest)
-    model, url = (match["model"] or "", match["url"]) if match else (rest, "")
+    model, url = _split(rest, protocol)
     url = (url or (ollama_url() if name == "ollama" else "") or protocol.default_url).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -95,6 +106,19 @@ def parse_engine(text: str) -> Endpoint:
     keys = [variable for part, variable in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
     token = next((os.environ[each] for each in (*keys, "MIDFILL_TOKEN") if os.environ.get(each)), None)
     return Endpoint(url=url.removesuffix("/v1"), token=token, protocol=name, model=model)
+
+
+def _split(rest: str, protocol: "Protocol") -> tuple[str, str]:
+    """The model and the URL that are named; "" for what is not. What follows an @ is an address, or no URL at all."""
+    if match := _URL.fullmatch(rest):
+        return match["model"] or "", match["url"]
+    model, at, said = rest.rpartition("@")
+    if match := _LOCAL.fullmatch(said):
+        port = match["port"] or (f":{usual}" if (usual := urlsplit(protocol.default_url).port) else "")
+        return model, f"http://{match['host']}{port}{match['path'] or ''}"
+    if _HOST_AND_PORT.fullmatch(said) and (at or not protocol.needs_model):
+        return model, f"http://{said}"
+    return (model, f"{said}:") if at and not said.startswith("sha256:") else (rest, "")
 
 
 def ollama_url() -> str:

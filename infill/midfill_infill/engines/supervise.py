@@ -125,7 +125,7 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
 def absolute_model(model: str) -> str:
     """Makes a folder or GGUF file absolute, because the engine runs in another folder; keeps other names."""
     is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and HUB_ID.fullmatch(model) is None)
-    return str(Path(model).resolve()) if is_path else model
+    return os.path.realpath(model) if is_path else model
 
 
 def check_model(model: str) -> str:

@@ -2,6 +2,17 @@
   declarator: (reference_declarator (function_declarator declarator: (_) @name))
   body: (compound_statement) @body) @function
 
+; Function-try-blocks: `int f() try { } catch (...) { }`; of a constructor with its initializers.
+(function_definition
+  declarator: (function_declarator declarator: (_) @name)
+  (try_statement body: (compound_statement) @body)) @function
+(function_definition
+  declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name))
+  (try_statement body: (compound_statement) @body)) @function
+(function_definition
+  declarator: (reference_declarator (function_declarator declarator: (_) @name))
+  (try_statement body: (compound_statement) @body)) @function
+
 ; Lambdas: found by position only, and empty by choice.
 (lambda_expression body: (compound_statement) @body) @function
 
@@ -12,6 +23,7 @@
 (function_definition
   declarator: (function_declarator declarator: (qualified_identifier name: (destructor_name))) body: (_) @trivial)
 (function_definition !type body: (compound_statement) @trivial)
+(function_definition !type (try_statement body: (compound_statement) @trivial))
 
 (class_specifier name: (_) @scope.name body: (_)) @scope
 (struct_specifier name: (_) @scope.name body: (_)) @scope

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import Final
 
@@ -99,8 +99,35 @@ class Language:
                 tree, weight = found, lighter
         return tree
 
+    def parse_once(self, source: bytes) -> tree_sitter.Tree:
+        """The tree of a whole document. The last ones are kept, so do not edit it."""
+        return _parse_once(self, source)
+
+    def list_texts(self, source: bytes) -> list[tuple[int, int]]:
+        """The spans of strings and comments of several lines, in no particular order."""
+        found, pending = [], [self.parse_once(source).root_node]
+        while pending:
+            node = pending.pop()
+            if node.type in _TEXTS:
+                found.append(node.byte_range)
+            else:
+                pending.extend(child for child in node.children if child.start_point.row < child.end_point.row)
+        return found
+
     def is_interface(self, name: str) -> bool:
         return name.endswith(self.interfaces)
+
+
+# Strings with escapes over their lines, a run of strings excepted, which code may indent.
+_TEXTS: Final = frozenset(
+    ("comment", "block_comment", "line_comment", "doc_comment", "html_comment", "string", "template_string")
+    + ("string_literal", "raw_string_literal", "interpreted_string_literal", "multiline_string_literal")
+)
+
+
+@lru_cache(maxsize=2)
+def _parse_once(language: Language, source: bytes) -> tree_sitter.Tree:
+    return language.parse(source)
 
 
 def list_errors(tree: tree_sitter.Tree) -> Iterator[tree_sitter.Node]:

@@ -5,6 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
+from midfill_infill.answers.draft import is_dangerous
 from midfill_infill.proposals.base import Proposal, Proposer, Surroundings
 
 __all__ = ["PROPOSERS", "Proposal", "Surroundings", "propose"]
@@ -21,11 +22,19 @@ def find_proposer(name: str) -> Proposer:
 
 
 def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Proposal]:
-    """At most 40 different texts for the hole `index`, most certain first; none for a hole with anchors."""
+    """At most 40 different texts for the hole `index`, most certain first; none for a hole with anchors. A text with
+    undecodable bytes or other characters that no fill may hold is left out.
+    """
     if around.holes[index].anchors or len(around.holes) > MAX_HOLES:
         return []
     best: dict[str, Proposal] = {}
     for each in (each for name in names for each in find_proposer(name)(around, index)):
+        if not is_safe(each.text):
+            continue
         if (known := best.get(each.text)) is None or (-each.certainty, each.origin) < (-known.certainty, known.origin):
             best[each.text] = each
     return sorted(best.values(), key=lambda each: (-each.certainty, each.text))[:MAX_PROPOSALS]
+
+
+def is_safe(text: str) -> bool:
+    return text.replace("\n", "").isprintable() or not any(map(is_dangerous, text))

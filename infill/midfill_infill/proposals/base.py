@@ -34,7 +34,7 @@ class Surroundings:
     def texts(self) -> list[str]:
         """The texts before, between and behind the holes, with leads and tails, truncated at the far ends."""
         document, share = self.document, MAX_COUNTED_CHARACTERS // (len(self.holes) + 1)
-        shown = document.show_around(self.holes)
+        shown = document.tell_around(self.holes)
         leads, tails = [*(hole.lead for hole in self.holes), ""], ["", *(hole.tail for hole in self.holes)]
         whole = [tail + text + lead for tail, text, lead in zip(tails, shown, leads, strict=True)]
         return [text[-share:] if index == 0 else text[:share] for index, text in enumerate(whole)]
@@ -43,7 +43,7 @@ class Surroundings:
     def sight(self) -> Sight:
         """The names in the text outside of the holes and in the related files."""
         known = self.document.syntax.names if self.document.syntax else None
-        return Sight((*self.document.show_around(self.holes), *(each.text for each in self.references)), known)
+        return Sight((*self.document.tell_around(self.holes), *(each.text for each in self.references)), known)
 
 
 Proposer = Callable[[Surroundings, int], Sequence[Proposal]]

@@ -15,6 +15,7 @@ from midfill_infill.proposals.weights import shipped_weights
 from midfill_infill.syntax.captures import Function, read_outline
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import to_source
 
 MAX_LINES: Final = 30
 NUM_BODIES: Final = 3
@@ -74,7 +75,7 @@ def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_
         return []
     wanted = _tell(document.source, own)
     others = _tell_around(document, own)
-    others += [told for each in around.references for told in _tell_all(document.syntax, each.text.encode())]
+    others += [told for each in around.references for told in _tell_all(document.syntax, to_source(each.text))]
     best: dict[str, tuple[float, _Told]] = {}
     least = -1.0
     for other in (each for each in others if each.is_test == wanted.is_test):

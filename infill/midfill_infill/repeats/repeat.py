@@ -14,6 +14,7 @@ from midfill_infill.repeats.judge import Trees, judge
 from midfill_infill.repeats.places import EditPlace, find_places
 from midfill_infill.syntax.problems import find_problems, parse_again
 from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import UNDECODED
 from midfill_infill.text.spans import Edit, Patch
 
 MAX_BYTES: Final = 400_000
@@ -57,7 +58,7 @@ def find_repeats(
     if unasked and not is_seen:
         return ()
     change = find_change(before.source, after.source)
-    places = find_places(change) if change else []
+    places = [place for place in find_places(change) if UNDECODED.encode() not in place.text] if change else []
     if change is None or not places:
         return ()
     trees = _parse(language, change)

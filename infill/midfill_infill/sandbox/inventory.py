@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.context.exclusions import is_secret
-from midfill_infill.refactor.journal import guards
+from midfill_infill.git import list_files
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.planning import walk
 
@@ -40,14 +40,14 @@ class Inventory:
 def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
     """Walks the tree once. Raises `git_failed`."""
     inventory = Inventory()
-    tracked = set(guards.list_files(place.root, "--cached", "--recurse-submodules")) if place.git_dir else set()
+    tracked = set(list_files(place.root, "--cached", "--recurse-submodules")) if place.git_dir else set()
     own = set(walk.list_files(place))
     ignored: list[tuple[int, str]] = []
     for name, entry in _walk(place.root, inventory):
         if entry.is_symlink():
             inventory.files.append(name)
-            if entry.is_dir() and _is_environment(entry):
-                inventory.targets.append(Path(entry.path).resolve())
+            if os.path.isdir(entry.path) and _is_environment(entry):
+                inventory.targets.append(Path(os.path.realpath(entry.path)))
         elif name in tracked:
             inventory.files.append(name)
         elif is_secret(name):

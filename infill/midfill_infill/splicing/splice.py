@@ -14,7 +14,6 @@ from midfill_infill.languages import Language
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
-from midfill_infill.text.encoding import encode
 from midfill_infill.text.lines import count_columns, mixes_indents
 from midfill_infill.text.spans import Edit, Hole, Patch
 
@@ -96,8 +95,7 @@ def prepare(document: Document, holes: tuple[Hole, ...]) -> None:
 def _edit(document: Document, hole: Hole, text: str) -> Edit:
     if hole.is_body and not text:
         return Edit(hole.start_byte, hole.end_byte, document.data[hole.start_byte : hole.end_byte])
-    whole = (hole.lead + text + hole.tail).replace("\n", document.newline)
-    return Edit(hole.start_byte, hole.end_byte, encode(whole, document.encoding))
+    return Edit(hole.start_byte, hole.end_byte, document.encode(hole.lead + text + hole.tail))
 
 
 @lru_cache(maxsize=8)

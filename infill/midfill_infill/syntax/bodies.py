@@ -5,11 +5,14 @@ The private functions return holes in bytes of the document's source.
 
 import re
 from dataclasses import replace
+from itertools import chain
 
 from midfill_infill.syntax.captures import Function
+from midfill_infill.syntax.margins import tells_indent
 from midfill_infill.syntax.outline import find_header_end, find_last_line, require_syntax
 from midfill_infill.syntax.stubs import TODO, is_stub
 from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import is_decoded
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
@@ -29,9 +32,9 @@ def body_hole(document: Document, function: Function) -> Hole:
     if function.is_expression:
         region = Hole(*function.body, indent=_indent_of(lines, function.head))
     elif language.has_indented_blocks:
-        region = _indented_region(lines, function, document.indent_unit)
+        region = _indented_region(document, function)
     else:
-        region = _braced_region(lines, function, document.indent_unit)
+        region = _braced_region(document, function)
     if stub:
         region = _keep_notes(lines, region)
     start, end = document.to_raw(region.start_byte), document.to_raw(region.end_byte)
@@ -40,6 +43,38 @@ def body_hole(document: Document, function: Function) -> Hole:
 
 def _indent_of(lines: Lines, offset: int) -> str:
     return lines.indent(lines.at(offset)).replace(b"\f", b"").decode("ascii")
+
+
+def _find_inner(document: Document, function: Function, first: int, last: int) -> str:
+    """The indentation of a body with the lines from `first` to `last`: that of its first line of code, otherwise that
+    of a comment that is indented, otherwise one level.
+    """
+    lines, language = document.source_lines, require_syntax(document)
+    if function.first is not None and not function.is_broken:
+        return _indent_of(lines, function.first)
+    columns = lines.columns(lines.at(function.head))
+    inside = [n for n in range(first, last + 1) if not lines.is_blank(n) and lines.columns(n) > columns]
+    coded = (number for number in inside if tells_indent(language, lines.content(number)))
+    number = next(chain(coded, inside), None)
+    return (
+        _indent_of(lines, function.head) + document.indent_unit
+        if number is None
+        else _indent_of(lines, lines.start(number))
+    )
+
+
+def _begin(lines: Lines, line: int, end: int, inner: str, tail: str = "") -> Hole:
+    """The hole from a line on. A line that is not indented as the body, such as a comment at the margin, is replaced as
+    a whole.
+    """
+    is_inside = _indent_of(lines, lines.start(line)) == inner
+    return Hole(
+        lines.first_char(line) if is_inside else lines.start(line),
+        end,
+        indent=inner,
+        lead="" if is_inside else inner,
+        tail=tail,
+    )
 
 
 def _text_end(lines: Lines, line: int) -> int:
@@ -54,28 +89,31 @@ def _next_line(lines: Lines, line: int, last: int) -> int | None:
 def _keep_notes(lines: Lines, region: Hole) -> Hole:
     """Moves the start of the hole behind its leading comment lines, except TODOs."""
     line, last = lines.at(region.start_byte), lines.at(region.end_byte)
-    if region.start_byte == region.end_byte or region.start_byte != lines.first_char(line):
+    is_at_start = region.start_byte in (lines.first_char(line), lines.start(line))
+    if region.start_byte == region.end_byte or not is_at_start or "\n" in region.lead:
         return region
     note = None
     for number in range(line, last + 1):
         content = lines.content(number)
         if not _NOTE.fullmatch(content) or TODO.search(content):
-            return replace(region, start_byte=lines.first_char(number))
+            begun = _begin(lines, number, region.end_byte, region.indent)
+            return replace(region, start_byte=begun.start_byte, lead=begun.lead)
         note = note if lines.is_blank(number) else number
     assert note is not None
     return replace(region, start_byte=_text_end(lines, note), lead=f"\n{region.indent}")
 
 
-def _indented_region(lines: Lines, function: Function, unit: str) -> Hole:
+def _indented_region(document: Document, function: Function) -> Hole:
+    lines = document.source_lines
     header_end = find_header_end(lines, function)
     header = lines.at(header_end)
-    inner = _indent_of(lines, function.head) + unit
+    inner = _indent_of(lines, function.head) + document.indent_unit
     if lines.data[header_end : lines.end(header)].partition(b"#")[0].strip():
-        return _one_line_region(lines, function, header_end, inner)
+        return _one_line_region(document, function, header_end, inner)
     last = find_last_line(lines, header_end, function)
     first = _next_line(lines, header, last)
     if first is not None:
-        inner = _indent_of(lines, lines.start(first))
+        inner = _find_inner(document, function, first, last)
     keep = _docstring(lines, function, first)
     if keep is not None:
         rest = lines.data[keep : lines.end(lines.at(keep))]
@@ -86,12 +124,16 @@ def _indented_region(lines: Lines, function: Function, unit: str) -> Hole:
         first = _next_line(lines, header, last)
     if first is None:
         return _empty_region(lines, header, inner, lines.columns(lines.at(function.head)))
-    return Hole(lines.first_char(first), _text_end(lines, last), indent=inner)
+    return _begin(lines, first, _text_end(lines, last), inner)
 
 
-def _one_line_region(lines: Lines, function: Function, header_end: int, inner: str) -> Hole:
+def _one_line_region(document: Document, function: Function, header_end: int, inner: str) -> Hole:
+    lines = document.source_lines
     end = _text_end(lines, lines.at(header_end if function.is_broken else max(header_end, function.end)))
-    kept = lines.data[slice(*function.keep)].decode("utf-8") if function.keep else ""
+    kept = document.tell(*map(document.to_raw, function.keep)) if function.keep else ""
+    if function.keep and not is_decoded(kept):  # a docstring that cannot move
+        rest = lines.data[function.keep[1] : end]
+        return Hole(end - len(rest.lstrip(b" \t;")), end, indent=inner, lead="" if b";" in rest else "; ")
     return Hole(header_end, end, indent=inner, lead=f"\n{inner}{kept}\n{inner}" if kept else f"\n{inner}")
 
 
@@ -112,13 +154,16 @@ def _docstring(lines: Lines, function: Function, first: int | None) -> int | Non
     return match.end() if match else None
 
 
-def _braced_region(lines: Lines, function: Function, unit: str) -> Hole:
+def _braced_region(document: Document, function: Function) -> Hole:
+    lines = document.source_lines
     opening, base = function.body[0] + 1, _indent_of(lines, function.head)
     closing, is_closed = _find_closing(lines, function)
     first_line, last_line = lines.at(opening), lines.at(closing)
     on_own_line = is_closed and last_line > first_line and lines.first_char(last_line) == closing
     first = _next_line(lines, first_line, last_line - on_own_line)
-    inner = base + unit if first is None else _indent_of(lines, lines.start(first))
+    inner = base + document.indent_unit
+    if first is not None:
+        inner = _find_inner(document, function, first, last_line - on_own_line)
     tail = f"\n{base}" if is_closed else ""
     if function.keep and not function.is_broken and lines.at(function.keep[0]) > first_line:
         opening = function.keep[1]
@@ -133,7 +178,7 @@ def _braced_region(lines: Lines, function: Function, unit: str) -> Hole:
     tail = "" if on_own_line else tail
     if opened.strip() or first is None:
         return Hole(opening, end, indent=inner, lead=f"\n{inner}", tail=tail)
-    return Hole(lines.first_char(first), end, indent=inner, tail=tail)
+    return _begin(lines, first, end, inner, tail)
 
 
 def _find_closing(lines: Lines, function: Function) -> tuple[int, bool]:

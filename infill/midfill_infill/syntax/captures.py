@@ -17,8 +17,9 @@ class Function:
     """One function that has a body. Offsets count bytes of the document's source.
 
     `start` is the first byte of its decorators or of the statement around it, `head` that of the definition. `body` is
-    empty if there is no code yet; `keep` is the docstring. `statements` counts no docstring and comments. `is_stub`:
-    the only statement is a placeholder. `is_deliberate`: never a stub. `is_trivial`: may be empty without being a stub.
+    empty if there is no code yet; `keep` is the docstring. `first` begins the first statement that opens its line, what
+    follows a label or a directive included. `statements` counts no docstring and comments. `is_stub`: the only
+    statement is a placeholder. `is_deliberate`: never a stub. `is_trivial`: may be empty without being a stub.
     `is_broken`: contains a syntax error, so its start and end may be wrong.
     """
 
@@ -28,6 +29,7 @@ class Function:
     end: int
     body: Span
     keep: Span | None = None
+    first: int | None = None
     statements: int = 0
     is_stub: bool = False
     is_expression: bool = False
@@ -50,10 +52,10 @@ class Outline:
     imports: tuple[Span, ...]
 
 
-def read_outline(language: Language, source: bytes) -> Outline:
-    """The outline of UTF-8 `source`, as far as its tree goes."""
-    root = language.parse(source).root_node
-    captured = _Captures()
+def read_outline(language: Language, source: bytes, tree: tree_sitter.Tree | None = None) -> Outline:
+    """The outline of UTF-8 `source`, as far as its tree goes; parses `source` unless `tree` is given."""
+    root = (tree or language.parse(source)).root_node
+    captured = _Captures(source)
     for _, match in tree_sitter.QueryCursor(language.query).matches(root):
         captured.add(match)
     functions = [captured.describe(node, body) for node, body in captured.functions.values()]
@@ -68,7 +70,8 @@ def read_outline(language: Language, source: bytes) -> Outline:
 class _Captures:
     """The matches of a language's query, grouped by capture."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: bytes) -> None:
+        self._source = source
         self.functions: dict[Span, tuple[tree_sitter.Node, tree_sitter.Node]] = {}
         self.paths: dict[Span, tuple[str, ...]] = {}
         self.scopes: list[tuple[Span, str]] = []
@@ -87,6 +90,9 @@ class _Captures:
             for capture, nodes in match.items():
                 self.spans[capture].update(node.byte_range for node in nodes)
 
+    def _opens_line(self, node: tree_sitter.Node) -> bool:
+        return not self._source[node.start_byte - node.start_point.column : node.start_byte].strip()
+
     def describe(self, node: tree_sitter.Node, body: tree_sitter.Node) -> Function:
         span = body.byte_range
         is_expression = span not in self.spans["block"]
@@ -102,6 +108,7 @@ class _Captures:
             end=node.end_byte,
             body=span,
             keep=keep,
+            first=next((each.start_byte for each in _list_lines(body) if self._opens_line(each)), None),
             statements=1 if is_expression else len(rest),
             is_stub=not is_expression and len(rest) == 1 and rest[0] in self.spans["stub"],
             is_expression=is_expression,
@@ -109,6 +116,15 @@ class _Captures:
             is_trivial=span in self.spans["trivial"] or span not in self.paths,
             is_broken=node.has_error,
         )
+
+
+def _list_lines(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """The statements of a body; for labels and directives what is on the lines behind them."""
+    for node in list_statements(body):
+        if node.type.startswith(("preproc", "label")):
+            yield from (each for each in _list_lines(node) if each.start_point.row > node.start_point.row)
+        else:
+            yield node
 
 
 def list_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:

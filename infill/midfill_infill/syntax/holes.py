@@ -1,7 +1,7 @@
 """Finds holes of a document: a range, a cursor, a function body, every stub. Knows no model."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -9,9 +9,11 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.languages import Language
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.idle import is_comment
+from midfill_infill.syntax.margins import is_at_level, tells_indent
 from midfill_infill.syntax.outline import outline, require_syntax
 from midfill_infill.syntax.problems import Span, captures
 from midfill_infill.syntax.stubs import is_stub
@@ -38,7 +40,20 @@ def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
         return hole_at_cursor(document, start)
     end -= len(selected) - len(selected.rstrip())
     start += len(selected) - len(selected.lstrip())
-    return Hole(start, end, indent=_indent_at(document, start))
+    inner = _indent_of_code(document, start, end)
+    return Hole(start, end, indent=_indent_at(document, start) if inner is None else inner, lead=inner or "")
+
+
+def _indent_of_code(document: Document, start_byte: int, end_byte: int) -> str | None:
+    """The indentation of the code in a selection whose first line is a comment, a directive or a label at the margin;
+    None for other selections.
+    """
+    lines, language, first = document.lines, document.syntax, document.lines.at(start_byte)
+    if language is None or lines.start(first) != start_byte or tells_indent(language, lines.content(first)):
+        return None
+    inside = (lines.content(number) for number in range(first + 1, lines.at(end_byte) + 1))
+    code = next((content for content in inside if content.strip() and tells_indent(language, content)), b"")
+    return code[: len(code) - len(code.lstrip(b" \t"))].decode("ascii") or None
 
 
 def hole_at_cursor(document: Document, byte: int) -> Hole:
@@ -65,12 +80,12 @@ def _expected_indent(document: Document, line: int) -> str:
     opens a block. Where indentation is syntax, none below two blank lines.
     """
     lines = document.lines
-    above = next((n for n in range(line - 1, -1, -1) if not lines.is_blank(n)), None)
-    below = next((n for n in range(line + 1, len(lines)) if not lines.is_blank(n)), None)
+    nearest = next((n for n in range(line - 1, -1, -1) if not lines.is_blank(n)), None)
+    above, below = _find_neighbours(document, line)
     first, second = (b"" if n is None else lines.indent(n) for n in (above, below))
     found = max(first, second, key=len)
     is_syntax = document.syntax is not None and document.syntax.has_indented_blocks
-    if above is not None and is_syntax and line - above > 2:
+    if nearest is not None and is_syntax and line - nearest > 2:
         found = b""
     elif above is not None and lines.content(above).rstrip().endswith(_OPENERS):
         inner = first + document.indent_unit.encode()
@@ -79,6 +94,27 @@ def _expected_indent(document: Document, line: int) -> str:
     elif above is not None and below is not None and is_syntax:
         found = _level_over(lines, above, second)
     return found.decode("ascii").replace("\f", "")
+
+
+def _find_neighbours(document: Document, line: int) -> tuple[int | None, int | None]:
+    """The lines above and below a blank line that tell its indentation: no directives, no labels, and above no comment
+    left of the block around it.
+    """
+    lines, language = document.lines, document.syntax
+
+    def search(numbers: Iterable[int], takes: Callable[[Language, bytes], bool]) -> int | None:
+        filled = (number for number in numbers if not lines.is_blank(number))
+        return next((n for n in filled if language is None or takes(language, lines.content(n))), None)
+
+    up, down = range(line - 1, -1, -1), range(line + 1, len(lines))
+    above, below = search(up, is_at_level), search(down, is_at_level)
+    code_above, code_below = search(up, tells_indent), search(down, tells_indent)
+    if above is not None and code_above is not None and above != code_above:
+        opens = lines.content(code_above).rstrip().endswith(_OPENERS)
+        around = [lines.columns(code_above) + 1] * opens + [lines.columns(n) for n in (code_below,) if n is not None]
+        if lines.columns(above) < max(around, default=0):
+            above = code_above
+    return above, below
 
 
 def _level_over(lines: Lines, above: int, below: bytes) -> bytes:
@@ -244,7 +280,7 @@ def is_line_of_code(document: Document, hole: Hole) -> bool:
         return False
     if document.syntax is None:
         return True
-    tree = document.syntax.parse(document.source)
+    tree = document.syntax.parse_once(document.source)
     span = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
     stubs = captures(document.syntax, tree, span, "stub")
     return not is_comment(tree, span) and all(node.end_byte <= span[0] or span[1] <= node.start_byte for node in stubs)
@@ -272,7 +308,7 @@ def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]
 def _blocks(document: Document, first: int, last: int) -> Iterator[Span]:
     """The statements and blocks around a range of the source."""
     assert document.syntax is not None
-    tree = document.syntax.parse(document.source)
+    tree = document.syntax.parse_once(document.source)
     blocks = {node.id for node in captures(document.syntax, tree, (first, last), "block")}
     node: tree_sitter.Node | None = tree.root_node.descendant_for_byte_range(first, last)
     while node is not None and node.parent is not None:

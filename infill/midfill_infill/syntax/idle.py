@@ -21,7 +21,9 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     """
     around = [node for node in captures(language, tree, span, "function") if node.end_byte >= span[1]]
     function = max((node for node in around if node.start_byte < span[0]), key=attrgetter("start_byte"), default=None)
-    body = function.child_by_field_name("body") if function else None
+    start = span[0] if function is None else function.start_byte
+    bodies = [node for node in captures(language, tree, span, "body") if start <= node.start_byte <= span[0]]
+    body = max((node for node in bodies if span[1] <= node.end_byte), key=attrgetter("start_byte"), default=None)
     if function is None or body is None or span[0] >= span[1]:
         return False
     inside = [node for node in list_statements(body) if span[0] <= node.start_byte < span[1]]

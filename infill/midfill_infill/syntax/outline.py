@@ -34,7 +34,8 @@ def outline(document: Document) -> Outline:
 @lru_cache(maxsize=8)
 def _read(document: Document) -> Outline:
     language = require_syntax(document)
-    return recover(language, document.source_lines, read_outline(language, document.source))
+    found = read_outline(language, document.source, language.parse_once(document.source))
+    return recover(language, document.source_lines, found)
 
 
 def find_own(document: Document, hole: Hole) -> Function | None:
@@ -105,7 +106,8 @@ def _shift(function: Function, offset: int) -> Function:
 
     start, head, end = (each + offset for each in (function.start, function.head, function.end))
     keep = move(function.keep) if function.keep else None
-    return replace(function, start=start, head=head, end=end, body=move(function.body), keep=keep)
+    first = None if function.first is None else function.first + offset
+    return replace(function, start=start, head=head, end=end, body=move(function.body), keep=keep, first=first)
 
 
 def find_header_end(lines: Lines, function: Function) -> int:
@@ -130,7 +132,8 @@ def find_header_end(lines: Lines, function: Function) -> int:
 
 def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
     """The last line of an indented body: the next line is not indented deeper than the definition. In a sound tree a
-    multiline string may contain such lines. Blank lines at the end do not count.
+    multiline string may contain such lines. Blank lines at the end do not count, nor do comments of a broken function
+    that are not indented.
     """
     first, columns = lines.at(header_end), lines.columns(lines.at(function.head))
     trusted = 0 if function.is_broken else function.end
@@ -139,6 +142,8 @@ def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
         if lines.is_blank(line) and lines.start(line) >= trusted:
             continue
         if lines.columns(line) <= columns and lines.start(line) >= trusted:
+            if function.is_broken and lines.content(line).lstrip().startswith(b"#"):
+                continue
             break
         last = line
     return last

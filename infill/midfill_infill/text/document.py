@@ -92,7 +92,7 @@ class Document:
 
     @cached_property
     def lines(self) -> Lines:
-        return Lines(self.data)
+        return Lines(self.data, self.language or "", self._find_inert)
 
     @cached_property
     def newline(self) -> str:
@@ -112,7 +112,12 @@ class Document:
     @cached_property
     def source_lines(self) -> Lines:
         """Lines of `source`, numbered as those of `data` are."""
-        return Lines(self.source)
+        return Lines(self.source, self.language or "", self._find_inert)
+
+    def _find_inert(self) -> frozenset[int]:
+        spans = self.syntax.list_texts(self.source) if self.syntax else ()
+        at = self.source_lines.at
+        return frozenset(line for start, end in spans for line in range(at(start) + 1, at(max(start, end - 1)) + 1))
 
     @cached_property
     def _offsets(self) -> encodings.OffsetMap | None:
@@ -132,12 +137,36 @@ class Document:
 
     def show(self, start_byte: int, end_byte: int) -> str:
         r"""A byte range as a model reads it: `\n` line ends, no byte order mark, U+FFFD for undecodable bytes."""
-        return encodings.to_visible(self.decode(max(start_byte, len(self.bom)), max(end_byte, len(self.bom))))
+        return encodings.to_visible(self.tell(start_byte, end_byte))
 
-    def show_around(self, holes: Sequence[Hole]) -> list[str]:
-        """The texts before, between and behind `holes`, which are in document order, as `show` returns them."""
+    def tell(self, start_byte: int, end_byte: int) -> str:
+        r"""A byte range with `\n` line ends and without a byte order mark; undecodable bytes are lone surrogates."""
+        return encodings.to_line_feeds(self.decode(max(start_byte, len(self.bom)), max(end_byte, len(self.bom))))
+
+    def tell_around(self, holes: Sequence[Hole]) -> list[str]:
+        """The texts before, between and behind `holes`, which are in document order, as `tell` returns them."""
         edges = [0, *(edge for hole in holes for edge in (hole.start_byte, hole.end_byte)), len(self.data)]
-        return [self.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+        return [self.tell(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+    def encode(self, text: str) -> bytes:
+        r"""The bytes of a text with `\n` line ends, for this document. Lone surrogates stand for undecodable bytes.
+
+        Raises MidfillError `file_encoding` for what its encoding lacks, and for all but ASCII in a file that claims to
+        be UTF-8 and is not.
+        """
+        data = encodings.encode(text.replace("\n", self.newline), self.encoding)
+        foreign = next((char for char in text if not char.isascii() and encodings.is_decoded(char)), None)
+        if foreign is not None and self._is_wrong:
+            message = f"the fill holds U+{ord(foreign):04X}, and {self.name} is not valid UTF-8"
+            raise MidfillError("file_encoding", message)
+        if self.encoding == "ascii":
+            encodings.check_ascii(text, encodings.find_cookie(self.data))
+        return data
+
+    @cached_property
+    def _is_wrong(self) -> bool:
+        """True for a file in UTF-8 with bytes that are not."""
+        return self.stored_as is None and self.encoding == "utf-8" and not encodings.is_decoded(self.text)
 
     @property
     def num_lines(self) -> int:

@@ -12,8 +12,13 @@ _OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, co
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BLANK_OR_COMMENT = re.compile(rb"^[ \t\f]*(?:#.*)?$")
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_ASCII = rb"\u12" + bytes(range(128))
-"""Bytes that a usable codec decodes as ASCII. The escape is first: a codec that decodes it warns about others."""
+_ASCII = rb"\u12" + bytes(range(128)) + b"\x1b$B0!\x1b(B"
+"""Bytes that a usable codec decodes as ASCII. The escape is first: a codec that decodes it warns about others. The last
+ones are a character of ISO 2022.
+"""
+_NAMED = "# coding"
+UNDECODED = "\x1a"
+"""Stands for an undecodable byte in the source: the control character SUBSTITUTE."""
 
 
 def check_is_text(data: bytes, name: str) -> None:
@@ -27,26 +32,37 @@ def check_is_text(data: bytes, name: str) -> None:
 def find_encoding(data: bytes, *, has_cookie: bool) -> str:
     """Codec name: UTF-8 unless a PEP 263 cookie names another and the language is Python.
 
-    A byte order mark wins over the cookie. Encodings that Python does not know, or that are not stateless supersets of
-    ASCII, give "ascii": other bytes are kept, and only ASCII can be filled in.
+    A byte order mark wins over the cookie. Encodings that Python does not know, that are not stateless supersets of
+    ASCII, or that do not tell the place of each character of `data`, give "ascii": other bytes are kept, and only ASCII
+    can be filled in.
     """
-    if not has_cookie or data.startswith(UTF8_BOM):
+    name = find_cookie(data) if has_cookie and not data.startswith(UTF8_BOM) else "utf-8"
+    try:
+        codec = codecs.lookup(name).name
+        keeps_ascii = _ASCII.decode(codec, "surrogateescape") == _ASCII.decode("ascii")
+    except (LookupError, ValueError):
+        return "ascii"
+    if codec in ("utf-8", "utf-8-sig"):
         return "utf-8"
+    return codec if keeps_ascii and _is_exact(data, codec) else "ascii"
+
+
+def find_cookie(data: bytes) -> str:
+    """The encoding that a PEP 263 cookie names; UTF-8 without one."""
     for line in re.split(rb"\r\n|\n|\r", data[:4096])[:2]:
         if match := _COOKIE.match(line):
-            return _canonical(match.group(1).decode("ascii", "replace"))
+            return match.group(1).decode("ascii", "replace")
         if not _BLANK_OR_COMMENT.match(line):
             break
     return "utf-8"
 
 
-def _canonical(name: str) -> str:
+def _is_exact(data: bytes, codec: str) -> bool:
     try:
-        info = codecs.lookup(name)
-        keeps_ascii = _ASCII.decode(info.name, "surrogateescape") == _ASCII.decode("ascii")
-    except (LookupError, ValueError):
-        return "ascii"
-    return ("utf-8" if info.name == "utf-8-sig" else info.name) if keeps_ascii else "ascii"
+        characters = _decode_each(data, codec)
+    except ValueError:
+        return False
+    return sum(size for _, size in characters) == len(data) and "".join(c for c, _ in characters) == decode(data, codec)
 
 
 def decode(data: bytes, encoding: str) -> str:
@@ -55,34 +71,61 @@ def decode(data: bytes, encoding: str) -> str:
 
 
 def encode(text: str, encoding: str) -> bytes:
-    """Bytes of a fill. Raises MidfillError `file_encoding` for characters that `encoding` lacks.
-
-    Shift JIS and EUC-JP encode a yen sign as a backslash, so the result is decoded again and compared.
+    """Bytes of a fill; lone surrogates stand for undecodable bytes. Raises MidfillError `file_encoding` for characters
+    that `encoding` lacks. Shift JIS and EUC-JP encode a yen sign as a backslash, so the result is decoded again.
     """
     try:
-        data = text.encode(encoding)
+        data = text.encode(encoding, "surrogateescape")
     except UnicodeEncodeError as error:
         raise _lacks(encoding, text[error.start]) from None
-    back = data.decode(encoding, "replace")
+    back = decode(data, encoding)
     if back != text:
         different = (ours for ours, theirs in zip(text, back, strict=False) if ours != theirs)
         raise _lacks(encoding, next(different, text[-1]))
     return data
 
 
+def check_ascii(text: str, encoding: str) -> None:
+    """Raises MidfillError `file_encoding` for an ASCII character with another meaning in `encoding`, such as the plus
+    sign of UTF-7. An encoding in which no file could name it, or that Python does not know, is no fact.
+    """
+    if all(_means(char, encoding) for char in _NAMED):
+        for char in dict.fromkeys(text):
+            if not _means(char, encoding):
+                raise _lacks(encoding, char)
+
+
+def _means(char: str, encoding: str) -> bool:
+    """True if an ASCII character is itself in `encoding`."""
+    try:
+        return char.encode("ascii").decode(encoding) == char
+    except (LookupError, ValueError):
+        return False
+
+
 def _lacks(encoding: str, char: str) -> MidfillError:
     return MidfillError("file_encoding", f"the fill holds U+{ord(char):04X}, which {encoding} lacks")
 
 
+def is_decoded(text: str) -> bool:
+    """True if `text` stands for no undecodable byte: it holds no lone surrogate."""
+    return text.isascii() or _SURROGATES.search(text) is None
+
+
 def to_source(text: str) -> bytes:
     r"""UTF-8 for the parser, which knows no lone `\r` as a line end and no undecodable byte: one byte for each."""
-    visible = text if text.isascii() else _SURROGATES.sub("?", text)
+    visible = text if text.isascii() else _SURROGATES.sub(UNDECODED, text)
     return (re.sub(r"\r(?!\n)", "\n", visible) if "\r" in text else visible).encode("utf-8")
+
+
+def to_line_feeds(text: str) -> str:
+    r"""The text with `\n` for every line end."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def to_visible(text: str) -> str:
     r"""The text as a model reads it: every line end is `\n`, undecodable bytes are U+FFFD."""
-    visible = text.replace("\r\n", "\n").replace("\r", "\n")
+    visible = to_line_feeds(text)
     return visible if text.isascii() else _SURROGATES.sub("\ufffd", visible)
 
 

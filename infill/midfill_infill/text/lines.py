@@ -3,7 +3,8 @@ r"""Lines of a byte string. A line ends at `\n`, `\r\n` or `\r` and at nothing e
 import re
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from operator import add
@@ -17,9 +18,19 @@ TAB_COLUMNS = 8
 
 @dataclass(frozen=True)
 class Lines:
-    """Line starts and ends of `data`. There is at least one line; a final line ending starts another, empty one."""
+    """Line starts and ends of `data`. There is at least one line; a final line ending starts another, empty one.
+
+    `find_inert` tells the lines that begin inside a string or a comment, whose indentation is not that of code; `kind`
+    tells apart lines of which it tells others.
+    """
 
     data: bytes
+    kind: str = ""
+    find_inert: Callable[[], frozenset[int]] = field(default=frozenset, compare=False)
+
+    @cached_property
+    def inert(self) -> frozenset[int]:
+        return self.find_inert()
 
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int]]:
@@ -81,8 +92,11 @@ def find_newline(data: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def _list_indents(lines: Lines) -> list[bytes]:
-    """The white space that each line begins with, without blank lines and those of a comment like ` * text`."""
-    filled = (line for line in lines.data.splitlines() if line.strip() and not line.lstrip().startswith(b"*"))
+    """The white space that each line of code begins with, without blank lines, and without those that look like
+    ` * text`, as in a comment.
+    """
+    coded = (line for number, line in enumerate(lines.data.splitlines()) if number not in lines.inert)
+    filled = (line for line in coded if line.strip() and not line.lstrip().startswith(b"*"))
     return [line[: len(line) - len(line.lstrip(b" \t\f"))] for line in filled]
 
 
@@ -116,7 +130,7 @@ _OPENING = re.compile(rb"(?:[(\[{:<]|=>)\s*$")
 @lru_cache(maxsize=8)
 def find_steps(lines: Lines) -> frozenset[int]:
     """The usual numbers of columns from a line that opens a bracket or a block to the line behind it."""
-    filled = [line for line in range(len(lines)) if not lines.is_blank(line)]
+    filled = [line for line in range(len(lines)) if not lines.is_blank(line) and line not in lines.inert]
     steps = Counter(
         lines.columns(inner) - lines.columns(outer)
         for outer, inner in pairwise(filled)

@@ -18,6 +18,7 @@ from midfill_infill.languages import find_language
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.planning.walk import list_files
 from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import is_decoded
 from midfill_infill.text.spans import Hole
 
 PLACEHOLDER: Final = "{tests}"
@@ -80,7 +81,7 @@ def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: 
     """
     if PLACEHOLDER not in line:
         return line
-    path, folder = path.resolve(), folder.resolve()
+    path, folder = (Path(os.path.realpath(each)) for each in (path, folder))
     reach = Reach(find_place(folder if path.is_relative_to(folder) else path.parent))
     tests = dict.fromkeys(test for name in functions for test in reach.of(path, name))
     if not tests:
@@ -94,13 +95,13 @@ def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
     if not name or not hole.is_body:
         return hole
     lines = [line.strip() for test in tests for line in _read(test).splitlines() if f"{name}(" in line]
-    said = [line for line in dict.fromkeys(lines) if _SAYS.search(line) and len(line) <= 100]
+    said = [line for line in dict.fromkeys(lines) if _SAYS.search(line) and len(line) <= 100 and is_decoded(line)]
     return replace(hole, note="\n".join([*filter(None, [hole.note]), *said[:MAX_EXAMPLES]]))
 
 
 def guess_commands(path: Path, folder: Path) -> list[str]:
     """Commands that probably test a file, the likeliest first, to be run in `folder`."""
-    file, root, found = path.resolve(), folder.resolve(), list[str]()
+    (file, root), found = (Path(os.path.realpath(each)) for each in (path, folder)), list[str]()
     if file.suffix == ".py":
         bins = [f"{name}/bin/" for name in (".venv", "venv") if (root / name / "bin/pytest").exists()]
         pytest = f"{bins[0] if bins else ''}pytest -q"

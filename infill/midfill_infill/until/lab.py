@@ -187,7 +187,7 @@ def open_lab(
     """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. Raises
     MidfillError if there is no sandbox, or no tree that can be copied.
     """
-    file, folder = path.resolve(), folder.resolve()
+    file, folder = (Path(os.path.realpath(each)) for each in (path, folder))
     place = find_place(folder)
     if not file.is_relative_to(place.root):
         place = find_place(file.parent)
@@ -195,11 +195,14 @@ def open_lab(
         said = f"{place.root} is not a project, and all of it would be copied"
         raise MidfillError("bad_request", said, "run it in the folder of the project")
     inside = folder.relative_to(place.root).as_posix() if folder.is_relative_to(place.root) else "."
+    real = {Path(os.path.realpath(other)): data for other, data in (others or {}).items()}
     held = {
-        other.resolve().relative_to(place.root).as_posix(): data
-        for other, data in (others or {}).items()
-        if other.resolve().is_relative_to(place.root)
+        other.relative_to(place.root).as_posix(): data
+        for other, data in real.items()
+        if other.is_relative_to(place.root)
     }
     command = replace(command, folder="" if inside == "." else inside)
     with open_copy(place, sandboxed=command.sandboxed) as copy, closing(Runner(copy, command)) as runner:
+        # A file that the copy leaves out, such as one with secrets, stays out although an editor holds it.
+        held = {name: data for name, data in held.items() if (copy.mirror.work / name).is_file()}
         yield Lab(runner, document, file.relative_to(place.root).as_posix(), held)

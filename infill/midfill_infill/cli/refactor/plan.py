@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from midfill_infill.cli.options import flag, option
 from midfill_infill.cli.refactor.common import plural, reported, say
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.guards import split_names
+from midfill_infill.git import split_names
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection

@@ -52,9 +52,9 @@ class TerminalScreen:
     def edit(self, text: str, suffix: str) -> str | None:
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
         with tempfile.NamedTemporaryFile("w", suffix=f".{suffix}", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
             try:
+                file.write(text + "\n")
+                file.flush()
                 if subprocess.run([*shlex.split(editor), file.name], check=False).returncode:
                     return None
                 edited = Path(file.name).read_text("utf-8")

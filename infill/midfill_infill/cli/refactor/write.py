@@ -141,7 +141,7 @@ def undo_command(
     """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
     with reported():
         with _writing(root, run, "undo") as (place, journal, writer):
-            path = None if file is None else os.path.relpath(root.resolve() / file, place.root)
+            path = None if file is None else os.path.relpath(Path(os.path.realpath(root)) / file, place.root)
             report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")
         tell(report.troubles)

@@ -7,6 +7,7 @@ what runs beside it. So one machine, many machines, or a resumed run give the sa
 
 import hashlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -203,7 +204,7 @@ class RunFiller:
         """
         data = self._journal.snapshot(file.planned_hash)
         if data is None:
-            data = read_content(file.below(self._root).resolve()).data
+            data = read_content(Path(os.path.realpath(file.below(self._root)))).data
         if digest(data) != file.planned_hash:
             raise MidfillError("hole_stale", CHANGED)
         return data

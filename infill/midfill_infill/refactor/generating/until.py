@@ -3,6 +3,7 @@
 Each hole is journaled before the next one begins. Fills that passed stay in the copy in which the next is tried.
 """
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -79,7 +80,7 @@ class Tester:
         try:
             file = self._open(hole)
             path = file.row.below(self._copy.root)
-            tests = self._reach.of(path.resolve(), hole.name)
+            tests = self._reach.of(Path(os.path.realpath(path)), hole.name)
             names = [test.relative_to(self._copy.root).as_posix() for test in tests]
             self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
             command = self._goal.command

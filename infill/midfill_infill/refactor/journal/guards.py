@@ -1,14 +1,14 @@
-"""Recognizes files that must not be written: dirty, generated, vendored, linked. Knows git and markers, no holes."""
+"""Recognizes files that must not be written: dirty, generated, vendored, linked. Knows markers, no holes."""
 
 import os
 import re
 import stat
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.git import run_git, split_names
 
 _MARKER: Final = re.compile(rb"@" + rb"generated\b|\bDO NOT EDIT\b|<auto-" + rb"generated", re.IGNORECASE)
 _MARKED_BYTES: Final = 2048
@@ -33,7 +33,7 @@ def is_generated(data: bytes) -> bool:
 
 def find_target(root: Path, path: Path) -> Path:
     """Resolves `path`. Raises `target_refused` outside the root or in a nested repository, OSError if it is missing."""
-    target = path.resolve(strict=True)
+    target = Path(os.path.realpath(path, strict=True))
     if not target.is_relative_to(root):
         raise MidfillError("target_refused", f"{path} leads to {target}, which is outside of {root}")
     for folder in target.parents:
@@ -52,40 +52,6 @@ def check_writable(path: Path, status: os.stat_result) -> None:
         raise MidfillError("target_refused", message, "replace it with a copy")
     if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
         raise MidfillError("target_refused", f"{path} is read-only", "make it writable")
-
-
-def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
-    """Returns the `paths` that git ignores and does not track. Raises `git_failed`."""
-    names = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    if not names:
-        return set()
-    output = run_git(root, "check-ignore", "-z", "--stdin", stdin=names, fine=(0, 1))
-    return set(split_names(output))
-
-
-def list_files(root: Path, *options: str) -> list[str]:
-    """Returns the paths that `git ls-files` prints. Raises `git_failed`."""
-    return split_names(run_git(root, "ls-files", "-z", *options))
-
-
-def split_names(data: bytes) -> list[str]:
-    """Splits NUL-terminated file names."""
-    return [os.fsdecode(name) for name in data.split(b"\0") if name]
-
-
-def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int, ...] = (0,)) -> bytes:
-    """Returns the output of a git command. Raises `git_failed` with git's message."""
-    environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
-    command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
-    try:
-        result = subprocess.run(command, cwd=root, input=stdin, capture_output=True, env=environment, check=False)
-    except OSError as error:
-        raise MidfillError("git_failed", f"git cannot be run ({error.strerror})") from None
-    if result.returncode not in fine:
-        lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"]
-        said = next((line for line in lines if line.startswith("fatal: ")), lines[-1]).removeprefix("fatal: ")
-        raise MidfillError("git_failed", f"git {words[0]}: {said}")
-    return result.stdout
 
 
 def refuse_dirty(root: Path, planned: Iterable[str]) -> None:

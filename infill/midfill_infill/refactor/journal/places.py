@@ -29,7 +29,7 @@ class Repository:
         if self.git_dir is None:
             return ()
         named = self.git_dir / "commondir"
-        shared = (self.git_dir / named.read_text().strip()).resolve() if named.exists() else self.git_dir
+        shared = Path(os.path.realpath(self.git_dir / named.read_text().strip())) if named.exists() else self.git_dir
         return tuple(dict.fromkeys((self.git_dir, shared)))
 
     @property
@@ -57,7 +57,7 @@ class Repository:
 
 def find_place(start: Path) -> Repository:
     """The place of the repository around `start`; without git, `start` is the root. Raises `file_missing`."""
-    folder = start.resolve()
+    folder = Path(os.path.realpath(start))
     if not folder.is_dir():
         raise MidfillError("file_missing", f"{start} is not a folder", "name the root of a repository")
     for candidate in (folder, *folder.parents):
@@ -76,7 +76,7 @@ def _git_dir(entry: Path) -> Path | None:
     if not entry.is_file():
         return None
     named = entry.read_text(errors="replace").removeprefix("gitdir:").strip()
-    folder = (entry.parent / named).resolve()
+    folder = Path(os.path.realpath(entry.parent / named))
     return folder if (folder / "HEAD").exists() else None
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from midfill_infill import git
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY, find_language
 from midfill_infill.refactor.journal import guards
@@ -47,7 +48,10 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
     `git_failed`, also for an unknown reference.
     """
     asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
-    commit = guards.run_git(root, *asked).decode().strip()
+    commit = git.run_git(root, *asked, fine=(0, 1)).decode().strip()
+    if not commit:
+        message = f"there is no revision {reference!r} in {root}"
+        raise MidfillError("git_failed", message, "name a commit, a branch or a tag, see `git log`")
     options = (
         "--unified=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative",
         "--src-prefix=a/", "--dst-prefix=b/",
@@ -55,7 +59,7 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
     found: dict[str, tuple[tuple[int, int], ...] | None] = {}
     path: str | None = None
     in_header = True
-    for line in guards.run_git(root, "diff", *options, commit, "--").split(b"\n"):
+    for line in git.run_git(root, "diff", *options, commit, "--").split(b"\n"):
         if line.startswith(b"diff --git "):
             path, in_header = None, True
         elif in_header and line.startswith(b"+++ b/"):
@@ -65,7 +69,7 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
             start, count = int(match[1]), int(match[2] or b"1")
             span = (start - 1, start - 1 + count) if count else (max(start - 1, 0), start + 1)
             found[path] = (*(found.get(path) or ()), span)
-    return ChangedLines(found | dict.fromkeys(guards.list_files(root, "--others", "--exclude-standard")))
+    return ChangedLines(found | dict.fromkeys(git.list_files(root, "--others", "--exclude-standard")))
 
 
 _MAX_INTENT: Final = 200
@@ -156,9 +160,10 @@ def _given(place: Repository, given: Sequence[str], planning: Planning) -> Itera
 
 def _below_root(root: Path, name: str) -> str:
     path = Path(os.path.abspath(name))
-    if not path.parent.resolve().is_relative_to(root):
+    folder = Path(os.path.realpath(path.parent))
+    if not folder.is_relative_to(root):
         raise MidfillError("target_refused", f"{name} is outside of {root}")
-    return (path.parent.resolve() / path.name).relative_to(root).as_posix()
+    return (folder / path.name).relative_to(root).as_posix()
 
 
 def _plan_file(

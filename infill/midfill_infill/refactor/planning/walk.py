@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from midfill_infill import git
 from midfill_infill.context.exclusions import is_ignored
 from midfill_infill.context.patterns import Patterns, read_lines
 from midfill_infill.refactor.journal import guards
@@ -15,15 +16,15 @@ from midfill_infill.refactor.journal.places import Repository
 
 def list_files(place: Repository, folder: Path | None = None) -> list[str]:
     """Files below `folder` that are not ignored, as sorted paths relative to the root."""
-    below = (folder or place.root).resolve().relative_to(place.root)
+    below = Path(os.path.realpath(folder or place.root)).relative_to(place.root)
     own = ("--cached", "--others", "--exclude-standard", "--deduplicate", "--", str(below))
-    return sorted(guards.list_files(place.root, *own) if place.git_dir else _walk(place.root, below))
+    return sorted(git.list_files(place.root, *own) if place.git_dir else _walk(place.root, below))
 
 
 def find_ignored(place: Repository, names: Sequence[str]) -> set[str]:
     """The paths in `names` (relative to the root) that are ignored."""
     if place.git_dir:
-        return guards.ignored_paths(place.root, names)
+        return git.find_ignored(place.root, names)
     return {name for name in names if is_ignored(place.root / name, place.root)}
 
 

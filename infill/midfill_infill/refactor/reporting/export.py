@@ -128,12 +128,12 @@ def check(place: Repository, request: Request, planning: Planning) -> list[str]:
 def _unwritten(place: Repository, names: Sequence[str] | None) -> list[str]:
     if not place.run_ids():
         return []
-    chosen = None if names is None else {str(Path(name).resolve()) for name in names}
+    chosen = None if names is None else {os.path.realpath(name) for name in names}
     with Journal(place.find_run(), read_only=True) as journal:
         findings = []
         for file in journal.files(State.ACCEPTED):
             path = file.below(place.root)
-            if chosen is not None and str(path.resolve()) not in chosen:
+            if chosen is not None and os.path.realpath(path) not in chosen:
                 continue
             number = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))
             fills = "1 accepted fill is" if number == 1 else f"{number} accepted fills are"

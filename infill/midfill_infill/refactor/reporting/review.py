@@ -9,7 +9,7 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, StateChange
 from midfill_infill.refactor.reporting.export import Exported, patch
 from midfill_infill.text.document import Document
-from midfill_infill.text.encoding import encode
+from midfill_infill.text.encoding import decode
 
 HELP: Final = """\
 y  accept this fill
@@ -117,10 +117,10 @@ def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     source = journal.snapshot(file.planned_hash)
     assert fill is not None and source is not None
     document = Document(source, file.language)
-    edited = screen.edit(fill.new.decode(document.encoding, "replace"), file.path.rpartition(".")[2])
+    edited = screen.edit(decode(fill.new, document.encoding), file.path.rpartition(".")[2])
     if edited is None:
         return False
-    text = encode(edited.removesuffix("\n").replace("\n", document.newline), document.encoding)
+    text = document.encode(edited.removesuffix("\n"))
     row = FillRow(hole.id, hole.attempt + 1, fill.seed, fill.old, text, 0, 1.0)
     journal.add_fills([(row, source)])
     return True

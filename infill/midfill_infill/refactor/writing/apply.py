@@ -4,11 +4,13 @@ Each file is rewritten once, whichever of its holes change. Other people's edits
 text, or marked stale, or refused.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from midfill_infill import git
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import guards, records
 from midfill_infill.refactor.journal.journal import Journal
@@ -50,7 +52,7 @@ class Writer:
         """Raises `tree_dirty` if `apply` would."""
         by_file = _by_file(holes)
         if is_git:
-            self._ignored = guards.ignored_paths(self.root, (self.journal.file(number).path for number in by_file))
+            self._ignored = git.find_ignored(self.root, (self.journal.file(number).path for number in by_file))
         if is_git and not self._allow_dirty:
             guards.refuse_dirty(self.root, self._not_ours(by_file))
 
@@ -64,7 +66,7 @@ class Writer:
         for number in by_file:
             file = self.journal.file(number)
             try:
-                content = replace.read_content(file.below(self.root).resolve())
+                content = replace.read_content(Path(os.path.realpath(file.below(self.root))))
             except OSError:
                 continue
             if not self.journal.has_written(file.id, content.hash):

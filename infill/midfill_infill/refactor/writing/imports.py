@@ -14,6 +14,7 @@ from typing import Final
 
 import tree_sitter
 
+from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
@@ -84,7 +85,7 @@ def bound_name(statement: str) -> str:
 
 
 def put_in(document: Document, statement: str) -> Edit | None:
-    """The edit that adds a statement; None if it exists."""
+    """The edit that adds a statement; None if it exists, or if the document's encoding lacks a name."""
     form, found = _FORM.fullmatch(statement), _read(document)
     if form is None or document.language != "python" or any(each.find(form) is not None for each in found):
         return None
@@ -92,7 +93,10 @@ def put_in(document: Document, statement: str) -> Edit | None:
     if at == len(document.source) and not document.source.endswith((b"\n", b"\r")) and text.endswith("\n"):
         text = "\n" * bool(at) + text.rstrip("\n")
     raw = document.to_raw(at)
-    return Edit(raw, raw, text.replace("\n", document.newline).encode(document.encoding, "replace"))
+    try:
+        return Edit(raw, raw, document.encode(text))
+    except MidfillError:
+        return None
 
 
 def take_out(document: Document, statement: str) -> Edit | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError, is_disk_full
+from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.records import digest
 
 _AT_FDCWD: Final = -100
@@ -201,14 +202,24 @@ def _renameat2() -> "ctypes._NamedFuncPointer | None":
     return function
 
 
+def check_replaceable(path: Path) -> Path:
+    """The file that `write_atomically` would replace. Raises OSError, and MidfillError `write_failed` for one that is
+    read-only or has several hard links.
+    """
+    target = Path(os.path.realpath(path, strict=True))
+    try:
+        guards.check_writable(path, target.stat())
+    except MidfillError as error:
+        raise MidfillError("write_failed", error.message, error.next_step) from None
+    return target
+
+
 def write_atomically(path: Path, before: bytes, after: bytes) -> None:
     """Writes `after` if the file still contains `before`. Keeps mode, owner and attributes; follows a symbolic link.
     Raises MidfillError `file_changed` or `write_failed`; then the file is unchanged.
     """
     try:
-        target = path.resolve(strict=True)
-        if not os.access(target, os.W_OK):
-            raise MidfillError("write_failed", f"{path} is read-only")
+        target = check_replaceable(path)
         _check_unchanged(path, target, before)
         temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.midfill")
         try:

@@ -143,7 +143,7 @@ def recover(journal: Journal, root: Path) -> list[Trouble]:
     """
     troubles = []
     for row in journal.open_writes():
-        target = journal.file(row.file).below(root).resolve()
+        target = Path(os.path.realpath(journal.file(row.file).below(root)))
         try:
             if _settle(journal, row, target) is Swap.DONE:
                 journal.finish([row.id])
