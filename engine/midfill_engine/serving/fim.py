@@ -11,12 +11,24 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from midfill_engine import wire
+from midfill_engine.serving.marked import split_prompt
 
 
-class ForeignRequest(BaseModel):
-    """The common keys of requests by other projects' clients. Unknown keys are ignored."""
+class Tolerant(BaseModel):
+    """What other projects' clients send. Unknown keys are ignored, and null is as good as no value."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_nulls(cls, values: object) -> object:
+        return (
+            {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else values
+        )
+
+
+class ForeignRequest(Tolerant):
+    """The common keys of requests by other projects' clients."""
 
     model: str | None = Field(default=None, max_length=512)
     stream: bool = False
@@ -44,7 +56,7 @@ class CompletionRequest(TextRequest):
     """`POST /v1/completions` with `suffix` as OpenAI's clients send it."""
 
     prompt: wire.Text | Annotated[list[wire.Text], Field(min_length=1, max_length=16)]
-    top_p: wire.FiniteFloat | None = Field(default=None, gt=0, le=1)
+    top_p: wire.FiniteFloat | None = Field(default=None, ge=0, le=1)
     n: int = Field(default=1, ge=1, le=8)
     echo: bool = False
     logprobs: int | bool | None = None
@@ -109,18 +121,19 @@ def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillReques
     """One request per prompt, all with one seed."""
     prompts, seed, top_p, n = list_prompts(request), request.seed, 1.0, 1
     if isinstance(request, CompletionRequest):
-        top_p, n = request.top_p or 1.0, request.n
+        top_p, n = 1.0 if request.top_p is None else request.top_p, request.n
     elif seed is None:
         seed = request.random_seed
-    if seed is None and request.temperature and len(prompts) > 1:
+    temperature, top_p = choose_sampling(request.temperature, top_p)
+    if seed is None and temperature and len(prompts) > 1:
         seed = secrets.randbelow(2**31)
     return [
         wire.InfillRequest(
-            segments=around_hole(prompt, request.suffix or "", request.max_tokens),
+            segments=around_hole(*find_sides(prompt, request.suffix), request.max_tokens),
             max_ms=max(request.t_max_predict_ms or 0, 0) or None,
             model=request.model or None,
             seed=seed,
-            temperature=request.temperature or 0.0,
+            temperature=temperature,
             top_p=top_p,
             n=n,
         )
@@ -165,6 +178,16 @@ def make_choice(request: FimRequest | CompletionRequest, index: int, prompt: str
 
 def list_prompts(request: FimRequest | CompletionRequest) -> list[str]:
     return [request.prompt] if isinstance(request.prompt, str) else request.prompt
+
+
+def find_sides(prompt: str, suffix: str | None) -> tuple[str, str]:
+    """The text before and behind the hole; of a prompt without a suffix, as markers tell."""
+    return (None if suffix else split_prompt(prompt)) or (prompt, suffix or "")
+
+
+def choose_sampling(temperature: float | None, top_p: float) -> tuple[float, float]:
+    """Temperature and `top_p` that the engine takes. A `top_p` of 0 leaves the likeliest token."""
+    return 0.0 if top_p <= 0 else min(max(temperature or 0.0, 0.0), 2.0), min(top_p, 1.0) if top_p > 0 else 1.0
 
 
 def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.Segment]:

@@ -1,17 +1,23 @@
 """llama.cpp's routes `/infill` and `/completion`, for llama.vim, llama.vscode and Continue. Knows no model."""
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from midfill_engine import wire
 from midfill_engine.denoising.scheduler import MAX_ACTIVE
-from midfill_engine.serving.fim import ForeignRequest, around_hole, cut_at_stop, with_line_endings_of
+from midfill_engine.serving.fim import (
+    ForeignRequest,
+    Tolerant,
+    around_hole,
+    choose_sampling,
+    cut_at_stop,
+    with_line_endings_of,
+)
+from midfill_engine.serving.marked import split_prompt
 
 
-class ExtraText(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
+class ExtraText(Tolerant):
     text: str = Field(default="", max_length=1024 * 1024)
     filename: str = Field(default="", max_length=4096)
 
@@ -29,8 +35,8 @@ class LlamaInfillRequest(ForeignRequest):
     n_indent: int = 0
     n_cmpl: int = Field(default=1, ge=1, le=8, description="with more than one the answer is a list")
     t_max_predict_ms: int = Field(default=0, description="of work; then the best guesses are the answer; 0: no limit")
-    temperature: wire.FiniteFloat = Field(default=0.0, ge=0, le=2)
-    top_p: wire.FiniteFloat = Field(default=1.0, gt=0, le=1)
+    temperature: wire.FiniteFloat = Field(default=0.0, description="below 0 like 0, beyond 2 like 2")
+    top_p: wire.FiniteFloat = Field(default=1.0, description="0 and below: the likeliest token; beyond 1 like 1")
     seed: int = Field(default=-1, lt=2**63)
     stop: list[str] = Field(default_factory=list)
     response_fields: list[str] = Field(default_factory=list, max_length=64)
@@ -53,27 +59,14 @@ class LlamaAnswer(BaseModel):
     timings: dict[str, int | float]
 
 
-# Fill-in-the-middle markers of other model families: prefix, suffix, middle.
-MARKS: Final = (
-    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
-    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
-    ("<|fim▁begin|>", "<|fim▁hole|>", "<|fim▁end|>"),
-    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
-    ("<PRE> ", " <SUF>", " <MID>"),
-)
-
 Answer = LlamaAnswer | dict[str, Any]
 
 
 def completion_to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
     """For `POST /completion` as Continue sends it: a prompt without fill-in-the-middle markers has no suffix."""
-    for first, second, last in MARKS:
-        head, is_marked, rest = request.prompt.partition(first)
-        before, has_suffix, behind = rest.partition(second)
-        if is_marked and has_suffix and behind.rstrip().endswith(last.strip()):
-            suffix = behind[: behind.rindex(last.strip())].removesuffix(last[: last.index(last.strip())])
-            sides = {"input_prefix": head + before, "input_suffix": suffix, "prompt": ""}
-            return to_infill(request.model_copy(update=sides))
+    if (sides := split_prompt(request.prompt)) is not None:
+        texts = {"input_prefix": sides[0], "input_suffix": sides[1], "prompt": ""}
+        return to_infill(request.model_copy(update=texts))
     return to_infill(request)
 
 
@@ -82,13 +75,14 @@ def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
     before = (extra + request.input_prefix + request.prompt)[-wire.MAX_TEXT_CHARACTERS :]
     limit = request.n_predict if request.n_predict > 0 else None
+    temperature, top_p = choose_sampling(request.temperature, request.top_p)
     return [
         wire.InfillRequest(
             segments=around_hole(before, request.input_suffix, limit),
             model=request.model or None,
             seed=request.seed if request.seed >= 0 else None,
-            temperature=request.temperature,
-            top_p=request.top_p,
+            temperature=temperature,
+            top_p=top_p,
             n=request.n_cmpl,
             max_ms=max(request.t_max_predict_ms, 0) or None,
         )

@@ -1,6 +1,7 @@
 """The HTTP service: routes, bodies, errors. Knows the wire and the scheduler; loads no torch."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -149,6 +150,11 @@ class Door:
     ends_with_done: bool = True
 
 
+# In JSON: an escaped backslash or a pair of surrogates as they are, or half a pair.
+_SURROGATE: Final = re.compile(
+    rb"(?P<whole>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+
 DOORS: Final = {
     "/v1/fim/completions": Door(fim.FimRequest, fim.to_infill, fim.from_infill),
     "/v1/completions": Door(fim.CompletionRequest, fim.to_infill, fim.from_infill),
@@ -210,7 +216,13 @@ async def read_body(http: Request, model: type[M]) -> M:
     except ClientDisconnect as error:
         raise RequestError(wire.ErrorCode.CANCELLED, "the client went away") from error
     with refusing():
-        return model.model_validate_json(bytes(body))
+        is_foreign = issubclass(model, fim.ForeignRequest)
+        return model.model_validate_json(leave_out_halves(bytes(body)) if is_foreign else bytes(body))
+
+
+def leave_out_halves(body: bytes) -> bytes:
+    """A JSON text without the halves of characters that clients leave where they cut their texts."""
+    return _SURROGATE.sub(lambda found: found["whole"] or b"", body)
 
 
 @contextmanager
