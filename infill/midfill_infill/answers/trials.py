@@ -171,7 +171,8 @@ class Trials:
         node = self._baseline.tree.root_node.descendant_for_byte_range(start, end)
         while node is not None and (node.start_byte, node.end_byte) == (start, end):  # the mask itself
             node = node.parent
-        return node is not None and ("comment" in node.type or "string" in node.type)
+        is_run = node is not None and node.type == "concatenated_string"  # the mask is a part beside strings
+        return node is not None and not is_run and ("comment" in node.type or "string" in node.type)
 
     def find_unmatched(self, draft: DraftText, index: int) -> int | None:
         """The character of a draft where a brace closes that the draft has not opened."""
