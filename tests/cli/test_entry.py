@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -69,6 +69,15 @@ def test_an_interrupt_at_any_moment_is_one_sentence_at_once(
     assert median(took_s) < 0.15
 
 
+@pytest.fixture
+def hears_interrupts() -> Iterator[None]:
+    """As from a terminal: a shell's background job and a command that ended ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_interrupts")
 def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as end, report_failures():
         try:
