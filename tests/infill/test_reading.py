@@ -89,6 +89,10 @@ def test_nested_lines_take_the_files_unit() -> None:
     source = "class A:\n  def f(self, x):\n    return None\n"
     assert read_body("if x:\n        return x\n    return None", source) == "if x:\n      return x\n    return None"
     assert read_body("if x:\n        return x", source) == "if x:\n      return x"
+    answer = "if (x) {\n        go(x);\n    }\n    go(0);"
+    for language, head in (("javascript", "f(x)"), ("java", "void f(int x)")):
+        source = f"class A {{\n  {head} {{\n    go(1);\n  }}\n}}\n"
+        assert read_body(answer, source, language=language) == answer.replace(" " * 8, " " * 6)
 
 
 @pytest.mark.parametrize(

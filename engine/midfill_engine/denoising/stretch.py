@@ -1,12 +1,13 @@
 """A stretch of text to fill, and a text of several lines that is being written there. Knows text only."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from midfill_engine.denoising.loops import find_loop, is_endless
+
 MAX_LINES: Final = 32
-REPEATED: Final = 3  # so many equal lines, or equal runs of LOOP_CHARACTERS in a line, end a text
 JOINT_CHARACTERS: Final = 16
-LOOP_CHARACTERS: Final = 24
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Block:
     is_open: bool = True
     is_whole: bool = False  # it ended by itself: its last line left the block or met the text after
     is_met: bool = False  # the draft reached the text after, which was cut off
+    loop: int | None = None  # the number of lines after which it repeats itself
 
     def write(self, piece: bytes) -> None:
         """Adds a token; ends the text if its last line is not a part of the block, or if it repeats itself."""
@@ -68,16 +70,21 @@ class Block:
         *lines, last = written.split("\n")
         leaves = bool(lines) and bool(last.strip()) and not last.startswith(self.stretch.indent)
         meets = len(lines) > 1 and lines[-1] == self.stretch.next_line
-        filled = [line.strip() for line in lines if len(line.strip()) > 1]
-        circles = bool(filled) and filled.count(filled[-1]) >= REPEATED
-        circles |= len(last) > LOOP_CHARACTERS and last.count(last[-LOOP_CHARACTERS:]) >= REPEATED
-        if leaves or meets:
-            self.end()
-        elif circles or len(lines) > MAX_LINES:
+        if is_endless(last):
+            self.loop = len(lines)
+        elif b"\n" in piece:
+            self._look_back(lines)
+        if self.loop is not None or (len(lines) > MAX_LINES and not leaves and not meets):
             self.is_open = False
+        elif leaves or meets:
+            self.end()
 
     def end(self) -> None:
-        self.is_open, self.is_whole = False, True
+        self._look_back(self.written.split("\n"))
+        self.is_open, self.is_whole = False, self.loop is None
+
+    def _look_back(self, lines: Sequence[str]) -> None:
+        self.loop = find_loop([self.stretch.indent + lines[0], *lines[1:]])
 
     @property
     def written(self) -> str:
@@ -93,9 +100,10 @@ class Block:
             return [self.written] if self.is_met else []
         first, *lines = self.written.split("\n")
         found, taken, seen = [first], first, {first.strip()}
-        for line in lines if self.is_whole else lines[:-1]:
+        is_cut = not self.is_whole and self.loop is None
+        for line in lines[:-1] if is_cut else lines[: self.loop and self.loop - 1]:
             is_over = bool(line.strip()) and not line.startswith(self.stretch.indent)
-            if is_over or line == self.stretch.next_line or (not self.is_whole and line.strip() in seen):
+            if is_over or line == self.stretch.next_line or (is_cut and line.strip() in seen):
                 break
             taken += "\n" + line
             if line.strip():
