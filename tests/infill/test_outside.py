@@ -81,7 +81,14 @@ def fim(parts: list[str]) -> list[str]:
     return [*(f"data: {json.dumps(event)}" for event in events), "data: [DONE]"]
 
 
-FORMS: dict[str, Form] = {"ollama": ollama, "llamacpp": llamacpp, "openai": openai, "fim": fim}
+def chat(parts: list[str]) -> list[str]:
+    thought = {"id": "1", "object": "chat.completion.chunk", "model": "m", "choices": [
+        {"index": 0, "delta": {"role": "assistant", "content": None, "reasoning_content": "Hm."}}]}  # fmt: skip
+    first, *others = fim(parts)
+    return [first, f"data: {json.dumps(thought)}", *others]
+
+
+FORMS: dict[str, Form] = {"ollama": ollama, "llamacpp": llamacpp, "openai": openai, "fim": fim, "chat": chat}
 
 
 class StandIn(ThreadingHTTPServer):
@@ -191,6 +198,11 @@ def fill_in(server: StandIn, source: bytes = ADD, **options: Any) -> tuple[Fille
 
 
 def around(body: dict[str, Any]) -> tuple[str, str]:
+    if "messages" in body:
+        before, _, behind = (
+            body["messages"][-1]["content"].split("```\n", 1)[1].removesuffix("\n```").partition("<GAP_1>")
+        )
+        return before, behind
     return body.get("input_prefix", body.get("prompt")), body.get("input_suffix", body.get("suffix"))
 
 
@@ -203,14 +215,15 @@ def test_holes_are_filled_one_after_the_other(stand_in: StandIn) -> None:
         body.get("max_tokens", body.get("n_predict", body.get("options", {}).get("num_predict")))
         for body in stand_in.asked
     ]
-    assert limits == [9, LINE_TOKENS] and stand_in.keys == ["Bearer key"] * 2
+    more = 2048 if name_of(stand_in) == "chat" else 0  # for thoughts
+    assert limits == [9 + more, LINE_TOKENS + more] and stand_in.keys == ["Bearer key"] * 2
     assert answer.model == f"{name_of(stand_in)}:m" and answer.stats.forwards >= 4
 
 
 def test_log_probabilities_are_confidences_where_they_are_told_and_a_certainty_never_is(stand_in: StandIn) -> None:
     (hole,) = ask(stand_in, segments=[{"text": "a("}, {"hole": {}}, {"text": ")\n"}]).holes
     assert hole.certainty is None
-    assert hole.tokens == ([] if name_of(stand_in) == "fim" else [(0, 2), (2, 3)])
+    assert hole.tokens == ([] if name_of(stand_in) in ("fim", "chat") else [(0, 2), (2, 3)])
     assert hole.confidence == pytest.approx([0.6065] * len(hole.tokens), abs=1e-4)
 
 
@@ -247,7 +260,8 @@ def test_a_line_ends_with_its_line(stand_in: StandIn) -> None:
         *_, filled = fill(document, [hole_at_range(document, 23, 23)], Options(), client)
     assert isinstance(filled, Filled) and filled.fills[0].text == "a + b"
     body = stand_in.asked[0]
-    assert body.get("stop", body.get("options", {}).get("stop")) == ["\n"]
+    stops = ["\n"] if name_of(stand_in) != "chat" else None
+    assert body.get("stop", body.get("options", {}).get("stop")) == stops
 
 
 @pytest.mark.parametrize(
@@ -483,6 +497,23 @@ LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
 )
 def test_where_an_answer_may_be_cut(text: str, extent: Extent, behind: str, goes_on: bool, end: int | None) -> None:
     assert find_end(text, extent, "    ", behind, goes_on=goes_on) == end
+
+
+def test_a_chat_sees_the_file_with_its_hole_and_says_more_than_the_code() -> None:
+    told = ["Sure! Here", "'s the code:\n\n```python\n", "return a ", "+ b\n", "```\n\nLet me know if you need more."]
+    source = b"# <GAP_1> and '<|fim_middle|>'\n" + ADD
+    with serve("chat") as server:
+        server.parts = told
+        filled, _ = fill_in(server, source, temperature=0.0)
+        server.refuse = lambda body: (400, {"error": {"message": "no seed"}}) if "seed" in body else None
+        again, _ = fill_in(server, source)
+    assert filled.fills[0].text == again.fills[0].text == "return a + b"
+    first, refused, last = server.asked
+    system, user = first["messages"]
+    assert (system["role"], user["role"]) == ("system", "user") and "<GAP_2>" in system["content"]
+    shown = source.decode().replace("<|fim", "<\u2060|fim").replace("...", "<GAP_2>")
+    assert user["content"].endswith(f"```\n{shown}\n```") and "one or more lines" in user["content"]
+    assert "seed" in refused and not {"seed", "temperature", "stop"} & {*last}
 
 
 def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.MonkeyPatch) -> None:

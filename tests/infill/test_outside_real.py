@@ -95,7 +95,9 @@ def middle(rows):
     assert isinstance(filled, Filled)
     first_round = [each for each in previews if isinstance(each, Preview) and not (each.repair or each.is_chosen)]
     assert first_round[-1].holes[0].text.strip().startswith("#"), "what the server says by itself"
-    assert filled.fills[0].text.strip() and not filled.fills[0].text.strip().startswith("#")
+    lines = filled.fills[0].text.splitlines()
+    assert any(line.strip() and not line.strip().startswith("#") for line in lines)
+    assert all(line.startswith("    ") for line in lines if line.strip())
 
 
 def test_closing_a_fill_frees_the_server(url: str) -> None:

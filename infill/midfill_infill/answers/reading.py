@@ -289,9 +289,9 @@ class _Answer:
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
             odd += sum(width < columns for width in widths if not width) or max(widths, default=columns) < columns
         elif frame.is_whole_line and not frame.is_free:
-            odd += any(width not in self.columns_near for width in widths[:1]) + (
-                min(widths, default=0) < max(widths[:1], default=0)
-            )
+            starts = [columns_of(white) for number, white in moving if not number]
+            odd += any(start not in self.columns_near for start in starts)
+            odd += min(widths, default=0) < max(widths[:1], default=0)
         steps, others = find_steps(draft, frame)
         known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | find_usual_steps(self.document.lines)
         is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known)

@@ -2,10 +2,17 @@
 
 from typing import Final
 
+from midfill_infill.engines.outside.chat import Chat
 from midfill_infill.engines.outside.fim import Fim
 from midfill_infill.engines.outside.llamacpp import LlamaCpp
 from midfill_infill.engines.outside.ollama import Ollama
 from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import Protocol
 
-PROTOCOLS: Final[dict[str, Protocol]] = {"ollama": Ollama(), "llamacpp": LlamaCpp(), "openai": OpenAI(), "fim": Fim()}
+PROTOCOLS: Final[dict[str, Protocol]] = {
+    "ollama": Ollama(),
+    "llamacpp": LlamaCpp(),
+    "openai": OpenAI(),
+    "fim": Fim(),
+    "chat": Chat(),
+}

@@ -100,8 +100,17 @@ class Exchange:
         model: str,
     ) -> HoleQuery:
         temperature = request.temperature or (DRAWN_TEMPERATURE if number else 0.0)
-        stops = ("\n",) if extent == "rest" and not self._wraps else ()
-        return HoleQuery(before, behind, _limit(place, extent), stops, temperature, (request.seed or 0) + number, model)
+        has_stops = extent == "rest" and self._protocol.has_stops and not self._wraps
+        return HoleQuery(
+            before,
+            behind,
+            _limit(place, extent),
+            ("\n",) if has_stops else (),
+            temperature,
+            (request.seed or 0) + number,
+            model,
+            extent,
+        )
 
     def _write(self, query: HoleQuery, place: _Place, extent: Extent) -> Iterator[tuple[Piece, int]]:
         """Yields the text so far with each piece, and the piece's number of tokens."""

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from midfill_infill.answers.ending import Extent
 from midfill_infill.answers.markers import defuse
 
 
 @dataclass(frozen=True)
 class HoleQuery:
-    """A hole and the text around it. `temperature` 0 is greedy decoding, `stops` end the fill, `model` may be empty."""
+    """A hole, how much it takes, and the text around it. `temperature` 0 is greedy decoding, `stops` end the fill,
+    `model` may be empty.
+    """
 
     before: str
     behind: str
@@ -19,6 +22,7 @@ class HoleQuery:
     temperature: float = 0.0
     seed: int = 0
     model: str = ""
+    extent: Extent = "block"
 
     @property
     def left(self) -> str:
@@ -60,6 +64,8 @@ class Protocol:
     key_variables: ClassVar[dict[str, str]] = {}
     """Environment variables of keys, by the domain that may see them."""
     needs_model: ClassVar[bool] = False
+    has_stops: ClassVar[bool] = True
+    """False if an answer may go on behind a line break wherever the hole is."""
     context_tokens: ClassVar[int] = 3072
     """The part of a document that it sees: many engines take a few thousand tokens and truncate silently."""
 

@@ -1,0 +1,57 @@
+"""`POST /v1/chat/completions`, for models that were tuned to chat: as OpenAI, vLLM, LM Studio, llama.cpp, Ollama and
+Inception answer it (the API reference, "Chat"). The file is shown with its hole marked; what a model says around the
+code, the room `answers` takes off. Thinking that a server tells apart is not read.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, Final
+
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
+
+_TASK: Final = (
+    "You fill gaps in code. The user shows a file in which {gap} stands for missing code. Answer with the missing code "
+    "alone, in one fenced code block: no explanation, nothing of the lines around the gap, indented as in the file."
+)
+_WANTED: Final = {
+    "rest": "{gap} stands for a part of its line.",
+    "statement": "{gap} stands for one statement.",
+    "block": "{gap} stands for one or more lines.",
+}
+_THINKING_TOKENS: Final = 2048  # many servers count a model's thoughts, too
+
+
+class Chat(Protocol):
+    default_url = "http://127.0.0.1:8000"
+    key_variables = {
+        "openai.com": "OPENAI_API_KEY",
+        "inceptionlabs.ai": "INCEPTION_API_KEY",
+        "mistral.ai": "MISTRAL_API_KEY",
+    }
+    needs_model = True
+    has_stops = False  # an answer begins with a fence
+    context_tokens = 6144
+
+    def calls(self, query: HoleQuery) -> Iterator[Call]:
+        code = query.defused
+        gap = next(gap for number in count(1) if (gap := f"<GAP_{number}>") not in code.before + code.behind)
+        wanted = _WANTED[query.extent].format(gap=gap)
+        body: dict[str, Any] = {
+            "model": query.model,
+            "messages": [
+                {"role": "system", "content": _TASK.format(gap=gap)},
+                {"role": "user", "content": f"{wanted}\n\n```\n{code.before}{gap}{code.behind}\n```"},
+            ],
+            "max_tokens": query.max_tokens + _THINKING_TOKENS,
+            "stream": True,
+        }
+        yield Call("/v1/chat/completions", {**body, "temperature": query.temperature, "seed": query.seed})
+        yield Call("/v1/chat/completions", body)  # some refuse a seed, or any temperature but their own
+
+    def read_message(self, message: dict[str, Any]) -> Piece | None:
+        if not message["choices"]:
+            return None
+        choice = message["choices"][0]
+        said = choice.get("delta") or choice.get("message") or {}
+        text = str(said.get("content") or "")
+        return Piece(text, (), str(message.get("model", ""))) if text else None
