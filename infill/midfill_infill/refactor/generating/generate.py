@@ -25,6 +25,7 @@ from midfill_infill.fill import Filled, fill
 from midfill_infill.fill import Options as FillOptions
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.needs import Resolver
+from midfill_infill.refactor.generating.promises import find_promise
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, digest
 from midfill_infill.refactor.writing.replace import read_content
@@ -181,6 +182,8 @@ class RunFiller:
         self._journal, self._root, self.engine = journal, root, engine
         self._options = replace(options, intent=str(journal.get_meta("intent") or ""))
         self._seed, self._resolver = int(journal.get_meta("seed") or 0), Resolver(root)
+        selection = journal.get_meta("selection") or {}
+        self._find_breach = None if selection.get("query") else find_promise(selection.get("recipe"))
         self._planned = {file.below(root): file.planned_hash for file in journal.files()}
 
     def tasks(self, holes: Iterable[HoleRow]) -> Iterator[Task]:
@@ -262,8 +265,15 @@ class RunFiller:
             ms=round(filled.stats.ms, 1),
             imports=self.find_imports(document, hole, edits[0]),
         )
-        change = StateChange(hole.id, State.FAILED, "the model left it as it was") if new == old else None
+        reason = "the model left it as it was" if new == old else self._check(document, edits[0], row)
+        change = StateChange(hole.id, State.FAILED, reason) if reason else None
         return Made(hole, row, document.data, change)
+
+    def _check(self, document: Document, edit: Edit, row: FillRow) -> str | None:
+        """How a fill without new syntax errors breaks the promise of its recipe; None if it does not."""
+        if self._find_breach is None or row.new_errors:
+            return None
+        return self._find_breach(document, edit, row.imports)
 
     def find_imports(self, document: Document, hole: HoleRow, edit: Edit) -> tuple[str, ...]:
         """The statements that a fill needs at the top of its file."""

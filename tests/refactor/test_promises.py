@@ -1,0 +1,148 @@
+"""A recipe's promise is checked on the syntax tree before a fill counts as clean."""
+
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+from tests.refactor.trees import init_git
+from tests.refactor.workers import ScriptedWorkers
+
+from midfill_engine.denoising.outline import split_draft
+from midfill_engine.wire import HoleSegment, InfillRequest
+from midfill_infill.refactor.generating.generate import generate
+from midfill_infill.refactor.generating.promises import (
+    find_promise,
+    keeps_call,
+    keeps_code,
+    keeps_functions,
+    keeps_signature,
+)
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.planning.plan import Planning, Request, make_run
+from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Edit
+
+
+def edit_of(source: str, old: str, new: str) -> Edit:
+    start = len(source[: source.index(old)].encode())
+    return Edit(start, start + len(old.encode()), new.encode())
+
+
+SIGNATURE = "a, /, b: int, *, c=1) -> int:"
+CLASS = "class A:\n    pass\n\n\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "breach"),
+    [
+        (SIGNATURE, "a: A, /, b: int, *, c: int = 1) -> int:", None),
+        (SIGNATURE, "a: A, b, c, d, e, /, b: int, *, c: int = 1) -> int:", "more than types"),
+        (SIGNATURE, "a: A, x, /, b: int, *, c: int = 1) -> int:", "more than types"),
+        (SIGNATURE, "a: A, /, b: int, *, c: int = 2) -> int:", "more than types"),
+        (SIGNATURE, "a: A, b: int, *, c: int = 1) -> int:", "more than types"),
+        (SIGNATURE, "a: A, /, b: str, *, c: int = 1) -> int:", "a type that was there"),
+        (SIGNATURE, "a: A, /, b: int, *, c: int = 1) -> str:", "a type that was there"),
+        (SIGNATURE, "a: Nosuch, /, b: int, *, c: Other = 1) -> int:", "nothing defines Nosuch, Other"),
+        (SIGNATURE, "a: A, /, b: int, *, c: int = 1) -> int: return 1\ndef g():", "more than types|no signature"),
+        ("self, *xs, **ys):", "self, *xs: int, **ys: str) -> None:", None),
+        ("self, *xs, **ys):", "self, *xs: int, y: int = 0, **ys: str) -> None:", "more than types"),
+        ("self, *xs, **ys):", "self, xs: int, **ys: str) -> None:", "more than types"),
+        ("):", ") -> list[A]:", None),
+        ("):", "x) -> list[A]:", "more than types"),
+    ],
+)
+def test_hints_are_types_alone(old: str, new: str, breach: str | None) -> None:
+    source = f"{CLASS}def f({old}\n    return 1\n"
+    said = keeps_signature(Document(source.encode(), "python"), edit_of(source, f"{old}\n", f"{new}\n"), ())
+    assert said is None if breach is None else said is not None and any(each in said for each in breach.split("|"))
+
+
+def test_a_type_that_an_import_binds_is_defined() -> None:
+    source = "def f(p):\n    return 1\n"
+    document, edit = Document(source.encode(), "python"), edit_of(source, "p):", "p: Path) -> int:")
+    assert keeps_signature(document, edit, ("from pathlib import Path",)) is None
+    assert keeps_signature(document, edit, ()) == "nothing defines Path"
+
+
+@pytest.mark.parametrize(
+    ("new", "is_kept"),
+    [
+        ('\n    """Says it."""', True),
+        ('\n    """Says it.\n\n    And more: ünï.\n    """\n    ', True),
+        ('\n    """Says it."""\n    x = 1\n    """"""', False),
+        ('\n    """Says it.""" + f""""""', False),
+        ('\n    """', False),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_docstrings_are_docstrings_alone(new: str, is_kept: bool, encoding: str) -> None:
+    source = f"# coding: {encoding}\ndef f():\n    return 1\n"
+    start = source.index(":\n    ret") + 1
+    edit = Edit(start, start, new.encode(encoding))
+    assert (keeps_code(Document(source.encode(encoding), "python"), edit, ()) is None) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "old", "kept", "broken"),
+    [
+        ("python", "def f():\n    return load(1)\n", "load(1)", "read(1, mode=2)", "read(1), x"),
+        ("javascript", "const a = load(1);\n", "load(1)", "new Reader(1)", "read(1); b = 2"),
+        ("typescript", "const a = load<T>(1);\n", "load<T>(1)", "read<T>(1)", "read(1) as T"),
+        ("go", "package p\n\nvar a = load(1)\n", "load(1)", "read(1)", "read(1) + 2"),
+        ("rust", "fn f() { load(1); }\n", "load(1)", "io::read(1)", "read(1) + 2"),
+        ("java", "class A { int a = load(1); }\n", "load(1)", "reader.read(1)", "1 + read(1)"),
+    ],
+)
+def test_calls_stay_calls(language: str, source: str, old: str, kept: str, broken: str) -> None:
+    document = Document(source.encode(), language)
+    assert keeps_call(document, edit_of(source, old, kept), ()) is None
+    assert keeps_call(document, edit_of(source, old, broken), ()) == "the fill is no single call"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "kept", "broken"),
+    [
+        (
+            "python",
+            "def f(a):\n    ...\n\n\ndef g():\n    pass\n",
+            "return lambda: a",
+            "return a\n\ndef h():\n    pass",
+        ),
+        ("python", "class A:\n    def f(a):\n        ...\n", "return a", "return a\n\n    def h(a):\n        pass"),
+        ("javascript", "function f(a) {\n  ...;\n}\nfunction g() {}\n", "return () => a", "return a;\n}\n{"),
+        ("go", "package p\n\nfunc f() {\n\t...\n}\n\nfunc g() {\n}\n", "h := func() {}\n\th()", "}\n\nfunc h() {"),
+        ("c", "int f(void) {\n    ...;\n}\nint g(void) {\n}\n", "return 1", "return 1;\n}\nint h(void) {"),
+    ],
+)
+def test_bodies_leave_other_functions_alone(language: str, source: str, kept: str, broken: str) -> None:
+    document = Document(source.encode(), language)
+    assert keeps_functions(document, edit_of(source, "...", kept), ()) is None
+    assert (
+        keeps_functions(document, edit_of(source, "...", broken), ()) == "the fill ends its function or changes others"
+    )
+
+
+def test_each_recipe_has_its_promise() -> None:
+    assert find_promise("add-type-hints") is keeps_signature and find_promise("migrate-call=a:b") is keeps_call
+    assert find_promise("add-docstrings") is keeps_code and find_promise(None) is find_promise("fill-todos")
+
+
+def test_a_fill_that_breaks_its_promise_is_not_clean(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(f"{CLASS}def f(a, b=1):\n    return a\n\n\ndef g(a):\n    return a\n")
+    init_git(tmp_path)
+    place = find_place(tmp_path)
+    run = make_run(place, Request(Selection(recipe="add-type-hints")), Planning())
+    with Journal(run) as journal:
+        types = chain(["A, x"], repeat("A"))
+
+        def write(request: InfillRequest) -> str:
+            (hole,) = (segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
+            return "".join(text if is_kept else next(types) for text, is_kept in split_draft(hole))
+
+        generate(journal, place.root, ScriptedWorkers(write), jobs=1)
+        states = {hole.name: (hole.state, hole.reason) for hole in (*journal.holes_in(*State),)}
+    assert states["f"] == (State.FAILED, "the fill changes more than types")
+    assert states["g"][0] == State.GENERATED
