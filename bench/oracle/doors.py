@@ -19,6 +19,7 @@ PIECE: Final = 7  # characters of an event of a stream
 CONFIDENCE: Final = 0.9
 LOW_CERTAINTY: Final = 0.2
 SEEN: Final = 400  # characters around a hole by which a prompt tells which hole is asked for
+_GAP: Final = re.compile(r"<GAP_\d+>")
 _URL: Final = "http://127.0.0.1:9"  # of no server: nothing is sent
 _TOKEN: Final = re.compile(r" ?\w{1,6}|\s+|[^\w\s]{1,2}")  # about as long as the tokens of models for code
 MODEL: Final = wire.ModelInfo(
@@ -143,6 +144,7 @@ STREAMS: Final[dict[str, Callable[[list[str]], Iterator[str]]]] = {
     "ollama": _stream_ollama,
     "openai": _stream_openai,
     "fim": _stream_fim,
+    "chat": _stream_fim,
 }
 
 
@@ -162,6 +164,11 @@ def stream(protocol: str, body: dict[str, Any], answers: Answers) -> Iterator[st
 
 def _read_prompt(body: dict[str, Any]) -> tuple[str, str]:
     """The text before and behind the hole in a call."""
+    if "messages" in body:
+        system, user = (message["content"] for message in body["messages"])
+        gap, file = _GAP.findall(system)[0], user.split("```\n", 1)[1].removesuffix("\n```")
+        before, _, behind = file.partition(gap)
+        return before, behind
     before = body.get("input_prefix") or body.get("prompt") or ""
     return before, body.get("input_suffix") or body.get("suffix") or ""
 

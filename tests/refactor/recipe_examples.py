@@ -123,6 +123,8 @@ EXAMPLES = {
         RecipeExample(
             "javascript", "const a = fetchIt(x);\n", ("await get(x)",), "const a = await get(x);\n", word="fetchIt"
         ),
+        RecipeExample("javascript", "const a = l?.(x, 1);\n", ("x",), "const a = read?.(x);\n", word="l:read"),
+        RecipeExample("typescript", "const a = await l<T>(x);\n", ("x",), "const a = await read(x);\n", word="l:read"),
         RecipeExample(
             "java",
             "class A { B b = new old.B(1, x); }\n",

@@ -127,6 +127,7 @@ def test_bodies_leave_other_functions_alone(language: str, source: str, kept: st
 
 def test_each_recipe_has_its_promise() -> None:
     assert find_promise("add-type-hints") is keeps_signature and find_promise("migrate-call=a:b") is keeps_call
+    assert find_promise("migrate-call=a::b") is keeps_functions, "any expression may take the place of a call"
     assert find_promise("add-docstrings") is keeps_code and find_promise(None) is find_promise("fill-todos")
 
 

@@ -274,3 +274,60 @@ def test_docstrings_go_where_ruff_misses_them(tmp_path: Path) -> None:
         expected.append((name, len(rows)))
         assert len(holes) == len(rows)
     assert expected == [("mod.py", 7), ("_mod.py", 0), ("_pkg/mod.py", 0), ("__init__.py", 7)]
+
+
+IMPORTED = {
+    "python": [
+        "try:\n    from old.api import load\nexcept ImportError:\n    load = None\nload(1)\n",
+        "if X:\n    import old.api as api\napi.load(1)\n",
+        "def f(x):\n    from old.api import load\n    return load(x)\n",
+        "def f(x):\n    from old.api import load as read\n    return [read(y) for y in x]\n",
+        "import old.api\n\n\nclass A:\n    def f(self):\n        return old.api.load(self)\n",
+    ],
+    "javascript": [
+        "const { load } = require('old/api');\nload(1);\n",
+        "const api = require('old/api');\napi.load(1);\n",
+        "function f() {\n  const { load: read } = require('./old/api');\n  return read(1);\n}\n",
+        "const load = require('old/api').load;\nload?.(1);\n",
+        "async function f() {\n  const { load } = await import('old/api');\n  return await load(1);\n}\n",
+    ],
+    "typescript": [
+        "import { load } from 'old/api';\nconst x = await load<T>(1);\n",
+        "import { load } from 'old/api';\nasync function f(): Promise<T> {\n  return await load<T>(1);\n}\n",
+    ],
+    "rust": [
+        "fn f() {\n    use old::api::load;\n    load(1);\n}\n",
+        "mod m {\n    use old::api;\n    fn f() { api::load(1); }\n}\n",
+    ],
+}
+SHADOWED = {
+    "python": [
+        "from old.api import load\n\n\ndef f(load, x):\n    return load(x)\n",
+        "from old.api import load\n\n\nf = lambda load, x: load(x)\n",
+        "from old.api import load\n\n\ndef f(*, load=None):\n    def g(y):\n        return load(y)\n\n    return g\n",
+        "def f(x):\n    from old.api import load\n\n\ndef g(x):\n    return read(x)\n",
+    ],
+    "javascript": [
+        "import { load } from 'old/api';\nconst f = (load, x) => load(x);\n",
+        "import { load } from 'old/api';\nfunction f({ load }) {\n  return load(1);\n}\n",
+        "import { load } from 'old/api';\nconst f = load => load(1);\n",
+    ],
+    "rust": ["use old::api::load;\nfn f(load: fn(i32)) {\n    load(1);\n}\n"],
+    "go": ['package p\n\nimport "old/api"\n\nfunc f(api T) {\n\tapi.load(1)\n}\n'],
+}
+SCOPED = [(language, code, 1) for language, codes in IMPORTED.items() for code in codes]
+SCOPED += [(language, code, 0) for language, codes in SHADOWED.items() for code in codes]
+
+
+@pytest.mark.parametrize(("language", "code", "count"), SCOPED)
+def test_calls_are_resolved_where_their_imports_stand(language: str, code: str, count: int) -> None:
+    document = Document(code.encode(), language)
+    calls = [call for call in find_calls(document) if call.calls("old.api.load")]
+    assert len(calls) == count
+    assert not any(code.encode()[call.start : call.end].startswith(b"await") for call in calls)
+
+
+def test_a_default_or_a_type_binds_no_name() -> None:
+    code = "from old.api import load\n\n\ndef f(x=load, y: load = 1):\n    return load(x)\n"
+    calls = [call for call in find_calls(Document(code.encode(), "python")) if call.calls("old.api.load")]
+    assert len(calls) == 1

@@ -1,6 +1,7 @@
 """What a recipe promises of each fill, checked on the syntax tree before the fill counts as clean. Asks no engine."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -59,6 +60,7 @@ def keeps_call(document: Document, edit: Edit, imports: Collection[str]) -> str 
     return None if is_call or (edit.start_byte, edit.end_byte) not in was else "the fill is no single call"
 
 
+_NAMES_NEW: Final = re.compile(r"(?<!:):(?!:)")
 PROMISES: Final[dict[str, Promise]] = {
     "add-type-hints": keeps_signature,
     "add-docstrings": keeps_code,
@@ -67,8 +69,12 @@ PROMISES: Final[dict[str, Promise]] = {
 
 
 def find_promise(recipe: str | None) -> Promise:
-    """The promise of "NAME" or "NAME=WORD"; of other recipes and without one, that other functions stay."""
-    return PROMISES.get((recipe or "").partition("=")[0], keeps_functions)
+    """The promise of "NAME" or "NAME=WORD". Of other recipes, and of calls that no function is named for, it is that
+    other functions stay.
+    """
+    name, _, word = (recipe or "").partition("=")
+    is_free = name == "migrate-call" and _NAMES_NEW.search(word) is None
+    return keeps_functions if is_free else PROMISES.get(name, keeps_functions)
 
 
 def _put(document: Document, edit: Edit) -> Document:

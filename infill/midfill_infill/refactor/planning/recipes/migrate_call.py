@@ -42,7 +42,8 @@ def _frame(call: CallSite, callee: str) -> tuple[str, str]:
     name = re.split(r"\W+", callee.rstrip("!"))[-1]
     if call.kind == "composite_literal" and not name.startswith("New"):
         return f"{callee}{{", "}"
-    return ("new " if call.kind in _CREATIONS and name[:1].isupper() else "") + f"{callee}(", ")"
+    chain = "?." if call.is_optional else ""
+    return ("new " if call.kind in _CREATIONS and name[:1].isupper() else "") + f"{callee}{chain}(", ")"
 
 
 def _spell(document: Document, new: str) -> tuple[str, tuple[str, ...]]:
