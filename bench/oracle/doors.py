@@ -12,6 +12,7 @@ from midfill_engine import wire
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.outside import PROTOCOLS
+from midfill_infill.engines.outside.chat import FILE
 from midfill_infill.engines.outside.protocol import Call
 from midfill_infill.errors import MidfillError
 
@@ -166,7 +167,7 @@ def _read_prompt(body: dict[str, Any]) -> tuple[str, str]:
     """The text before and behind the hole in a call."""
     if "messages" in body:
         system, user = (message["content"] for message in body["messages"])
-        gap, file = _GAP.findall(system)[0], user.split("```\n", 1)[1].removesuffix("\n```")
+        gap, file = _GAP.findall(system)[0], user.split(FILE, 1)[1].removesuffix("\n```")
         before, _, behind = file.partition(gap)
         return before, behind
     before = body.get("input_prefix") or body.get("prompt") or ""

@@ -67,7 +67,7 @@ def ask(runtime: Runtime, task: Task, number: int) -> Filled:
     before, after = task.prefix + lead, task.middle[len(lead) + len(line) :] + task.suffix
     spans = list(pairwise([0, *accumulate(len(tokenizer.token_bytes(token)) for token in tokenizer.encode(line))]))
     keep = [span for place, span in enumerate(spans) if place % 2 != number % 2]
-    excerpts = find_excerpts([before, after], [])
+    excerpts = [each.text for each in find_excerpts([before, after], [])]
 
     def fill(hole: HoleSpec) -> InfillRequest:
         segments: list[Segment] = [TextSegment(text=before), HoleSegment(hole=hole), TextSegment(text=after)]

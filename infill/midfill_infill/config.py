@@ -59,6 +59,7 @@ KEYS: Final = {
         Key(
             "engine", "PROTOCOL:MODEL@URL", _is_text, "The engine of another project that fills, in place of Midfill's."
         ),
+        Key("context", *_one_of("on", "off"), "Whether a model sees parts of related files, or the open file alone."),
         Key("device", *_one_of("auto", "cpu", "cuda", "mps"), "Where it runs."),
         Key("dtype", *_one_of("auto", "fp32", "bf16", "fp16"), "In which number format."),
         Key("weights", *_one_of("stored", "int8"), "As they are stored, or in 8-bit whole numbers."),
@@ -100,6 +101,11 @@ def choose_quality(flag: Quality, project: Path | None = None) -> Quality:
     """The quality for a fill: the flag, otherwise the setting; None leaves the choice to the engine."""
     value = load(project)["quality"].value if flag is None else flag
     return "authors" if value == "authors" else None if value is None else float(value)
+
+
+def shows_related(project: Path | None = None) -> bool:
+    """False if a model sees the open file alone."""
+    return load(project)["context"].value != "off"
 
 
 def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
@@ -144,6 +150,9 @@ def _checked(file: Path, name: str, value: Any) -> Value:
     if name not in KEYS:
         known = f"known are {', '.join(KEYS)}"
         raise MidfillError("bad_config", f"{file} sets {name!r}, which is not a setting", known)
+    if name == "context" and file.name == PROJECT_FILE and value == "on":
+        next_step = "remove it there, and run `midfill config context on` for yourself"
+        raise MidfillError("bad_config", f"{file} sets `context` to on, and a project may only turn it off", next_step)
     if not KEYS[name].allows(value):
         raise MidfillError("bad_config", f"{file} sets {name} to {value!r}, and it takes {KEYS[name].expected}")
     return value  # type: ignore[no-any-return]

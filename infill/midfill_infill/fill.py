@@ -1,14 +1,16 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.candidates import LIKELY, Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
 from midfill_infill.config import Quality
-from midfill_infill.context.excerpts import find_excerpts
+from midfill_infill.context.excerpts import MAX_CHARACTERS, find_excerpts
+from midfill_infill.context.origins import Origins, find_origins
 from midfill_infill.context.references import Reference
 from midfill_infill.context.requests import build_hole, build_request
 from midfill_infill.context.segments import Segments, build_segments, with_intent
@@ -23,6 +25,8 @@ from midfill_infill.written import Written
 
 if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's start-up time
     from midfill_infill.engines.client import EngineClient
+
+Send = Callable[[wire.InfillRequest], Generator[wire.StepEvent | wire.InfillResponse, None, None]]
 
 # Source code has 3 to 4 characters per token; the engine truncates text that is still too long.
 CHARS_PER_TOKEN: Final = 3
@@ -137,25 +141,30 @@ def fill(
         raise MidfillError("no_hole", "there is nothing to fill")
     model = _find_model(client, options.model)
     comment = document.syntax.comment if document.syntax else "#"
-    shown = build_segments(document, holes, model.max_context_tokens * CHARS_PER_TOKEN)
+    most_tokens = (
+        min(model.max_context_tokens, client.window) if client.endpoint.is_outside else model.max_context_tokens
+    )
+    shown = build_segments(document, holes, most_tokens * CHARS_PER_TOKEN)
     segments = with_intent(shown, comment, options.intent)
     place = Place(document, segments.holes, options.written)
     proposals = _propose(place, options)
     if options.proposers and not options.min_tokens:
         proposals = [own + imports for own, imports in zip(proposals, place.imports, strict=True)]
+    send: Send = client.infill
     if client.endpoint.is_outside:
-        request = _request(segments, document, options)
+        request, origins = _request_elsewhere(segments, document, options, comment, client.window, most_tokens)
+        send = partial(client.infill_elsewhere, origins=origins)
     else:
         related = [reference.text for reference in options.references]
-        excerpts = find_excerpts(document.tell_around(segments.holes), related)
+        excerpts = [each.text for each in find_excerpts(document.tell_around(segments.holes), related)]
         request = _request(segments, document, options, proposals, excerpts, place.needs)
-    response = yield from _run(client, request, document, segments.holes, repair=False)
+    response = yield from _run(send, request, document, segments.holes, repair=False)
     most = options.max_tokens  # a token has at least one character
     ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]
     row, stats = place.settle([[each for each in texts if not each.is_left_out] for texts in ranked]), response.stats
     if options.repair and any(row.candidate.faults):
         try:
-            row, spent = yield from _repair(place, segments, row, options, client, request.excerpts)
+            row, spent = yield from _repair(place, segments, row, options, send, request.excerpts)
             stats = add_stats(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # after any other failure the first fill is kept, its errors marked
@@ -218,12 +227,12 @@ def _find_model(client: "EngineClient", model: str | None) -> wire.ModelInfo:
 
 
 def _repair(
-    place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient", excerpts: Sequence[str]
+    place: Place, segments: Segments, row: Row, options: Options, send: Send, excerpts: Sequence[str]
 ) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
     """The better of `row` and the rows of a second round, and the stats of that round."""
     draft = mask_errors(segments, row)
     request = _request(draft, place.document, replace(options, n=REPAIR_ROWS), (), excerpts)
-    repaired = yield from _run(client, request, place.document, place.holes, repair=True)
+    repaired = yield from _run(send, request, place.document, place.holes, repair=True)
     answers = [list(map(Answer, recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
     return min([row, *place.rows(answers)], key=lambda row: row.candidate.faults), repaired.stats
 
@@ -260,6 +269,20 @@ def _request(
     )
 
 
+def _request_elsewhere(
+    segments: Segments, document: Document, options: Options, comment: str, window: int, near: int
+) -> tuple[wire.InfillRequest, Origins]:
+    """The request to an engine of another project, and the names of its files. Of a window of so many tokens, excerpts
+    take what the document's own text leaves; of the document itself they show what is farther than `near` tokens.
+    """
+    left = window * CHARS_PER_TOKEN
+    left -= sum(len(each.text) for each in segments.segments if isinstance(each, wire.TextSegment))
+    most, related = max(0, min(MAX_CHARACTERS, left)), [reference.text for reference in options.references]
+    excerpts = find_excerpts(document.tell_around(segments.holes), related, most, near * CHARS_PER_TOKEN)
+    request = _request(segments, document, options, excerpts=[each.text for each in excerpts])
+    return request, find_origins(document, comment, excerpts, options.references)
+
+
 def _limited(
     segment: wire.Segment, options: Options, listed: Iterator[tuple[Sequence[Proposal], Mapping[str, list[str]]]]
 ) -> wire.Segment:
@@ -278,12 +301,12 @@ def _limited(
 
 
 def _run(
-    client: "EngineClient", request: wire.InfillRequest, document: Document, holes: tuple[Hole, ...], *, repair: bool
+    send: Send, request: wire.InfillRequest, document: Document, holes: tuple[Hole, ...], *, repair: bool
 ) -> Generator[Preview, None, wire.InfillResponse]:
     """Sends one request: yields its steps, returns its answer. Prepares splicing during the engine's first step.
     Closing the generator closes the connection.
     """
-    stream = client.infill(request)
+    stream = send(request)
     try:
         for number, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):

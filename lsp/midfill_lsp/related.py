@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from midfill_infill import config
 from midfill_infill.context.references import Reference, find_references
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Options
@@ -54,9 +55,12 @@ class RelatedText:
                 excluded = find_exclusions({name: settings_of(name).exclude for name in names})
                 return {path for name, path in names.items() if name in excluded}
 
+            path = find_path(uri)
             try:
-                references = find_references(view.read(), find_path(uri), held, root=root, leaves_out=leaves_out)
-            except MidfillError:  # unreadable: the fill itself reports it
+                if not config.shows_related(path.parent if path else root):
+                    return Options()
+                references = find_references(view.read(), path, held, root=root, leaves_out=leaves_out)
+            except MidfillError:  # unreadable file or settings: the fill itself reports the file
                 references = ()
             return Options(references=references)
 

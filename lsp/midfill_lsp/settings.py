@@ -56,7 +56,11 @@ class Settings:
         "a number up to 0",
     )
     exclude: tuple[str, ...] = _setting((), "Files to leave out, as in a .gitignore.", "a list of patterns")
-    repository_context: bool = _setting(True, "Show the model text of other open and recent files.", _FLAG)
+    repository_context: bool = _setting(
+        True,
+        "Show the model parts of related files; false, or `midfill config context off`, the open one alone.",
+        _FLAG,
+    )
     next_edits: bool = _setting(True, "Show where a change that was made twice may be made again.", _FLAG)
     preview: Literal["decoration", "buffer", "off"] = _setting("decoration", "How a fill is shown while it sharpens.")
     confidence: Literal["weak", "off"] = _setting("weak", "Whether the weakest tokens of a fill are underlined.")

@@ -54,6 +54,7 @@ def test_every_setting_says_where_it_comes_from(user_file: Path, monkeypatch: py
     assert {name: (each["value"], each["source"]) for name, each in shown.items()} == {
         "model": ("user/model", "user"),
         "engine": (None, "default"),
+        "context": (None, "default"),
         "device": ("cpu", "project"),
         "dtype": ("fp32", "environment"),
         "quality": (1, "project"),
@@ -67,6 +68,20 @@ def test_every_setting_says_where_it_comes_from(user_file: Path, monkeypatch: py
     say("config", "quality", "--unset")
     assert config.choose_quality(None) is None
     assert user_file.read_text() == 'model = "user/model"\n'
+
+
+def test_a_project_may_turn_the_context_off_and_not_on(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.shows_related() and config.shows_related(Path.cwd())
+    say("config", "context", "off")
+    assert not config.shows_related()
+    say("config", "context", "on")
+    Path(".midfill.toml").write_text('context = "off"\n')
+    assert config.shows_related() and not config.shows_related(Path.cwd())
+    monkeypatch.setenv("MIDFILL_CONTEXT", "on")
+    assert config.shows_related(Path.cwd()), "the user's own word for one shell"
+    Path(".midfill.toml").write_text('context = "on"\n')
+    assert "a project may only turn it off" in say("config", code=2)
+    assert "takes one of on, off" in say("config", "context", "yes", code=2)
 
 
 def test_a_project_file_is_looked_for_within_the_repository_only(tmp_path: Path) -> None:

@@ -1,47 +1,53 @@
 """Excerpts: what is like the text around a hole is shown, what every model reads anyway is not."""
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_infill.context.excerpts import LINES, MAX_CHARACTERS, MORE_LINES, NEAR_BEFORE, find_excerpts
+from midfill_infill.context.excerpts import LINES, MAX_CHARACTERS, MORE_LINES, NEAR, find_excerpts
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.document import Document
 
 BEFORE = "def total(path):\n    rows = parse_invoice(path)\n    "
 
 
+def find_texts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
+    return [each.text for each in find_excerpts(shown, references)]
+
+
 def test_lines_that_share_rare_words_are_shown() -> None:
     invoice = "def parse_invoice(path):\n    return path\n"
     circle = "canvas.draw_circle(radius)\n"
-    assert find_excerpts([BEFORE, "\n"], [circle, invoice]) == [invoice.strip()]
-    assert find_excerpts([BEFORE, "\n"], [circle]) == []
-    assert find_excerpts(["", ""], [invoice]) == []
+    assert find_texts([BEFORE, "\n"], [circle, invoice]) == [invoice.strip()]
+    assert find_texts([BEFORE, "\n"], [circle]) == []
+    assert find_texts(["", ""], [invoice]) == []
 
 
 def test_far_lines_of_the_file_are_shown_and_near_ones_are_not() -> None:
     call = "    rows = parse_invoice(other)\n    return sum(row.price for row in rows)\n"
     filler = "".join(f"name_{number} = {number}\n" for number in range(300))
-    (found,) = find_excerpts([call + filler + BEFORE, "\n"], [])
+    (found,) = find_texts([call + filler + BEFORE, "\n"], [])
     assert "sum(row.price for row in rows)" in found
-    assert find_excerpts([filler[-NEAR_BEFORE // 2 :] + call + BEFORE, "\n" + call], []) == []
+    assert find_texts([filler[-NEAR // 2 :] + call + BEFORE, "\n" + call], []) == []
 
 
 def test_the_next_line_of_a_place_that_is_alike_is_in_view() -> None:
     rows = [f"number_{index} = {index}" for index in range(60)]
     rows[30:32] = ["    rows = parse_invoice(other)", "    return the_answer"]
-    (found,) = find_excerpts([BEFORE, "\n"], ["\n".join(rows)])
+    (found,) = find_texts([BEFORE, "\n"], ["\n".join(rows)])
     assert "return the_answer" in found and found.count("\n") < LINES + MORE_LINES
 
 
 def test_files_keep_their_order_whatever_their_scores() -> None:
     one, two = (f"def parse_invoice_{name}(path):\n    return parse_invoice(path)\n" for name in ("one", "two"))
-    assert find_excerpts([BEFORE, "\n"], [one, two]) == [one.strip(), two.strip()]
-    assert find_excerpts([BEFORE, "\n"], [two, one]) == [two.strip(), one.strip()]
+    assert find_texts([BEFORE, "\n"], [one, two]) == [one.strip(), two.strip()]
+    assert find_texts([BEFORE, "\n"], [two, one]) == [two.strip(), one.strip()]
 
 
 @given(st.lists(st.text("ab_ \n", max_size=4000), min_size=2, max_size=4), st.lists(st.text("ab_ \n", max_size=3000)))
 def test_excerpts_are_bounded_and_copied(shown: list[str], references: list[str]) -> None:
-    found = find_excerpts(shown, references)
+    found = find_texts(shown, references)
     assert sum(map(len, found)) <= MAX_CHARACTERS
     assert all(any(each in source for source in (*references, *shown)) for each in found)
 
@@ -49,7 +55,7 @@ def test_excerpts_are_bounded_and_copied(shown: list[str], references: list[str]
 def test_excerpts_stay_while_a_line_is_typed() -> None:
     rows = "".join(f"name_{number} = parse_{number}(rows)\n" for number in range(90))
     typed = "    total = parse_7(name_8)"
-    assert len({tuple(find_excerpts([BEFORE + typed[:end], "\n"], [rows])) for end in range(len(typed))}) == 1
+    assert len({tuple(find_texts([BEFORE + typed[:end], "\n"], [rows])) for end in range(len(typed))}) == 1
 
 
 def test_an_excerpt_from_behind_stays_while_the_hole_moves_down() -> None:
@@ -58,7 +64,7 @@ def test_an_excerpt_from_behind_stays_while_the_hole_moves_down() -> None:
     before = ["def total(path):", "    rows = parse_invoice(path)"]
 
     def find(line: int) -> list[str]:
-        return find_excerpts(["\n".join([*before, *rows[:line], ""]), "\n" + "\n".join(rows[line:])], [])
+        return find_texts(["\n".join([*before, *rows[:line], ""]), "\n" + "\n".join(rows[line:])], [])
 
     found = {tuple(find(line)) for line in range(10)}
     assert len(found) == 1 and "return the_answer" in str(found)
@@ -69,5 +75,15 @@ def test_the_test_of_a_function_and_its_call_sites_are_context_of_its_body() -> 
     document = Document.from_text(f"{filler}def settle_account(account, date):\n    ...\n", "python")
     tests = f"{filler}def test_closing():\n    assert settle_account(Account(0), today).is_closed\n"
     uses = f"{filler}def main():\n    print(settle_account(load(), now()).total)\n"
-    found = find_excerpts(document.tell_around([body_named(document, "settle_account")]), [tests, uses])
+    found = find_texts(document.tell_around([body_named(document, "settle_account")]), [tests, uses])
     assert any(".is_closed" in each for each in found) and any(").total" in each for each in found)
+
+
+def test_an_excerpt_says_its_file_and_takes_the_room_that_is_left() -> None:
+    one, two = (f"def parse_invoice_{name}(path):\n    return parse_invoice(path)\n" for name in ("one", "two"))
+    far = two + "".join(f"name_{number} = {number}\n" for number in range(300)) + BEFORE
+    found = find_excerpts([far, "\n"], ["canvas.draw(radius)\n", one])
+    assert [each.source for each in found] == [1, 2] and found[0].text == one.strip()
+    assert [each.source for each in find_excerpts([far, "\n"], [one], near=len(far))] == [0]
+    assert [each.text for each in find_excerpts([BEFORE, "\n"], [one, two], len(one))] == [one.strip()]
+    assert find_excerpts([BEFORE, "\n"], [one], len(one) - 2) == find_excerpts([BEFORE, "\n"], [one], 0) == []

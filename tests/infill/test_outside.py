@@ -22,7 +22,7 @@ from midfill_infill.answers.ending import Extent, find_end
 from midfill_infill.answers.markers import DIALECTS, find_dialect
 from midfill_infill.cli import build_app
 from midfill_infill.cli.doctor import examine_engine, find_others
-from midfill_infill.context.references import Reference
+from midfill_infill.context.references import Reference, find_references
 from midfill_infill.engines import discovery
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
@@ -92,7 +92,9 @@ FORMS: dict[str, Form] = {"ollama": ollama, "llamacpp": llamacpp, "openai": open
 
 
 class StandIn(ThreadingHTTPServer):
-    """Answers every query with `parts`, `#` in them with the query's number; keeps what it was asked."""
+    """Answers every query with `parts`, `#` in them with the query's number; keeps what it was asked. `pages` answer
+    questions about the server, which it counts.
+    """
 
     daemon_threads = True
 
@@ -104,6 +106,7 @@ class StandIn(ThreadingHTTPServer):
         self.parts = ["<#", ">"]
         self.refuse: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda _: None
         self.pages: dict[str, Any] = {}
+        self.looked_up: list[str] = []
         self.is_endless = False
         self.was_closed = threading.Event()
 
@@ -113,10 +116,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         found = self.server.pages.get(self.path)
+        self.server.looked_up.append(self.path)
         self._send(200 if found is not None else 404, json.dumps(found or {}).encode())
 
     def do_POST(self) -> None:
         body = {"path": self.path, **json.loads(self.rfile.read(int(self.headers["content-length"])))}
+        if self.path == "/api/show":
+            assert body["model"]
+            return self.do_GET()
         self.server.asked.append(body)
         self.server.keys.append(self.headers["authorization"])
         if (refusal := self.server.refuse(body)) is not None:
@@ -200,7 +207,7 @@ def fill_in(server: StandIn, source: bytes = ADD, **options: Any) -> tuple[Fille
 def around(body: dict[str, Any]) -> tuple[str, str]:
     if "messages" in body:
         before, _, behind = (
-            body["messages"][-1]["content"].split("```\n", 1)[1].removesuffix("\n```").partition("<GAP_1>")
+            body["messages"][-1]["content"].split("The file:\n\n```\n", 1)[1].removesuffix("\n```").partition("<GAP_1>")
         )
         return before, behind
     return body.get("input_prefix", body.get("prompt")), body.get("input_suffix", body.get("suffix"))
@@ -299,11 +306,6 @@ def test_the_files_own_text_replaces_only_what_fails(stand_in: StandIn) -> None:
     stand_in.parts = ["return ((rows"]
     filled, _ = fill_in(stand_in, source)
     assert (filled.fills[0].text, filled.fills[0].origin) == ("return len(rows)", "like `count`")
-
-
-def test_nothing_of_other_files_goes_to_another_project(stand_in: StandIn) -> None:
-    fill_in(stand_in, references=(Reference(kind="open", text="hunter2"),))
-    assert stand_in.asked and "hunter2" not in str(stand_in.asked)
 
 
 def test_closing_the_fill_closes_the_connection(stand_in: StandIn) -> None:
@@ -414,6 +416,7 @@ def test_a_model_whose_own_tokens_are_known_gets_them() -> None:
         "ByteDance-Seed/Seed-Coder-8B-Base": "<[fim-suffix]>A<[fim-prefix]>B<[fim-middle]>",
         "bigcode/santacoder": "<fim-prefix>B<fim-suffix>A<fim-middle>",
         "bigcode/starcoder2-3b": "<fim_prefix>B<fim_suffix>A<fim_middle>",
+        "bigcode/starcoderbase": "<fim_prefix>B<fim_suffix>A<fim_middle>",
         "codellama/CodeLlama-7b-hf": "<PRE> B <SUF>A <MID>",
         "deepseek-ai/deepseek-coder-1.3b-base": "<｜fim▁begin｜>B<｜fim▁hole｜>A<｜fim▁end｜>",
         "mistralai/Codestral-22B-v0.1": "[SUFFIX]A[PREFIX]B",
@@ -563,7 +566,11 @@ def test_another_engine_is_used_only_where_its_user_named_it(monkeypatch: pytest
     assert result.exit_code == 2 and "which a project may not choose" in result.stderr
     Path(config.PROJECT_FILE).unlink()
     said = CliRunner().invoke(build_app(), ["config", "engine", "openai:m@https://far.example"])
-    assert said.exit_code == 0 and "sent to far.example; `midfill config engine --unset` keeps it" in said.output
+    assert (
+        said.exit_code == 0
+        and "code around each hole and parts of related files are sent to far.example; `midfill config context off`"
+        in said.output
+    )
     assert named_endpoint() == Endpoint(url="https://far.example", protocol="openai", model="m")
     assert tell_where("far.example") is None, "it was told"
     assert tell_where("other.example") and not tell_where("other.example") and tell_where("") is None
@@ -612,3 +619,218 @@ def test_the_command_fills_with_it(stand_in: StandIn, monkeypatch: pytest.Monkey
     assert (report["model"], report["holes"][0]["text"]) == (f"{name_of(stand_in)}:m", "return a + b")
     written = CliRunner().invoke(build_app(), ["fill", "t.py", "--write", "-n", "2"])
     assert written.exit_code == 0 and Path("t.py").read_bytes() == b"def add(a, b):\n    return a + b\n"
+
+
+SHOP = {
+    "shop/invoice.py": "def parse_invoice(path):\n    return Invoice.read(path)\n",
+    "shop/__init__.py": "",
+    "shop/total.py": "from shop.invoice import parse_invoice\n\n\ndef total(path):\n    ...\n\n\nlater()\n",
+}
+INVOICE = "def parse_invoice(path):\n    return Invoice.read(path)"
+COMMENTS = "# shop/invoice.py\n# def parse_invoice(path):\n#     return Invoice.read(path)\n\n"
+
+
+def lay_out(files: dict[str, str], name: str = "tills") -> Path:
+    """A repository of that name with these files, beside the others of the test."""
+    root = Path.cwd().parent / name
+    (root / ".git").mkdir(parents=True)
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def fill_file(server: StandIn, path: Path, model: str = "m", **options: Any) -> dict[str, Any]:
+    """What the server is asked first for the stubs or the last line of a file."""
+    document = Document.read(path)
+    stubs = find_stubs(document) if document.syntax else []
+    holes = stubs or [hole_at_range(document, len(document.data), len(document.data))]
+    endpoint = Endpoint(url=server.url, protocol=name_of(server), model=model)
+    with EngineClient(endpoint) as client:
+        options = {"references": find_references(document, document.path), **options}
+        list(fill(document, holes, Options(repair=False, **options), client))
+    return server.asked[0]
+
+
+BEFORE_BODY = SHOP["shop/total.py"].partition("...")[0]
+BEHIND_BODY = SHOP["shop/total.py"].partition("...")[2]
+QWEN = (
+    f"<|repo_name|>tills\n<|file_sep|>shop/invoice.py\n{INVOICE}\n<|file_sep|>shop/total.py\n"
+    f"<|fim_prefix|>{BEFORE_BODY}<|fim_suffix|>{BEHIND_BODY}<|fim_middle|>"
+)
+STARCODER2 = (
+    f"<repo_name>tills<file_sep>shop/invoice.py\n{INVOICE}\n<file_sep>"
+    f"<fim_prefix>shop/total.py\n{BEFORE_BODY}<fim_suffix>{BEHIND_BODY}<fim_middle>"
+)
+CODESTRAL = f"+++++ shop/invoice.py\n{INVOICE}\n\n+++++ shop/total.py\n{BEFORE_BODY}"
+DEEPSEEK = f"#shop/invoice.py\n{INVOICE}\n#shop/total.py\n{BEFORE_BODY}"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "model", "sent"),
+    [
+        ("llamacpp", "", {"path": "/infill", "input_prefix": BEFORE_BODY, "input_suffix": BEHIND_BODY,
+                          "input_extra": [{"filename": "shop/invoice.py", "text": INVOICE}]}),
+        ("ollama", "qwen2.5-coder:1.5b", {"path": "/api/generate", "raw": True, "prompt": QWEN}),
+        ("ollama", "starcoder2:3b", {"raw": True, "prompt": STARCODER2}),
+        ("ollama", "codestral", {"prompt": CODESTRAL, "suffix": BEHIND_BODY}),
+        ("ollama", "llama3.2", {"prompt": COMMENTS + BEFORE_BODY, "suffix": BEHIND_BODY}),
+        ("openai", "Qwen/Qwen3-Coder-30B-A3B-Instruct", {"prompt": QWEN}),
+        ("openai", "bigcode/starcoder2-7b", {"prompt": STARCODER2}),
+        ("openai", "bigcode/starcoderbase",
+         {"prompt": f"<fim_prefix>{COMMENTS}{BEFORE_BODY}<fim_suffix>{BEHIND_BODY}<fim_middle>"}),
+        ("openai", "granite-8b-code-fim",
+         {"prompt": f"<|fim_prefix|>{COMMENTS}{BEFORE_BODY}<|fim_suffix|>{BEHIND_BODY}<|fim_middle|>"}),
+        ("openai", "ByteDance-Seed/Seed-Coder-8B-Base",
+         {"prompt": f"<[fim-suffix]>{BEHIND_BODY}<[fim-prefix]>{COMMENTS}{BEFORE_BODY}<[fim-middle]>"}),
+        ("openai", "mistralai/Codestral-22B-v0.1", {"prompt": f"[SUFFIX]{BEHIND_BODY}[PREFIX]{CODESTRAL}"}),
+        ("openai", "deepseek-coder-6.7b",
+         {"prompt": f"<｜fim▁begin｜>{DEEPSEEK}<｜fim▁hole｜>{BEHIND_BODY}<｜fim▁end｜>"}),
+        ("openai", "m", {"prompt": COMMENTS + BEFORE_BODY, "suffix": BEHIND_BODY}),
+        ("fim", "codestral-latest", {"prompt": CODESTRAL, "suffix": BEHIND_BODY}),
+        ("fim", "mercury-coder", {"prompt": COMMENTS + BEFORE_BODY, "suffix": BEHIND_BODY}),
+    ],
+)  # fmt: skip
+def test_parts_of_related_files_go_as_the_door_and_the_model_take_them(
+    protocol: str, model: str, sent: dict[str, Any]
+) -> None:
+    root = lay_out(SHOP)
+    with serve(protocol) as server:
+        asked = fill_file(server, root / "shop/total.py", model)
+    assert {key: asked.get(key) for key in sent} == sent
+    assert ("suffix" in asked) == ("suffix" in sent) and str(root) not in str(asked)
+    stops = asked.get("stop") or asked.get("options", {}).get("stop") or []
+    if "<|file_sep|>" in str(sent):
+        assert {"<|file_sep|>", "<|repo_name|>"} <= set(stops)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "shown"),
+    [
+        ("total.ts", "invoice.ts", "// invoice.ts\n// function parseInvoice(path) {\n//   return open(path);\n"),
+        ("total.go", "invoice.go", "// invoice.go\n// package till\n//\n// func parseInvoice(path string) int\n"),
+        ("total.txt", "invoice.txt", "# invoice.txt\n# parseInvoice opens the path\n"),
+    ],
+)  # fmt: skip
+def test_comments_are_those_of_the_language(own: str, other: str, shown: str) -> None:
+    mark = "#" if own.endswith("txt") else "//"
+    bare = "".join(line.removeprefix(f"{mark} ").replace(mark, "") for line in shown.splitlines(True)[1:])
+    root = lay_out({other: bare, own: "parseInvoice(path)\nopen(path)\n\n"})
+    with serve("fim") as server:
+        prompt = fill_file(server, root / own, references=(Reference("open", bare, root / other),))["prompt"]
+    assert prompt.startswith(shown) and prompt.endswith("\n\nparseInvoice(path)\nopen(path)\n\n")
+
+
+def test_a_model_that_only_goes_on_gets_them_too() -> None:
+    root = lay_out(SHOP)
+    with serve("llamacpp") as server:
+        server.refuse = lambda body: (501, {"error": {"message": "no"}}) if body["path"] == "/infill" else None
+        fill_file(server, root / "shop/total.py", "")
+        assert server.asked[1]["prompt"] == (COMMENTS + BEFORE_BODY).removesuffix(" ")
+
+
+@pytest.mark.parametrize("protocol", [*PROTOCOLS])
+def test_files_with_secrets_and_ignored_ones_never_go(protocol: str) -> None:
+    hidden = {f"shop/{name}": "def parse_invoice(path): return 'hunter2'\n" for name in ("secret.py", "own.py")}
+    root = lay_out(SHOP | hidden | {".gitignore": "own.py\n", "shop/.env": "parse_invoice = hunter2\n"})
+    with serve(protocol) as server:
+        fill_file(server, root / "shop/total.py")
+        assert "Invoice.read" in str(server.asked) and "hunter2" not in str(server.asked)
+
+
+@pytest.mark.parametrize("protocol", [*PROTOCOLS])
+def test_context_off_sends_the_open_file_alone(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = lay_out(SHOP)
+    with serve(protocol) as server:
+        monkeypatch.setenv("MIDFILL_ENGINE", f"{protocol}:qwen2.5-coder@{server.url}")
+        monkeypatch.chdir(root)
+        for setting, is_sent in (("on", True), ("off", False)):
+            assert CliRunner().invoke(build_app(), ["config", "context", setting]).exit_code == 0
+            CliRunner().invoke(build_app(), ["fill", "shop/total.py", "--json"])
+            assert server.asked and ("Invoice.read" in str(server.asked)) == is_sent
+            assert is_sent or not any(mark in str(server.asked) for mark in ("invoice.py", "input_extra", "tills"))
+            server.asked.clear()
+
+
+@pytest.mark.parametrize("protocol", [*PROTOCOLS])
+@pytest.mark.parametrize("model", ["m", "qwen2.5-coder", "starcoder2", "codestral"])
+def test_markers_in_other_files_are_text(protocol: str, model: str) -> None:
+    marks = "".join(f"# {mark}\n" for mark in find_dialect(model).markers or ("<|fim_prefix|>",))
+    root = lay_out(SHOP | {"shop/invoice.py": f"def parse_invoice(path):\n{marks}    return path\n"})
+    with serve(protocol) as server:
+        asked = fill_file(server, root / "shop/total.py", model)
+    prompt = asked["messages"][-1]["content"] if protocol == "chat" else str(asked.get("prompt"))
+    lines = [line.lstrip("# ") for line in prompt.splitlines() if line.lstrip("# ")[1:2] == "\u2060"]
+    if protocol in ("llamacpp", "fim"):  # their servers read these texts without special tokens
+        assert "\u2060" not in json.dumps(asked, ensure_ascii=False)
+    else:
+        assert "".join(f"# {line}\n" for line in lines).replace("\u2060", "") == marks
+
+
+def test_markers_in_names_are_text() -> None:
+    root = lay_out(SHOP, "a<|file_sep|>b")
+    with serve("openai") as server:
+        prompt = fill_file(server, root / "shop/total.py", "qwen2.5-coder")["prompt"]
+    assert prompt.startswith("<|repo_name|>a<\u2060|file_sep|>b\n") and prompt.count("<|file_sep|>") == 2
+
+
+LIMITS: dict[str, Callable[[int], tuple[str, Any]]] = {
+    "llamacpp": lambda limit: ("/props", {"default_generation_settings": {"n_ctx": limit}, "total_slots": 1}),
+    "ollama": lambda limit: ("/api/show", {"model_info": {"general.type": "model", "qwen2.context_length": limit}}),
+    "openai": lambda limit: ("/v1/models", {"data": [{"id": "other"}, {"id": "m", "max_model_len": limit}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", [*LIMITS])
+def test_no_more_goes_than_the_engine_takes_and_the_documents_own_text_first(protocol: str) -> None:
+    above = "".join(f"spoken_{number} = parse_invoice({number})\n" for number in range(2000, 3000))
+    other = "".join(f"parse_invoice({number})\n" for number in range(200))
+    root = lay_out({"a.py": f"{above}\ndef total(path):\n    ...\n", "b.py": other})
+    related = (Reference("open", other, root / "b.py"),)
+
+    def fill_with(limit: int | None) -> tuple[int, int, dict[str, Any]]:
+        """The lines of the document and of the other file that are sent."""
+        with serve(protocol) as server:
+            if limit is not None:
+                path, page = LIMITS[protocol](limit)
+                server.pages[path] = page
+            asked = fill_file(server, root / "a.py", references=related)
+            own, named = (str(asked).count(word) for word in ("spoken_", "parse_invoice"))
+            assert len(server.looked_up) == 1, "asked once"
+            return own, named - own, asked
+
+    unknown, small, large = fill_with(None), fill_with(1500), fill_with(32768)
+    length = len("spoken_2000 = parse_invoice(2000)\n")
+    assert 0.9 * 3072 * 3 < unknown[0] * length < 3072 * 3 and unknown[1] == 0
+    assert small[0] * length < 750 * 3 and small[1] == 0
+    assert unknown[0] <= large[0] and 20 < large[1] < 2000 / len("parse_invoice(1)\n")
+    if protocol == "ollama":  # always the same number: it loads a model anew for another
+        assert [each[2]["options"].get("num_ctx") for each in (unknown, small, large)] == [None, 1500, 8192]
+
+
+@pytest.mark.parametrize("protocol", [*LIMITS])
+@pytest.mark.parametrize("page", [{}, [], {"data": 3, "model_info": 3, "default_generation_settings": None}, "x"])
+def test_a_limit_that_cannot_be_read_is_no_error(protocol: str, page: Any) -> None:
+    root = lay_out(SHOP)
+    with serve(protocol) as server:
+        server.pages[LIMITS[protocol](1)[0]] = page
+        assert "Invoice.read" in str(fill_file(server, root / "shop/total.py"))
+
+
+def test_what_a_model_file_sets_stays() -> None:
+    root = lay_out(SHOP)
+    with serve("ollama") as server:
+        server.pages["/api/show"] = {"parameters": 'stop   "<|x|>"\nnum_ctx    2048\n', "model_info": {}}
+        assert fill_file(server, root / "shop/total.py")["options"]["num_ctx"] == 2048
+
+
+def test_without_a_repository_no_folder_is_named() -> None:
+    folder = Path.cwd().parent / "alice"
+    folder.mkdir()
+    for name, text in SHOP.items():
+        (folder / Path(name).name).write_text(text)
+    with serve("openai") as server:
+        related = (Reference("open", SHOP["shop/invoice.py"]),)
+        prompt = fill_file(server, folder / "total.py", "qwen2.5-coder", references=related)["prompt"]
+    assert prompt.startswith(f"<|repo_name|>project\n<|file_sep|>untitled.py\n{INVOICE}\n<|file_sep|>total.py\n")
+    assert "alice" not in prompt

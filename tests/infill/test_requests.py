@@ -97,7 +97,7 @@ def test_one_list_of_short_lines(language: str, start: str, rows: str, stub: str
 def test_the_best_excerpts_stay_where_there_are_too_many() -> None:
     texts = [f"part{number}\n" for number in range(30)] + ["parse_invoice(total_price, currency)\n"]
     shown = "\n".join(f"part{number}" for number in range(30)) + "\nparse_invoice(total_price, currency)\n"
-    found = find_excerpts([shown[-400:], "\n"], texts)
+    found = [each.text for each in find_excerpts([shown[-400:], "\n"], texts)]
     assert len(found) == wire.MAX_EXCERPTS and texts[-1].strip() in found
 
 

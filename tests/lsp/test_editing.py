@@ -466,6 +466,23 @@ async def test_related_text_of_other_files_comes_along(editor: Editor, tmp_path:
     assert "counted  text" in (await editor.ask("midfill/fill", asked)).model
 
 
+async def test_a_project_turns_related_text_off(editor: Editor, tmp_path: Path) -> None:
+    for name, words in (("quiet", "counted  text"), ("loud", "neighbour def parse_invoice")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / ".git").mkdir()
+        (folder / "test_total.py").write_text("def parse_invoice(path):\n    return path\n")
+        (folder / ".midfill.toml").write_text('context = "off"\n' if name == "quiet" else "")
+        source = "def total(path):\n    rows = parse_invoice(path)\n    \n"
+        buffer = editor.open(source, uri=(folder / "total.py").as_uri())
+        asked = {"uri": buffer.uri, "what": "hole", "ranges": [span(buffer, len(source) - 1)]}
+        model = (await editor.ask("midfill/fill", asked)).model
+        editor.client.text_document_did_close(
+            types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(buffer.uri))
+        )
+        assert words in model
+
+
 async def test_files_that_matter_are_counted_and_fresh(start: Start, tmp_path: Path) -> None:
     root = tmp_path / "work"
     (root / "private").mkdir(parents=True)

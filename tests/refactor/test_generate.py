@@ -360,3 +360,15 @@ def test_more_similar_files_than_a_request_holds(place: Repository) -> None:
     progress = fill_run(place, run, workers)
     assert (progress.done, progress.failed) == (NUM_HOLES + 1, 0)
     assert max(len(request.excerpts) for request in workers.asked) == MAX_EXCERPTS
+
+
+def test_a_project_shows_the_model_the_open_file_alone(place: Repository) -> None:
+    (place.root / "parts.py").write_text("def sum_of_parts(n): return sum(n)\n")
+    (place.root / "total.py").write_text("from parts import sum_of_parts\n\n\ndef total(n): pass\n")
+    (place.root / ".midfill.toml").write_text('context = "off"\n')
+    workers = ScriptedWorkers()
+    fill_run(place, new_run(place), workers)
+    assert workers.asked and not any(request.excerpts for request in workers.asked)
+    (place.root / ".midfill.toml").unlink()
+    fill_run(place, new_run(place), workers)
+    assert any("sum_of_parts" in str(request.excerpts) for request in workers.asked)

@@ -131,7 +131,8 @@ def lay_prompt_row(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random
     behind, before = cut_lines(text[end:], int(rng.integers(0, MAX_BEHIND))), text[:start]
     has_excerpts = rng.random() < EXCERPTS
     sides = [drawn.above + before, text[end:] + drawn.below]
-    above, most_ahead = lay_before(before, find_excerpts(sides, drawn.others) if has_excerpts else ())
+    excerpts = [each.text for each in find_excerpts(sides, drawn.others)] if has_excerpts else []
+    above, most_ahead = lay_before(before, excerpts)
     given, ids = cutter.split(cut_behind(behind, most_ahead) + above, text[start:end] + find_following(text[end:]))
     if len(ids) > MAX_HOLE or not given or len(given) + len(ids) > shape.num_tokens:
         return None

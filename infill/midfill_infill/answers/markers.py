@@ -5,7 +5,7 @@ invisible character into such a marker, `restore` takes it out of the answer. Do
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -19,12 +19,18 @@ MAX_STOPS: Final = 4  # OpenAI's API refuses more
 class Dialect:
     """Models by a pattern in their lower-case name. `template` is their prompt with {before} and {behind}, if known.
     `ends` end a text, those that matter most first; `others` are further special tokens.
+
+    How other files are shown, if known: `opening` stands before the template, `heading` before the text before the
+    hole, and {files} in one of them is a `file` for each.
     """
 
     pattern: str
     template: str = ""
     ends: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    opening: str = ""
+    heading: str = ""
+    file: str = ""
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -32,24 +38,40 @@ class Dialect:
 
     def write(self, before: str, behind: str) -> str:
         """The prompt for a hole between two texts, which must be defused."""
-        texts = {"{before}": before, "{behind}": behind}
-        return re.sub(r"\{\w+\}", lambda name: texts[name[0]], self.template)
+        return _put(self.template, before=before, behind=behind)
+
+    def write_above(self, name: str, path: str, files: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        """What shows other `files` (path and text) of the repository `name`: what stands before the template, and what
+        stands before the text of the hole's own file, which is stored at `path`.
+        """
+        shown = "".join(_put(self.file, path=each, text=text) for each, text in files)
+        return _put(self.opening, name=name, path=path, files=shown), _put(self.heading, path=path, files=shown)
 
     def stops(self, wanted: tuple[str, ...]) -> list[str]:
         """`wanted` and the ends that no code contains, as many as a request may have."""
         return [*wanted, *(end for end in self.ends if end not in IN_CODE)][:MAX_STOPS]
 
 
+def _put(template: str, **texts: str) -> str:
+    return re.sub(r"\{(\w+)\}", lambda name: texts[name[1]], template)
+
+
 _FIM: Final = re.compile(r"<[^<>{}]+>|\[[A-Z]+\]")
 _QWEN_FIM: Final = "<|fim_prefix|>{before}<|fim_suffix|>{behind}<|fim_middle|>"
+_STAR_FIM: Final = "<fim_prefix>{before}<fim_suffix>{behind}<fim_middle>"
+_STAR_ENDS: Final = ("<|endoftext|>", "<file_sep>", "<repo_name>", "<fim_pad>", "<|end_of_text|>")
 _SENTENCE: Final = ("<s>", "<unk>", "<pad>", "[INST]", "[/INST]")
 
-# From model cards and tokenizer files.
+# From model cards and tokenizer files. Other files: Qwen2.5-Coder's card and examples/Qwen2.5-Coder-repolevel-fim.py;
+# StarCoder2's report (arXiv 2402.19173, section 5.1), where the path belongs to the text before the hole;
+# DeepSeek-Coder's card, "Repository Level Code Completion"; Codestral's layout is the one that its editor plugins send.
 DIALECTS: Final = (
     Dialect(
         r"qwen.*coder",
         _QWEN_FIM,
         ("<|endoftext|>", "<|file_sep|>", "<|repo_name|>", "<|fim_pad|>", "<|im_end|>", "<|im_start|>", "<|cursor|>"),
+        opening="<|repo_name|>{name}\n{files}<|file_sep|>{path}\n",
+        file="<|file_sep|>{path}\n{text}\n",
     ),
     Dialect(
         r"codegemma",
@@ -65,9 +87,17 @@ DIALECTS: Final = (
     ),
     Dialect(r"santacoder", "<fim-prefix>{before}<fim-suffix>{behind}<fim-middle>", ("<|endoftext|>", "<fim-pad>")),
     Dialect(
+        r"starcoder-?2",
+        _STAR_FIM,
+        _STAR_ENDS,
+        opening="<repo_name>{name}{files}<file_sep>",
+        heading="{path}\n",
+        file="<file_sep>{path}\n{text}\n",
+    ),
+    Dialect(
         r"starcoder|stable-?code|refact|granite",
-        "<fim_prefix>{before}<fim_suffix>{behind}<fim_middle>",
-        ("<|endoftext|>", "<file_sep>", "<repo_name>", "<fim_pad>", "<|end_of_text|>"),
+        _STAR_FIM,
+        _STAR_ENDS,
         ("<filename>", "<reponame>", "<gh_stars>", "<jupyter_start>", "<jupyter_code>", "<jupyter_output>"),
     ),
     Dialect(
@@ -80,8 +110,17 @@ DIALECTS: Final = (
         r"deepseek.*coder",
         "<｜fim▁begin｜>{before}<｜fim▁hole｜>{behind}<｜fim▁end｜>",
         ("<｜end▁of▁sentence｜>", "<|EOT|>", "<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
+        heading="{files}#{path}\n",
+        file="#{path}\n{text}\n",
     ),
-    Dialect(r"codestral|devstral", "[SUFFIX]{behind}[PREFIX]{before}", ("</s>",), ("[MIDDLE]", *_SENTENCE)),
+    Dialect(
+        r"codestral|devstral",
+        "[SUFFIX]{behind}[PREFIX]{before}",
+        ("</s>",),
+        ("[MIDDLE]", *_SENTENCE),
+        heading="{files}+++++ {path}\n",
+        file="+++++ {path}\n{text}\n\n",
+    ),
     Dialect(r"gemma", "", ("<end_of_turn>", "<eos>", "<start_of_turn>"), ("<bos>", "<pad>", "<unk>", "<mask>")),
     Dialect(r"stral|mixtral|llama-?2|vicuna|phi-?3", "", ("</s>", "<|end|>"), _SENTENCE),
     Dialect(

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from midfill_infill import written
+from midfill_infill import config, written
 from midfill_infill.cli import results as show
 from midfill_infill.cli.results import Results, ask_before, choose, hold_back
 from midfill_infill.cli.target import HoleOptions, Source, choose_holes
@@ -145,7 +146,9 @@ def _open_engine(
     if endpoint.url is not None:  # an engine that Midfill starts has one model, others may have several
         options = replace(options, model=settings.model)
     with EngineClient(endpoint) as client:
-        yield client, replace(options, references=find_references(document, document.path), written=written.load())
+        shows_related = config.shows_related((document.path.absolute() if document.path else Path.cwd()).parent)
+        references = find_references(document, document.path) if shows_related else ()
+        yield client, replace(options, references=references, written=written.load())
 
 
 def _fill(

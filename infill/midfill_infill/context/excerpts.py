@@ -18,12 +18,19 @@ STEP: Final = 8
 MORE_LINES: Final = 6  # lines shown after those: the counterpart of a hole is in the middle of similar lines
 LINES_BEFORE: Final = 16  # lines before a hole that are compared
 LINES_BEHIND: Final = 6
-NEAR_BEFORE: Final = 1280  # characters around a hole that every model reads
-NEAR_BEHIND: Final = 1280
+NEAR: Final = 1280  # characters on either side of a hole that every model reads
 MAX_SEARCHED: Final = 2**18  # characters of the document on either side
 USUAL_WORDS: Final = 5
 MAX_TRIED: Final = 125  # chunks
 _WORD: Final = re.compile(r"[^\W\d]\w{2,}")
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Lines of the related file `source`; of the document itself if there are not so many."""
+
+    source: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -33,15 +40,17 @@ class _Chunk:
     words: frozenset[str]
 
 
-def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
-    """At most 16 excerpts with at most 2,000 characters of whole lines, in the order of `references`, then of the texts
-    `shown` between holes. Lines with undecodable bytes are left out.
+def find_excerpts(
+    shown: Sequence[str], references: Sequence[str], most: int = MAX_CHARACTERS, near: int = NEAR
+) -> list[Excerpt]:
+    """At most 16 excerpts with at most `most` characters of whole lines, in the order of `references`, then of the
+    texts `shown` between holes, farther than `near` characters from them. Lines with undecodable bytes are left out.
 
     A chunk of lines scores the sum of the inverse document frequencies of the words that it shares with the lines
     around the holes, over the square root of its number of words.
     """
     wanted = frozenset(word for number in range(len(shown) - 1) for word in _find_words(shown, number))
-    *far, last = _find_far(shown)
+    *far, last = _find_far(shown, near)
     read = [*map(_read_kept, references), *map(_read, far), _read(last, is_end=True)]
     chunks = [
         _Chunk(number, start, words)
@@ -56,14 +65,15 @@ def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
         shared = sum(rarity[word] for word in sorted(chunk.words & wanted))
         return shared / math.sqrt(USUAL_WORDS + len(chunk.words))
 
-    left, taken = MAX_CHARACTERS, list[_Chunk]()
+    left, taken = most, list[_Chunk]()
     for chunk in sorted(chunks, key=rate, reverse=True)[:MAX_TRIED]:
         text = _show(read[chunk.source][0], chunk)
         is_new = all(each.source != chunk.source or abs(each.start - chunk.start) >= LINES for each in taken)
         if is_new and len(text) <= left and len(taken) < MAX_EXCERPTS:
             left -= len(text)
             taken.append(chunk)
-    return [_show(read[chunk.source][0], chunk) for chunk in sorted(taken, key=lambda each: (each.source, each.start))]
+    ordered = sorted(taken, key=lambda each: (each.source, each.start))
+    return [Excerpt(chunk.source, _show(read[chunk.source][0], chunk)) for chunk in ordered]
 
 
 def _find_words(shown: Sequence[str], number: int) -> list[str]:
@@ -72,12 +82,12 @@ def _find_words(shown: Sequence[str], number: int) -> list[str]:
     return _WORD.findall("\n".join([*before[-LINES_BEFORE:], *behind[:LINES_BEHIND]]))
 
 
-def _find_far(shown: Sequence[str]) -> list[str]:
+def _find_far(shown: Sequence[str], near: int) -> list[str]:
     """The part of each text between holes that is far from all holes, in whole lines."""
     far = []
     for number, text in enumerate(shown):
-        start = NEAR_BEHIND if number else max(0, len(text) - MAX_SEARCHED)
-        end = len(text) - NEAR_BEFORE if number < len(shown) - 1 else start + MAX_SEARCHED
+        start = near if number else max(0, len(text) - MAX_SEARCHED)
+        end = len(text) - near if number < len(shown) - 1 else start + MAX_SEARCHED
         lines = text[start:end].splitlines(keepends=True) if start < end else []
         far.append("".join(lines[start > 0 : None if end == len(text) else -1]))
     return far

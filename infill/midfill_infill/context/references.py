@@ -29,7 +29,7 @@ LeavesOut = Callable[[Sequence[Path]], Container[Path]]  # those of some files t
 
 @dataclass(frozen=True)
 class Reference:
-    r"""The text of a related file with line feeds, and how it is related; `path` is only known of an editor's files.
+    r"""The text of a related file with line feeds, and how it is related; a text that is stored nowhere has no `path`.
     Undecodable bytes are lone surrogates.
     """
 
@@ -128,7 +128,7 @@ def _read_files(
         taken.add(real)
         text = read(real)
         if text:
-            yield Reference(kind, text)
+            yield Reference(kind, text, place)
 
 
 def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pydantic import ValidationError
 
 from midfill_engine.wire import ErrorBody, ErrorResponse, InfillRequest, InfillResponse, ModelInfo, ModelList, StepEvent
+from midfill_infill.context.origins import Origins
 from midfill_infill.engines.connections import Broken, Connection, Connections, Silent, Unreachable
 from midfill_infill.engines.endpoint import Endpoint, relayed
 from midfill_infill.errors import MidfillError
 
 if TYPE_CHECKING:  # a fill by our own engine imports no protocol of others
     from midfill_infill.engines.outside.exchange import Exchange
-    from midfill_infill.engines.outside.protocol import Call
+    from midfill_infill.engines.outside.protocol import Call, Protocol
 
 HEALTH_TIMEOUT_S: Final = 2.0
 # After this long without an event the client checks whether the engine still lives: it may be stopped or hang.
@@ -82,10 +83,21 @@ class EngineClient(AbstractContextManager["EngineClient"]):
                 known = connection.json()
             yield known
 
+    @property
+    def window(self) -> int:
+        """How many tokens may be sent to another project's engine, which is asked for its limit once."""
+        return self._exchange.window
+
+    def infill_elsewhere(
+        self, request: InfillRequest, origins: Origins
+    ) -> Generator[StepEvent | InfillResponse, None, None]:
+        """As `infill`, by another project's engine, which is told the names of files."""
+        return self._exchange.run(request, origins)
+
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
         """Yields each step, then the answer. Closing the generator closes the connection, which stops the engine."""
         if self.endpoint.is_outside:
-            yield from self._exchange.run(request)
+            yield from self.infill_elsewhere(request, Origins())
             return
         body = request.model_copy(update={"stream": True}).model_dump_json(exclude_defaults=True)
         if (wait_s := (yield from self._stream(body, may_wait=True))) is not None:
@@ -131,7 +143,21 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             with self._failures(), self._connections.open(HUNG_S) as connection:
                 self._accept(connection.ask("GET", "/v1/models"))
                 model = str(connection.json()["data"][0]["id"])
-        return Exchange(protocol, model, endpoint.protocol, self._ask)
+        return Exchange(protocol, model, endpoint.protocol, self._ask, self._ask_limit(protocol, model))
+
+    def _ask_limit(self, protocol: "Protocol", model: str) -> int | None:
+        """How many tokens another engine takes; None if it does not say, which is no error."""
+        if (question := protocol.limit_question(model)) is None:
+            return None
+        path, body = question
+        with (
+            suppress(Unreachable, Silent, Broken, MidfillError, ValueError, KeyError, TypeError, AttributeError),
+            self._connections.open(HEALTH_TIMEOUT_S) as connection,
+        ):
+            connection.ask("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+            limit = protocol.read_limit(connection.json(), model) if connection.is_success else None
+            return limit if limit and limit > 0 else None
+        return None
 
     def _ask(self, call: "Call") -> Generator[str, None, None]:
         """Yields the lines of another engine's answer. Raises Refused and MidfillError."""

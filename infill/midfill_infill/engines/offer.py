@@ -21,9 +21,13 @@ def offer(model: str) -> str | None:
 def tell_where(host: str) -> str | None:
     """The sentence that code is sent to `host`; None for this machine or if it was shown for this host before."""
     mark = re.sub(r"[^\w.-]", "_", host)
-    if not host or not is_first_time(f"told-{mark}"):
+    if not host or not is_first_time(f"told-files-{mark}"):
         return None
-    return f"the code around each hole is sent to {host}; `midfill config engine --unset` keeps it on this machine"
+    said = f"the code around each hole and parts of related files are sent to {host}"
+    keep = (
+        "`midfill config context off` keeps related files on this machine, `midfill config engine --unset` everything"
+    )
+    return f"{said}; {keep}"
 
 
 def is_first_time(mark: str) -> bool:

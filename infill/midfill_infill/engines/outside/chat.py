@@ -18,6 +18,7 @@ _WANTED: Final = {
     "statement": "{gap} stands for one statement.",
     "block": "{gap} stands for one or more lines.",
 }
+FILE: Final = "The file:\n\n```\n"
 _THINKING_TOKENS: Final = 2048  # many servers count a model's thoughts, too
 
 
@@ -36,11 +37,12 @@ class Chat(Protocol):
         code = query.defused
         gap = next(gap for number in count(1) if (gap := f"<GAP_{number}>") not in code.before + code.behind)
         wanted = _WANTED[query.extent].format(gap=gap)
+        others = "".join(f"Part of {path}:\n\n```\n{text}\n```\n\n" for path, text in code.sources.files)
         body: dict[str, Any] = {
             "model": query.model,
             "messages": [
                 {"role": "system", "content": _TASK.format(gap=gap)},
-                {"role": "user", "content": f"{wanted}\n\n```\n{code.before}{gap}{code.behind}\n```"},
+                {"role": "user", "content": f"{wanted}\n\n{others}{FILE}{code.before}{gap}{code.behind}\n```"},
             ],
             "max_tokens": query.max_tokens + _THINKING_TOKENS,
             "stream": True,

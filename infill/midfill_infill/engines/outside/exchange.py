@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import groupby
 from os.path import commonprefix
 from typing import Final
 
@@ -16,7 +17,8 @@ from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.ending import Extent, find_end
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
+from midfill_infill.context.origins import UNNAMED, Origins
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, Sources
 from midfill_infill.errors import MidfillError
 
 LINE_TOKENS: Final = 256
@@ -59,15 +61,21 @@ class _Place:
 class Exchange:
     """Talks to one engine, and does not repeat kinds of calls that it refused. An engine that begins the rest of a line
     with a fence or a sentence is not stopped at line breaks any more, and asked again.
+
+    `limit`: so many tokens the engine takes with its answer, None if it does not tell. `window`: so many may be sent.
     """
 
-    def __init__(self, protocol: Protocol, model: str, name: str, ask: Ask) -> None:
-        self._protocol, self._model, self._name, self._ask = protocol, model, name, ask
+    def __init__(self, protocol: Protocol, model: str, name: str, ask: Ask, limit: int | None = None) -> None:
+        self._protocol, self._model, self._name, self._ask, self._limit = protocol, model, name, ask, limit
+        self.window = protocol.context_tokens if limit is None else max(limit - BLOCK_TOKENS, limit // 2)
         self._num_refused = 0
         self._wraps = False
 
-    def run(self, request: wire.InfillRequest) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
+    def run(
+        self, request: wire.InfillRequest, origins: Origins
+    ) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
         """Yields a step per piece, then the answer. Closing the generator closes the connection."""
+        sources = _find_sources(request.excerpts, origins)
         started_s, steps, tokens = time.perf_counter(), 0, 0
         places = [_Place.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
         rows: list[list[wire.FilledHole]] = []
@@ -77,7 +85,7 @@ class Exchange:
             for place in places:
                 before, behind = _around(request, places, [_plain(middle.text) for middle in middles])
                 extent = place.measure(before, behind)
-                query = self._query(request, place, before, behind, extent, number, model)
+                query = replace(self._query(request, place, before, behind, extent, number, model), sources=sources)
                 middles.append(Piece())
                 for middles[-1], num_tokens in self._write(query, place, extent):
                     model, steps, tokens = middles[-1].model or model, steps + 1, tokens + num_tokens
@@ -110,6 +118,7 @@ class Exchange:
             (request.seed or 0) + number,
             model,
             extent,
+            limit=self._limit,
         )
 
     def _write(self, query: HoleQuery, place: _Place, extent: Extent) -> Iterator[tuple[Piece, int]]:
@@ -152,6 +161,13 @@ class Exchange:
                     raise MidfillError("engine_error", f"{self._name} says: {piece.error[:200]}")
                 if piece is not None:
                     yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+
+
+def _find_sources(excerpts: Sequence[str], origins: Origins) -> Sources:
+    """Excerpts of one file, which follow each other, as one text."""
+    named = groupby(excerpts, key=lambda text: origins.files.get(text, UNNAMED))
+    files = tuple((path, "\n\n".join(texts)) for path, texts in named)
+    return Sources(files, origins.name, origins.path, origins.comment)
 
 
 def _limit(place: _Place, extent: Extent) -> int:

@@ -12,6 +12,7 @@ class Fim(Protocol):
     context_tokens = 8192  # they publish no limits, and bill every token that is sent
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
+        query = query.headed
         body: dict[str, Any] = {
             "model": query.model,
             "prompt": query.before,

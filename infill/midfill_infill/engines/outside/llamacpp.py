@@ -20,9 +20,18 @@ class LlamaCpp(Protocol):
             "cache_prompt": True,
             "n_probs": 1,
         } | ({"model": query.model} if query.model else {})
-        yield Call("/infill", {**body, "input_prefix": query.before, "input_suffix": query.behind, "prompt": ""})
         # `/infill` takes no special tokens from these texts, `/completion` does.
-        yield Call("/completion", {**body, "prompt": query.defused.left}, goes_on=True)
+        around: dict[str, Any] = {"input_prefix": query.before, "input_suffix": query.behind, "prompt": ""}
+        if files := query.sources.files:
+            around["input_extra"] = [{"filename": path, "text": text} for path, text in files]
+        yield Call("/infill", {**body, **around})
+        yield Call("/completion", {**body, "prompt": query.defused.headed.left}, goes_on=True)
+
+    def limit_question(self, model: str) -> tuple[str, None]:
+        return "/props", None
+
+    def read_limit(self, told: Any, model: str) -> int:
+        return int(told["default_generation_settings"]["n_ctx"])
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         told = message.get("completion_probabilities") or () if not message.get("stop") else ()

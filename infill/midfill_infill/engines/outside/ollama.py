@@ -1,9 +1,16 @@
 """Ollama's own API: `POST /api/generate` with a suffix, answered line by line (docs/api.md of its repository)."""
 
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
+from midfill_infill.answers.markers import find_dialect
 from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
+
+# It is asked for so many tokens, whatever is sent: it loads a model anew when the number changes, and takes only a few
+# thousand unless asked.
+NUM_CTX: Final = 8192
+_NUM_CTX: Final = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 
 
 class Ollama(Protocol):
@@ -18,11 +25,26 @@ class Ollama(Protocol):
         }
         if query.stops:
             options["stop"] = list(query.stops)
+        if query.limit is not None:
+            options["num_ctx"] = query.limit
         code = query.defused
-        body = {"model": query.model, "prompt": code.before, "stream": True, "logprobs": True, "options": options}
-        if query.behind.strip():  # the template of a model without fill-in-the-middle rejects a suffix
-            yield Call("/api/generate", {**body, "suffix": code.behind})
-        yield Call("/api/generate", {**body, "prompt": code.left, "raw": True}, goes_on=True)
+        body = {"model": query.model, "stream": True, "logprobs": True, "options": options}
+        if query.behind.strip() and code.has_own_layout:  # a template has no place for other files
+            ends = {**options, "stop": find_dialect(query.model).stops(query.stops)}
+            yield Call("/api/generate", {**body, "prompt": code.prompt, "raw": True, "options": ends})
+        elif query.behind.strip():  # the template of a model without fill-in-the-middle rejects a suffix
+            yield Call("/api/generate", {**body, "prompt": code.headed.before, "suffix": code.behind})
+        yield Call("/api/generate", {**body, "prompt": code.headed.left, "raw": True}, goes_on=True)
+
+    def limit_question(self, model: str) -> tuple[str, dict[str, Any]]:
+        return "/api/show", {"model": model}
+
+    def read_limit(self, told: Any, model: str) -> int | None:
+        """The number that the model's file sets, otherwise what the model can take up to NUM_CTX."""
+        if match := _NUM_CTX.search(str(told.get("parameters") or "")):
+            return int(match[1])
+        known = [int(value) for key, value in told["model_info"].items() if key.endswith(".context_length")]
+        return min(*known, NUM_CTX) if known else None
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         logprobs = tuple((each["token"], float(each["logprob"])) for each in message.get("logprobs") or ())

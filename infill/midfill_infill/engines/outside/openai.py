@@ -28,12 +28,19 @@ class OpenAI(Protocol):
         inserting: list[dict[str, Any]] = []
         if dialect.template:
             ends = dialect.stops(query.stops)
-            prompt = dialect.write(code.before, code.behind)
-            inserting = [{**body, "prompt": prompt} | ({"stop": ends} if ends else {})]
+            inserting = [{**body, "prompt": code.prompt} | ({"stop": ends} if ends else {})]
         elif query.behind.strip():
-            inserting = [{**stopped, "prompt": code.before, "suffix": code.behind}]
+            inserting = [{**stopped, "prompt": code.headed.before, "suffix": code.behind}]
         yield from (Call("/v1/completions", each | more) for each in inserting for more in (told, {}))
-        yield Call("/v1/completions", {**stopped, "prompt": code.left}, goes_on=True)
+        yield Call("/v1/completions", {**stopped, "prompt": code.headed.left}, goes_on=True)
+
+    def limit_question(self, model: str) -> tuple[str, None]:
+        return "/v1/models", None
+
+    def read_limit(self, told: Any, model: str) -> int | None:
+        """vLLM's `max_model_len`; others tell none."""
+        limits = [each.get("max_model_len") for each in told["data"] if each["id"] == model]
+        return int(limits[0]) if limits and limits[0] else None
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         if not message["choices"]:  # some engines end with an event that only counts tokens

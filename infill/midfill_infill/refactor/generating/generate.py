@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from midfill_infill import written
+from midfill_infill import config, written
 from midfill_infill.context.references import Reference, find_references, read_text, show_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, fill
@@ -213,7 +213,9 @@ class RunFiller:
         return data
 
     def find_references(self, document: Document, file: FileRow) -> tuple[Reference, ...]:
-        """Related files as they were planned."""
+        """Related files as they were planned; none if a model sees the open file alone."""
+        if not config.shows_related(self._root):
+            return ()
         return find_references(document, file.below(self._root), root=self._root, read=self._read)
 
     def _read(self, path: Path) -> str | None:

@@ -1,0 +1,48 @@
+"""Names the files of a request for engines of other projects. Names are relative to the repository; reads no file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.context.excerpts import Excerpt
+from midfill_infill.context.references import Reference, find_root
+from midfill_infill.text.document import Document
+
+UNNAMED: Final = "untitled"
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Where the texts of a request come from: the repository, the document's own file, and the file of each excerpt by
+    its text. `comment` starts a line comment in the document's language.
+    """
+
+    name: str = "project"
+    path: str = UNNAMED
+    comment: str = "#"
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_origins(
+    document: Document, comment: str, excerpts: Sequence[Excerpt], references: Sequence[Reference]
+) -> Origins:
+    """The names for a document and its excerpts. Without a repository, none of a folder is told: it may be a user's."""
+    root = find_root(document.path) if document.path else None
+    has_name = root is not None and (root / ".git").exists() and root.name.isprintable() and root.name
+    neutral = UNNAMED + (document.syntax.extensions[0] if document.syntax else "")
+    own = _name(document.path, root) or neutral
+    paths = [each.path for each in references]
+    files = {
+        each.text: _name(paths[each.source], root) or neutral if each.source < len(paths) else own for each in excerpts
+    }
+    return Origins(root.name if root and has_name else Origins.name, own, comment, files)
+
+
+def _name(path: Path | None, root: Path | None) -> str:
+    """The path below `root`, elsewhere the file's name; empty for none, and for one that is no line of text."""
+    if path is None:
+        return ""
+    whole = path.absolute()
+    name = whole.relative_to(root).as_posix() if root is not None and whole.is_relative_to(root) else path.name
+    return name if name.isprintable() else ""
