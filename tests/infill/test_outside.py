@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from midfill_engine.serving.llamacpp import LlamaInfillRequest
 from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent
 from midfill_infill import config
 from midfill_infill.answers.ending import Extent, find_end
@@ -699,6 +700,9 @@ def test_parts_of_related_files_go_as_the_door_and_the_model_take_them(
         asked = fill_file(server, root / "shop/total.py", model)
     assert {key: asked.get(key) for key in sent} == sent
     assert ("suffix" in asked) == ("suffix" in sent) and str(root) not in str(asked)
+    if protocol == "llamacpp":  # Midfill's own door takes the same shape
+        extra = LlamaInfillRequest.model_validate(asked).input_extra
+        assert [each.model_dump() for each in extra] == [{"filename": "shop/invoice.py", "text": INVOICE}]
     stops = asked.get("stop") or asked.get("options", {}).get("stop") or []
     if "<|file_sep|>" in str(sent):
         assert {"<|file_sep|>", "<|repo_name|>"} <= set(stops)

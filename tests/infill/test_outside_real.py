@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.wire import BASE
+from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient, get_json
 from midfill_infill.engines.endpoint import parse_engine
 from midfill_infill.fill import Filled, Options, Preview, fill
@@ -110,3 +111,18 @@ def test_closing_a_fill_frees_the_server(url: str) -> None:
     while is_busy(url) and time.monotonic() < until:
         time.sleep(0.05)
     assert not is_busy(url)
+
+
+def test_the_server_tells_how_much_it_takes_and_reads_parts_of_related_files(url: str) -> None:
+    document = Document(b"def total(path):\n    return parse_invoice(path).\n", "python", Path("total.py"))
+    related = "def show(path):\n    print(path)\n\n\ndef sum_of(path):\n    return parse_invoice(path).grand_total\n"
+    hole = hole_at_cursor(document, len(document.data) - 1)
+    texts = []
+    with EngineClient(parse_engine(f"llamacpp:{url}")) as client:
+        assert client.window == 2048 - 1024, "of -c 2048, without the answer"
+        for references in ((), (Reference("open", related, Path("invoice.py")),)):
+            options = Options(references=references, proposers=(), repair=False)
+            *_, filled = fill(document, [hole], options, client)
+            assert isinstance(filled, Filled)
+            texts.append(filled.fills[0].text)
+    assert texts[0] != texts[1] == "grand_total"

@@ -95,9 +95,11 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         return self._exchange.run(request, origins)
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
-        """Yields each step, then the answer. Closing the generator closes the connection, which stops the engine."""
+        """Yields each step, then the answer. Closing the generator closes the connection, which stops the engine. An
+        engine of another project gets no excerpts: they were not cut to its window.
+        """
         if self.endpoint.is_outside:
-            yield from self.infill_elsewhere(request, Origins())
+            yield from self.infill_elsewhere(request.model_copy(update={"excerpts": []}), Origins())
             return
         body = request.model_copy(update={"stream": True}).model_dump_json(exclude_defaults=True)
         if (wait_s := (yield from self._stream(body, may_wait=True))) is not None:
