@@ -66,7 +66,7 @@ def test_the_commit_is_that_of_the_repository_it_was_installed_from(monkeypatch:
         ("midfill fill t.py --function A.", ["A.close", "A.open"]),
         ("midfill fill none.py --function A.", []),
         ("midfill ref", ["refactor"]),
-        ("midfill config c", ["cache"]),
+        ("midfill config ca", ["cache"]),
         ("midfill config weights ", ["stored", "int8"]),
         ("midfill fill t.py --model em", ["embedded"]),
     ],
