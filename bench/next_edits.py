@@ -24,10 +24,10 @@ import numpy as np
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language, get_language
-from midfill_infill.repeats.change import Tokens, find_change
-from midfill_infill.repeats.judge import Trees, describe
+from midfill_infill.repeats.change import Tokens
+from midfill_infill.repeats.judge import describe
 from midfill_infill.repeats.places import find_places
-from midfill_infill.repeats.repeat import Versions, find_repeats
+from midfill_infill.repeats.repeat import Versions, find_repeats, read_change
 from midfill_infill.text.document import Document
 
 LARGEST_BYTES = 200_000
@@ -181,12 +181,11 @@ class Commit:
 
     def _list(self, before: bytes, state: bytes, seen: int, is_right: Callable[..., bool]) -> list[Row]:
         """The rows that the weights are fitted on."""
-        change = find_change(before, state)
-        places = find_places(change) if change else []
-        if not change or not places:
+        read = read_change(get_language(find_language(self.path, state) or ""), before, state)
+        if read is None:
             return []
-        language = get_language(find_language(self.path, state) or "")
-        trees = Trees(language.parse(before), language.parse(state))
+        change, trees = read
+        places = find_places(change)
         return [
             {"right": is_right(place.span, place.text), "at": place.tokens[0] - change.new_span[0]}
             | {"features": describe(change, place, places, trees) | {"seen": float(seen)}}

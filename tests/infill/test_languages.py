@@ -6,7 +6,9 @@ import pytest
 
 import midfill_infill.languages
 from midfill_infill.errors import MidfillError
-from midfill_infill.languages import REGISTRY, find_language, get_language
+from midfill_infill.languages import REGISTRY, Language, find_language, get_language
+from midfill_infill.languages.python import compiles
+from midfill_infill.syntax.rules import count_misplaced, list_inert
 
 FOLDER = Path(midfill_infill.languages.__file__).parent
 
@@ -19,8 +21,8 @@ def test_queries_fit_the_grammar(language: midfill_infill.languages.Language) ->
 
 
 def test_every_query_file_and_module_is_used() -> None:
-    used = {query for language in REGISTRY.values() for query in language.queries}
-    assert {path.name for path in FOLDER.glob("*.scm")} == used
+    used = {query for language in REGISTRY.values() for query in (*language.queries, *language.rules)}
+    assert {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.scm")} == used
     assert {path.stem for path in FOLDER.glob("*.py")} - {
         "__init__",
         "language",
@@ -47,3 +49,43 @@ def test_an_unknown_language_is_answered_with_the_known() -> None:
         get_language("cobol")
     assert caught.value.code == "unknown_language"
     assert "python, javascript, typescript, tsx, go, rust, java, c, cpp" in caught.value.sentence
+
+
+@pytest.mark.parametrize("language", REGISTRY.values(), ids=REGISTRY)
+def test_the_grammar_takes_the_rules(language: Language) -> None:
+    assert count_misplaced(language, language.parse(b"")) == 0
+    assert list_inert(language, language.parse(b"")) == ([], [])
+
+
+@pytest.mark.parametrize("language, wrong, right", [
+    ("javascript", "function f(...a, b) {}", "function f(b, ...a) {}"),
+    ("javascript", "function f() { await a }", "async function f() { await a }"),
+    ("javascript", "function* f() { g(() => { yield a }) }", "function* f() { yield a }"),
+    ("javascript", "for (;;) { f(() => { break }) }", "for (;;) { break }"),
+    ("javascript", "if (a) { return }", "f(() => { if (a) { return } })"),
+    ("javascript", "{ const a; }", "for (const a of b) {}"),
+    ("javascript", "f(, a)", "f([, a])"),
+    ("javascript", "a?.b = c", "a.b = c?.d"),
+    ("javascript", "function f(a) { let a }", "function f(a) { { let a } }"),
+    ("tsx", "import { a as b } from 'c'; const b = 1", "import { b as a } from 'c'; const b = 1"),
+    ("typescript", "function f(a?: A, b: B) {}", "function f(a?: A, b = 1, ...c: B[]) {}"),
+    ("vue", "<script>export const a: A</script>", "<script>export declare const a: A</script>"),
+    ("go", "package a\nfunc f(a ...int, b int) {}", "package a\nfunc f(b int, a ...int) {}"),
+    ("go", "package a\nfunc f() { g(a..., b) }", "package a\nfunc f() { g(b, a...) }"),
+    ("rust", "fn f() { a.await; }", "fn f() { async { a.await }; }"),
+    ("rust", "fn f() { S { ..a, b }; }", "fn f() { S { b, ..a }; }"),
+    ("java", "class A { void f(int... a, int b) {} }", "class A { void f(int b, int... a) {} }"),
+    ("java", "class A { void f() { continue; } }", "class A { void f() { while (a) { continue; } } }"),
+    ("c", "void f(int a, int *a) {}", "void f(int a, void (*b)(int a)) {}"),
+    ("cpp", "void f(int a = 1, int b);", "void f(int b, int a = 1, ...);"),
+])  # fmt: skip
+def test_rules_find_what_a_grammar_takes_too_much(language: str, wrong: str, right: str) -> None:
+    known = get_language(language)
+    trees = [known.parse(source.encode()) for source in (wrong, right)]
+    assert [count_misplaced(known, tree) for tree in trees] == [1, 0]
+    assert not any(tree.root_node.has_error for tree in trees)
+
+
+def test_python_is_compiled_and_not_run() -> None:
+    assert compiles("raise SystemExit(1)") and compiles("'\\d'")
+    assert not any(map(compiles, ("f(a=1, 2)", "return", "\0", "(" * 1000)))

@@ -10,4 +10,5 @@ LANGUAGE = Language(
     grammar="tree_sitter_c:language",
     queries=("c.scm",),
     readings=(blank_macros, blank_alternatives),
+    rules=("rules/c.scm",),
 )

@@ -10,4 +10,5 @@ LANGUAGE = Language(
     grammar="tree_sitter_cpp:language",
     queries=("c.scm", "cpp.scm"),
     readings=(blank_macros, blank_alternatives),
+    rules=("rules/c.scm", "rules/cpp.scm"),
 )

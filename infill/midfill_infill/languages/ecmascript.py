@@ -32,3 +32,5 @@ NAMES = GLOBALS.union(
     toUpperCase trim trimEnd trimStart trunc unshift value valueOf values warn
     """.split()
 )
+# No line break may follow or precede these; before a bracket it ends no statement.
+LINE_END = rb"""(?<![\w$.])(?:return|throw|break|continue|yield|async)\n|\n(?:\+\+|--|=>)|[\w$)\]"'`]\n[(\[`]"""

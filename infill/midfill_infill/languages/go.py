@@ -10,4 +10,6 @@ LANGUAGE = Language(
     queries=("go.scm",),
     indent="\t",
     statement="midfill()",
+    rules=("rules/go.scm",),
+    line_end=rb"""(?:[\w"'`)\]}]|\+\+|--)\n""",
 )

@@ -8,4 +8,5 @@ LANGUAGE = Language(
     extensions=(".java",),
     grammar="tree_sitter_java:language",
     queries=("java.scm",),
+    rules=("rules/java.scm",),
 )

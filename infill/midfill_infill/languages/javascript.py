@@ -1,6 +1,6 @@
 """JavaScript, JSX included: one grammar reads both."""
 
-from midfill_infill.languages.ecmascript import GLOBALS, NAMES
+from midfill_infill.languages.ecmascript import GLOBALS, LINE_END, NAMES
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -13,4 +13,7 @@ LANGUAGE = Language(
     finds_unbound=True,
     globals=GLOBALS,
     names=NAMES,
+    rules=("rules/ecmascript.scm", "rules/javascript.scm"),
+    line_end=LINE_END,
+    joins_lines=(b"(", b"["),
 )

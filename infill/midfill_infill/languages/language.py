@@ -1,5 +1,6 @@
 """The interface of a language: grammar, queries, conventions. Knows no particular language."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -8,6 +9,12 @@ from typing import Final
 
 import tree_sitter
 
+# Nodes whose commas and brackets do not divide the code around them.
+_COMMENT: Final = re.compile("comment$")
+_INERT: Final = re.compile(
+    "_content$|_fragment$|^escape_sequence$|^regex_pattern$|^jsx_text$|^(rune|char|character|raw_string)_literal$"
+    "|^(type|template)_(arguments?|parameters?|argument_list|parameter_list)$|^(lambda|closure)_parameters$"
+)
 # A source is parsed only once if its share of error bytes is below one in this many.
 TOLERABLE_ERRORS: Final = 500
 # A second parse must leave less than this share of the errors.
@@ -63,6 +70,17 @@ class Language:
     """Extensions of files that only declare: nothing in them is a stub."""
     names: frozenset[str] | None = None
     """Built-in names and attributes; None if no list is kept."""
+    compiles: Callable[[str], bool] | None = None
+    """True if the language's own compiler takes a source; None if there is none at hand."""
+    rules: tuple[str, ...] = ()
+    """As `queries`, for what a grammar takes and no compiler does: `@misplaced`; `@in.function`, `@in.async` and so on,
+    which need such a node around them in their `@function`; `@once`, a name bound once in a `@region` or `@function`.
+    """
+    line_end: bytes | None = None
+    """A regular expression for the text around a line break that ends a statement; None if line breaks are white space.
+    """
+    joins_lines: tuple[bytes, ...] = ()
+    """Opening brackets within which no line break ends a statement."""
 
     @cached_property
     def _grammar(self) -> tree_sitter.Language:
@@ -71,11 +89,27 @@ class Language:
 
     @cached_property
     def query(self) -> tree_sitter.Query:
+        return self._read(self.queries)
+
+    @cached_property
+    def misplaced(self) -> tree_sitter.Query:
+        """The query of `rules`."""
+        return self._read(self.rules)
+
+    @cached_property
+    def inert(self) -> tree_sitter.Query:
+        """Captures every `@comment`, and as `@inert` the insides of strings, types and the like."""
+        grammar = self._grammar
+        kinds = filter(grammar.node_kind_is_visible, filter(grammar.node_kind_is_named, range(grammar.node_kind_count)))
+        names = {grammar.node_kind_for_id(kind) or "" for kind in kinds}
+        comments, others = filter(_COMMENT.search, names), filter(_INERT.search, names)
+        return self.compile("\n".join([*map("({}) @comment".format, comments), *map("({}) @inert".format, others)]))
+
+    def _read(self, names: tuple[str, ...]) -> tree_sitter.Query:
         from importlib.resources import files  # the pre-commit hook often parses nothing
 
         folder = files(__package__)
-        text = "\n".join(folder.joinpath(name).read_text("utf-8") for name in self.queries)
-        return tree_sitter.Query(self._grammar, text)
+        return tree_sitter.Query(self._grammar, "\n".join(folder.joinpath(name).read_text("utf-8") for name in names))
 
     def compile(self, query: str) -> tree_sitter.Query:
         """Compiles a query. Raises tree_sitter.QueryError if the grammar rejects it."""

@@ -1,6 +1,7 @@
 """Python. Indentation is syntax, a comment may name the encoding, and a docstring opens a body."""
 
 import builtins
+import warnings
 
 from midfill_infill.languages.language import Language
 
@@ -11,6 +12,18 @@ _OPENINGS = (
     "midfill,", "midfill: midfill,", "if midfill:", "try:", "except midfill:", "else:", "midfill(", "midfill = [",
     "midfill = {", ")", "]", "}",
 )  # fmt: skip
+
+
+def compiles(source: str) -> bool:
+    """True if this Python takes `source`, which it does not run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(source, "<source>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+            return False
+    return True
+
 
 LANGUAGE = Language(
     id="python",
@@ -29,4 +42,7 @@ LANGUAGE = Language(
     scope_header=rb"[ \t\f]*(?:class|(?:async[ \t]+)?def)[ \t]+(\w+)",
     interfaces=(".pyi",),
     names=NAMES,
+    compiles=compiles,
+    line_end=rb"[^\\]\n",
+    joins_lines=(b"(", b"[", b"{"),
 )

@@ -9,4 +9,5 @@ LANGUAGE = Language(
     grammar="tree_sitter_rust:language",
     queries=("rust.scm",),
     statement="midfill()",
+    rules=("rules/rust.scm",),
 )

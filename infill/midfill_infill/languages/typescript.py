@@ -1,6 +1,6 @@
 """TypeScript. Signatures without a body, such as overloads and abstract methods, do not count as functions."""
 
-from midfill_infill.languages.ecmascript import GLOBALS, NAMES
+from midfill_infill.languages.ecmascript import GLOBALS, LINE_END, NAMES
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -14,4 +14,7 @@ LANGUAGE = Language(
     finds_unbound=True,
     globals=GLOBALS,
     names=NAMES,
+    rules=("rules/ecmascript.scm", "rules/typescript.scm"),
+    line_end=LINE_END,
+    joins_lines=(b"(", b"["),
 )

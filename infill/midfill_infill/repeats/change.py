@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -15,7 +16,9 @@ Span = tuple[int, int]
 
 MAX_CHANGED_TOKENS: Final = 40
 MAX_PARTS: Final = 6
-_TOKEN: Final = re.compile(rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*|\d[\w.]*|[^\s]")
+_TOKEN: Final = re.compile(
+    rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*|\d[\w.]*|//|/\*|\*+/|\*\*|[-+*/%&|^=!<>:]=+|&&|\|\||\+\+|--|[-=]>|::|\?[?.]|\.\.+|\S"
+)
 _WORD: Final = re.compile(rb"[\w$\x80-\xff]")
 OPENERS: Final = (b"(", b"[", b"{")
 CLOSERS: Final = (b")", b"]", b"}")
@@ -27,7 +30,10 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """Words, numbers and single characters of a source, without white space; the same for all languages."""
+    """Words, numbers and signs of a source, without white space; the same for all languages."""
+
+    _comments: Sequence[Span] = ()
+    _inert: Sequence[Span] = ()
 
     def __init__(self, source: bytes) -> None:
         self.source = source
@@ -43,6 +49,35 @@ class Tokens:
         for number, text in enumerate(self.texts):
             found.setdefault(text, []).append(number)
         return found
+
+    def knowing(self, comments: Sequence[Span], inert: Sequence[Span]) -> "Tokens":
+        """The same, but commas and brackets within these bytes, comments and strings, do not divide the code."""
+        known = Tokens.__new__(Tokens)
+        known.source, known.spans, known.texts = self.source, self.spans, self.texts
+        known._comments, known._inert = comments, inert
+        return known
+
+    @cached_property
+    def comments(self) -> set[int]:
+        """The tokens of comments."""
+        return self._within(self._comments)
+
+    @cached_property
+    def marks(self) -> list[bytes]:
+        """Each token that is a comma or a bracket of the code; empty for others."""
+        is_mark = frozenset((b",", *OPENERS, *CLOSERS)).__contains__
+        return [text if is_mark(text) and self.is_code(number) else b"" for number, text in enumerate(self.texts)]
+
+    @cached_property
+    def inert(self) -> set[int]:
+        """The tokens of strings and the like."""
+        return self._within(self._inert)
+
+    def is_code(self, number: int) -> bool:
+        return number not in self.comments and number not in self.inert
+
+    def _within(self, spans: Sequence[Span]) -> set[int]:
+        return {number for start, end in spans for number in range(self.at(start), self.at(end))}
 
     def at(self, offset: int) -> int:
         """The first token that starts at or behind a byte."""
@@ -80,7 +115,7 @@ class Tokens:
     def openers(self) -> list[int | None]:
         """For each token and for the end, the innermost bracket that is open before it."""
         found: list[int | None] = [None]
-        for number, text in enumerate(self.texts):
+        for number, text in enumerate(self.marks):
             last = found[-1]
             if text in CLOSERS and last is not None:
                 found.append(found[last])
@@ -91,8 +126,32 @@ class Tokens:
     @cached_property
     def closers(self) -> dict[int, int]:
         """The closing bracket of each opening one."""
-        pairs = zip(self.openers, self.texts, strict=False)
+        pairs = zip(self.openers, self.marks, strict=False)
         return {opener: number for number, (opener, text) in enumerate(pairs) if text in CLOSERS and opener is not None}
+
+    def items(self, opener: int) -> list[Span]:
+        """The items of a closed list, without the commas and comments around them."""
+        closer, found = self.closers[opener], list[Span]()
+        first = opener + 1
+        for number in range(opener + 1, closer + 1):
+            if number == closer or (self.marks[number] == b"," and self.openers[number] == opener):
+                code = [each for each in range(first, number) if each not in self.comments]
+                found += [(code[0], code[-1] + 1)] if code else []
+                first = number + 1
+        return found
+
+    def line_break(self, number: int) -> bytes | None:
+        """The line break and the indentation before a token that begins its line, or None."""
+        start = self.spans[number].start
+        line = self.source.rfind(b"\n", 0, start) + 1
+        if not line or self.source[line:start].strip():
+            return None
+        return self.source[line - (2 if self.source[line - 2 : line] == b"\r\n" else 1) : start]
+
+    def indent(self, offset: int) -> bytes:
+        """The white space that a line begins with."""
+        line = self.source[self.source.rfind(b"\n", 0, offset) + 1 : offset]
+        return line[: len(line) - len(line.lstrip())]
 
 
 def is_word(text: bytes) -> bool:

@@ -14,14 +14,15 @@ from midfill_infill.repeats.places import EditPlace
 MAX_NEIGHBOURS: Final = 4
 _BINDING_FIELDS: Final = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "pattern"))
 # Weights (log odds) fitted on the edits described in docs/lab/editors.md.
-_BIAS: Final = -1.63
+_BIAS: Final = -1.25
 _WEIGHTS: Final = {
-    "again": 1.52, "alike between": 0.56, "alike list": 0.69, "alike parts": 1.86, "alike same marks": 2.31,
-    "alike same name": 0.06, "alike same words": 0.59, "between": -1.26, "exact": 0.63, "far": -0.44, "few": -0.55,
-    "left between": 1.53, "left list": 2.0, "left parts": -0.23, "left same": 1.46, "list": -0.33, "long": 0.73,
-    "orphan": 1.49, "parts": 0.49, "places": -0.3, "right between": 1.74, "right list": 0.91, "right parts": 0.91,
-    "right same": 1.58, "same line": -0.81, "same marks": 0.1, "same name": 0.79, "same role": 0.31, "same words": 0.2,
-    "seen": 0.97, "size": -0.36,
+    "again": 1.65, "alike between": 0.58, "alike list": 1.58, "alike parts": 1.94, "alike same marks": 1.77,
+    "alike same name": 0.25, "alike same words": 0.4, "between": -1.13, "exact": 0.43, "far": -0.73, "few": -0.54,
+    "labelled between": -0.1, "labelled list": 0.41, "labelled parts": -0.12, "labelled same": -0.07,
+    "left between": 1.38, "left list": 1.67, "left parts": -0.04, "left same": 1.38, "list": -0.69, "long": 0.97,
+    "orphan": 1.45, "parts": 0.35, "places": -0.25, "right between": 1.84, "right list": 1.04, "right parts": 0.7,
+    "right same": 1.43, "same line": -0.38, "same marks": 0.47, "same name": 0.65, "same role": 0.19,
+    "same words": 0.35, "seen": 1.04, "size": -0.35,
 }  # fmt: skip
 
 
@@ -98,6 +99,9 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
         "places": math.log(len(places)),
         "again": float(len(change.parts) > 1 and change.is_uniform),
         "exact": float(place.is_exact),
+        f"labelled {place.way}": float(
+            any(text in (b"=", b":") for part in change.parts for text in change.new_texts(part)[1:2])
+        ),
         "long": min(max(map(len, words), default=0), 20) / 10,
         "size": math.log1p(len(old_texts) + num_new),
         "far": math.log1p(abs(place.tokens[0] - change.new_span[0])) / 5,
@@ -106,7 +110,7 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
 
 def _likeness(change: Change, place: EditPlace) -> float:
     """Share of equal tokens on the lines of the change and of the place; 1 only if all are equal and in order."""
-    one, other = change.old.line_texts(change.old_span), change.new.line_texts(place.tokens)
+    one, other = (tokens.line_texts(span) for tokens, span in place.around(change))
     if one == other:
         return 1.0
     first, second = Counter(one), Counter(other)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from midfill_infill.repeats.change import CLOSERS, OPENERS, Change, ChangedTokens, Span, Tokens, is_word
+from midfill_infill.repeats.insertions import insert, is_made
+from midfill_infill.repeats.lists import ListChange
 
 MAX_PLACES: Final = 200
 MAX_KEPT_TOKENS: Final = 60
@@ -31,17 +33,45 @@ class EditPlace:
     foreign: tuple[Span, ...] = ()
     """Spans of words in `text` that come from the change's own line and have no counterpart here."""
 
+    def around(self, change: Change) -> tuple[tuple[Tokens, Span], tuple[Tokens, Span]]:
+        """What corresponds in the old and the new text: from the name of a list to the change and the place."""
+        old, new = (
+            (min(one[0], other[0]), max(one[1], other[1]))
+            for one, other in ((change.old_span, self.old), (self.tokens, self.new))
+        )
+        return (change.old, old), (change.new, new)
+
 
 def find_places(change: Change) -> list[EditPlace]:
-    """Candidate places in text order; none on a line of the edit itself, and none that touches another."""
-    found = sorted(_find(change), key=lambda place: (place.tokens, not place.is_exact))
+    """Candidate places in text order; none on a line of the edit or at its edges, and none that touches another."""
+    found = sorted(_find(change), key=lambda place: (place.tokens, place.way == "between", not place.is_exact))
     places: list[EditPlace] = []
     first, last = change.new.line(*change.new_span)
     for place in found:
         is_elsewhere = place.tokens[1] <= first or place.tokens[0] >= last
-        if is_elsewhere and (not places or place.span[0] >= places[-1].span[1] and place.span != places[-1].span):
+        is_edge = place.tokens[0] == place.tokens[1] and place.tokens[0] in change.new_span
+        is_apart = not places or (place.span[0] >= places[-1].span[1] and place.span != places[-1].span)
+        if is_elsewhere and not is_edge and is_apart and _is_alike(change, place):
             places.append(place)
     return places if len(places) <= MAX_PLACES else []
+
+
+def _is_alike(change: Change, place: EditPlace) -> bool:
+    """False if one is code and the other is none, for more than words, or if the change empties brackets only there."""
+    old, new, part = change.old, change.new, change.parts[0]
+    tokens, at = (new, part.new[0]) if part.new[0] < part.new[1] else (old, part.old[0])
+    there = min(place.tokens[0], len(new) - 1)
+    is_same = (at in tokens.comments, at in tokens.inert) == (there in new.comments, there in new.inert)
+    words = (text for each in change.parts for text in (*change.old_texts(each), *change.new_texts(each)))
+    if not is_same and (at in tokens.comments or not all(map(is_word, words))):
+        return False
+    if part.old[0] == part.old[1] or part.new[0] < part.new[1] or not 0 < part.old[0] < part.old[1] < len(old):
+        return True
+    was, here = (
+        (texts[first - 1], texts[last : last + 1])
+        for texts, (first, last) in ((old.texts, part.old), (new.texts, place.tokens))
+    )
+    return was[0] not in OPENERS or was[1][0] not in CLOSERS or was == here
 
 
 def _find(change: Change) -> Iterator[EditPlace]:
@@ -68,15 +98,11 @@ def _occurrences(change: Change, part: ChangedTokens) -> list[int]:
 
 def _edit(change: Change, part: ChangedTokens, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
     """The replacement for the part's old tokens at `[first, last)`; None if the white space differs."""
+    if part.old[0] == part.old[1]:
+        return insert(change, part, tokens, first)
     old, new = change.bytes_changed(part)
     start, end = tokens.around((first, last))
     chunk = tokens.source[start:end]
-    if not old:
-        lead = len(chunk) - len(chunk.lstrip()) if chunk.strip() else 0
-        before, _ = change.old.gap(part.old[0])
-        has_gap = before < change.old.gap(part.old[0])[1] and new[:1] not in (b",", b";")
-        at = start + (lead or (len(chunk) if has_gap else 0))
-        return (at, at), new
     offset = chunk.find(old)
     if offset < 0:
         if old.strip() != chunk.strip() or b"\n" in chunk:
@@ -87,79 +113,25 @@ def _edit(change: Change, part: ChangedTokens, tokens: Tokens, first: int, last:
 
 
 def _insert(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
-    """Inserts tokens into another call of the same name, otherwise between the same neighbors."""
-    opener = change.old.openers[part.old[0]]
-    if opener and opener in change.old.closers and is_word(change.old.texts[opener - 1]):
-        yield from _insert_in_lists(change, part, opener)
-    yield from _insert_between(change, part)
-
-
-def _insert_in_lists(change: Change, part: ChangedTokens, opener: int) -> Iterator[EditPlace]:
-    texts = change.old.texts[opener - 1 : opener + 1]
-    for number in change.new.places.get(texts[0], ()):
-        end = change.new.closers.get(number + 1)
-        if end is not None and change.new.texts[number : number + 2] == texts:
-            if (place := _argument_place(change, part, opener, number + 1, end)) is not None:
-                yield place
-
-
-def _commas(tokens: Tokens, opener: int, end: int) -> list[int]:
-    """Commas between the arguments before `end`."""
-    between = range(opener + 1, end)
-    return [number for number in between if tokens.texts[number] == b"," and tokens.openers[number] == opener]
-
-
-def _argument_place(change: Change, part: ChangedTokens, opener: int, start: int, end: int) -> EditPlace | None:
-    """The same argument in the list `[start, end]` of the new text; `opener` is the bracket of the changed list."""
-    tokens, at, closer = change.new, part.old[0], change.old.closers[opener]
-    commas = _commas(change.old, opener, at)
-    _, new = change.bytes_changed(part)
-    words = change.new_texts(part)
-    inside = tokens.texts[start + 1 : end]
-    named = [word for word, follower in zip(words, words[1:], strict=False) if is_word(word) and follower == b"="]
-    if any(word in inside for word in named):
-        return None
-    if at == closer:
-        index = end
-    elif at == opener + 1:
-        index = start + 1
-    else:
-        others = _commas(tokens, start, end)
-        if len(others) < len(commas):
-            return None
-        if change.old.texts[at] == b",":
-            index = others[len(commas)] if len(others) > len(commas) else end
-        elif commas and commas[-1] == at - 1:
-            index = others[len(commas) - 1] + 1
-        else:
-            return None
-    before, after = tokens.texts[index - 1], tokens.texts[index]
-    if new.lstrip().startswith(b",") and before in (b",", *OPENERS):
-        if before == b",":
-            return None
-        new = new.lstrip()[1:].lstrip()
-    elif at == closer and opener + 1 == closer and before not in OPENERS:
-        new = b", " + new.strip()
-    if new.rstrip().endswith(b",") and after in CLOSERS and change.old.texts[at] not in CLOSERS:
-        new = new.rstrip()[:-1]
-    place = tokens.spans[index - 1].end
-    if not new.lstrip().startswith(b",") and before == b",":
-        place = tokens.gap(index)[1]
-    is_exact = tokens.texts[start + 1 : index] == change.old.texts[opener + 1 : at]
-    names = (opener - 1, opener - 1), (start - 1, start - 1)
-    return EditPlace((place, place), new, (index, index), *names, (opener, start), "list", is_exact)
-
-
-def _insert_between(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
+    """Inserts tokens into another list of the same name, otherwise between the same neighbors."""
+    if (around := ListChange.around(change)) is not None:
+        for edit in around.edits():
+            names = (around.opener - 1, around.opener - 1), (edit.opener - 1, edit.opener - 1)
+            here, anchors = (edit.number, edit.number), (around.opener, edit.opener)
+            yield EditPlace(edit.span, edit.text, here, *names, anchors, "list", edit.is_exact)
     old, tokens, at = change.old, change.new, part.old[0]
     if not 0 < at < len(old):
         return
     before, after = old.texts[at - 1], old.texts[at]
     for number in tokens.places.get(after, ()):
-        if number and tokens.texts[number - 1] == before and tokens.same_line(number) == old.same_line(at):
-            if edit := _edit(change, part, tokens, number, number):
+        is_like = number and tokens.texts[number - 1] == before and tokens.same_line(number) == old.same_line(at)
+        is_done = is_made(change, number, change.new_texts(part)) or (
+            around is not None and around.is_made_around(number)
+        )
+        if is_like and not is_done:
+            if spot := insert(change, part, tokens, number):
                 here = number, number
-                yield EditPlace(*edit, here, change.old_span, here, (at - 1, number - 1), "between")
+                yield EditPlace(*spot, here, change.old_span, here, (at - 1, number - 1), "between")
 
 
 def _follow(change: Change, number: int) -> Iterator[EditPlace]:
@@ -167,7 +139,6 @@ def _follow(change: Change, number: int) -> Iterator[EditPlace]:
     tokens = change.new
     at, is_exact = number, True
     pieces: list[bytes] = []
-    mapping: dict[bytes, bytes] = {}
     start: int | None = None
     position = 0
     for part, kept in zip(change.parts, [*change.kept, None], strict=True):
@@ -184,11 +155,7 @@ def _follow(change: Change, number: int) -> Iterator[EditPlace]:
         if kept is not None:
             if (found := _match_kept(change, kept, at)) is None:
                 return
-            here = tokens.texts[at:found]
-            there = change.old.texts[slice(*kept)]
-            is_exact &= here == there
-            if len(here) == len(there):
-                mapping |= {old: new for old, new in zip(there, here, strict=True) if is_word(old)}
+            is_exact &= tokens.texts[at:found] == change.old.texts[slice(*kept)]
             at = found
     assert start is not None
     span, place, anchors = (start, position), (number, at), (change.old_span[0], number)
@@ -206,7 +173,7 @@ def _match_kept(change: Change, kept: Span, at: int) -> int | None:
         return None
     depth = 0
     for number in range(at, min(at + MAX_KEPT_TOKENS, len(tokens))):
-        text = tokens.texts[number]
+        text = tokens.marks[number]
         if number > at and not depth and tokens.texts[number : number + len(wanted)] == wanted:
             return number
         depth += (text in OPENERS) - (text in CLOSERS)

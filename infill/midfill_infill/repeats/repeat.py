@@ -9,13 +9,16 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.languages import Language
-from midfill_infill.repeats.change import Change, Span, find_change, find_kind, is_word
-from midfill_infill.repeats.judge import Trees, judge
+from midfill_infill.repeats.change import Change, Span, Tokens, find_change, find_kind, is_word
+from midfill_infill.repeats.check import Check
+from midfill_infill.repeats.insertions import is_made
+from midfill_infill.repeats.judge import Role, Trees, find_role, judge
 from midfill_infill.repeats.places import EditPlace, find_places
-from midfill_infill.syntax.problems import find_problems, parse_again
+from midfill_infill.syntax.problems import parse_again
+from midfill_infill.syntax.rules import list_inert
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import UNDECODED
-from midfill_infill.text.spans import Edit, Patch
+from midfill_infill.text.spans import Edit
 
 MAX_BYTES: Final = 400_000
 MAX_CHECKED: Final = 30
@@ -57,24 +60,65 @@ def find_repeats(
     is_seen = earlier is not None and find_kind(*earlier) == find_kind(before.source, after.source)
     if unasked and not is_seen:
         return ()
-    change = find_change(before.source, after.source)
-    places = [place for place in find_places(change) if UNDECODED.encode() not in place.text] if change else []
-    if change is None or not places:
+    read = read_change(language, before.source, after.source)
+    places = [place for place in find_places(read[0]) if UNDECODED.encode() not in place.text] if read else []
+    if read is None or not places:
         return ()
-    trees = _parse(language, change)
+    change, trees = read
     judged = [(judge(change, place, places, trees, is_seen=is_seen), place) for place in places]
     least = max(POSSIBLE, max(certainty for certainty, _ in judged) / 2)
-    likely = [(certainty, _adapt(change, place)) for certainty, place in judged if certainty >= least]
+    check = Check(language, change, trees)
+    adapted = ((certainty, _adapt(change, place)) for certainty, place in judged if certainty >= least)
+    likely = [(certainty, place) for certainty, place in adapted if _fits(check, place)]
     behind = change.new.spans[change.new_span[1] - 1].end if change.new_span[1] else 0
     found = [_repeat(place, certainty, is_next=is_seen and place.span[0] >= behind) for certainty, place in likely]
-    return tuple(_without_errors(language, after.source, trees.new, found))
+    return tuple(_without_errors(check, found))
 
 
-def _parse(language: Language, change: Change) -> Trees:
-    old, new = change.old, change.new
-    spans = old.around(change.old_span), new.around(change.new_span)
-    tree = language.parse(old.source)
-    return Trees(tree, parse_again(language, new.source, tree, old.source, [spans]))
+def read_change(language: Language, before: bytes, after: bytes) -> tuple[Change, Trees] | None:
+    """The change between two versions and their trees; None without a change to repeat."""
+    change = find_change(before, after)
+    if change is None:
+        return None
+    spans = change.old.around(change.old_span), change.new.around(change.new_span)
+    tree = language.parse(before)
+    trees = Trees(tree, parse_again(language, after, tree, before, [spans]))
+    old, new = (
+        tokens.knowing(*list_inert(language, tree))
+        for tokens, tree in ((change.old, trees.old), (change.new, trees.new))
+    )
+    return replace(change, old=old, new=new), trees
+
+
+def _fits(check: Check, place: EditPlace) -> bool:
+    """True if an adapted place is not made yet, drops a word of the same role and breaks no statement apart."""
+    change, trees, is_insertion = check.change, check.trees, place.tokens[0] == place.tokens[1]
+    if is_insertion and is_made(change, place.tokens[0], added := Tokens(place.text).texts):
+        return False
+    if is_insertion and added[0] in _list_attributes(trees.new, place.span[0]):
+        return False
+    was, here = (
+        _find_first_role(change.old, trees.old, change.old_span[0]),
+        _find_first_role(change.new, trees.new, place.tokens[0]),
+    )
+    is_dropped = all(part.old[1] - part.old[0] == 1 and part.new[0] == part.new[1] for part in change.parts)
+    is_inert = change.old_span[0] in change.old.inert or change.new_span[0] in change.new.inert
+    if (is_dropped and was != here) or (is_inert and was.kind != here.kind):
+        return False
+    return check.keeps_line_ends(Edit(*place.span, place.text))
+
+
+def _find_first_role(tokens: Tokens, tree: tree_sitter.Tree, number: int) -> Role:
+    return find_role(tree, tokens.spans[min(number, len(tokens) - 1)].start)
+
+
+def _list_attributes(tree: tree_sitter.Tree, at: int) -> set[bytes]:
+    """The names of the attributes of the JSX element whose tag is around a byte."""
+    node = tree.root_node.descendant_for_byte_range(max(0, at - 1), at + 1)
+    while node is not None and node.type not in ("jsx_opening_element", "jsx_self_closing_element"):
+        node = node.parent
+    attributes = [child for child in node.children if child.type == "jsx_attribute"] if node else []
+    return {child.children[0].text or b"" for child in attributes}
 
 
 def _repeat(place: EditPlace, certainty: float, *, is_next: bool) -> Repeat:
@@ -86,33 +130,26 @@ def _repeat(place: EditPlace, certainty: float, *, is_next: bool) -> Repeat:
     return Repeat(Edit(*place.span, place.text), certainty, is_likely, foreign)
 
 
-def _without_errors(language: Language, source: bytes, tree: tree_sitter.Tree, found: Sequence[Repeat]) -> list[Repeat]:
-    """All edits if together they add no error; otherwise the most likely ones that add none."""
-    if not found or _adds_none(language, source, tree, found):
+def _without_errors(check: Check, found: Sequence[Repeat]) -> list[Repeat]:
+    """All edits if together they add no error; otherwise those that add none, the most likely ones first."""
+    if not found or check.adds_none([repeat.edit for repeat in found]):
         return list(found)
-    tried = sorted(found, key=lambda repeat: -repeat.certainty)[:MAX_CHECKED]
-    good = [repeat for repeat in tried if _adds_none(language, source, tree, [repeat])]
-    return sorted(good, key=lambda repeat: repeat.edit.start_byte)
-
-
-def _adds_none(language: Language, source: bytes, tree: tree_sitter.Tree, repeats: Sequence[Repeat]) -> bool:
-    changes, shift = [], 0
-    for edit in (repeat.edit for repeat in repeats):
-        start = edit.start_byte + shift
-        changes.append(((edit.start_byte, edit.end_byte), (start, start + len(edit.replacement))))
-        shift += len(edit.replacement) - (edit.end_byte - edit.start_byte)
-    changed = Patch.of(repeat.edit for repeat in repeats).apply(source)
-    after = parse_again(language, changed, tree, source, changes)
-    old = tuple(span for span, _ in changes)
-    new = tuple(span for _, span in changes)
-    problems, known = find_problems(language, changed, new, after)[0], find_problems(language, source, old, tree)[0]
-    return len(problems) <= len(known)
+    good: list[Repeat] = []
+    groups = [sorted(found, key=lambda repeat: -repeat.certainty)[:MAX_CHECKED]]
+    while groups:
+        group = groups.pop()
+        both = sorted([*good, *group], key=lambda repeat: repeat.edit.start_byte)
+        if check.adds_none([repeat.edit for repeat in both]):
+            good = both
+        elif (middle := len(group) // 2) > 0:
+            groups += [group[middle:], group[:middle]]
+    return good
 
 
 def _adapt(change: Change, place: EditPlace) -> EditPlace:
     """The place with its own line's words in the text; `foreign` are words with no counterpart there."""
     added = [word for part in change.parts for word in change.new_texts(part) if is_word(word)]
-    there, here = change.old.line_texts(change.old_span), change.new.line_texts(place.tokens)
+    there, here = (tokens.line_texts(span) for tokens, span in place.around(change))
     taken = {word: _find_source(word, there) for word in added}
     answers: dict[bytes, bytes] = {}
     for tag, first, last, begin, end in SequenceMatcher(None, there, here, autojunk=False).get_opcodes():

@@ -1,0 +1,12 @@
+; What the grammar takes and no compiler does.
+[(function_declaration) (method_declaration) (func_literal)] @function
+(for_statement) @loop
+[(for_statement) (expression_switch_statement) (type_switch_statement) (select_statement) (labeled_statement)] @breakable
+
+(continue_statement) @in.loop
+(break_statement) @in.breakable
+
+(argument_list (variadic_argument) . (_) @misplaced)
+(parameter_list (variadic_parameter_declaration) . (_) @misplaced)
+[(method_elem) (function_type)] @function
+(parameter_declaration name: (identifier) @once)

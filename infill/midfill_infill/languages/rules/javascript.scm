@@ -1,0 +1,5 @@
+(formal_parameters (rest_pattern) . (_) @misplaced)
+(formal_parameters [(identifier) @once (assignment_pattern left: (identifier) @once) (rest_pattern (identifier) @once)])
+(formal_parameters (object_pattern [(shorthand_property_identifier_pattern) @once (pair_pattern value: (identifier) @once)]))
+(class_declaration name: (identifier) @once)
+(formal_parameters [(member_expression) (subscript_expression)] @misplaced)

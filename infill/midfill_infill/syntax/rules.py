@@ -1,0 +1,56 @@
+"""Counts what a grammar takes and no compiler does, and lists text that is no code. Knows captures, no language."""
+
+from collections import Counter
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+
+Span = tuple[int, int]
+
+_AROUND: Final = ("function", "async", "generator", "loop", "breakable")
+
+
+def count_misplaced(language: Language, tree: tree_sitter.Tree) -> int:
+    """Nodes of a source that only its grammar takes there, such as `await` in a function that is not `async`."""
+    if not language.rules:
+        return 0
+    found = tree_sitter.QueryCursor(language.misplaced).captures(tree.root_node)
+    functions = {node.id for node in found.get("function", [])}
+    count = len(found.get("misplaced", []))
+    for name in _AROUND:
+        wanted = {node.id for node in found.get(name, [])}
+        count += sum(not _is_inside(node, wanted, functions, name) for node in found.get(f"in.{name}", []))
+    regions = functions | {node.id for node in found.get("region", [])}
+    bound = Counter((_find_region(node, regions, functions), node.text) for node in found.get("once", []))
+    return count + bound.total() - len(bound)
+
+
+def _find_region(node: tree_sitter.Node, regions: set[int], functions: set[int]) -> int:
+    """The innermost region around a name; the block of a function belongs to its parameters, its name does not."""
+    above = node.parent
+    if above is not None and above.id in functions and above.child_by_field_name("name") == node:
+        above = above.parent
+    while above is not None and above.id not in regions:
+        above = above.parent
+    if above is None:
+        return 0
+    is_body = above.id not in functions and above.parent is not None and above.parent.id in functions
+    return above.parent.id if is_body and above.parent is not None else above.id
+
+
+def _is_inside(node: tree_sitter.Node, wanted: set[int], functions: set[int], name: str) -> bool:
+    above = node.parent
+    while above is not None and above.id not in wanted:
+        if above.id in functions:
+            return False
+        above = above.parent
+    return above is not None or name == "async"  # a module may wait
+
+
+def list_inert(language: Language, tree: tree_sitter.Tree) -> tuple[list[Span], list[Span]]:
+    """The spans of comments, and those of the insides of strings, types and the like."""
+    found = tree_sitter.QueryCursor(language.inert).captures(tree.root_node)
+    comments, others = ([node.byte_range for node in found.get(name, [])] for name in ("comment", "inert"))
+    return comments, others
