@@ -132,12 +132,17 @@ class Tokens:
     def items(self, opener: int) -> list[Span]:
         """The items of a closed list, without the commas and comments around them."""
         closer, found = self.closers[opener], list[Span]()
-        first = opener + 1
-        for number in range(opener + 1, closer + 1):
-            if number == closer or (self.marks[number] == b"," and self.openers[number] == opener):
-                code = [each for each in range(first, number) if each not in self.comments]
-                found += [(code[0], code[-1] + 1)] if code else []
+        first = number = opener + 1
+        while number <= closer:
+            if number == closer or self.marks[number] == b",":
+                last = number
+                while first < last and first in self.comments:
+                    first += 1
+                while first < last and last - 1 in self.comments:
+                    last -= 1
+                found += [(first, last)] if first < last else []
                 first = number + 1
+            number = self.closers.get(number, number) + 1
         return found
 
     def line_break(self, number: int) -> bytes | None:
@@ -198,6 +203,12 @@ class Change:
     def is_uniform(self) -> bool:
         """True if all parts are the same change."""
         return len({(*self.old_texts(part), b"\n", *self.new_texts(part)) for part in self.parts}) == 1
+
+    @cached_property
+    def is_of_words(self) -> bool:
+        """True if only words became others."""
+        texts = (text for part in self.parts for text in (*self.old_texts(part), *self.new_texts(part)))
+        return all(map(is_word, texts))
 
     def bytes_changed(self, part: ChangedTokens) -> tuple[bytes, bytes]:
         """The old and the new bytes of a part, with the white space that changed with it."""

@@ -1,5 +1,6 @@
 """Repeats a change of a bracketed list, such as an added argument, in lists of the same name. Knows tokens, no tree."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,8 @@ from midfill_infill.repeats.change import Change, Span, Tokens, is_word
 from midfill_infill.repeats.insertions import indent_as, is_made
 
 Texts = list[list[bytes]]
+
+MAX_LIST_TOKENS: Final = 1000
 
 _CONSTANTS: Final = frozenset(
     (b"True", b"False", b"None", b"true", b"false", b"null", b"nil", b"nullptr", b"undefined")
@@ -74,7 +77,7 @@ class ListChange:
     def is_made_around(self, number: int) -> bool:
         """True if the list around a token of the new text has the new items, or has the name of the changed one."""
         tokens, opener = self.change.new, self.change.new.openers[number]
-        if self.added is None or not opener or opener not in tokens.closers:
+        if self.added is None or not opener or tokens.closers.get(opener, sys.maxsize) - opener > MAX_LIST_TOKENS:
             return False
         if is_word(self._name[0]) and tokens.texts[opener - 1 : opener + 1] == self._name:
             return True

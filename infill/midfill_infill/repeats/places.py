@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from midfill_infill.repeats.change import CLOSERS, OPENERS, Change, ChangedTokens, Span, Tokens, is_word
@@ -9,6 +10,7 @@ from midfill_infill.repeats.insertions import insert, is_made
 from midfill_infill.repeats.lists import ListChange
 
 MAX_PLACES: Final = 200
+MAX_FOUND: Final = 2000
 MAX_KEPT_TOKENS: Final = 60
 
 
@@ -44,7 +46,9 @@ class EditPlace:
 
 def find_places(change: Change) -> list[EditPlace]:
     """Candidate places in text order; none on a line of the edit or at its edges, and none that touches another."""
-    found = sorted(_find(change), key=lambda place: (place.tokens, place.way == "between", not place.is_exact))
+    found = sorted(
+        islice(_find(change), MAX_FOUND), key=lambda place: (place.tokens, place.way == "between", not place.is_exact)
+    )
     places: list[EditPlace] = []
     first, last = change.new.line(*change.new_span)
     for place in found:
@@ -59,11 +63,9 @@ def find_places(change: Change) -> list[EditPlace]:
 def _is_alike(change: Change, place: EditPlace) -> bool:
     """False if one is code and the other is none, for more than words, or if the change empties brackets only there."""
     old, new, part = change.old, change.new, change.parts[0]
-    tokens, at = (new, part.new[0]) if part.new[0] < part.new[1] else (old, part.old[0])
-    there = min(place.tokens[0], len(new) - 1)
-    is_same = (at in tokens.comments, at in tokens.inert) == (there in new.comments, there in new.inert)
-    words = (text for each in change.parts for text in (*change.old_texts(each), *change.new_texts(each)))
-    if not is_same and (at in tokens.comments or not all(map(is_word, words))):
+    at, there = part.old[0], place.tokens[0]
+    is_same = (at in old.comments, at in old.inert) == (there in new.comments, there in new.inert)
+    if not is_same and (at in old.comments or not change.is_of_words):
         return False
     if part.old[0] == part.old[1] or part.new[0] < part.new[1] or not 0 < part.old[0] < part.old[1] < len(old):
         return True

@@ -102,8 +102,8 @@ def _fits(check: Check, place: EditPlace) -> bool:
         _find_first_role(change.new, trees.new, place.tokens[0]),
     )
     is_dropped = all(part.old[1] - part.old[0] == 1 and part.new[0] == part.new[1] for part in change.parts)
-    is_inert = change.old_span[0] in change.old.inert or change.new_span[0] in change.new.inert
-    if (is_dropped and was != here) or (is_inert and was.kind != here.kind):
+    is_inert = change.old_span[0] in change.old.inert
+    if (is_dropped and was != here) or (is_inert and not change.is_of_words and was.kind != here.kind):
         return False
     return check.keeps_line_ends(Edit(*place.span, place.text))
 
