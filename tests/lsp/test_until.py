@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,7 +9,7 @@ import pytest
 from pygls.exceptions import JsonRpcException
 from tests.lsp.editor import Buffer, Editor
 from tests.lsp.test_editing import at, body, configure, span
-from tests.until.conftest import SHOP, TESTS, needs_bubblewrap
+from tests.until.conftest import SHOP, TESTS, is_running, needs_bubblewrap
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_bubblewrap]
 
@@ -101,15 +100,6 @@ async def test_a_buffer_in_no_folder_has_nothing_to_test(editor: Editor) -> None
     ranges = [span(buffer, at(buffer, "..."))]
     with pytest.raises(JsonRpcException, match="takes one object"):
         await editor.do("fill", uri=buffer.uri, what="body", ranges=ranges, until="x", tries=0)
-
-
-def is_running(word: str) -> bool:
-    """Whether a process has that word."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
-                return True
-    return False
 
 
 async def test_it_can_be_cancelled(editor: Editor, folder: Path) -> None:

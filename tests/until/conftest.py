@@ -1,6 +1,7 @@
 """A shop with a stub and its tests, and the scripted engine of the command's tests."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "check.py").write_text("import shop\nassert shop.discount(100, 10) == 90, shop.discount(100, 10)\n")
     monkeypatch.chdir(root)
     return root
+
+
+def is_running(word: str) -> bool:
+    """Whether a process has that word."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                return True
+    return False

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,7 +12,7 @@ from lsprotocol.types import TextDocumentItem
 from tests.cli.fake_engine import read_report
 from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
-from tests.until.conftest import PYTEST, needs_bubblewrap
+from tests.until.conftest import PYTEST, is_running, needs_bubblewrap
 from typer.testing import CliRunner
 
 from midfill_engine.wire import InfillRequest
@@ -79,14 +78,6 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fill(line: str, *words: str) -> Result:
     return CliRunner().invoke(build_app(), ["fill", "loop.py", "--until", line, "--command-timeout", "3", *words])
-
-
-def is_running(word: str) -> bool:
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
-                return True
-    return False
 
 
 @both

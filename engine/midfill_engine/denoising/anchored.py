@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 from torch import Tensor
@@ -50,8 +50,12 @@ class Part:
         grows = NAMED.match(fill[-1:]) and NAMED.match(first.encode()) and not NAMED.match(last.encode())
         return [""] * bool(fill and not grows) + [" "] * (not first.isspace())
 
+    @cached_property
+    def unmatched(self) -> str:
+        return find_unmatched(self.masked)
+
     def may_end(self, fill: bytes) -> bool:
-        return not self.balances or find_unmatched(fill.decode(errors="ignore")) == find_unmatched(self.masked)
+        return not self.balances or find_unmatched(fill.decode(errors="ignore")) == self.unmatched
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Split:
         """A text for the parts as one for the whole hole."""
         start, size = len(self.head), len(self.head) + len(one.text)
         own = [(start + first, start + last) for first, last in one.kept]
-        known = list(_list_chars([(0, start), *own, (size, size + len(self.tail))]))
+        known = _list_chars([(0, start), *own, (size, size + len(self.tail))])
         kept = merge([(known[first], known[last - 1] + 1) for first, last in self.asked])
         lead = ((self.head, 0.0),) if self.head else ()
         return replace(one, text=self.head + one.text + self.tail, logs=(*lead, *one.logs), kept=tuple(kept))

@@ -3,14 +3,14 @@
 import re
 from typing import Final
 
-# Prefix, suffix, middle, from model cards; Codestral has no middle, and puts the suffix first.
+from midfill_engine.models.shapes import FIM_NAMES
+
+# Prefix, suffix, middle: of models that the engine serves, and of others by their cards. Codestral has no middle, and
+# puts the suffix first.
 _MARKS: Final[tuple[tuple[str, ...], ...]] = (
-    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
-    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    *(names for names, _ in FIM_NAMES),
     ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
-    ("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"),
     ("<|fim▁begin|>", "<|fim▁hole|>", "<|fim▁end|>"),
-    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
     ("<PRE> ", " <SUF>", " <MID>"),
     ("[PREFIX]", "[SUFFIX]"),
 )

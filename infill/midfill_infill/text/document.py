@@ -2,7 +2,7 @@
 
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
@@ -58,6 +58,10 @@ class Document:
         if len(data) > MAX_DOCUMENT_BYTES:
             raise _too_large(path.name if path else "the document", len(data))
         return cls(data, language or (find_language(path, data) if path else None), path, stored_as="utf-8")
+
+    def put(self, patch: Patch) -> "Document":
+        """The document with a patch applied."""
+        return replace(self, data=patch.apply(self.data))
 
     @property
     def original(self) -> bytes:

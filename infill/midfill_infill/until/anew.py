@@ -70,7 +70,7 @@ def reopen(
     others = [edit for number, edit in enumerate(candidate.patch.edits) if number != index]
     fill = candidate.fills[index]
     patch = Patch(tuple(others))
-    around = replace(document, data=patch.apply(document.data))
+    around = document.put(patch)
     start = patch.shift(fill.hole.start_byte)
     hole = replace(fill.hole, start_byte=start, end_byte=start + fill.hole.end_byte - fill.hole.start_byte)
     if span is None:

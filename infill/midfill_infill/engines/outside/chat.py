@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_delta
 
 _TASK: Final = (
     "You fill gaps in code. The user shows a file in which {gap} stands for missing code. Answer with the missing code "
@@ -51,9 +51,5 @@ class Chat(Protocol):
         yield Call("/v1/chat/completions", body)  # some refuse a seed, or any temperature but their own
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
-        if not message["choices"]:
-            return None
-        choice = message["choices"][0]
-        said = choice.get("delta") or choice.get("message") or {}
-        text = str(said.get("content") or "")
-        return Piece(text, (), str(message.get("model", ""))) if text else None
+        piece = read_delta(message)
+        return piece if piece is not None and piece.text else None  # a thought alone

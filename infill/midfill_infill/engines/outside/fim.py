@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_delta
 
 
 class Fim(Protocol):
@@ -27,8 +27,4 @@ class Fim(Protocol):
         yield Call("/v1/fim/completions", {**body, "stream": False})
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
-        if not message["choices"]:
-            return None
-        choice = message["choices"][0]
-        said = choice.get("delta") or choice.get("message") or {}
-        return Piece(str(said.get("content") or choice.get("text") or ""), (), str(message.get("model", "")))
+        return read_delta(message)

@@ -146,6 +146,15 @@ class Protocol:
         raise NotImplementedError
 
 
+def read_delta(message: dict[str, Any]) -> Piece | None:
+    """The piece of a message in the form of chats, which FIM services share; None without a choice."""
+    if not message["choices"]:
+        return None
+    choice = message["choices"][0]
+    said = choice.get("delta") or choice.get("message") or {}
+    return Piece(str(said.get("content") or choice.get("text") or ""), (), str(message.get("model", "")))
+
+
 def read_error(message: dict[str, Any]) -> str:
     """The error in an answer, in any of the known forms; empty if there is none."""
     said = message.get("error") or message.get("detail") or message.get("message") or ""

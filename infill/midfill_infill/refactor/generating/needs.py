@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 from collections import Counter, defaultdict
-from dataclasses import replace
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -40,7 +39,7 @@ class Resolver:
         """Sorted import statements for names that a fill uses and nothing in its document binds."""
         if document.language != "python" or (before := find_undefined(document.source)) is None:
             return ()
-        after = find_undefined(replace(document, data=Patch((edit,)).apply(document.data)).source)
+        after = find_undefined(document.put(Patch((edit,))).source)
         own = None if document.path is None else _module_name(document.path.as_posix())
         found = (self._resolve(name, edit.replacement, own) for name in (after or frozenset()) - before)
         return tuple(sorted(statement for statement in found if statement))

@@ -4,7 +4,6 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import Final
 
 from midfill_infill.refactor.planning.calls import find_calls
@@ -23,7 +22,7 @@ def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) ->
         return None
     end = edit.start_byte + len(edit.replacement.rstrip())
     before = _list_functions(document, edit.start_byte, edit.end_byte)
-    after = _list_functions(_put(document, edit), edit.start_byte, end)
+    after = _list_functions(document.put(Patch((edit,))), edit.start_byte, end)
     return None if before == after else "the fill ends its function or changes others"
 
 
@@ -38,7 +37,7 @@ def keeps_signature(document: Document, edit: Edit, imports: Collection[str]) ->
     pairs = zip(_list_types(old), _list_types(new), strict=True)
     if any(one is not None and (other is None or ast.dump(one) != ast.dump(other)) for one, other in pairs):
         return "the fill changes a type that was there"
-    before, after = find_undefined(document.source), find_undefined(_put(document, edit).source)
+    before, after = find_undefined(document.source), find_undefined(document.put(Patch((edit,))).source)
     unknown = (after or frozenset()) - (before or frozenset()) - set(map(bound_name, imports))
     return f"nothing defines {', '.join(sorted(unknown))}" if unknown else None
 
@@ -55,7 +54,7 @@ def keeps_code(document: Document, edit: Edit, imports: Collection[str]) -> str 
 
 def keeps_call(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
     """A call takes the place of a call."""
-    was, now = _list_calls(document), _list_calls(_put(document, edit))
+    was, now = _list_calls(document), _list_calls(document.put(Patch((edit,))))
     is_call = (edit.start_byte, edit.start_byte + len(edit.replacement)) in now
     return None if is_call or (edit.start_byte, edit.end_byte) not in was else "the fill is no single call"
 
@@ -75,10 +74,6 @@ def find_promise(recipe: str | None) -> Promise:
     name, _, word = (recipe or "").partition("=")
     is_free = name == "migrate-call" and _NAMES_NEW.search(word) is None
     return keeps_functions if is_free else PROMISES.get(name, keeps_functions)
-
-
-def _put(document: Document, edit: Edit) -> Document:
-    return replace(document, data=Patch((edit,)).apply(document.data))
 
 
 def _list_functions(document: Document, start: int, end: int) -> tuple[Counter[tuple[str, ...]], list[tuple[str, ...]]]:
