@@ -11,7 +11,7 @@ from midfill_engine.denoising.prompt import lay_prompt
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import learned
 from midfill_engine.loading.runtime import load_runtime
-from midfill_engine.models.shapes import FIM_NAMES
+from midfill_engine.models.fim_names import FIM_NAMES
 from midfill_engine.serving.llamacpp import ExtraText, LlamaInfillRequest, cut_at_indent, to_infill
 from midfill_engine.wire import TextSegment
 

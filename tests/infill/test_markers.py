@@ -6,7 +6,7 @@ import re
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from midfill_engine.models.shapes import FIM_NAMES
+from midfill_engine.models.fim_names import FIM_NAMES
 from midfill_infill.answers.markers import (
     DIALECTS,
     END_MARKERS,

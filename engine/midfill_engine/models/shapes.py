@@ -5,6 +5,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models.family import LLAMA_TENSORS, Markers, SpecialTokens, Values
+from midfill_engine.models.fim_names import FIM_NAMES
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 
 MOE_TENSORS: Final[Mapping[str, str]] = {
@@ -14,12 +15,6 @@ MOE_TENSORS: Final[Mapping[str, str]] = {
     "blocks.{i}.mlp.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
     "blocks.{i}.mlp.down": "model.layers.{i}.mlp.experts.{e}.down_proj.weight",
 }
-FIM_NAMES: Final = (
-    (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), False),
-    (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), False),
-    (("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"), False),
-    (("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"), True),
-)
 
 
 def read_llama_shape(

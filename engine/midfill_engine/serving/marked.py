@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from midfill_engine.models.shapes import FIM_NAMES
+from midfill_engine.models.fim_names import FIM_NAMES
 
 # Prefix, suffix, middle: of models that the engine serves, and of others by their cards. Codestral has no middle, and
 # puts the suffix first.

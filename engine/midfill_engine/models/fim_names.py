@@ -1,0 +1,10 @@
+"""Fill-in-the-middle tokens of served models: prefix, suffix, middle, suffix first or not. Loads no torch."""
+
+from typing import Final
+
+FIM_NAMES: Final = (
+    (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), False),
+    (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), False),
+    (("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"), False),
+    (("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"), True),
+)
