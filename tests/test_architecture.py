@@ -43,7 +43,7 @@ FLOORS: dict[str, Floors] = {
     ),
     "midfill_infill": (
         ("errors",),
-        ("config", "written", "git"),
+        ("config", "written", "git", "certainty"),
         ("languages", "engines.records"),
         ("text",),
         ("syntax", "reroll", "refactor.journal"),
@@ -55,6 +55,7 @@ FLOORS: dict[str, Floors] = {
         ("fill",),
         ("sandbox",),
         ("until",),
+        ("measuring",),
         ("refactor.generating", "refactor.verifying", "refactor.reporting"),
         ("cli.*",),
         ("cli.refactor",),

@@ -5,12 +5,13 @@ then the engine's own order. Knows no engine's connection.
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Final
 
 from midfill_engine import wire
+from midfill_infill.certainty import Evidence, Fits, Kind
 from midfill_infill.doubts import Doubts
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import Proposal
@@ -36,8 +37,8 @@ class PlacedFill:
     """A fill as inserted into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
 
     White space added by splicing belongs to no token. `errors` are ranges of `text` with syntax errors. `certainty` is
-    the calibrated probability that the whole fill is right, None if the engine gives none. `origin` describes its
-    source.
+    the calibrated probability that the whole fill is right, None if neither the engine nor a measurement gives one;
+    `told` is the engine's alone, and `evidence` is what a measurement goes by. `origin` describes the fill's source.
     """
 
     hole: Hole
@@ -47,10 +48,17 @@ class PlacedFill:
     errors: tuple[tuple[int, int], ...] = ()
     certainty: float | None = None
     origin: str = DRAFTED
+    told: float | None = None
+    evidence: Evidence = Evidence()
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of hole that a measurement tells apart; None for several lines that are no body."""
+        return "body" if self.hole.is_body else None if "\n" in self.text.strip() else "line"
 
     @property
     def is_guess(self) -> bool:
-        """True if the engine says that the fill is more likely wrong than right."""
+        """True if the fill is more likely wrong than right."""
         return self.certainty is not None and self.certainty < LIKELY
 
 
@@ -103,11 +111,14 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Answer:
-    """The text of one hole as received, and its origin. `is_left_out`: a proposal that the engine has not looked at."""
+    """The text of one hole as received, and its origin. `is_left_out`: a proposal that the engine has not looked at.
+    `proposed`: the certainty of a proposal with the same text.
+    """
 
     filled: wire.FilledHole
     origin: str = DRAFTED
     is_left_out: bool = False
+    proposed: float = 0.0
 
     @classmethod
     def of(cls, text: str, certainty: float | None, origin: str) -> "Answer":
@@ -124,10 +135,12 @@ def rank(
     then the proposals that it has not looked at. A proposal has at most `most` characters, if given.
     """
     origins = {each.text: each.origin for each in proposals}
+    proposed = {each.text.strip(): each.certainty for each in reversed(proposals)}
     rows = (response.holes, *response.alternatives)
     listed = [Answer(row[index], origins.get(row[index].text, DRAFTED)) for row in rows]
     compared = response.candidates[index] if index < len(response.candidates) else []
     listed += [Answer.of(each.text, each.certainty, origins.get(each.text, DRAFTED)) for each in compared]
+    listed = [replace(each, proposed=proposed.get(each.filled.text.strip(), 0.0)) for each in listed]
     fitting = [each for each in proposals if most is None or len(each.text) <= most]
     listed += [replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True) for each in fitting]
     found: dict[str, Answer] = {}
@@ -151,11 +164,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Place:
-    """A document, its holes in order, and lines that Midfill wrote and nobody has accepted."""
+    """A document, its holes in order, lines that Midfill wrote and nobody has accepted, and how sure of its texts the
+    model may be, as measured.
+    """
 
     document: Document
     holes: tuple[Hole, ...]
     written: Written = Written()
+    fits: Fits = field(default_factory=dict, compare=False)
 
     @cached_property
     def doubts(self) -> Doubts:
@@ -183,13 +199,22 @@ class Place:
         """Splices one answer per hole. Raises MidfillError."""
         spliced = splice(self.document, self.holes, [answer.filled.text for answer in answers])
         placed = (
-            place_fill(hole, answer.filled, fill, answer.origin)
+            self._rate(place_fill(hole, answer.filled, fill, answer.origin), answer)
             for hole, answer, fill in zip(self.holes, answers, spliced.fills, strict=True)
         )
         temper = self.doubts.temper
         fills = tuple(replace(each, certainty=temper(each.hole, each.text, each.certainty)) for each in placed)
         is_idle = any(fill.is_idle for fill in spliced.fills)
         return Row(Alternative(spliced.patch, fills, spliced.new_errors, is_idle), tuple(answers), spliced)
+
+    def _rate(self, fill: PlacedFill, answer: Answer) -> PlacedFill:
+        """The fill with its evidence, and with the certainty that was measured for such fills."""
+        if answer.is_left_out:
+            return fill
+        evidence = Evidence.of(fill.text, fill.confidence, fill.certainty, answer.proposed)
+        measured = self.fits.get(fill.kind) if fill.kind else None
+        certainty = measured.rate(evidence) if measured else fill.certainty
+        return replace(fill, told=fill.certainty, evidence=evidence, certainty=certainty)
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
         """The first text of every hole; if it has a fault, the first without one or the one with the fewest.

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from midfill_engine import wire
+from midfill_infill import certainty
 from midfill_infill.candidates import LIKELY, Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
 from midfill_infill.config import Quality
 from midfill_infill.context.excerpts import MAX_CHARACTERS, find_excerpts
@@ -139,7 +140,7 @@ def fill(
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
-    model = _find_model(client, options.model)
+    model = find_model(client, options.model)
     comment = document.syntax.comment if document.syntax else "#"
     most_tokens = (
         min(model.max_context_tokens, client.window) if client.endpoint.is_outside else model.max_context_tokens
@@ -159,6 +160,8 @@ def fill(
         excerpts = [each.text for each in find_excerpts(document.tell_around(segments.holes), related)]
         request = _request(segments, document, options, proposals, excerpts, place.needs)
     response = yield from _run(send, request, document, segments.holes, repair=False)
+    if fits := certainty.load(model, response.model):
+        place = replace(place, fits=fits)
     most = options.max_tokens  # a token has at least one character
     ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]
     row, stats = place.settle([[each for each in texts if not each.is_left_out] for texts in ranked]), response.stats
@@ -219,7 +222,8 @@ def _propose(place: Place, options: Options) -> list[list[Proposal]]:
     ]
 
 
-def _find_model(client: "EngineClient", model: str | None) -> wire.ModelInfo:
+def find_model(client: "EngineClient", model: str | None) -> wire.ModelInfo:
+    """The model of that name, otherwise the engine's first. Raises MidfillError."""
     known = client.models()
     if not known:
         raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")

@@ -41,5 +41,6 @@ CAUSAL: Final = Family(
         KnownModel("Qwen/Qwen2.5-Coder-0.5B", 0.5, "Apache-2.0"),
         KnownModel("Qwen/Qwen2.5-Coder-1.5B", 1.5, "Apache-2.0"),
         KnownModel("Qwen/Qwen2.5-Coder-7B", 7.6, "Apache-2.0"),
+        KnownModel("ByteDance-Seed/Seed-Coder-8B-Base", 8.3, "MIT"),
     ),
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 
 def complete_language(incomplete: str) -> list[str]:
@@ -71,6 +72,17 @@ def flag(*words: str) -> Any:
 def option(metavar: str, said: str, *names: str, **limits: Any) -> Any:
     """Returns an option with a value: the word for the value, its help, and its names unless the parameter has them."""
     return typer.Option(*names, metavar=metavar, help=said, **limits)
+
+
+class ChangedCommand(TyperCommand):
+    """Takes `--changed` with and without a reference."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        for number, word in enumerate(words):
+            if word == "--changed" and (number + 1 == len(words) or words[number + 1].startswith("-")):
+                words[number] = "--changed=HEAD"
+        return super().parse_args(ctx, words)
 
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]

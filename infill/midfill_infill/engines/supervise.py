@@ -181,9 +181,12 @@ def ensure_engine(settings: EngineSettings | None = None, on_progress: Progress 
     or what the engine said before it ended (`unknown_model`, ...).
     """
     named = named_endpoint()
-    if named is not None:
-        return named
-    settings = complete(settings or EngineSettings())
+    return ensure_own(settings or EngineSettings(), on_progress) if named is None else named
+
+
+def ensure_own(settings: EngineSettings, on_progress: Progress = lambda _: None) -> Endpoint:
+    """As `ensure_engine`, but Midfill's own engine, whatever the user named."""
+    settings = complete(settings)
     place = find_place(settings)
     endpoint = Endpoint(socket=place.socket)
     if probe(endpoint) == "ok":

@@ -3,12 +3,11 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from typer.core import TyperCommand
 
-from midfill_infill.cli.options import flag, option
+from midfill_infill.cli.options import ChangedCommand, flag, option
 from midfill_infill.cli.refactor.common import plural, reported, say
 from midfill_infill.errors import MidfillError
 from midfill_infill.git import split_names
@@ -23,18 +22,7 @@ QueryOption = Annotated[
 RecipeOption = Annotated[str | None, option("NAME[=WORD]", "See `recipes`.", "--recipe")]
 
 
-class PlanCommand(TyperCommand):
-    """Takes `--changed` with and without a reference."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words = list(args)
-        for number, word in enumerate(words):
-            if word == "--changed" and (number + 1 == len(words) or words[number + 1].startswith("-")):
-                words[number] = "--changed=HEAD"
-        return super().parse_args(ctx, words)
-
-
-SETTINGS: Final = {"cls": PlanCommand}
+SETTINGS: Final = {"cls": ChangedCommand}
 
 
 def plan_command(

@@ -1,0 +1,173 @@
+"""How likely a model's fill is right, fitted on the user's own code by `midfill measure`. Knows numbers; no document.
+
+One logistic regression per model and kind of hole, in the user's data folder; no code is stored.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from midfill_engine.wire import ModelInfo
+
+Kind = Literal["line", "body"]
+KINDS: Final[tuple[Kind, ...]] = ("line", "body")
+
+MIN_MEASURED: Final = 20  # fills of one kind; of fewer a fit says little
+LEAST_LOG: Final = -12.0  # a log-probability below this one says no more
+DECAY: Final = 0.05  # penalty on the squared weights of standardized features, so that few fills give a cautious fit
+_STEPS: Final = 600
+_LEAST_CHANCE: Final = 0.005
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of one text for a hole. `mean` and `least` are log-probabilities of its tokens, 0 without any;
+    `told` is the engine's own certainty as ln odds, 0 without one; `proposed` is the certainty of a proposal from the
+    files with the same text; `length` is ln(1 + characters).
+    """
+
+    mean: float = 0.0
+    least: float = 0.0
+    told: float = 0.0
+    proposed: float = 0.0
+    length: float = 0.0
+
+    @classmethod
+    def of(cls, text: str, confidence: Sequence[float], told: float | None, proposed: float) -> "Evidence":
+        logs = [max(LEAST_LOG, math.log(max(each, 1e-9))) for each in confidence]
+        mean, least = (math.fsum(logs) / len(logs), min(logs)) if logs else (0.0, 0.0)
+        return cls(mean, least, 0.0 if told is None else to_odds(told), proposed, math.log1p(len(text.strip())))
+
+
+def to_odds(chance: float) -> float:
+    """ln(chance / (1 - chance)), bounded."""
+    bounded = min(max(chance, _LEAST_CHANCE), 1 - _LEAST_CHANCE)
+    return math.log(bounded / (1 - bounded))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Weights of the evidence, and the number of fills that they were fitted on."""
+
+    one: float
+    weights: Mapping[str, float] = field(default_factory=dict)
+    count: int = 0
+
+    def rate(self, evidence: Evidence) -> float:
+        """The probability that the fill is right."""
+        odds = self.one + math.fsum(weight * getattr(evidence, name) for name, weight in self.weights.items())
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
+
+
+Fits = Mapping[Kind, Fit]
+Seen = tuple[Evidence, bool]
+_NAMES: Final = tuple(each.name for each in fields(Evidence))
+
+
+def fit(seen: Sequence[Seen]) -> Fit:
+    """Fits the ln odds that a fill is right, by gradient descent on standardized features.
+
+    One more right and one more wrong fill at the middle of the features keep a model that was never right from being
+    called impossible.
+    """
+    rows = [[float(getattr(evidence, name)) for name in _NAMES] for evidence, _ in seen]
+    means = [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
+    spreads = [
+        math.sqrt(math.fsum((value - mean) ** 2 for value in column) / len(rows))
+        for column, mean in zip(zip(*rows, strict=True), means, strict=True)
+    ]
+    used = [index for index, spread in enumerate(spreads) if spread > 1e-6]
+    scaled = [[(row[index] - means[index]) / spreads[index] for index in used] for row in rows]
+    scaled += [[0.0] * len(used)] * 2
+    rights = [*(float(is_right) for _, is_right in seen), 1.0, 0.0]
+    one, weights = _descend(scaled, rights, len(used))
+    raw = {_NAMES[index]: weight / spreads[index] for index, weight in zip(used, weights, strict=True)}
+    one -= math.fsum(raw[_NAMES[index]] * means[index] for index in used)
+    return Fit(round(one, 5), {name: round(weight, 5) for name, weight in raw.items()}, len(seen))
+
+
+def _descend(rows: Sequence[Sequence[float]], rights: Sequence[float], width: int) -> tuple[float, list[float]]:
+    """The constant and the weights of least cross entropy, with the penalty on the weights."""
+    one, weights = 0.0, [0.0] * width
+    rate = 4 / (1 + width + 8 * DECAY)  # the loss is this smooth at least
+    for _ in range(_STEPS):
+        lost = [
+            1 / (1 + math.exp(-(one + math.fsum(map(float.__mul__, weights, row))))) - right
+            for row, right in zip(rows, rights, strict=True)
+        ]
+        one -= rate * math.fsum(lost) / len(rows)
+        slopes = [math.fsum(map(float.__mul__, lost, column)) / len(rows) for column in zip(*rows, strict=True)]
+        weights = [weight - rate * (slope + 2 * DECAY * weight) for weight, slope in zip(weights, slopes, strict=False)]
+    return one, weights
+
+
+def rate_unseen(seen: Sequence[Seen], groups: Sequence[str], folds: int = 5) -> list[float]:
+    """The certainty of each fill by a fit on fills of other groups, such as files."""
+    order = list(dict.fromkeys(groups))
+    fold_of = {group: number % folds for number, group in enumerate(order)}
+    found = [0.0] * len(seen)
+    for fold in range(folds):
+        held = [index for index, group in enumerate(groups) if fold_of[group] == fold]
+        others = [each for each, group in zip(seen, groups, strict=True) if fold_of[group] != fold]
+        if held and others:
+            fitted = fit(others)
+            for index in held:
+                found[index] = fitted.rate(seen[index][0])
+    return found
+
+
+def lose(chances: Sequence[float], rights: Sequence[bool]) -> float:
+    """The mean cross entropy of certainties, in nats."""
+    pairs = zip(chances, rights, strict=True)
+    return -math.fsum(math.log(max(1e-6, chance if is_right else 1 - chance)) for chance, is_right in pairs) / max(
+        1, len(rights)
+    )
+
+
+def key_of(model: ModelInfo) -> str:
+    """What tells a model from others: its name, and the digest or the address of its weights."""
+    return f"{model.id} {model.weights}"
+
+
+def folder() -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path("midfill") / "measured"
+
+
+def load(model: ModelInfo, answered: str) -> Fits:
+    """The fits of a model that names itself `answered`; none if it was not measured. Never raises."""
+    try:
+        facts = os.stat(_path())
+        known = _read(_path(), (facts.st_mtime_ns, facts.st_ino))[key_of(model)]
+        return {kind: Fit(**each) for kind, each in known["fits"].items()} if known["model"] == answered else {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _path() -> Path:
+    return folder() / "certainty.json"
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, _: tuple[int, int]) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def save(model: ModelInfo, answered: str, fits: Fits) -> None:
+    """Keeps the fits of a model in place of its earlier ones. Raises OSError."""
+    path = _path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        known = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        known = {}
+    known[key_of(model)] = {"model": answered, "fits": {kind: asdict(each) for kind, each in fits.items()}}
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,320 @@
+"""`midfill measure`: models compared on the user's own code. A shell around measuring/."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from midfill_infill.cli import options
+from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.options import ChangedCommand, DeviceName, complete_model, flag, option
+from midfill_infill.errors import INTERRUPTED, MidfillError
+
+if TYPE_CHECKING:
+    from midfill_infill.engines.client import EngineClient
+    from midfill_infill.fill import Options
+    from midfill_infill.measuring.gaps import Gap
+    from midfill_infill.measuring.outcomes import Outcome
+    from midfill_infill.measuring.passing import Passing
+    from midfill_infill.measuring.table import Measured
+
+    Step = Callable[[str, Iterator[Outcome]], Iterator[Outcome]]
+
+SETTINGS: Final = {"cls": ChangedCommand}
+FLOOR: Final = "no model"
+
+
+def measure_command(
+    path: Annotated[
+        Path, typer.Argument(metavar="[PATH]", help="The folder or file whose code is measured on.")
+    ] = Path(),
+    model: Annotated[
+        list[str] | None,
+        option(
+            "NAME",
+            "A model, or an engine as PROTOCOL:MODEL@URL. Repeatable; by default all that are here.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
+    lines: Annotated[int, option("N", "How many lines to fill.", min=0, max=2000)] = 60,
+    bodies: Annotated[int, option("N", "How many function bodies to fill.", min=0, max=2000)] = 20,
+    changed: Annotated[str | None, option("[=REF]", "Only code changed since a commit (default HEAD).")] = None,
+    seed: Annotated[int, option("N", "Draw other lines and bodies.", min=0)] = 0,
+    again: Annotated[bool, flag("--again", "Fill anew what was measured today already.")] = False,
+    device: options.DeviceOption = "auto",
+    until: Annotated[
+        str | None,
+        option("COMMAND", "Also count the Python bodies with which this command passes, such as 'pytest -q'."),
+    ] = None,
+    command_timeout: options.CommandTimeoutOption = None,
+    sandbox: options.SandboxOption = True,
+    allow: options.AllowOption = None,
+    env: options.EnvOption = None,
+    json_output: Annotated[bool, flag("--json", "Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Compare models on your own code.
+
+    Blanks lines and function bodies in copies of your files, those changed last first, lets each model fill them, and
+    compares the fills with what you wrote. Writes none of your files. Keeps how often each model was right, so that its
+    later fills say how sure they are. What was measured within a day is not filled again, and Ctrl-C prints what there
+    is.
+    """
+    with report_failures(as_json=json_output):
+        from midfill_infill.measuring.gaps import draw_gaps
+        from midfill_infill.refactor.journal.places import find_place
+
+        if not path.exists():
+            raise MidfillError("file_missing", f"{path} does not exist", "name a folder or a file")
+        place = find_place(path if path.is_dir() else path.absolute().parent)
+        gaps = mix(draw_gaps(place, path, {"line": lines, "body": bodies}, changed, seed))
+        if not gaps:
+            message = f"there is no line and no function body to measure in {path}"
+            raise MidfillError("no_hole", message, "name another folder, or leave --changed out")
+        runs = Runs(gaps, place.root, device, is_quiet=json_output, again=again)
+        if until is not None:
+            runs.test_by(until, command_timeout, sandbox, allow, env)
+        measured, was_cut = runs.measure_all(model or list_here())
+        if json_output:
+            print(json.dumps(tell(gaps, measured), indent=2))
+        else:
+            show(gaps, measured, runs.skipped)
+        if was_cut:
+            raise typer.Exit(INTERRUPTED)
+        if all(each.error for each in measured if not each.is_floor):
+            raise typer.Exit(1)
+
+
+def mix(gaps: "Sequence[Gap]") -> "list[Gap]":
+    """Lines and bodies in the same proportion all along, so that a run that is cut short has measured both."""
+    kinds: dict[str, list[Gap]] = {}
+    for gap in gaps:
+        kinds.setdefault(gap.kind, []).append(gap)
+    placed = [((index + 0.5) / len(row), gap) for row in kinds.values() for index, gap in enumerate(row)]
+    return [gap for _, gap in sorted(placed, key=lambda pair: pair[0])]
+
+
+def list_here() -> list[str]:
+    """The engine that the user named, and every model on this machine; the one that ships only if there is no other."""
+    from midfill_infill import config
+    from midfill_infill.engines import supervise
+    from midfill_infill.engines.fetching import list_stock
+    from midfill_infill.engines.installed import missing_engine_packages
+
+    named = config.load()["engine"].value
+    found = [] if named is None else [str(named)]
+    if missing_engine_packages():
+        return found or [supervise.SHIPPED]
+    chosen = config.load(Path.cwd())["model"].value or supervise.default_model()
+    stored = [each.model for each in list_stock().data if each.is_whole]
+    own = list(dict.fromkeys([*([str(chosen)] if chosen else []), *stored]))
+    return [*found, *(own or [supervise.SHIPPED])]
+
+
+class Runs:
+    """Measures one model after the other, with a progress bar on a terminal."""
+
+    def __init__(self, gaps: "Sequence[Gap]", root: Path, device: DeviceName, *, is_quiet: bool, again: bool) -> None:
+        from midfill_infill.measuring.measure import Context
+
+        self._gaps, self._device, self._is_quiet, self._again = gaps, device, is_quiet, again
+        self._context = Context(root)
+        self._passing: Passing | None = None
+
+    @property
+    def skipped(self) -> list[str]:
+        return self._passing.skipped if self._passing else []
+
+    def test_by(
+        self, line: str, timeout_s: float | None, sandboxed: bool, allow: list[Path] | None, env: list[str] | None
+    ) -> None:
+        from midfill_infill.cli.until import read_goal, warn_of
+        from midfill_infill.measuring.passing import Passing
+
+        goal = read_goal(line, 1, timeout_s, sandboxed, allow, env)
+        warn_of(goal.command)
+        self._passing = Passing(goal.command, Path.cwd(), timeout_s)
+
+    def measure_all(self, names: Sequence[str]) -> "tuple[list[Measured], bool]":
+        """The models with their outcomes, the floor first, and whether the user ended it early."""
+        from midfill_infill.measuring.measure import copy_from_files
+        from midfill_infill.measuring.table import Measured
+
+        found: list[Measured] = []
+        with meter(len(self._gaps), is_quiet=self._is_quiet) as step:
+            try:
+                floor = tuple(step(FLOOR, copy_from_files(self._gaps, self._context)))
+                found.append(Measured(FLOOR, floor, is_floor=True))
+                for name in dict.fromkeys(names):
+                    found.append(Measured(name))
+                    for measured in self._measure(name, step):
+                        found[-1] = measured
+            except KeyboardInterrupt:
+                return found, True
+        return found, False
+
+    def _measure(self, name: str, step: "Step") -> "Iterator[Measured]":
+        from midfill_infill.measuring.measure import Measuring
+        from midfill_infill.measuring.table import Measured
+
+        outcomes: list[Outcome] = []
+        try:
+            with open_model(name, self._device, is_quiet=self._is_quiet) as opened:
+                run = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._passing)
+                for outcome in step(name, run.run(self._gaps, again=self._again)):
+                    outcomes.append(outcome)
+                    yield Measured(name, tuple(outcomes))
+                run.fit()
+        except MidfillError as error:
+            yield Measured(name, tuple(outcomes), error.sentence)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A connection to a model, the options of its fills, and what tells its engine's memory in bytes."""
+
+    client: "EngineClient"
+    options: "Options"
+    find_bytes: Callable[[], int | None]
+
+
+@contextmanager
+def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Opened]:
+    """An engine with that model. One that this starts ends again, unless it is the one that fills by default."""
+    from midfill_infill import config
+    from midfill_infill.cli.view import note
+    from midfill_infill.engines import offer, supervise
+    from midfill_infill.engines.client import EngineClient
+    from midfill_infill.engines.endpoint import parse_engine
+    from midfill_infill.engines.outside import PROTOCOLS
+    from midfill_infill.engines.supervise import EngineSettings
+    from midfill_infill.fill import Options
+
+    wanted = Options(quality=config.choose_quality(None, Path.cwd()))
+    if name.partition(":")[0] in PROTOCOLS:
+        endpoint = parse_engine(name)
+        if (told := offer.tell_where(endpoint.remote_host)) is not None:
+            print(f"midfill: {told}", file=sys.stderr)
+        with EngineClient(endpoint) as client:
+            yield Opened(client, wanted, lambda: None)
+        return
+    settings = EngineSettings(model=supervise.check_model(name), device=device, project=Path.cwd())
+    place = supervise.find_place(settings)
+    was_there = place.lives
+    endpoint = supervise.ensure_own(settings, (lambda _: None) if is_quiet else note)
+    usual = supervise.find_place(EngineSettings(device=device, project=Path.cwd()))
+    try:
+        with EngineClient(endpoint) as client:
+            yield Opened(client, wanted, lambda: place.resident_bytes)
+    finally:
+        if not was_there and place != usual and place.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(place.pid, signal.SIGTERM)
+
+
+@contextmanager
+def meter(total: int, *, is_quiet: bool) -> "Iterator[Step]":
+    """Yields what counts the outcomes of a model while they come: on a bar on a terminal, else without a sign."""
+    if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
+        yield lambda _, outcomes: outcomes
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+
+        def count(name: str, outcomes: "Iterator[Outcome]") -> "Iterator[Outcome]":
+            task = bar.add_task(name, total=total)
+            for outcome in outcomes:
+                bar.advance(task)
+                yield outcome
+
+        yield count
+
+
+def tell(gaps: "Sequence[Gap]", measured: "Sequence[Measured]") -> dict[str, Any]:
+    """Everything that was measured, as JSON; no code."""
+    from midfill_infill.measuring.table import choose, describe
+
+    return {
+        "lines": sum(gap.kind == "line" for gap in gaps),
+        "bodies": sum(gap.kind == "body" for gap in gaps),
+        "files": len({gap.name for gap in gaps}),
+        "models": [describe(each) for each in measured],
+        "choice": choose(measured),
+    }
+
+
+def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequence[str]) -> None:
+    """Prints the table, how sure is how often right, and the choice."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from midfill_infill.certainty import KINDS
+    from midfill_infill.measuring.gaps import LONGEST_BODY
+    from midfill_infill.measuring.table import describe_sureness
+
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
+    has_tests = any(each.passes is not None for one in measured for each in one.outcomes)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model", overflow="fold")
+    for title in (
+        "lines exact",
+        "a line",
+        "bodies exact",
+        "similar",
+        "parse",
+        *["pass"] * has_tests,
+        "a body",
+        "memory",
+    ):
+        table.add_column(title, justify="right")
+    for each in measured:
+        table.add_row(*list_cells(each, has_tests))
+    console.print(table)
+    facts = tell(gaps, measured)
+    print(
+        f"{facts['lines']} lines and {facts['bodies']} bodies of 1 to {LONGEST_BODY} lines in {facts['files']} files;"
+        f" exact: as it stood there (95 % interval);\nsimilar: mean over bodies; times: median to the first text and to"
+        f" the end; {FLOOR}: what the files alone propose"
+    )
+    for each in measured:
+        for kind in KINDS:
+            if not each.is_floor and (told := describe_sureness(each.of(kind))):
+                print(f"{each.name}, how sure of {'lines' if kind == 'line' else 'bodies'}: {told}")
+        if each.error:
+            print(f"{each.name}: {each.error}")
+    if skipped:
+        print(f"{len(skipped)} bodies were not tested, such as: {skipped[0]}")
+    if facts["choice"]:
+        print(facts["choice"])
+
+
+def list_cells(measured: "Measured", has_tests: bool) -> list[str]:
+    from midfill_infill.measuring.table import Summary, describe
+
+    line, body = Summary.of(measured.of("line")), Summary.of(measured.of("body"))
+    num_bytes = describe(measured)["bytes"]
+
+    def times(one: Summary | None) -> str:
+        return f"{one.preview_s:.1f} / {one.end_s:.1f} s" if one else "-"
+
+    return [
+        measured.name,
+        str(line.exact) if line else "-",
+        times(line),
+        str(body.exact) if body else "-",
+        f"{body.similar:.0f} %" if body else "-",
+        f"{body.parses:.0f} %" if body else "-",
+        *([str(body.passes) if body and body.passes else "-"] * has_tests),
+        times(body),
+        f"{num_bytes / 1e6:.0f} MB" if num_bytes is not None else "-",
+    ]

@@ -1,0 +1,138 @@
+"""Fills gaps with one model and compares the fills with what stood there. Knows no terminal."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Final
+
+from midfill_infill import certainty, config, written
+from midfill_infill.candidates import Alternative
+from midfill_infill.context.references import Reference, find_references
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.installed import distribution_version
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Options, fill, find_model, propose_fill
+from midfill_infill.measuring.gaps import Gap
+from midfill_infill.measuring.outcomes import Outcome, Store
+
+# Errors of one gap; any other would come again with the next.
+OF_ONE_GAP: Final = ("hole_too_large", "file_encoding", "bad_request", "out_of_memory", "engine_error")
+MOST_IN_A_ROW: Final = 4
+
+
+class Context:
+    """Related files of the gaps' files, read once; none if the user turned them off."""
+
+    def __init__(self, root: Path) -> None:
+        self._is_on, self._root = config.shows_related(root), root
+        self._known: dict[Path, tuple[Reference, ...]] = {}
+
+    @property
+    def how(self) -> str:
+        return f"{distribution_version()} {'with' if self._is_on else 'without'} related files"
+
+    def of(self, gap: Gap) -> tuple[Reference, ...]:
+        path = gap.document.path
+        if not self._is_on or path is None:
+            return ()
+        if path not in self._known:
+            self._known[path] = find_references(gap.document, path, root=self._root)
+        return self._known[path]
+
+
+Test = Callable[[Gap, Alternative], bool | None]
+
+
+class Measuring:
+    """Fills gaps with one model, and keeps the outcomes. `find_bytes` tells the engine's memory, `test` runs the user's
+    command on a fill. `model` is how the model names itself, known after the first fill.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        options: Options,
+        context: Context,
+        find_bytes: Callable[[], int | None] = lambda: None,
+        test: Test | None = None,
+    ) -> None:
+        """Raises MidfillError if the engine has no such model."""
+        self._client, self._options, self._context = client, options, context
+        self._find_bytes, self._test = find_bytes, test
+        self.info = find_model(client, options.model)
+        self._store = Store(self.info)
+        self.model = ""
+
+    def run(self, gaps: Sequence[Gap], *, again: bool = False) -> Iterator[Outcome]:
+        """Yields an outcome for each gap: that of an earlier run of the day, unless `again`. The first gap is always
+        filled, to know which model answers. Raises MidfillError if the engine fails, OSError if nothing can be kept.
+        """
+        num_failed = 0
+        for gap in gaps:
+            known = self._store.find(gap.id, self.model, self._context.how) if self.model and not again else None
+            if known is None:
+                known = self._fill(gap)
+                self._store.add(known)
+                num_failed = num_failed + 1 if known.error else 0
+                if num_failed == MOST_IN_A_ROW:
+                    raise MidfillError(known.error, f"{MOST_IN_A_ROW} fills in a row fail")
+            yield known
+
+    def fit(self) -> certainty.Fits:
+        """How sure this model's fills are from now on. Raises OSError."""
+        return self._store.fit(self.model)
+
+    def _fill(self, gap: Gap) -> Outcome:
+        options = replace(self._options, references=self._context.of(gap), written=written.load())
+        outcome = Outcome(gap.id, gap.kind, gap.name, how=self._context.how, at=time.time())
+        started_s, preview_s, filled = time.perf_counter(), None, None
+        try:
+            with closing(fill(gap.document, (gap.hole,), options, self._client)) as events:
+                for event in events:
+                    if isinstance(event, Filled):
+                        filled = event
+                    elif preview_s is None and event.holes[0].text.strip():
+                        preview_s = time.perf_counter() - started_s
+        except MidfillError as error:
+            if error.code not in OF_ONE_GAP:
+                raise
+            return replace(outcome, model=self.model, error=error.code, end_s=time.perf_counter() - started_s)
+        assert filled is not None
+        end_s = time.perf_counter() - started_s
+        self.model = filled.model
+        return replace(
+            compare(gap, filled.best, outcome),
+            model=self.model,
+            preview_s=round(end_s if preview_s is None else preview_s, 4),
+            end_s=round(end_s, 4),
+            num_bytes=self._find_bytes(),
+            passes=self._test(gap, filled.best) if self._test else None,
+        )
+
+
+def compare(gap: Gap, found: Alternative, outcome: Outcome) -> Outcome:
+    """The outcome with what a fill is worth."""
+    fill = found.fills[0]
+    matcher = SequenceMatcher(None, fill.text.strip(), gap.truth.strip(), autojunk=False)
+    return replace(
+        outcome,
+        is_right=gap.is_right(fill.text),
+        similar=round(matcher.ratio(), 4),
+        parses=not found.new_errors,
+        told=fill.told,
+        evidence=fill.evidence,
+    )
+
+
+def copy_from_files(gaps: Sequence[Gap], context: Context) -> Iterator[Outcome]:
+    """What the files alone propose, without a model: the floor of every measurement."""
+    for gap in gaps:
+        started_s, outcome = time.perf_counter(), Outcome(gap.id, gap.kind, gap.name)
+        found = propose_fill(gap.document, (gap.hole,), Options(references=context.of(gap)))
+        if found is not None:
+            outcome = compare(gap, found, outcome)
+        seconds = round(time.perf_counter() - started_s, 4)
+        yield replace(outcome, preview_s=seconds, end_s=seconds)

@@ -1,0 +1,114 @@
+"""How fills of gaps turned out, kept from run to run: one file per model in the user's data folder. Holds no code."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from midfill_engine.wire import ModelInfo
+from midfill_infill import certainty
+from midfill_infill.certainty import KINDS, Evidence, Fit, Kind
+
+FRESH_S: Final = 24 * 3600.0
+MOST_KEPT: Final = 600  # fills of one kind, the latest
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One fill of a gap. `group` names the file; `similar` is in [0, 1]; `preview_s` and `end_s` count from the request
+    to the first text and to the end; `num_bytes` is the engine's memory, None if unknown. `told` is the engine's own
+    certainty. `passes`: the user's command passed, None if it was not run. `error` is the code of a failure. `model`
+    is how the model names itself, `how` names the settings, and `at` is when, in seconds since 1970.
+    """
+
+    gap: str
+    kind: Kind
+    group: str
+    is_right: bool = False
+    similar: float = 0.0
+    parses: bool = False
+    preview_s: float | None = None
+    end_s: float = 0.0
+    num_bytes: int | None = None
+    told: float | None = None
+    evidence: Evidence = Evidence()
+    passes: bool | None = None
+    error: str = ""
+    model: str = ""
+    how: str = ""
+    at: float = 0.0
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Outcome":
+        return cls(**{**values, "evidence": Evidence(**values["evidence"])})
+
+
+class Store:
+    """The outcomes of one model, the latest of each gap. Every one is written at once, so an end loses nothing."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self._info = info
+        name = hashlib.sha256(certainty.key_of(info).encode()).hexdigest()[:16]
+        self._path = certainty.folder() / f"{name}.jsonl"
+        self._known: dict[str, Outcome] = {}
+        for line in _read_lines(self._path):
+            try:
+                self._put(Outcome.from_json(json.loads(line)))
+            except (ValueError, TypeError, KeyError):  # cut off by an end, or of another version
+                continue
+
+    def _put(self, outcome: Outcome) -> None:
+        self._known.pop(outcome.gap, None)
+        self._known[outcome.gap] = outcome
+
+    def find(self, gap: str, model: str, how: str) -> Outcome | None:
+        """The outcome of a gap, filled within a day by the same model with the same settings."""
+        known = self._known.get(gap)
+        is_same = known is not None and (known.model, known.how) == (model, how)
+        return known if known and is_same and known.at > time.time() - FRESH_S else None
+
+    def add(self, outcome: Outcome) -> None:
+        """Raises OSError."""
+        self._put(outcome)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self._path, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+
+    def fit(self, model: str) -> dict[Kind, Fit]:
+        """Fits how likely a fill of this model is right, from all its outcomes, and keeps the fits for later fills.
+        Raises OSError.
+        """
+        fits: dict[Kind, Fit] = {}
+        for kind in KINDS:
+            ours = [each for each in self._known.values() if each.kind == kind and each.model == model]
+            seen = [each for each in ours if not each.error][-MOST_KEPT:]
+            if len(seen) >= certainty.MIN_MEASURED and is_gain(seen):
+                fits[kind] = certainty.fit([(each.evidence, each.is_right) for each in seen])
+        certainty.save(self._info, model, fits)
+        return fits
+
+
+def rate_unseen(seen: Sequence[Outcome]) -> list[float]:
+    """The certainty of each fill, fitted on fills in other files."""
+    pairs = [(each.evidence, each.is_right) for each in seen]
+    return certainty.rate_unseen(pairs, [each.group for each in seen])
+
+
+def is_gain(seen: Sequence[Outcome]) -> bool:
+    """True if the engine gives no certainty, or a fit is closer to what was right in files that it has not seen."""
+    if any(each.told is None for each in seen):
+        return True
+    rights = [each.is_right for each in seen]
+    own = certainty.lose([each.told or 0.0 for each in seen], rights)
+    return certainty.lose(rate_unseen(seen), rights) < own
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []

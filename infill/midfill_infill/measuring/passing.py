@@ -1,0 +1,43 @@
+"""Runs the user's command on fills of Python bodies. A body whose tests do not reach it is not counted."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from midfill_infill.candidates import Alternative
+from midfill_infill.errors import MidfillError
+from midfill_infill.measuring.gaps import Gap
+from midfill_infill.sandbox.command import Command, read_words
+from midfill_infill.until.choosing import place_tests
+from midfill_infill.until.lab import open_lab
+
+
+class Passing:
+    """Calling it with a fill runs the command in a copy of the tree around `folder`. `timeout_s` limits a run, by
+    default five times the run without a fill.
+    """
+
+    def __init__(self, command: Command, folder: Path, timeout_s: float | None = None) -> None:
+        self._command, self._folder, self._timeout_s = command, folder, timeout_s
+        self._skipped: dict[str, str] = {}
+
+    @property
+    def skipped(self) -> list[str]:
+        """Why bodies were not counted, once for each body."""
+        return list(self._skipped.values())
+
+    def __call__(self, gap: Gap, candidate: Alternative) -> bool | None:
+        """True if the command passes with the fill; None if it cannot tell. Raises MidfillError."""
+        path = gap.document.path
+        if gap.kind != "body" or gap.document.language != "python" or path is None or gap.id in self._skipped:
+            return None
+        try:
+            line = place_tests(self._command.line, path, [gap.hole.name], self._folder)
+            command = replace(self._command, words=read_words(line))
+            with open_lab(gap.document, path, command, self._folder) as lab:
+                lab.start((gap.hole,), timeout_s=self._timeout_s)
+                return lab.run(candidate).is_good
+        except MidfillError as error:
+            if error.code not in ("until_passes", "until_unreached", "verify_flaky", "bad_request"):
+                raise
+            self._skipped[gap.id] = error.message
+            return None

@@ -1,0 +1,166 @@
+"""Sums up outcomes: shares with intervals, medians, how sure is how often right, and which model to choose."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Final
+
+from midfill_infill.candidates import LIKELY, SURE
+from midfill_infill.certainty import KINDS, MIN_MEASURED, Kind
+from midfill_infill.measuring.outcomes import Outcome, is_gain, rate_unseen
+
+Z: Final = 1.96  # of a 95 % interval
+_WORDS: Final = (("sure", SURE, 1.01), ("likely", LIKELY, SURE), ("a guess", 0.0, LIKELY))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model as the user named it, and its outcomes so far. `is_floor`: no model, the proposals from the files alone.
+    `error` is the sentence that ended its measurement early.
+    """
+
+    name: str
+    outcomes: tuple[Outcome, ...] = ()
+    error: str = ""
+    is_floor: bool = False
+
+    def of(self, kind: Kind) -> list[Outcome]:
+        return [each for each in self.outcomes if each.kind == kind]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share in percent with its 95 % interval (Wilson 1927), of so many."""
+
+    percent: float
+    low: float
+    high: float
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.percent:.0f} % ({self.low:.0f}-{self.high:.0f})"
+
+    @classmethod
+    def count(cls, rights: Sequence[bool]) -> "Share | None":
+        if not rights:
+            return None
+        count, share = len(rights), sum(rights) / len(rights)
+        middle = (share + Z * Z / (2 * count)) / (1 + Z * Z / count)
+        half = Z * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count)) / (1 + Z * Z / count)
+        low, high = max(0.0, middle - half), min(1.0, middle + half)
+        return cls(round(100 * share, 1), round(100 * low, 1), round(100 * high, 1), count)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a model's fills of one kind of gap are worth. Times are medians in seconds, `similar` a mean in percent."""
+
+    exact: Share
+    similar: float
+    parses: float
+    preview_s: float
+    end_s: float
+    passes: Share | None = None
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> "Summary | None":
+        exact = Share.count([each.is_right for each in outcomes])
+        if exact is None:
+            return None
+        done = [each for each in outcomes if not each.error] or outcomes
+        return cls(
+            exact,
+            round(100 * math.fsum(each.similar for each in outcomes) / len(outcomes), 1),
+            round(100 * sum(each.parses for each in outcomes) / len(outcomes), 1),
+            median(each.end_s if each.preview_s is None else each.preview_s for each in done),
+            median(each.end_s for each in done),
+            Share.count([each.passes for each in outcomes if each.passes is not None]),
+        )
+
+
+def list_certainties(outcomes: Sequence[Outcome]) -> list[tuple[float, bool]]:
+    """How sure each fill of one kind is, by a fit that has not seen its file, and whether it was right; none if the
+    model says nothing of it.
+    """
+    seen = [each for each in outcomes if not each.error]
+    if len(seen) >= MIN_MEASURED and is_gain(seen):
+        return list(zip(rate_unseen(seen), (each.is_right for each in seen), strict=True))
+    return [(each.told, each.is_right) for each in seen if each.told is not None]
+
+
+def describe_sureness(outcomes: Sequence[Outcome]) -> str:
+    """`sure 12 of 14 right, likely 8 of 13, a guess 3 of 33; said 38 %, were 38 %`; empty if nothing is known."""
+    pairs = list_certainties(outcomes)
+    if not pairs:
+        return ""
+    parts = []
+    for word, low, high in _WORDS:
+        inside = [is_right for chance, is_right in pairs if low <= chance < high]
+        if inside:
+            parts.append(f"{word} {sum(inside)} of {len(inside)} right")
+    said = math.fsum(chance for chance, _ in pairs) / len(pairs)
+    was = sum(is_right for _, is_right in pairs) / len(pairs)
+    return f"{', '.join(parts)}; on average {said:.0%} sure, {was:.0%} right"
+
+
+def choose(measured: Sequence[Measured]) -> str:
+    """The sentence that says which model to choose on this machine, and why; empty without a model to choose."""
+    models = [each for each in measured if not each.is_floor and each.outcomes]
+    if not models:
+        return ""
+    shared = set.intersection(*({each.gap for each in model.outcomes} for model in models))
+    worths = {model.name: _weigh(model, shared) for model in models}
+    if not shared or len(models) == 1:
+        only = models[0]
+        return f"{only.name} is the only one measured" if len(models) == 1 else ""
+    best = max(models, key=lambda model: math.fsum(worths[model.name].values()))
+    close = [model for model in models if not _is_worse(worths[model.name], worths[best.name])]
+    fastest = min(close, key=lambda model: _seconds(model, shared))
+    others = [model for model in models if model is not fastest]
+    worse = [model.name for model in others if _is_worse(worths[model.name], worths[fastest.name])]
+    alike = [model.name for model in others if model.name not in worse]
+    why = []
+    if worse:
+        why.append(f"its fills are closer to what you wrote than those of {' and '.join(worse)}")
+    if alike:
+        took = _seconds(fastest, shared)
+        than = ", ".join(
+            f"{_seconds(model, shared):.1f} s with {model.name}" for model in others if model.name in alike
+        )
+        why.append(f"a fill takes {took:.1f} s on average, {than}, and no difference in quality is certain")
+    return f"choose {fastest.name} here: {'; '.join(why)}"
+
+
+def _weigh(model: Measured, shared: set[str]) -> dict[str, float]:
+    """What each fill is worth in [0, 1]: half for how similar it is, half for being right or passing."""
+    outcomes = (each for each in model.outcomes if each.gap in shared)
+    return {each.gap: (each.similar + float(each.is_right or bool(each.passes))) / 2 for each in outcomes}
+
+
+def _is_worse(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """True if the 95 % interval of the paired difference is below zero."""
+    gains = [one[gap] - other[gap] for gap in one]
+    mean = math.fsum(gains) / len(gains)
+    spread = math.sqrt(math.fsum((each - mean) ** 2 for each in gains) / max(1, len(gains) - 1) / len(gains))
+    return mean + Z * spread < 0
+
+
+def _seconds(model: Measured, shared: set[str]) -> float:
+    times = [each.end_s for each in model.outcomes if each.gap in shared]
+    return math.fsum(times) / len(times)
+
+
+def describe(measured: Measured) -> dict[str, Any]:
+    """The summary of a model as JSON."""
+    sizes = [each.num_bytes for each in measured.outcomes if each.num_bytes is not None]
+    summaries = {kind: Summary.of(measured.of(kind)) for kind in KINDS}
+    return {
+        "name": measured.name,
+        "is_floor": measured.is_floor,
+        "error": measured.error,
+        "bytes": max(sizes, default=None),
+        "lines": asdict(summaries["line"]) if summaries["line"] else None,
+        "bodies": asdict(summaries["body"]) if summaries["body"] else None,
+        "certainty": {kind: describe_sureness(measured.of(kind)) for kind in KINDS},
+    }

@@ -1,0 +1,139 @@
+"""`midfill measure` with a scripted engine: the table, JSON, going on, ends, and files that stay as they are."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.fake_engine import Plan
+from typer.testing import CliRunner, Result
+
+from midfill_engine.wire import ModelInfo
+from midfill_infill import certainty
+from midfill_infill.cli import build_app
+
+SOURCE = '''def scale{n}(value):
+    """Return the value."""
+    total = value * {n}
+    return total
+'''
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "repo"
+    root.mkdir()
+    for number in range(12):
+        (root / f"f{number}.py").write_text(SOURCE.format(n=number))
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return root
+
+
+@pytest.fixture
+def run(fake_command: Path, tree: Path) -> Callable[..., Result]:
+    return lambda *words: CliRunner().invoke(build_app(), ["measure", *words])
+
+
+def requests(path: Path) -> int:
+    return sum("request" in json.loads(line) for line in path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_the_table_and_the_files_as_they_were(
+    run: Callable[..., Result], tree: Path, set_plan: Callable[..., Plan]
+) -> None:
+    set_plan(rows=[["return total"]], certainty=0.6)
+    before = {path.name: path.read_bytes() for path in tree.glob("*.py")}
+    result = run("--model", "embedded", "--lines", "8", "--bodies", "4")
+    assert result.exit_code == 0, result.output
+    assert "embedded" in result.stdout and "no model" in result.stdout
+    assert re.search(r"8 lines and 4 bodies of 1 to 12 lines in \d+ files", result.stdout)
+    assert "embedded is the only one measured" in result.stdout
+    assert {path.name: path.read_bytes() for path in tree.glob("*.py")} == before
+
+
+def test_json_holds_no_code(run: Callable[..., Result], set_plan: Callable[..., Plan], tmp_path: Path) -> None:
+    set_plan(rows=[["return total"]])
+    result = run("--model", "embedded", "--lines", "12", "--bodies", "0", "--json")
+    told = json.loads(result.stdout)
+    floor, model = told["models"]
+    assert floor["is_floor"] and model["name"] == "embedded" and model["bodies"] is None
+    assert model["lines"]["exact"]["of"] == 12 and 0 < model["lines"]["exact"]["percent"] < 100
+    kept = "".join(path.read_text() for path in (tmp_path / "data").rglob("*.json*"))
+    assert "total" not in kept + result.stdout and "scale" not in kept
+
+
+def test_what_was_measured_today_is_not_filled_again(
+    run: Callable[..., Result], set_plan: Callable[..., Plan], tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    set_plan(rows=[["return total"]], record=str(record))
+    words = ("--model", "embedded", "--bodies", "0", "--lines")
+    assert run(*words, "5").exit_code == 0
+    first = requests(record)
+    assert run(*words, "8").exit_code == 0
+    assert requests(record) == first + 3 + 1  # the first gap shows which model answers
+    assert run(*words, "8", "--again").exit_code == 0
+    assert requests(record) == first + 3 + 1 + 8
+
+
+def test_an_engine_is_as_sure_from_then_on_as_it_was_right(
+    run: Callable[..., Result], set_plan: Callable[..., Plan], tree: Path
+) -> None:
+    set_plan(rows=[["return total"]])
+    (tree / "empty.py").write_text("def f(value):\n    total = value\n\n    print(total)\n")
+    fill = ["fill", "empty.py:3", "--json", "--model", "embedded"]
+    before = json.loads(CliRunner().invoke(build_app(), fill).stdout)
+    assert before["holes"][0]["certainty"] is None
+    assert run("--model", "embedded", "--lines", "24", "--bodies", "0").exit_code == 0
+    info = ModelInfo(
+        id="fake", family="fake", parameters=1, device="cpu", dtype="", max_context_tokens=1, max_hole_tokens=1
+    )
+    assert certainty.load(info, "fake")["line"].count == 24
+    after = json.loads(CliRunner().invoke(build_app(), fill).stdout)
+    assert 0.2 < after["holes"][0]["certainty"] < 0.9
+
+
+def test_an_engine_that_cannot_be_reached_is_told_and_the_others_are_measured(
+    run: Callable[..., Result], set_plan: Callable[..., Plan]
+) -> None:
+    set_plan(rows=[["return total"]])
+    outside = "ollama:m@http://127.0.0.1:9"
+    result = run("--model", outside, "--model", "embedded", "--lines", "3", "--bodies", "0")
+    assert result.exit_code == 0 and f"{outside}: " in result.stdout
+    assert "embedded is the only one measured" in result.stdout
+    assert run("--model", outside, "--lines", "3", "--bodies", "0").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "nowhere does not exist"),
+        (["--changed=nope"], "there is no revision 'nope'"),
+        (["--lines", "0", "--bodies", "0"], "there is no line and no function body"),
+        (["--model", "no such model"], "there is no model"),
+    ],
+)
+def test_bad_input_gets_one_sentence(words: list[str], said: str, run: Callable[..., Result]) -> None:
+    result = run(*words)
+    assert result.exit_code and said in result.output and "Traceback" not in result.output
+
+
+def test_an_interrupt_prints_what_there_is(
+    midfill: Callable[..., "subprocess.Popen[bytes]"], tree: Path, set_plan: Callable[..., Plan], tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    set_plan(rows=[["return total"]], record=str(record), step_s=0.1)
+    process = midfill("measure", "--model", "embedded", "--lines", "24", "--bodies", "0", cwd=tree)
+    until = time.monotonic() + 60
+    while requests(record) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "embedded" in output.decode() and "24 lines" in output.decode() and b"Traceback" not in errors

@@ -1,0 +1,101 @@
+"""How sure a model's fills are, fitted on what was right: the fit, its file, and what it changes about a fill."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from midfill_engine.wire import FilledHole, ModelInfo
+from midfill_infill import certainty
+from midfill_infill.candidates import Answer, Place
+from midfill_infill.certainty import Evidence, Fit, fit, lose, rate_unseen
+from midfill_infill.syntax.holes import hole_at_cursor
+from midfill_infill.text.document import Document
+
+
+def model(name: str = "m", weights: str = "w") -> ModelInfo:
+    return ModelInfo(
+        id=name,
+        family="f",
+        parameters=1,
+        device="cpu",
+        dtype="",
+        max_context_tokens=8,
+        max_hole_tokens=8,
+        weights=weights,
+    )
+
+
+def draw(count: int, seed: int = 0) -> list[tuple[Evidence, bool]]:
+    """Fills that are right as often as their mean log-probability says."""
+    luck = random.Random(seed)
+    means = [-luck.random() * 3 for _ in range(count)]
+    return [(Evidence(mean=mean, least=2 * mean, length=3.0), luck.random() < 1 + mean / 3) for mean in means]
+
+
+def test_a_fit_says_as_often_right_as_it_is() -> None:
+    found = fit(draw(400))
+    for mean in (-0.3, -1.5, -2.7):
+        assert found.rate(Evidence(mean=mean, least=2 * mean, length=3.0)) == pytest.approx(1 + mean / 3, abs=0.12)
+    assert found.count == 400 and "length" not in found.weights
+
+
+def test_a_fit_is_better_than_the_average_on_fills_it_has_not_seen() -> None:
+    seen, unseen = draw(60), draw(400, seed=1)
+    rights = [is_right for _, is_right in unseen]
+    share = sum(is_right for _, is_right in seen) / len(seen)
+    assert lose([fit(seen).rate(evidence) for evidence, _ in unseen], rights) < lose([share] * 400, rights) - 0.05
+
+
+@pytest.mark.parametrize("is_right", [False, True])
+def test_a_model_that_was_always_wrong_or_right_is_called_neither_impossible_nor_certain(is_right: bool) -> None:
+    found = fit([(evidence, is_right) for evidence, _ in draw(20)])
+    chances = [found.rate(evidence) for evidence, _ in draw(20)]
+    assert all(0.85 < chance < 0.99 if is_right else 0.01 < chance < 0.15 for chance in chances)
+
+
+def test_certainties_of_a_group_come_from_the_others() -> None:
+    """Each file has a length of its own, and in each all fills are alike: knowing the file would tell everything."""
+    groups = [str(number // 4) for number in range(40)]
+    seen = [(Evidence(length=float(hash(group) % 97)), int(group) % 2 == 0) for group in groups]
+    for group in range(10):
+        others = [each for each, name in zip(seen, groups, strict=True) if int(name) % 5 != group % 5]
+        expected = fit(others).rate(seen[4 * group][0])
+        assert rate_unseen(seen, groups)[4 * group] == pytest.approx(expected)
+
+
+def test_fits_are_found_by_the_model_and_the_name_it_answers_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    certainty.save(model(), "x.gguf", {"line": Fit(0.5, {"mean": 1.0}, 30)})
+    certainty.save(model("other"), "y", {"body": Fit(-1.0)})
+    assert certainty.load(model(), "x.gguf") == {"line": Fit(0.5, {"mean": 1.0}, 30)}
+    assert certainty.load(model("other"), "y") == {"body": Fit(-1.0)}
+    assert certainty.load(model(), "another.gguf") == {} == certainty.load(model(weights="changed"), "x.gguf")
+    certainty.save(model(), "x.gguf", {})
+    assert certainty.load(model(), "x.gguf") == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"m w": 3}', '{"m w": {"model": "x", "fits": {"line": {"two": 2}}}}'])
+def test_a_broken_file_is_as_good_as_none(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    certainty.folder().mkdir(parents=True)
+    (certainty.folder() / "certainty.json").write_text(text)
+    assert certainty.load(model(), "x") == {}
+    certainty.save(model(), "x", {"line": Fit(1.0)})
+    assert certainty.load(model(), "x") == {"line": Fit(1.0)}
+
+
+def test_an_engine_without_a_certainty_gets_the_measured_one() -> None:
+    document = Document(b"def f(a):\n    \n", "python")
+    holes = (hole_at_cursor(document, 14),)
+    drafted = Answer(FilledHole(text="return a * 2", tokens=[(0, 6), (6, 12)], confidence=[0.5, 0.25]))
+    proposed = Answer.of("return a * 3", 0.2, "the file's own line")
+    for fits, expected in (({}, None), ({"line": Fit(0.0, {"mean": -1.0})}, 0.73879), ({"body": Fit(9.0)}, None)):
+        row = Place(document, holes, fits=fits).row([drafted])
+        assert row.candidate.certainty == (expected and pytest.approx(expected, abs=1e-4))
+        assert row.candidate.fills[0].told is None
+    left_out = Answer(proposed.filled, proposed.origin, is_left_out=True)
+    row = Place(document, holes, fits={"line": Fit(9.0)}).row([left_out])
+    assert row.candidate.certainty == 0.2

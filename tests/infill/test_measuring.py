@@ -1,0 +1,182 @@
+"""Gaps of a repository, and what fills of them are worth."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.measuring.gaps import Gap, draw_gaps
+from midfill_infill.measuring.outcomes import Outcome
+from midfill_infill.measuring.table import Measured, Share, choose, describe_sureness
+from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.splicing.splice import splice
+
+SOURCES = {
+    "a.py": '''import os
+
+
+class Store:
+    """Keeps."""
+
+    def __init__(self, path):
+        self.path = path
+        self.rows = {}
+
+    def read(self, name):
+        """One row."""
+        if name not in self.rows:
+            raise KeyError(name)
+        return self.rows[name]
+
+
+def stub():
+    ...
+''',
+    "b.js": """export function add(a, b) {
+  const sum = a + b;
+  return sum;
+}
+
+export class Box {
+  open(key) {
+    if (key !== this.key) {
+      throw new Error("wrong key");
+    }
+    this.isOpen = true;
+  }
+}
+""",
+    "c.go": """package store
+
+func Add(a int, b int) int {
+	sum := a + b
+	return sum
+}
+""",
+    "d.c": """int add(int a, int b)
+{
+    int sum = a + b;
+    return sum;
+}
+""",
+    "e.rs": """fn add(a: i32, b: i32) -> i32 {
+    let sum = a + b;
+    sum
+}
+""",
+}
+
+
+def run_git(root: Path, *words: str) -> None:
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=root, check=True, capture_output=True
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    run_git(tmp_path, "init", "-q")
+    for name, text in SOURCES.items():
+        (tmp_path / name).write_text(text)
+    run_git(tmp_path, "add", "-A")
+    run_git(tmp_path, "commit", "-qm", "first")
+    return tmp_path
+
+
+@pytest.fixture
+def draw(root: Path) -> Callable[..., list[Gap]]:
+    def draw_from(lines: int = 50, bodies: int = 50, changed: str | None = None, seed: int = 0) -> list[Gap]:
+        return draw_gaps(find_place(root), root, {"line": lines, "body": bodies}, changed, seed)
+
+    return draw_from
+
+
+def test_the_text_that_stood_there_is_the_right_one(draw: Callable[..., list[Gap]]) -> None:
+    gaps = draw()
+    assert {gap.name for gap in gaps if gap.kind == "line"} == set(SOURCES)
+    assert {gap.name for gap in gaps if gap.kind == "body"} == set(SOURCES)
+    for gap in gaps:
+        spliced = splice(gap.document, (gap.hole,), [gap.truth])
+        assert gap.is_right(spliced.fills[0].text) and not spliced.new_errors
+        if gap.kind == "line":
+            assert gap.document.apply(spliced.patch).decode() == SOURCES[gap.name]
+
+
+def test_no_copy_holds_what_is_asked_for(draw: Callable[..., list[Gap]]) -> None:
+    for gap in draw():
+        assert len(gap.document.data) < len(SOURCES[gap.name])
+        assert SOURCES[gap.name].count(gap.truth) > gap.document.data.decode().count(gap.truth)
+
+
+def test_a_line_is_a_whole_statement(draw: Callable[..., list[Gap]]) -> None:
+    truths = {gap.truth for gap in draw() if gap.kind == "line"}
+    assert "self.rows = {}" in truths and "const sum = a + b;" in truths
+    assert not truths & {"if name not in self.rows:", '"""Keeps."""', "def stub():", "}", "..."}
+
+
+def test_the_same_tree_and_seed_give_the_same_gaps(draw: Callable[..., list[Gap]]) -> None:
+    first = [gap.id for gap in draw(lines=6, bodies=2)]
+    assert first == [gap.id for gap in draw(lines=6, bodies=2)] != [gap.id for gap in draw(lines=6, bodies=2, seed=1)]
+    assert len(set(first)) == 8
+
+
+def test_only_changed_lines_and_new_files_are_drawn(root: Path, draw: Callable[..., list[Gap]]) -> None:
+    (root / "d.c").write_text(SOURCES["d.c"].replace("int sum = a + b;", "int sum = b + a;"))
+    (root / "new.py").write_text("def late(x):\n    return x.late_value\n")
+    gaps = draw(changed="HEAD")
+    lines = {(gap.name, gap.truth) for gap in gaps if gap.kind == "line"}
+    assert lines == {("d.c", "int sum = b + a;"), ("new.py", "return x.late_value")}
+    assert {gap.name for gap in gaps if gap.kind == "body"} == {"d.c", "new.py"}
+    with pytest.raises(MidfillError, match="no revision"):
+        draw(changed="nope")
+
+
+def test_what_is_ignored_secret_generated_or_broken_is_left_out(root: Path, draw: Callable[..., list[Gap]]) -> None:
+    (root / ".gitignore").write_text("build/\n")
+    for name in ("build/x.py", "secret.py/x.py", "node_modules/m/x.js", "x_pb2.py", "broken.py", "made.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        text = "value = compute_all()\n"
+        (root / name).write_text(
+            {"broken.py": "value = (\n" + text, "made.py": "# @gener" + "ated\n" + text}.get(name, text)
+        )
+    assert {gap.name for gap in draw()} == set(SOURCES)
+
+
+def outcome(gap: str, *, right: bool, end_s: float = 1.0, told: float | None = None) -> Outcome:
+    return Outcome(gap, "line", gap, is_right=right, similar=float(right), parses=True, end_s=end_s, told=told)
+
+
+def test_a_share_has_wilsons_interval() -> None:
+    assert str(Share.count([True] * 5 + [False] * 5)) == "50 % (24-76)"
+    assert str(Share.count([False] * 20)) == "0 % (0-16)"
+
+
+def test_the_better_model_is_chosen_although_it_is_slower() -> None:
+    good = [outcome(str(number), right=number % 10 != 0, end_s=5.0) for number in range(60)]
+    bad = [outcome(str(number), right=number % 3 == 0, end_s=0.5) for number in range(60)]
+    said = choose(
+        [Measured("floor", tuple(good), is_floor=True), Measured("bad", tuple(bad)), Measured("good", tuple(good))]
+    )
+    assert said == "choose good here: its fills are closer to what you wrote than those of bad"
+
+
+def test_of_two_that_are_alike_the_faster_is_chosen() -> None:
+    slow = [outcome(str(number), right=number % 2 == 0, end_s=5.0) for number in range(60)]
+    fast = [outcome(str(number), right=number % 2 == 1 or number == 0, end_s=0.5) for number in range(60)]
+    said = choose([Measured("slow", tuple(slow)), Measured("fast", tuple(fast))])
+    assert said.startswith("choose fast here: a fill takes 0.5 s on average, 5.0 s with slow")
+
+
+def test_models_are_compared_on_the_gaps_that_both_have_filled() -> None:
+    whole = [outcome(str(number), right=number < 30) for number in range(60)]
+    part = [outcome(str(number), right=True, end_s=3.0) for number in range(30)]
+    said = choose([Measured("whole", tuple(whole)), Measured("part", tuple(part))])
+    assert said.startswith("choose whole here")
+
+
+def test_an_engines_own_certainty_is_told_where_a_fit_gains_nothing() -> None:
+    sure = [outcome(str(number), right=number % 5 != 0, told=0.8) for number in range(10)]
+    assert describe_sureness(sure) == "sure 8 of 10 right; on average 80% sure, 80% right"
+    assert describe_sureness([outcome("a", right=True)]) == ""
