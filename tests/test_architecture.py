@@ -19,7 +19,7 @@ ROOMS = {
     "midfill_engine": (ROOT / "engine/midfill_engine", ("midfill_kernels",), ("tree_sitter", "pygls", "lsprotocol")),
     "midfill_infill": (
         ROOT / "infill/midfill_infill",
-        ("midfill_engine.wire",),
+        ("midfill_engine.wire", "midfill_engine.loops"),
         ("torch", "triton", "pygls", "fastapi"),
     ),
     "midfill_lsp": (
@@ -33,7 +33,7 @@ Floors = Sequence[Sequence[str]]
 # The rooms inside a package, lowest floor first: a room imports itself and rooms of lower floors, nothing beside it.
 FLOORS: dict[str, Floors] = {
     "midfill_engine": (
-        ("wire", "registry", "groups", "checkpoint_files"),
+        ("wire", "registry", "groups", "checkpoint_files", "loops"),
         ("errors", "tokens", "models", "lengths"),
         ("families", "samplers", "caches"),
         ("loading",),

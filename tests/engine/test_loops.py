@@ -12,10 +12,10 @@ from tests.engine.fakes import drain_work
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.branches import read_prefix
 from midfill_engine.denoising.filler import Filler
-from midfill_engine.denoising.loops import find_loop, is_endless
 from midfill_engine.denoising.stretch import MAX_LINES, Block, Stretch
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.loops import find_loop, is_endless
 
 MAX_SHARE = 0.001  # of true bodies
 NUM_BODIES = 3000

@@ -8,7 +8,7 @@ import pytest
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.measuring.gaps import Gap, draw_gaps
-from midfill_infill.measuring.outcomes import Outcome
+from midfill_infill.measuring.outcomes import GapOutcome
 from midfill_infill.measuring.table import Measured, Share, choose, describe_sureness
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.splicing.splice import splice
@@ -144,8 +144,8 @@ def test_what_is_ignored_secret_generated_or_broken_is_left_out(root: Path, draw
     assert {gap.name for gap in draw()} == set(SOURCES)
 
 
-def outcome(gap: str, *, right: bool, end_s: float = 1.0, told: float | None = None) -> Outcome:
-    return Outcome(gap, "line", gap, is_right=right, similar=float(right), parses=True, end_s=end_s, told=told)
+def outcome(gap: str, *, right: bool, end_s: float = 1.0, told: float | None = None) -> GapOutcome:
+    return GapOutcome(gap, "line", gap, is_right=right, similar=float(right), parses=True, end_s=end_s, told=told)
 
 
 def test_a_share_has_wilsons_interval() -> None:

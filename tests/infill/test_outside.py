@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from midfill_engine.serving.llamacpp import LlamaInfillRequest
 from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent
 from midfill_infill import config
-from midfill_infill.answers.ending import Extent, find_end
+from midfill_infill.answers.ending import Extent, find_end, find_loop_end
 from midfill_infill.answers.markers import DIALECTS, find_dialect
+from midfill_infill.answers.wrapping import is_wrapping
 from midfill_infill.cli import build_app
 from midfill_infill.cli.doctor import examine_engine, find_others
 from midfill_infill.context.references import Reference, find_references
@@ -500,7 +501,34 @@ LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
     ],
 )
 def test_where_an_answer_may_be_cut(text: str, extent: Extent, behind: str, goes_on: bool, end: int | None) -> None:
-    assert find_end(text, extent, "    ", behind, goes_on=goes_on) == end
+    indent = "    " if extent == "block" else ""
+    assert find_end(text, extent, indent, behind, goes_on=goes_on) == end
+
+
+@pytest.mark.parametrize(
+    "line", ["ERROR = 5", "for row in rows:", "String name = x;", "True if x else y", "if a in b:"]
+)
+@pytest.mark.parametrize("extent", ["rest", "statement"])
+def test_a_line_of_code_is_no_sentence_before_code(line: str, extent: Extent) -> None:
+    text = f"{line}\n    more = 1\n    more = 2\n"
+    cut = len(line) if extent == "rest" else len(line) + 1
+    assert find_end(text, extent, "    ", "\n", goes_on=True) == cut
+    assert not is_wrapping(line)
+    assert extent == "statement" or find_end(text, extent, "    ", "\n", goes_on=False) == cut
+
+
+@pytest.mark.parametrize("line", ["Here is the code:", "Sure! Here's what is missing.", "the missing line is this:"])
+def test_a_sentence_before_code_ends_no_hole(line: str) -> None:
+    assert is_wrapping(line) and find_end(f"{line}\nx = 1", "rest", "", "\n", goes_on=False) is None
+
+
+def test_an_answer_that_repeats_itself_ends() -> None:
+    round_ = "if not callable(method):\n        raise TypeError(method)\n    "
+    assert find_loop_end(f"x = 1\n    {round_ * 2}") is None
+    text = f"x = 1\n    {round_ * 3}".rstrip(" ")
+    assert find_loop_end(text) == len(f"x = 1\n    {round_}".rstrip(" "))
+    assert find_loop_end("def f(a: " + "int, " * 4) is None
+    assert find_loop_end("def f(a: " + "int, " * 40) == len("def f(a: " + "int, " * 40)
 
 
 def test_a_chat_sees_the_file_with_its_hole_and_says_more_than_the_code() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from midfill_engine.denoising.loops import find_loop, is_endless
+from midfill_engine.loops import find_loop, is_endless
 
 MAX_LINES: Final = 32
 JOINT_CHARACTERS: Final = 16

@@ -2,6 +2,7 @@
 
 from typing import Final, Literal
 
+from midfill_engine.loops import find_loop, is_endless
 from midfill_infill.answers.wrapping import find_start, has_end
 
 Extent = Literal["rest", "statement", "block"]
@@ -15,11 +16,13 @@ _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "}", ")", "]
 
 def find_end(text: str, extent: Extent, indent: str, behind: str, *, goes_on: bool) -> int | None:
     """Where an answer may be cut because what follows cannot belong to the hole, as far as lines tell; None while it
-    may go on. `goes_on`: the model sees only the text before the hole and does not end by itself.
+    may go on. `indent` is that of a block's lines, or of a statement's own line. `goes_on`: the model sees only the
+    text before the hole and does not end by itself.
     """
     if has_end(text):
         return len(text)
-    if (start := find_start(text)) is None:
+    start = 0 if goes_on else find_start(text)  # a model that goes on says nothing about the code
+    if start is None:
         return None
     lines = [(start + at, line) for at, line in _lines(text[start:]) if line.strip()]
     if not lines:
@@ -27,11 +30,24 @@ def find_end(text: str, extent: Extent, indent: str, behind: str, *, goes_on: bo
     if extent == "rest":
         return lines[0][0] + len(lines[0][1])
     if extent == "statement":
-        others = _find_others(lines)
-        return others[0] if others and goes_on else len(text) if len(others) > _REPEATED else None
+        near, far = _find_others(lines, ""), _find_others(lines, indent)  # written from column 0, or as in the file
+        if goes_on:
+            return far[0] if far else None
+        return len(text) if len(near) > _REPEATED or len(far) > _LINES_BEHIND else None
     written = [line for _, line in lines]
     is_over = _leaves(written, indent, _REPEATED if goes_on else _LINES_BEHIND) or _repeats(written, behind)
     return len(text) if is_over else None
+
+
+def find_loop_end(text: str) -> int | None:
+    """The end of an answer's first round if it repeats itself since, or all of it if its last line does; None if it
+    does not.
+    """
+    if is_endless(text.rpartition("\n")[2]):
+        return len(text)
+    lines = _lines(text)
+    kept = find_loop([line for _, line in lines]) if text.endswith("\n") else None
+    return None if kept is None else lines[kept][0]
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
@@ -43,9 +59,9 @@ def _lines(text: str) -> list[tuple[int, str]]:
     return found
 
 
-def _find_others(lines: list[tuple[int, str]]) -> list[int]:
-    """Where lines behind the first one begin other statements, by their indentation."""
-    column = _column(lines[0][1])
+def _find_others(lines: list[tuple[int, str]], indent: str) -> list[int]:
+    """Where lines behind the first one begin other statements, if it stands behind `indent`."""
+    column = len(indent) + _column(lines[0][1])
     return [at for at, line in lines[1:] if _column(line) <= column and not line.strip().startswith(_CONTINUING)]
 
 

@@ -14,7 +14,12 @@ _END: Final = re.compile("|".join(map(re.escape, dict.fromkeys((*END_MARKERS, *(
 # A sentence before or after code: it begins with a capital or ends with a colon, and has at least three words.
 _SENTENCE: Final = re.compile(r"\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+\S+){2,}[.:!?]?|(?:\S+[ \t]+){2,}\S+:)[ \t]*\n?")
 
-
+# One that certainly stands before code, while more may come: `ERROR = 5` and `for row in rows:` are code.
+_OPENING: Final = re.compile(
+    r"\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+[^\s=;{}]+){2,}(?<=[.:!])"
+    r"|(?!(?:if|elif|else|for|while|with|except|case|match|def|class|async|lambda|switch)\b)"
+    r"(?:[^\s=;{}]+[ \t]+){2,}[^\s=;{}]+:)[ \t]*"
+)
 # Only words, which no line of code is.
 _PLAIN_SENTENCE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,!]?){2,}[.:!]\s*")
 
@@ -60,7 +65,7 @@ def find_start(text: str) -> int | None:
     position = thinking.end() if thinking else 0
     while True:
         line, newline, _ = text[position:].partition("\n")
-        if newline and (not line.strip() or _SENTENCE.fullmatch(line) or _FENCE.fullmatch(line)):
+        if newline and (not line.strip() or _OPENING.fullmatch(line) or _FENCE.fullmatch(line)):
             position += len(line) + 1
             if _FENCE.fullmatch(line) and line.strip():
                 return position

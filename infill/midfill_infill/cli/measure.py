@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.fill import Options
     from midfill_infill.measuring.gaps import Gap
-    from midfill_infill.measuring.outcomes import Outcome
+    from midfill_infill.measuring.outcomes import GapOutcome
     from midfill_infill.measuring.passing import Passing
     from midfill_infill.measuring.table import Measured
 
-    Step = Callable[[str, Iterator[Outcome]], Iterator[Outcome]]
+    Step = Callable[[str, Iterator[GapOutcome]], Iterator[GapOutcome]]
 
 SETTINGS: Final = {"cls": ChangedCommand}
 FLOOR: Final = "no model"
@@ -77,7 +77,7 @@ def measure_command(
         if not gaps:
             message = f"there is no line and no function body to measure in {path}"
             raise MidfillError("no_hole", message, "name another folder, or leave --changed out")
-        runs = Runs(gaps, place.root, device, is_quiet=json_output, again=again)
+        runs = Comparison(gaps, place.root, device, is_quiet=json_output, again=again)
         if until is not None:
             runs.test_by(until, command_timeout, sandbox, allow, env)
         measured, was_cut = runs.measure_all(model or list_here())
@@ -117,7 +117,7 @@ def list_here() -> list[str]:
     return [*found, *(own or [supervise.SHIPPED])]
 
 
-class Runs:
+class Comparison:
     """Measures one model after the other, with a progress bar on a terminal."""
 
     def __init__(self, gaps: "Sequence[Gap]", root: Path, device: DeviceName, *, is_quiet: bool, again: bool) -> None:
@@ -163,7 +163,7 @@ class Runs:
         from midfill_infill.measuring.measure import Measuring
         from midfill_infill.measuring.table import Measured
 
-        outcomes: list[Outcome] = []
+        outcomes: list[GapOutcome] = []
         try:
             with open_model(name, self._device, is_quiet=self._is_quiet) as opened:
                 run = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._passing)
@@ -230,7 +230,7 @@ def meter(total: int, *, is_quiet: bool) -> "Iterator[Step]":
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
 
-        def count(name: str, outcomes: "Iterator[Outcome]") -> "Iterator[Outcome]":
+        def count(name: str, outcomes: "Iterator[GapOutcome]") -> "Iterator[GapOutcome]":
             task = bar.add_task(name, total=total)
             for outcome in outcomes:
                 bar.advance(task)

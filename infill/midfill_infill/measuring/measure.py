@@ -16,7 +16,7 @@ from midfill_infill.engines.installed import distribution_version
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, fill, find_model, propose_fill
 from midfill_infill.measuring.gaps import Gap
-from midfill_infill.measuring.outcomes import Outcome, Store
+from midfill_infill.measuring.outcomes import GapOutcome, Store
 
 # Errors of one gap; any other would come again with the next.
 OF_ONE_GAP: Final = ("hole_too_large", "file_encoding", "bad_request", "out_of_memory", "engine_error")
@@ -66,7 +66,7 @@ class Measuring:
         self._store = Store(self.info)
         self.model = ""
 
-    def run(self, gaps: Sequence[Gap], *, again: bool = False) -> Iterator[Outcome]:
+    def run(self, gaps: Sequence[Gap], *, again: bool = False) -> Iterator[GapOutcome]:
         """Yields an outcome for each gap: that of an earlier run of the day, unless `again`. The first gap is always
         filled, to know which model answers. Raises MidfillError if the engine fails, OSError if nothing can be kept.
         """
@@ -85,9 +85,9 @@ class Measuring:
         """How sure this model's fills are from now on. Raises OSError."""
         return self._store.fit(self.model)
 
-    def _fill(self, gap: Gap) -> Outcome:
+    def _fill(self, gap: Gap) -> GapOutcome:
         options = replace(self._options, references=self._context.of(gap), written=written.load())
-        outcome = Outcome(gap.id, gap.kind, gap.name, how=self._context.how, at=time.time())
+        outcome = GapOutcome(gap.id, gap.kind, gap.name, how=self._context.how, at=time.time())
         started_s, preview_s, filled = time.perf_counter(), None, None
         try:
             with closing(fill(gap.document, (gap.hole,), options, self._client)) as events:
@@ -113,7 +113,7 @@ class Measuring:
         )
 
 
-def compare(gap: Gap, found: Alternative, outcome: Outcome) -> Outcome:
+def compare(gap: Gap, found: Alternative, outcome: GapOutcome) -> GapOutcome:
     """The outcome with what a fill is worth."""
     fill = found.fills[0]
     matcher = SequenceMatcher(None, fill.text.strip(), gap.truth.strip(), autojunk=False)
@@ -127,10 +127,10 @@ def compare(gap: Gap, found: Alternative, outcome: Outcome) -> Outcome:
     )
 
 
-def copy_from_files(gaps: Sequence[Gap], context: Context) -> Iterator[Outcome]:
+def copy_from_files(gaps: Sequence[Gap], context: Context) -> Iterator[GapOutcome]:
     """What the files alone propose, without a model: the floor of every measurement."""
     for gap in gaps:
-        started_s, outcome = time.perf_counter(), Outcome(gap.id, gap.kind, gap.name)
+        started_s, outcome = time.perf_counter(), GapOutcome(gap.id, gap.kind, gap.name)
         found = propose_fill(gap.document, (gap.hole,), Options(references=context.of(gap)))
         if found is not None:
             outcome = compare(gap, found, outcome)

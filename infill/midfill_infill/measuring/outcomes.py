@@ -18,7 +18,7 @@ MOST_KEPT: Final = 600  # fills of one kind, the latest
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GapOutcome:
     """One fill of a gap. `group` names the file; `similar` is in [0, 1]; `preview_s` and `end_s` count from the request
     to the first text and to the end; `num_bytes` is the engine's memory, None if unknown. `told` is the engine's own
     certainty. `passes`: the user's command passed, None if it was not run. `error` is the code of a failure. `model`
@@ -43,7 +43,7 @@ class Outcome:
     at: float = 0.0
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Outcome":
+    def from_json(cls, values: Mapping[str, Any]) -> "GapOutcome":
         return cls(**{**values, "evidence": Evidence(**values["evidence"])})
 
 
@@ -54,24 +54,24 @@ class Store:
         self._info = info
         name = hashlib.sha256(certainty.key_of(info).encode()).hexdigest()[:16]
         self._path = certainty.folder() / f"{name}.jsonl"
-        self._known: dict[str, Outcome] = {}
+        self._known: dict[str, GapOutcome] = {}
         for line in _read_lines(self._path):
             try:
-                self._put(Outcome.from_json(json.loads(line)))
+                self._put(GapOutcome.from_json(json.loads(line)))
             except (ValueError, TypeError, KeyError):  # cut off by an end, or of another version
                 continue
 
-    def _put(self, outcome: Outcome) -> None:
+    def _put(self, outcome: GapOutcome) -> None:
         self._known.pop(outcome.gap, None)
         self._known[outcome.gap] = outcome
 
-    def find(self, gap: str, model: str, how: str) -> Outcome | None:
+    def find(self, gap: str, model: str, how: str) -> GapOutcome | None:
         """The outcome of a gap, filled within a day by the same model with the same settings."""
         known = self._known.get(gap)
         is_same = known is not None and (known.model, known.how) == (model, how)
         return known if known and is_same and known.at > time.time() - FRESH_S else None
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: GapOutcome) -> None:
         """Raises OSError."""
         self._put(outcome)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,13 +92,13 @@ class Store:
         return fits
 
 
-def rate_unseen(seen: Sequence[Outcome]) -> list[float]:
+def rate_unseen(seen: Sequence[GapOutcome]) -> list[float]:
     """The certainty of each fill, fitted on fills in other files."""
     pairs = [(each.evidence, each.is_right) for each in seen]
     return certainty.rate_unseen(pairs, [each.group for each in seen])
 
 
-def is_gain(seen: Sequence[Outcome]) -> bool:
+def is_gain(seen: Sequence[GapOutcome]) -> bool:
     """True if the engine gives no certainty, or a fit is closer to what was right in files that it has not seen."""
     if any(each.told is None for each in seen):
         return True

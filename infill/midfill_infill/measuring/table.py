@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from midfill_infill.candidates import LIKELY, SURE
 from midfill_infill.certainty import KINDS, MIN_MEASURED, Kind
-from midfill_infill.measuring.outcomes import Outcome, is_gain, rate_unseen
+from midfill_infill.measuring.outcomes import GapOutcome, is_gain, rate_unseen
 
 Z: Final = 1.96  # of a 95 % interval
 _WORDS: Final = (("sure", SURE, 1.01), ("likely", LIKELY, SURE), ("a guess", 0.0, LIKELY))
@@ -21,11 +21,11 @@ class Measured:
     """
 
     name: str
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[GapOutcome, ...] = ()
     error: str = ""
     is_floor: bool = False
 
-    def of(self, kind: Kind) -> list[Outcome]:
+    def of(self, kind: Kind) -> list[GapOutcome]:
         return [each for each in self.outcomes if each.kind == kind]
 
 
@@ -64,7 +64,7 @@ class Summary:
     passes: Share | None = None
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> "Summary | None":
+    def of(cls, outcomes: Sequence[GapOutcome]) -> "Summary | None":
         exact = Share.count([each.is_right for each in outcomes])
         if exact is None:
             return None
@@ -79,7 +79,7 @@ class Summary:
         )
 
 
-def list_certainties(outcomes: Sequence[Outcome]) -> list[tuple[float, bool]]:
+def list_certainties(outcomes: Sequence[GapOutcome]) -> list[tuple[float, bool]]:
     """How sure each fill of one kind is, by a fit that has not seen its file, and whether it was right; none if the
     model says nothing of it.
     """
@@ -89,7 +89,7 @@ def list_certainties(outcomes: Sequence[Outcome]) -> list[tuple[float, bool]]:
     return [(each.told, each.is_right) for each in seen if each.told is not None]
 
 
-def describe_sureness(outcomes: Sequence[Outcome]) -> str:
+def describe_sureness(outcomes: Sequence[GapOutcome]) -> str:
     """`sure 12 of 14 right, likely 8 of 13, a guess 3 of 33; said 38 %, were 38 %`; empty if nothing is known."""
     pairs = list_certainties(outcomes)
     if not pairs:

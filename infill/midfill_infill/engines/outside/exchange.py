@@ -14,7 +14,7 @@ from typing import Final
 
 from midfill_engine import wire
 from midfill_infill.answers.draft import DraftText
-from midfill_infill.answers.ending import Extent, find_end
+from midfill_infill.answers.ending import Extent, find_end, find_loop_end
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
@@ -192,7 +192,11 @@ def _go_on(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
 def _add(middle: Piece, piece: Piece, query: HoleQuery, place: _Place, extent: Extent) -> tuple[Piece, bool]:
     """Appends a piece to the text so far; True if nothing of the hole can follow."""
     text = middle.text + piece.text
-    end = find_end(text, extent, place.spec.indent or "", query.behind, goes_on=piece.goes_on)
+    indent = query.before.rpartition("\n")[2] if extent == "statement" else place.spec.indent or ""
+    end = find_end(text, extent, indent, query.behind, goes_on=piece.goes_on)
+    if end is None and extent != "rest":
+        whole = text[: text.rfind("\n") + 1] if "\n" in piece.text else text
+        end = find_loop_end(whole)
     return Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model), end is not None
 
 
