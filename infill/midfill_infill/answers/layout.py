@@ -1,7 +1,7 @@
 """Fits the indentation of an answer to its hole: another base, another unit, tabs for spaces. Knows no syntax."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -11,6 +11,7 @@ from midfill_infill.answers.draft import ADDED, DraftText, join, trim
 from midfill_infill.text.diffs import common_prefix
 from midfill_infill.text.lines import count_columns
 
+_ENDED: Final = re.compile(r"(?:[{};:]|\*/|//.*|^)$")
 _OPENS: Final = re.compile(r"[{:\[]\s*$")
 _BRACKETS: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[()\[\]{}]""")
 _HANGING: Final = 8  # columns: lines indented no deeper hang, and need not align
@@ -23,7 +24,8 @@ UNITS: Final = frozenset((*_STEPS, 6, 8, 12, 16))  # a foreign unit behind an in
 class Indentation:
     """What the document says of indentation at a hole. `first` is the indentation of the answer's first line, as the
     engine wrote it. `frozen` are lines of the answer whose start must not change. `is_whole_line`: the first line's
-    indentation is part of the fill. `is_free`: the document has no unit, or both tabs and spaces.
+    indentation is part of the fill. `is_free`: the document has no unit, or both tabs and spaces. `is_aligning`: lines
+    that go on behind an unfinished one are aligned by spaces behind the document's tabs.
     """
 
     indent: str
@@ -32,6 +34,7 @@ class Indentation:
     frozen: frozenset[int] = frozenset()
     is_whole_line: bool = False
     is_free: bool = False
+    is_aligning: bool = False
 
     @property
     def is_tabbed(self) -> bool:
@@ -57,12 +60,37 @@ def list_layouts(draft: DraftText, frame: Indentation) -> Iterator[DraftText]:
             is_possible = step != width and margin and step in (deeper or _STEPS)
             if is_possible and margin * width == len(frame.indent) * step:
                 yield _map_lines(draft, frame, partial(_scale, base=0, step=step, unit=frame.unit))
-    if frame.is_free or not any(frame.is_foreign(white) for _, white in list_indents(draft, frame)):
+    aligned = find_aligned(draft, frame, is_placed=False)
+    foreign = [number for number, white in list_indents(draft, frame) if frame.is_foreign(white)]
+    if frame.is_free or aligned.issuperset(foreign):
         yield from _shift(draft, frame, frame.first)
     for change in _conversions(draft, frame):
         converted = _map_lines(draft, frame, change)
         yield converted
         yield from _shift(converted, frame, change(frame.first))
+
+
+def find_aligned(draft: DraftText, frame: Indentation, *, is_placed: bool = True) -> set[int]:
+    """The lines that tabs do not indent but spaces align: below an open bracket, or behind an unfinished line as the
+    document aligns them or by no level's width. The first line of a draft that `is_placed` stands at the hole's
+    indentation.
+    """
+    if not frame.is_tabbed:
+        return set()
+    lines, indents = [line.text.strip() for line in draft.lines()], dict(list_indents(draft, frame))
+    indents.setdefault(0, frame.indent if is_placed else "")
+    aligned = set()
+    for number, white in indents.items():
+        before = indents.get(number - 1)
+        spaces = len(white) - len(before) if before is not None and white.startswith(before) else 0
+        if white == before and number - 1 in aligned:
+            aligned.add(number)
+        if spaces > 1 and white.endswith(" " * spaces):
+            is_below = spaces == _find_open(lines[number - 1]) + 1
+            goes_on = not _ENDED.search(lines[number - 1])
+            if is_below or (goes_on and (frame.is_aligning or spaces % 2)):
+                aligned.add(number)
+    return aligned
 
 
 def list_indents(draft: DraftText, frame: Indentation) -> Iterator[tuple[int, str]]:
@@ -154,9 +182,9 @@ def begin_with(draft: DraftText, indent: str) -> DraftText:
     return DraftText(indent, (ADDED,) * len(indent)) + trim(draft, " \t", "")
 
 
-def find_steps(draft: DraftText, frame: Indentation) -> tuple[set[int], set[int]]:
+def find_steps(draft: DraftText, frame: Indentation, aligned: Set[int]) -> tuple[set[int], set[int]]:
     """How many columns deeper lines are than the lines before them: those that open a block or list, and others that
-    are not aligned.
+    are not `aligned`.
     """
     lines = draft.lines()
     indents = dict(list_indents(draft, frame))
@@ -166,7 +194,7 @@ def find_steps(draft: DraftText, frame: Indentation) -> tuple[set[int], set[int]
     for number, white in indents.items():
         if number:
             columns = columns_of(white)
-            if outer < columns and (opens or columns <= outer + _HANGING):
+            if outer < columns and (opens or (number not in aligned and columns <= outer + _HANGING)):
                 (inner if opens else others).add(columns - outer)
             outer, opens = columns, _OPENS.search(lines[number].text) is not None
     return inner, others

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Final
 
 from midfill_infill.answers.draft import DraftText, find_anchors, join, trim
@@ -14,6 +15,7 @@ from midfill_infill.answers.layout import (
     Indentation,
     columns_of,
     count_misaligned,
+    find_aligned,
     find_steps,
     leaving_line,
     list_indents,
@@ -25,7 +27,7 @@ from midfill_infill.answers.wrapping import unwrap
 from midfill_infill.languages import Language
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import find_indent_unit, mixes_indents
+from midfill_infill.text.lines import aligns_with_spaces, find_hanging_steps, find_indent_unit, mixes_indents
 from midfill_infill.text.lines import find_steps as find_usual_steps
 from midfill_infill.text.spans import Hole
 
@@ -252,6 +254,8 @@ class _Answer:
 
     def _lay_out(self, draft: DraftText, first: str) -> list[DraftText]:
         """The layouts of a draft by the errors and the contradictions to its tree that they leave, fewest first."""
+        if self.hole.kind != "line" and "\n" not in draft.text:
+            return [draft]
         frame = Indentation(
             self.hole.indent,
             self.unit,
@@ -259,9 +263,8 @@ class _Answer:
             self.trials.frozen_lines(draft, self.index),
             is_whole_line=self.hole.kind == "line",
             is_free=mixes_indents(self.document.lines) or find_indent_unit(self.document.lines) is None,
+            is_aligning=self.unit == "\t" and aligns_with_spaces(self.document.lines),
         )
-        if not frame.is_whole_line and "\n" not in draft.text:
-            return [draft]
         weights: dict[str, tuple[tuple[tuple[int, int, int, bool, int], int], int, DraftText]] = {}
         for number, laid in enumerate(list_layouts(draft, frame)):
             if laid.text not in weights:
@@ -278,33 +281,44 @@ class _Answer:
         """
         comment, lines = self.trials.language.comment, draft.lines()
         moving = list(list_indents(draft, frame))
-        whites = [white for number, white in moving if not lines[number].text.lstrip().startswith(comment)]
-        whites = whites or [white for _, white in moving]
-        foreign = sum(map(frame.is_foreign, whites))
+        code = [each for each in moving if not lines[each[0]].text.lstrip().startswith(comment)] or moving
+        whites = [white for _, white in code]
+        aligned = find_aligned(draft, frame)
+        foreign = sum(frame.is_foreign(white) for number, white in code if number not in aligned)
         errors = max(0, self._count(draft) - self.trials.num_errors)
         odd = self.trials.count_oddities(draft, self.index, frame.frozen)
         columns, widths = columns_of(self.hole.indent), list(map(columns_of, whites))
         if self.hole.is_body:
             odd += sum(width < columns for width in widths)
+            odd += any(columns_of(white) != columns for white in self._find_below_comment(draft, moving))
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
             odd += sum(width < columns for width in widths if not width) or max(widths, default=columns) < columns
         elif frame.is_whole_line and not frame.is_free:
             starts = [columns_of(white) for number, white in moving if not number]
             odd += any(start not in self.columns_near for start in starts)
             odd += min(widths, default=0) < max(widths[:1], default=0)
-        steps, others = find_steps(draft, frame)
+        steps, others = find_steps(draft, frame, aligned)
         known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | find_usual_steps(self.document.lines)
         is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known)
         is_strange = bool(others) and others.isdisjoint(known | {2 * columns_of(frame.unit)})
         strange = is_strange + bool(others and others.isdisjoint(known)) + len(steps - known)
         if is_strange and columns % _OTHER_GRID and not any(width % _OTHER_GRID for width in widths):
             is_foreign_unit = True  # all of the answer is in a wider unit, which the hole's indentation is not in
-        is_padded = frame.is_tabbed and any("\t    " in white for white in whites)
+        if others and not is_plain and (hanging := find_hanging_steps(self.document.lines)):
+            strange += others.isdisjoint(hanging)
+        is_padded = frame.is_tabbed and any("\t    " in white for number, white in code if number not in aligned)
         skewed = count_misaligned(draft, frame)
         if frame.is_free:
             return (0, errors, odd, is_foreign_unit, skewed), foreign + strange + is_padded
         is_foreign_unit = is_foreign_unit and (steps <= UNITS or not is_plain)
         return (foreign, errors, odd, is_foreign_unit, skewed), strange + is_padded
+
+    def _find_below_comment(self, draft: DraftText, moving: Sequence[tuple[int, str]]) -> Iterator[str]:
+        """Yields the indentation of the first code below a comment that an answer begins with."""
+        comment, lines = self.trials.language.comment, draft.lines()
+        if lines[0].text.lstrip().startswith(comment):
+            below = (white for number, white in moving if not lines[number].text.lstrip().startswith(comment))
+            yield from islice(below, 1)
 
     def _count(self, draft: DraftText) -> int:
         return self.trials.count([draft if n == self.index else None for n in range(len(self.trials.holes))])

@@ -124,6 +124,36 @@ def mixes_indents(lines: Lines) -> bool:
     return min(tabbed, spaced) * 50 > max(tabbed, spaced)
 
 
+_ENDED = re.compile(rb"(?:[{};:]|\*/|//.*)\s*$")
+
+
+@lru_cache(maxsize=8)
+def _count_hanging(lines: Lines) -> tuple[Counter[bytes], Counter[int]]:
+    """By what white space, and by how many columns, lines are deeper than an unfinished line before them."""
+    filled = [line for line in range(len(lines)) if not lines.is_blank(line) and line not in lines.inert]
+    kinds, steps = Counter[bytes](), Counter[int]()
+    for outer, inner in pairwise(filled):
+        before, white = lines.indent(outer), lines.indent(inner)
+        if white.startswith(before) and len(white) > len(before) and not _ENDED.search(lines.content(outer)):
+            kinds[white[len(before) :][:1]] += 1
+            steps[lines.columns(inner) - lines.columns(outer)] += 1
+    return kinds, steps
+
+
+def aligns_with_spaces(lines: Lines) -> bool:
+    """True if more lines that go on behind an unfinished one add spaces to its tabs than add tabs."""
+    kinds, _ = _count_hanging(lines)
+    return kinds[b" "] > kinds[b"\t"]
+
+
+def find_hanging_steps(lines: Lines) -> frozenset[int]:
+    """The usual numbers of columns by which lines go on deeper behind an unfinished one; none if there are few."""
+    _, steps = _count_hanging(lines)
+    near = {step: count for step, count in steps.items() if step <= TAB_COLUMNS}
+    total = sum(near.values())
+    return frozenset(step for step, count in near.items() if count * 5 > total >= 5)
+
+
 _OPENING = re.compile(rb"(?:[(\[{:<]|=>)\s*$")
 
 
