@@ -94,7 +94,7 @@ _GO: Final = Binders(
     (type_spec name: (_) @here) (function_declaration name: (_) @block)
     (parameter_declaration name: (_) @own) (variadic_parameter_declaration name: (_) @own)
     (range_clause left: (_) @own ":=") (receive_statement left: (_) @own ":=")
-    (type_switch_statement alias: (_) @own)
+    (type_switch_statement alias: (_) @own) (type_parameter_declaration name: (_) @own)
     """,
     functions=_words("function_declaration method_declaration func_literal"),
     blocks=_words(
@@ -189,6 +189,7 @@ def list_names(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     """The names that a target, a pattern, a declarator or a list of parameters binds."""
     if node.type in _NAMES:
         yield node
+    if node.type in _NAMES or node.type in _OPAQUE:
         return
     children = list(enumerate(node.children))
     if node.type in ("class_pattern", "keyword_pattern"):

@@ -130,6 +130,7 @@ class _Mentions:
         text, language = text_of(statement), self._document.language or ""
         path = self._document.path
         is_public = statement.type == "use_declaration" and statement.children[0].type == "visibility_modifier"
+        is_public |= statement.type == "using_declaration" and _is_namespace(statement)
         is_package = path is not None and path.name == "__init__.py"
         for name, full in READERS[language](text):
             is_again = re.search(rf"\b{re.escape(name)}\s+as\s+{re.escape(name)}\b", text) is not None
@@ -204,6 +205,11 @@ def _list_beside(node: tree_sitter.Node) -> list[tree_sitter.Node]:
     return [each for each in above.named_children if each != node]
 
 
+def _is_namespace(node: tree_sitter.Node) -> bool:
+    above = node.parent.parent if node.parent is not None else None
+    return above is not None and above.type == "namespace_definition"
+
+
 def _is_required(node: tree_sitter.Node) -> bool:
     call = node.parent.parent if node.parent is not None else None
     name = call.child_by_field_name("function") if call is not None else None
@@ -243,7 +249,7 @@ def _is_label(node: tree_sitter.Node) -> bool:
     above = node.parent
     return above is not None and (
         (above.type in ("keyword_argument", "keyed_element") and above.named_children[0] == node)
-        or (node in (above.child_by_field_name("name"), above.child_by_field_name("declarator")))
+        or (above.type not in _MEMBERS and node in map(above.child_by_field_name, ("name", "declarator", "pattern")))
         or above.type in ("global_statement", "nonlocal_statement", "labeled_statement", "goto_statement")
     )
 

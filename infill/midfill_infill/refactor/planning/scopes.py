@@ -17,10 +17,15 @@ from midfill_infill.text.document import Document
 Span = tuple[int, int]
 _COMPREHENSION: Final = "_comprehension"
 _BRANCHES: Final = ("try_statement", "if_statement", "if_expression", "match_statement", "preproc_if", "preproc_ifdef")
+_MAY_NOT_RUN: Final = (*_BRANCHES, "for_statement", "while_statement")  # but what is tried does
 _LATE: Final = (  # hold from the end of the statement on
     "assignment", "augmented_assignment", "named_expression", "function_definition", "class_definition"
 )  # fmt: skip
-_PROTOTYPES: Final = ("declaration", "field_declaration", "type_definition")
+_PROTOTYPES: Final = (  # whose parameters no body sees
+    "declaration", "field_declaration", "type_definition", "parameter_declaration", "function_type", "method_signature",
+    "function_signature", "call_signature", "construct_signature", "abstract_method_signature", "method_elem",
+    "function_signature_item", "constructor_type",
+)  # fmt: skip
 _MEMBERS: Final = ("impl_item", "trait_item")
 _STANDARD: Final = ("std", "core", "alloc", "java", "javax")  # whose wildcard imports hide no function of others
 
@@ -106,6 +111,7 @@ class Scopes:
             binding.start <= at < binding.end
             and wall[0] <= binding.start
             and (not binding.space or not space or binding.space == space)
+            and ((binding.start, binding.end) not in self._classes or self.level(at) == self.level_of(binding))
         )
 
     def _choose(self, bound: list[Binding], at: int, rest: str) -> Meaning:
@@ -146,8 +152,8 @@ class Scopes:
 
     def runs_before(self, binding: Binding, at: int) -> bool:
         """False if a binding holds under a condition that a byte does not stand under."""
-        around = set(_list_branches(self.node_at(at)))
-        return all(branch in around for branch in _list_branches(binding.node, _BRANCHES[1:]))
+        around = set(_list_branches(self.node_at(at), _MAY_NOT_RUN))
+        return all(branch in around for branch in _list_branches(binding.node, _MAY_NOT_RUN))
 
     def node_at(self, at: int) -> tree_sitter.Node:
         found = self.root.descendant_for_byte_range(at, at)
@@ -171,6 +177,11 @@ class Scopes:
     def _bodies(self) -> list[Span]:
         kinds = self._rules.functions - self._rules.classes
         return [span for node in self._list(kinds) for span in self._extents(node)]
+
+    @cached_property
+    def _classes(self) -> set[Span]:
+        """The bodies whose names no function in them sees."""
+        return {span for node in self._list(self._rules.classes) for span in self._extents(node)}
 
     @cached_property
     def _walls(self) -> list[Span]:
@@ -275,10 +286,10 @@ class Scopes:
 
     def _own(self, node: tree_sitter.Node) -> list[Span]:
         scopes = self._rules.functions | self._rules.blocks | self._rules.owners
-        for above in _list_above(node):
+        for place, above in enumerate(_list_above(node)):
             if above.type in scopes:
                 return self._extents(above)
-            if above.type in _PROTOTYPES:
+            if above.type in _PROTOTYPES and (place or above.type != "parameter_declaration"):
                 break
         return []
 
@@ -295,14 +306,12 @@ class Scopes:
         return [(0, self._size)]
 
     def _extents(self, scope: tree_sitter.Node) -> list[Span]:
-        """Where the names of a scope are known."""
+        """Where the names of a scope are known; those of a class not in its functions."""
         body = scope.child_by_field_name("body")
         if scope.type.endswith(_COMPREHENSION) or scope.type == "generator_expression":
             clause = next((each for each in scope.children if each.type == "for_in_clause"), None)
             first = clause.child_by_field_name("right") if clause is not None else None
             return [scope.byte_range] if first is None else _without(scope.byte_range, [first.byte_range])
-        if scope.type in self._rules.classes and body is not None:
-            return _without(body.byte_range, list(self._list_bodies(body)))
         if scope.type in self._rules.functions and (self.language in (*_SCRIPTS, "go") or body is None):
             parts = map(scope.child_by_field_name, ("receiver", "parameters", "parameter", "body"))
             return [(next((each.start_byte for each in parts if each is not None), scope.start_byte), scope.end_byte)]
@@ -311,15 +320,6 @@ class Scopes:
         if scope.type == "if_expression" and (then := scope.child_by_field_name("consequence")) is not None:
             return [(scope.start_byte, then.end_byte)]
         return [scope.byte_range]
-
-    def _list_bodies(self, node: tree_sitter.Node) -> Iterator[Span]:
-        """The bodies of the functions in a class."""
-        for child in node.children:
-            body = child.child_by_field_name("body")
-            if child.type in self._rules.functions and body is not None:
-                yield body.byte_range
-            else:
-                yield from self._list_bodies(child)
 
 
 _SCRIPTS: Final = ("javascript", "typescript", "tsx")
@@ -364,7 +364,8 @@ def _list_branches(node: tree_sitter.Node, kinds: tuple[str, ...] = _BRANCHES) -
     """The statements around a node that run only one of their parts, each with that part."""
     last = node
     for above in _list_above(node):
-        if above.type in kinds:
+        is_tried = above.type == "try_statement" and above.child_by_field_name("body") == last
+        if above.type in kinds and not (is_tried and kinds is _MAY_NOT_RUN):
             yield (above.start_byte, above.end_byte), (last.start_byte, last.end_byte)
         last = above
 
