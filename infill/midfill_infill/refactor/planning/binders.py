@@ -40,7 +40,9 @@ def _words(text: str) -> frozenset[str]:
 _PYTHON: Final = Binders(
     imports="[(import_statement) (import_from_statement)] @import",
     binds="""
-    (parameters) @own (lambda_parameters) @own (for_in_clause left: (_) @own) (type_parameter (type (identifier) @own))
+    (parameters) @own (lambda_parameters) @own (for_in_clause left: (_) @own) 
+    (function_definition type_parameters: (type_parameter (type (identifier) @own)))
+    (class_definition type_parameters: (type_parameter (type (identifier) @own)))
     (assignment left: (_) @function) (augmented_assignment left: (_) @function) (named_expression name: (_) @function)
     (for_statement left: (_) @function) (as_pattern_target) @function (delete_statement (_) @function)
     (case_clause (case_pattern) @function)
