@@ -37,6 +37,7 @@ LEFT = [
         "from old.api import load\ndef f():\n    global load\n    load = 1\ndef g():\n    load(1)\n",
         [(6, "load may be another function: line 4 binds load to something else")],
     ),
+    ("python", "from old.api import load\nclass A:\n    load = f(load)\n", [(3, "load is used, not called")]),
     ("python", "from old.api import load\nload(load(1))\n", [(2, "load is called within a call that is written anew")]),
     ("python", "def load(x): pass\nf(load=1)\nx.load(2)\n", []),
     ("python", "from old.api import load\nload(1)\ndef f(load):\n    return load\n", []),
@@ -72,6 +73,11 @@ LEFT = [
         [(3, "load is called where fresh.api.read is something else")],
     ),
     ("javascript", "import { load } from 'old/api';\nlet a = load(1);\na.load(2);\nf({ load: 1 });\n", []),
+    (
+        "javascript",
+        "module.exports = require('old/api');\n",
+        [(1, "old/api is imported in a way that is not followed")],
+    ),
     ("typescript", "import { load } from 'old/api';\nlet a: typeof load;\n", [(2, "load is used, not called")]),
     (
         "rust",

@@ -56,6 +56,12 @@ SHADOWS = {
             ("def f():\n    del load\n    load(1)\ndef g():\n    x.load = y['load'] = 1\n    load(2)", "2"),
             ("def f():\n    load = 1\n    def g():\n        nonlocal load\n        load = 2\n        load(1)", ""),
             ("load(1)\nload = 2\nload(3)", "1"),
+            ("load = load(1)", "1"),
+            ("with load(1) as load:\n    load(2)", "1"),
+            ("for load in x:\n    load(1)\nload(2)", ""),
+            ("def f(x: list[load], y=load) -> dict[str, load]:\n    load(1)", "1"),
+            ("f(*load(1), **load(2))\nx = [*load(3)]\nawait load(4)", "1 2 3 4"),
+            ("class A:\n    x = load(1)\n    load = 2\n    y = load(3)\n    f = lambda: load(4)", "1 4"),
             (
                 "async def f():\n    async for load in x:\n        load(1)\n    async with x as load:\n        load(2)",
                 "",
@@ -237,6 +243,7 @@ IMPORTED = [
         "1 2 3",
     ),
     ("rust", "fn f() { crate::old::api::load(1); ::old::api::load(2); other::load(3); }\n", "1 2"),
+    ("rust", "#[cfg(x)]\nuse old::api::load;\n#[cfg(not(x))]\nuse other::load;\nfn f() { load(1) }\n", ""),
     ("rust", "use old::api::*;\nuse std::io::*;\nfn f() { load(1) }\n", "1"),
     (
         "go",
@@ -249,6 +256,7 @@ IMPORTED = [
     ("cpp", "using old::api::load, old::api::save;\nint f() { return load(1); }\n", "1"),
     ("cpp", "using namespace std;\nusing namespace old::api;\nint f() { return load(1); }\n", "1"),
     ("cpp", "namespace o = old::api;\nint f() { return o::load(1) + api::load(2); }\n", "1"),
+    ("cpp", 'namespace { using old::api::load; }\nextern "C" { int f() { return load(1); } }\n', "1"),
     ("cpp", "using namespace old;\nint f() { return api::load(1) + load(2); }\n", "1"),
     ("cpp", "int f() { using old::api::load; return load(1); }\nint g() { return load(2); }\n", "1"),
     ("cpp", "int f() { using namespace old::api; return load(1); }\nint g() { return load(2); }\n", "1"),

@@ -29,8 +29,8 @@ _QUERIES: Final = {
     "(object_creation_expression type: (_) @function) @call",
 }
 LANGUAGES: Final = tuple(_QUERIES)
-# Of `await load<T>(x)` and `void load<T>(x)`, where the grammar takes the word for a part of the function's name.
-_BEFORE: Final = re.compile(r"^(?:(?:await|void|typeof|delete)\s+|[!~+-]\s*)+(?=[\w$(])")
+# Of `await load<T>(x)`, `void load<T>(x)` and `[*load(x)]`, where a grammar takes the sign for a part of the name.
+_BEFORE: Final = re.compile(r"^(?:(?:await|void|typeof|delete)\s+|[!~+*-]\s*)+(?=[\w$(])")
 _CHAINS: Final = ("optional_chain", "?.")
 _ROOTS: Final = re.compile(r"^\s*(?:crate|self)\s*::")
 
@@ -60,9 +60,11 @@ class CallSite:
         return matches(pattern, self.name, self.meaning)
 
     def calls_named(self, pattern: str) -> bool:
-        """Like `calls`, but a name without dots also matches methods and attributes of that name."""
+        """Like `may_call`, but a name without dots also matches methods and attributes of that name."""
         last = self.name.rpartition(".")[2]
-        return self.calls(pattern) or (fnmatchcase(last, pattern) and ("." in self.name or not self.meaning.is_local))
+        return self.may_call(pattern) or (
+            fnmatchcase(last, pattern) and ("." in self.name or not self.meaning.is_local)
+        )
 
 
 def matches(pattern: str, name: str, meaning: Meaning) -> bool:

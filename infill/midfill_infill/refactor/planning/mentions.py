@@ -31,6 +31,8 @@ _IMPORTS: Final = (
 _MACROS: Final = ("preproc_arg", "token_tree", "macro_rule")
 _QUOTES: Final = re.compile(r"^[A-Za-z]{0,3}(?:\"\"\"|'''|[\"'`])|(?:\"\"\"|'''|[\"'`])$")
 _FOLLOWED: Final = ("variable_declarator", "assignment_expression", "expression_statement", "call_expression")
+_SIGNS: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")
+_TARGETS: Final = ("identifier", "object_pattern")
 _WRAPPERS: Final = ("await_expression", "parenthesized_expression", "non_null_expression", "member_expression")
 
 
@@ -184,7 +186,9 @@ class _Mentions:
                 return None
             while whole is not None and whole.parent is not None and whole.parent.type in _WRAPPERS:
                 whole = whole.parent
-            is_kept = whole is not None and whole.parent is not None and whole.parent.type in _FOLLOWED
+            above = whole.parent if whole is not None else None
+            left = above.child_by_field_name("left") if above is not None else None
+            is_kept = above is not None and above.type in _FOLLOWED and (left is None or left.type in _TARGETS)
             return None if is_kept else f"{text} is imported in a way that is not followed"
         return f"{text} is imported by its name"
 
@@ -207,7 +211,7 @@ def _list_beside(node: tree_sitter.Node) -> list[tree_sitter.Node]:
 
 def _is_namespace(node: tree_sitter.Node) -> bool:
     above = node.parent.parent if node.parent is not None else None
-    return above is not None and above.type == "namespace_definition"
+    return above is not None and above.type == "namespace_definition" and bool(above.child_by_field_name("name"))
 
 
 def _is_required(node: tree_sitter.Node) -> bool:
@@ -235,7 +239,12 @@ def _is_last(node: tree_sitter.Node) -> bool:
 
 def _is_callee(node: tree_sitter.Node) -> bool:
     above = node.parent
-    while above is not None and above.type in ("unary_expression", "await_expression"):
+    while above is not None and above.type in (
+        "unary_expression",
+        "await_expression",
+        "list_splat",
+        "dictionary_splat",
+    ):
         node, above = above, above.parent
     if above is None:
         return False

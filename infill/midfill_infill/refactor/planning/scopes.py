@@ -111,8 +111,12 @@ class Scopes:
             binding.start <= at < binding.end
             and wall[0] <= binding.start
             and (not binding.space or not space or binding.space == space)
-            and ((binding.start, binding.end) not in self._classes or self.level(at) == self.level_of(binding))
+            and ((binding.start, binding.end) not in self._classes or self._sees_member(binding, at))
         )
+
+    def _sees_member(self, binding: Binding, at: int) -> bool:
+        """True in the body of a class, behind what binds a name there."""
+        return binding.effect <= at and self.level(at) == self.level_of(binding)
 
     def _choose(self, bound: list[Binding], at: int, rest: str) -> Meaning:
         """Of several bindings in one scope those that may hold at a byte."""
@@ -137,7 +141,7 @@ class Scopes:
         return is_inner or self.level_of(binding) != (0, self._size)
 
     def _find_live(self, bound: list[Binding], at: int) -> list[Binding]:
-        if len(bound) == 1:
+        if len(bound) == 1 or self.language == "rust":  # where conditional compilation takes one
             return bound
         is_later = self.level(at) != self.level_of(bound[0])
         before = bound if is_later else [each for each in bound if each.effect <= at]
@@ -296,7 +300,7 @@ class Scopes:
     def _spans(self, scopes: frozenset[str], node: tree_sitter.Node, name: str = "") -> list[Span]:
         """The extents of the nearest scope around a node in which it does not declare a name to be of another one."""
         for above in _list_above(node):
-            extents = self._extents(above) if above.type in scopes else []
+            extents = self._extents(above) if above.type in scopes and not _is_open(above) else []
             if not any(start <= node.start_byte < end for start, end in extents):
                 continue
             if name and ("global", name, extents[0]) in self._declared:
@@ -329,6 +333,12 @@ _SCRIPTS: Final = ("javascript", "typescript", "tsx")
 def read_scopes(document: Document) -> Scopes:
     """The scopes of a document; the last ones are kept."""
     return Scopes(document)
+
+
+def _is_open(node: tree_sitter.Node) -> bool:
+    """True for declarations of C++ whose names are known outside of them."""
+    above = node.parent if node.type == "declaration_list" else None
+    return above is not None and above.child_by_field_name("name") is None
 
 
 def _width(span: Span) -> int:
