@@ -13,6 +13,7 @@ from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.generating.needs import Resolver
 from midfill_infill.refactor.generating.promises import (
     find_promise,
+    keeps_arm,
     keeps_call,
     keeps_code,
     keeps_functions,
@@ -256,6 +257,23 @@ def test_a_comment_may_take_the_place_of_a_comment_beside_code() -> None:
 
 
 @pytest.mark.parametrize(
+    ("new", "is_kept"),
+    [
+        ("y()", True),
+        ("match y:\n            case 3:\n                z()", True),
+        ("if y:\n            z()\n        else:\n            w()", True),
+        ("y()\n    case 3:\n        z()", False),
+        ("y()\nz()", False),
+        ("# y", False),
+    ],
+)
+@pytest.mark.parametrize("rest", ["", "    case 2:\n        x()\n", "w()\n"])
+def test_an_arm_stays_one(new: str, is_kept: bool, rest: str) -> None:
+    source = f"match x:\n    case 1:\n        ...\n{rest}"
+    assert (keeps_arm(Document(source.encode(), "python"), edit_of(source, "...", new), ()) is None) == is_kept
+
+
+@pytest.mark.parametrize(
     ("language", "source", "old", "new"),
     [
         ("python", "@cache\ndef f(a, b=1):\n    pass\n", "@cache\n", ""),
@@ -283,6 +301,7 @@ def test_a_call_in_a_signature_may_change() -> None:
 def test_each_recipe_has_its_promise() -> None:
     assert find_promise("add-type-hints") is keeps_signature and find_promise("migrate-call=a:b") is keeps_call
     assert find_promise("migrate-call=a::b") is keeps_functions, "any expression may take the place of a call"
+    assert find_promise("fill-match-arms") is keeps_arm
     assert find_promise("add-docstrings") is keeps_code and find_promise(None) is find_promise("fill-todos")
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from midfill_infill.refactor.generating import hints
 from midfill_infill.refactor.planning.calls import find_calls
+from midfill_infill.refactor.planning.queries import find_matches
 from midfill_infill.refactor.writing.imports import bound_name, find_undefined
 from midfill_infill.refactor.writing.quoted import unquote
 from midfill_infill.syntax.captures import Function
@@ -36,6 +37,14 @@ def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) ->
         return None
     is_empty = _is_empty(filled, edit.start_byte, end)
     return "the fill is no code" if is_empty or _has_code(document, edit.start_byte, edit.end_byte) else None
+
+
+def keeps_arm(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
+    """As `keeps_functions`, and the fill stays in its arm of a `match`."""
+    code = edit.start_byte + len(edit.replacement.rstrip())
+    before = _count_arms(document, edit.start_byte, edit.end_byte)
+    is_kept = before == _count_arms(document.put(Patch((edit,))), edit.start_byte, code)
+    return keeps_functions(document, edit, imports) if is_kept else "the fill ends its arm"
 
 
 def keeps_signature(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
@@ -84,6 +93,7 @@ _NAMES_NEW: Final = re.compile(r"(?<!:):(?!:)")
 PROMISES: Final[dict[str, Promise]] = {
     "add-type-hints": keeps_signature,
     "add-docstrings": keeps_code,
+    "fill-match-arms": keeps_arm,
     "migrate-call": keeps_call,
 }
 
@@ -147,6 +157,13 @@ def _read_header(document: Document, function: Function, cut: tuple[int, int]) -
     if first < cut[0] and cut[1] <= last:
         text = text[: cut[0] - first] + text[cut[1] - first :]
     return function.path, b"".join(text.split())
+
+
+def _count_arms(document: Document, start: int, end: int) -> int:
+    """The arms that begin before a range and hold it."""
+    found = find_matches(document, "(case_clause) @arm")
+    spans = (tuple(map(document.to_raw, match["arm"][0].byte_range)) for match in found)
+    return sum(first < start and end <= last for first, last in spans)
 
 
 def _has_code(document: Document, start: int, end: int) -> bool:
