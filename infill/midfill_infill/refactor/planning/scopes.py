@@ -1,53 +1,20 @@
 """Resolves names where they are used: what binds them there, an import or something else. Knows no calls."""
 
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import takewhile
 from typing import Final
 
 import tree_sitter
 
-from midfill_infill.refactor.planning.binders import BINDERS, Binders, list_names
-from midfill_infill.refactor.planning.imported import READERS, destructure, find_required, plain
-from midfill_infill.refactor.planning.queries import find_matches
-from midfill_infill.syntax.captures import text_of
+from midfill_infill.refactor.planning.bindings import SCRIPTS, Binding, Bindings, Span, list_above
 from midfill_infill.text.document import Document
 
-Span = tuple[int, int]
-_COMPREHENSION: Final = "_comprehension"
 _BRANCHES: Final = ("try_statement", "if_statement", "if_expression", "match_statement", "preproc_if", "preproc_ifdef")
 _MAY_NOT_RUN: Final = (*_BRANCHES, "for_statement", "while_statement")  # but what is tried does
-_LATE: Final = (  # hold from the end of the statement on
-    "assignment", "augmented_assignment", "named_expression", "function_definition", "class_definition"
-)  # fmt: skip
-_PROTOTYPES: Final = (  # whose parameters no body sees
-    "declaration", "field_declaration", "type_definition", "parameter_declaration", "function_type", "method_signature",
-    "function_signature", "call_signature", "construct_signature", "abstract_method_signature", "method_elem",
-    "function_signature_item", "constructor_type",
-)  # fmt: skip
-_MEMBERS: Final = ("impl_item", "trait_item")
 _STANDARD: Final = ("std", "core", "alloc", "java", "javax")  # whose wildcard imports hide no function of others
-
-
-@dataclass(frozen=True)
-class Binding:
-    """What a name stands for from byte `start` to `end`: a dotted path, or None for no import. `written` is the name,
-    or the longer one that an `import a.b` makes known. From `effect` on it holds. `space` is "" for all spaces.
-    """
-
-    name: str
-    path: str | None
-    start: int
-    end: int
-    effect: int
-    node: tree_sitter.Node = field(compare=False)
-    written: str = ""
-    space: str = ""
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
 
 
 @dataclass(frozen=True)
@@ -62,39 +29,69 @@ class Meaning:
     is_local: bool = False
 
 
+class _Nested:
+    """Spans of which any two are apart or one holds the other."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(set(spans), key=lambda span: (span[0], -span[1]))
+        self._starts, self._outer = [start for start, _ in self._spans], list[int]()
+        held = list[int]()
+        for place, (start, _) in enumerate(self._spans):
+            while held and self._spans[held[-1]][1] <= start:
+                held.pop()
+            self._outer.append(held[-1] if held else -1)
+            held.append(place)
+
+    def around(self, at: int) -> Iterator[Span]:
+        """The spans that hold a byte, the innermost first."""
+        place = bisect_right(self._starts, at) - 1
+        while place >= 0:
+            if at < self._spans[place][1]:
+                yield self._spans[place]
+            place = self._outer[place]
+
+
 class Scopes:
-    """The bindings of a document."""
+    """The names of a document."""
 
     def __init__(self, document: Document) -> None:
-        self.language, self._document, self._size = document.language or "", document, len(document.source) + 1
-        self._rules = BINDERS.get(self.language, Binders())
+        self.language, self._document, self._read = document.language or "", document, Bindings(document)
+        self._whole = (0, self._read.size)
+        self._groups = dict[str, tuple[_Nested, dict[Span, list[Binding]]]]()
 
-    @cached_property
+    @property
     def bindings(self) -> dict[str, list[Binding]]:
         """By name; "*" is a module's every name, "." every name of the namespace around."""
-        found = [*self._read_imports(), *self._read_namespaces()]
-        known = {(each.name, each.node.start_byte) for each in found}
-        found += (each for each in self._read_others() if (each.name, each.node.start_byte) not in known)
-        named = defaultdict[str, list[Binding]](list)
-        for each in found:
-            named[each.name].append(each)
-        for each in self._read_again(named):
-            named[each.name].append(each)
-        return named
+        return self._read.named
+
+    @cached_property
+    def imports(self) -> list[Binding]:
+        """The bindings that stand for paths, but for those of every name."""
+        named = ((name, bound) for name, bound in self.bindings.items() if name not in ("*", "."))
+        return [each for _, bound in named for each in bound if each.path is not None]
 
     def resolve(self, name: str, at: int, space: str = "") -> Meaning:
         """What a dotted name stands for at a byte, its first part being in a space of names."""
         first, dot, rest = name.partition(".")
         wall = self._wall(at)
-        seen = [each for each in self.bindings.get(first, ()) if self._sees(each, at, wall, space)]
-        if seen:
-            size = min(each.size for each in seen)
-            return self._choose([each for each in seen if each.size == size], at, dot + rest)
+        nested, groups = self._group(first)
+        for span in nested.around(at):
+            if seen := [each for each in groups[span] if self._sees(each, at, wall, space)]:
+                return self._choose(seen, at, dot + rest)
         stars = [each for kind in "*." for each in self.bindings.get(kind, ()) if self._sees(each, at, wall, "")]
         paths = [self._above(f"{each.path}.{name}", each) for each in stars]
         foreign = {each.path for each in stars if each.name == "*" and str(each.path).split(".")[0] not in _STANDARD}
         doubt = f"{len(foreign)} wildcard imports may bind {first}" if len(foreign) > 1 else ""
         return Meaning(tuple(dict.fromkeys(path for path in paths if path)), False, doubt)
+
+    def _group(self, name: str) -> tuple[_Nested, dict[Span, list[Binding]]]:
+        """The bindings of a name by where they are known, each in the order in which they take effect."""
+        if name not in self._groups:
+            groups = dict[Span, list[Binding]]()
+            for each in sorted(self.bindings.get(name, ()), key=lambda each: each.effect):
+                groups.setdefault((each.start, each.end), []).append(each)
+            self._groups[name] = _Nested(groups), groups
+        return self._groups[name]
 
     def _above(self, path: str, binding: Binding) -> str:
         """The path of a name that Rust takes from the module around, as it is known there."""
@@ -103,15 +100,23 @@ class Scopes:
         outer = self.resolve(path.removeprefix("super."), max(self._wall(binding.start)[0] - 1, 0))
         return next(iter(outer.paths), path)
 
+    @cached_property
+    def _walls(self) -> _Nested:
+        return _Nested(self._read.walls)
+
+    @cached_property
+    def _bodies(self) -> _Nested:
+        return _Nested(self._read.bodies)
+
     def _wall(self, at: int) -> Span:
-        return min((each for each in self._walls if each[0] <= at < each[1]), key=_width, default=(0, self._size))
+        return next(self._walls.around(at), self._whole)
 
     def _sees(self, binding: Binding, at: int, wall: Span, space: str) -> bool:
         return (
             binding.start <= at < binding.end
             and wall[0] <= binding.start
             and (not binding.space or not space or binding.space == space)
-            and ((binding.start, binding.end) not in self._classes or self._sees_member(binding, at))
+            and ((binding.start, binding.end) not in self._read.classes or self._sees_member(binding, at))
         )
 
     def _sees_member(self, binding: Binding, at: int) -> bool:
@@ -120,7 +125,7 @@ class Scopes:
 
     def _choose(self, bound: list[Binding], at: int, rest: str) -> Meaning:
         """Of several bindings in one scope those that may hold at a byte."""
-        live = self._find_live(sorted(bound, key=lambda each: each.effect), at)
+        live = self._find_live(bound, at)
         named = [(each, self._above(each.path + rest, each)) for each in live if each.path is not None]
         others = [each for each in live if each.path is None]
         paths = tuple(dict.fromkeys(path for _, path in named))
@@ -137,14 +142,14 @@ class Scopes:
 
     def _is_local(self, binding: Binding) -> bool:
         """False for what a file, and in other languages a class or a namespace, defines for all."""
-        is_inner = binding.start > 0 and self.language in ("python", *_SCRIPTS)
-        return is_inner or self.level_of(binding) != (0, self._size)
+        is_inner = binding.start > 0 and self.language in ("python", *SCRIPTS)
+        return is_inner or self.level_of(binding) != self._whole
 
     def _find_live(self, bound: list[Binding], at: int) -> list[Binding]:
         if len(bound) == 1 or self.language == "rust":  # where conditional compilation takes one
             return bound
         is_later = self.level(at) != self.level_of(bound[0])
-        before = bound if is_later else [each for each in bound if each.effect <= at]
+        before = bound if is_later else list(takewhile(lambda each: each.effect <= at, bound))
         around = set() if is_later else set(_list_branches(self.node_at(at)))
         live = list[Binding]()
         for each in reversed(before or bound):
@@ -165,168 +170,17 @@ class Scopes:
 
     def level(self, at: int) -> Span:
         """The body of the function that a byte is in; the whole file outside of functions."""
-        return min((each for each in self._bodies if each[0] <= at < each[1]), key=_width, default=(0, self._size))
+        return next(self._bodies.around(at), self._whole)
 
     def level_of(self, binding: Binding) -> Span:
         """The body of the function that a binding's scope is in or is."""
-        around = (each for each in self._bodies if each[0] <= binding.start and binding.end <= each[1])
-        return min(around, key=_width, default=(0, self._size))
+        around = (span for span in self._bodies.around(binding.start) if binding.end <= span[1])
+        return next(around, self._whole)
 
     @cached_property
     def root(self) -> tree_sitter.Node:
         assert self._document.syntax is not None
         return self._document.syntax.parse_once(self._document.source).root_node
-
-    @cached_property
-    def _bodies(self) -> list[Span]:
-        kinds = self._rules.functions - self._rules.classes
-        return [span for node in self._list(kinds) for span in self._extents(node)]
-
-    @cached_property
-    def _classes(self) -> set[Span]:
-        """The bodies whose names no function in them sees."""
-        return {span for node in self._list(self._rules.classes) for span in self._extents(node)}
-
-    @cached_property
-    def _walls(self) -> list[Span]:
-        return [span for node in self._list(self._rules.walls) for span in self._extents(node)]
-
-    def _list(self, kinds: frozenset[str]) -> Iterator[tree_sitter.Node]:
-        if kinds:
-            query = " ".join(f"({kind}) @node" for kind in sorted(kinds))
-            yield from (match["node"][0] for match in find_matches(self._document, query))
-
-    def _read_imports(self) -> Iterator[Binding]:
-        if not self._rules.imports:
-            return
-        for match in find_matches(self._document, self._rules.imports):
-            if "pattern" in match:
-                path = find_required(match["value"][0])
-                for node, full in destructure(match["pattern"][0], path) if path else ():
-                    yield from self._bind(_kind_of(match["pattern"][0]), node, full, node)
-                continue
-            node = match["import"][0]
-            kind = {"python": "function", "cpp": "here"}.get(self.language, "block")
-            for name, path in READERS[self.language](text_of(node)):
-                is_long = self.language == "python" and name == path and "." in name
-                top = name.partition(".")[0] if is_long else name
-                yield from self._bind(kind, node, top if is_long else path, node, top, name)
-
-    def _read_namespaces(self) -> Iterator[Binding]:
-        """In a C++ namespace its names are known, and the functions that it defines by their paths."""
-        bodies = defaultdict[str, list[tree_sitter.Node]](list)
-        for node in self._list(self._rules.namespaces):
-            names = [_name_of(each) for each in (node, *_list_above(node)) if each.type == node.type]
-            path, body = plain(".".join(reversed([name for name in names if name]))), node.child_by_field_name("body")
-            if body is not None and path:
-                bodies[path].append(body)
-                yield Binding(".", path, body.start_byte, body.end_byte, body.start_byte, node)
-        for path, parts in bodies.items():
-            declarators = (child.child_by_field_name("declarator") for body in parts for child in body.named_children)
-            for name in (name for each in declarators if each is not None for name in list_names(each)):
-                called = text_of(name)
-                yield from (Binding(called, f"{path}.{called}", *body.byte_range, 0, name) for body in parts)
-
-    def _read_others(self) -> Iterator[Binding]:
-        for kind, space, node in self._marks:
-            if kind == "loose" or (space == "value" and _is_member(node)):
-                continue
-            for name in list_names(node):
-                yield from self._bind(kind, node, None, name, space=space)
-
-    @cached_property
-    def _marks(self) -> list[tuple[str, str, tree_sitter.Node]]:
-        """The captures of what binds, each with its kind and its space."""
-        if not self._rules.binds:
-            return []
-        found = find_matches(self._document, self._rules.binds)
-        marks = [(mark.partition("."), node) for match in found for mark, nodes in match.items() for node in nodes]
-        return [(kind, space, node) for (kind, _, space), node in marks]
-
-    @cached_property
-    def _declared(self) -> set[tuple[str, str, Span]]:
-        """The names that Python functions declare to be `global` or `nonlocal`, with the functions' bodies."""
-        loose = [(space, node) for kind, space, node in self._marks if kind == "loose" and space != "again"]
-        scopes = self._rules.functions
-        return {(space, text_of(node), span) for space, node in loose for span in self._spans(scopes, node)}
-
-    def _read_again(self, named: dict[str, list[Binding]]) -> Iterator[Binding]:
-        """Assignments of JavaScript, in the scopes of the names that they assign to."""
-        for target in (node for kind, space, node in self._marks if (kind, space) == ("loose", "again")):
-            assignment = target.parent
-            assert assignment is not None
-            path = find_required(assignment.child_by_field_name("right"))
-            paths = {node.start_byte: full for node, full in destructure(target, path)} if path else {}
-            for node in list_names(target):
-                at, name = node.start_byte, text_of(node)
-                around = [each for each in named.get(name, ()) if each.start <= at < each.end]
-                if (first := min(around, key=lambda each: each.size, default=None)) is not None:
-                    yield Binding(name, paths.get(at), first.start, first.end, assignment.end_byte, node, name)
-
-    def _bind(
-        self,
-        kind: str,
-        node: tree_sitter.Node,
-        path: str | None,
-        name: tree_sitter.Node,
-        called: str = "",
-        written: str = "",
-        space: str = "",
-    ) -> Iterator[Binding]:
-        """The bindings of a name, one for each part of its scope."""
-        called = called or text_of(name)
-        above = node.parent
-        assert above is not None
-        is_member = above.parent is not None and above.parent.type == "field_declaration_list"
-        kind = "block" if kind == "here" and is_member else kind
-        scopes = self._rules.functions | (self._rules.blocks if kind != "function" else frozenset())
-        spans = self._own(node) if kind == "own" else self._spans(scopes, node, called)
-        first = {"after": above.end_byte, "here": node.end_byte}.get(kind, 0)
-        is_hoisted = kind == "own" or node.type in self._rules.hoists or above.type == "function_declaration"
-        effect = above.end_byte if above.type in _LATE else node.end_byte
-        for start, end in spans:
-            since = start if is_hoisted else max(start, effect)
-            yield Binding(called, path, max(start, first), end, since, name, written or called, space)
-
-    def _own(self, node: tree_sitter.Node) -> list[Span]:
-        scopes = self._rules.functions | self._rules.blocks | self._rules.owners
-        for place, above in enumerate(_list_above(node)):
-            if above.type in scopes:
-                return self._extents(above)
-            if above.type in _PROTOTYPES and (place or above.type != "parameter_declaration"):
-                break
-        return []
-
-    def _spans(self, scopes: frozenset[str], node: tree_sitter.Node, name: str = "") -> list[Span]:
-        """The extents of the nearest scope around a node in which it does not declare a name to be of another one."""
-        for above in _list_above(node):
-            extents = self._extents(above) if above.type in scopes and not _is_open(above) else []
-            if not any(start <= node.start_byte < end for start, end in extents):
-                continue
-            if name and ("global", name, extents[0]) in self._declared:
-                break
-            if not name or ("nonlocal", name, extents[0]) not in self._declared:
-                return extents
-        return [(0, self._size)]
-
-    def _extents(self, scope: tree_sitter.Node) -> list[Span]:
-        """Where the names of a scope are known; those of a class not in its functions."""
-        body = scope.child_by_field_name("body")
-        if scope.type.endswith(_COMPREHENSION) or scope.type == "generator_expression":
-            clause = next((each for each in scope.children if each.type == "for_in_clause"), None)
-            first = clause.child_by_field_name("right") if clause is not None else None
-            return [scope.byte_range] if first is None else _without(scope.byte_range, [first.byte_range])
-        if scope.type in self._rules.functions and (self.language in (*_SCRIPTS, "go") or body is None):
-            parts = map(scope.child_by_field_name, ("receiver", "parameters", "parameter", "body"))
-            return [(next((each.start_byte for each in parts if each is not None), scope.start_byte), scope.end_byte)]
-        if scope.type in self._rules.functions or scope.type in ("mod_item", "for_expression", *_MEMBERS):
-            return [body.byte_range] if body is not None else []
-        if scope.type == "if_expression" and (then := scope.child_by_field_name("consequence")) is not None:
-            return [(scope.start_byte, then.end_byte)]
-        return [scope.byte_range]
-
-
-_SCRIPTS: Final = ("javascript", "typescript", "tsx")
 
 
 @lru_cache(maxsize=4)
@@ -335,45 +189,10 @@ def read_scopes(document: Document) -> Scopes:
     return Scopes(document)
 
 
-def _is_open(node: tree_sitter.Node) -> bool:
-    """True for declarations of C++ whose names are known outside of them."""
-    above = node.parent if node.type == "declaration_list" else None
-    return above is not None and above.child_by_field_name("name") is None
-
-
-def _width(span: Span) -> int:
-    return span[1] - span[0]
-
-
-def _list_above(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
-    above = node.parent
-    while above is not None:
-        yield above
-        above = above.parent
-
-
-def _name_of(node: tree_sitter.Node) -> str:
-    name = node.child_by_field_name("name")
-    return text_of(name) if name is not None else ""
-
-
-def _kind_of(pattern: tree_sitter.Node) -> str:
-    """How the declaration around a pattern binds; a pattern of a parameter belongs to its function."""
-    kinds = {"lexical_declaration": "block", "variable_declaration": "function"}
-    above = [each.type for each in _list_above(pattern)][:2]
-    return next((kinds[each] for each in above if each in kinds), "own")
-
-
-def _is_member(node: tree_sitter.Node) -> bool:
-    """True for a function that only its type knows, as in Rust."""
-    above = [each.type for each in _list_above(node)][:3]
-    return above[0] == "function_item" and above[-1] in _MEMBERS if above else False
-
-
 def _list_branches(node: tree_sitter.Node, kinds: tuple[str, ...] = _BRANCHES) -> Iterator[tuple[Span, Span]]:
     """The statements around a node that run only one of their parts, each with that part."""
     last = node
-    for above in _list_above(node):
+    for above in list_above(node):
         is_tried = above.type == "try_statement" and above.child_by_field_name("body") == last
         if above.type in kinds and not (is_tried and kinds is _MAY_NOT_RUN):
             yield (above.start_byte, above.end_byte), (last.start_byte, last.end_byte)
@@ -385,13 +204,4 @@ def _is_fallback(one: Binding, other: Binding) -> bool:
     branches = dict(_list_branches(one.node))
     if any(branches.get(whole, part) != part for whole, part in _list_branches(other.node)):
         return True
-    return one.effect <= other.effect and any(each.type == "try_statement" for each in _list_above(other.node))
-
-
-def _without(span: Span, holes: list[Span]) -> list[Span]:
-    """A span in parts, around other spans."""
-    parts, start = [], span[0]
-    for first, last in sorted(holes):
-        parts.append((start, first))
-        start = last
-    return [part for part in [*parts, (start, span[1])] if part[0] < part[1]]
+    return one.effect <= other.effect and any(each.type == "try_statement" for each in list_above(other.node))

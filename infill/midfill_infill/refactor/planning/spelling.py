@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from midfill_infill.refactor.planning.bindings import Binding
 from midfill_infill.refactor.planning.calls import CallSite, space_of
 from midfill_infill.refactor.planning.imported import plain
-from midfill_infill.refactor.planning.scopes import Binding, Meaning, read_scopes
+from midfill_infill.refactor.planning.scopes import Meaning, read_scopes
 from midfill_infill.text.document import Document
 
 _SCRIPTS: Final = ("javascript", "typescript", "tsx")
@@ -35,9 +36,9 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
 
 
 def _list_known(document: Document, dotted: str, at: int) -> Iterator[str]:
-    for each in (one for named in read_scopes(document).bindings.values() for one in named):
+    for each in read_scopes(document).imports:
         path = each.written if each.written.startswith(f"{each.path}.") else each.path
-        if path is not None and each.name not in ("*", ".") and _holds(document, each, at):
+        if path is not None and _holds(document, each, at):
             known = next((part for part in _list_ends(document, path) if _leads(part, dotted)), None)
             if known is not None:
                 yield each.written + dotted[len(known) :]

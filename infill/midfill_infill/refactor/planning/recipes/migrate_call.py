@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from midfill_infill.refactor.planning.calls import LANGUAGES, CallSite, find_calls
@@ -51,12 +52,15 @@ def list_left(document: Document, word: str) -> Iterator[tuple[int, str]]:
     yield from find_mentions(document, _BETWEEN.split(word, maxsplit=1)[0])
 
 
-def _list_calls(document: Document, word: str) -> Iterator[tuple[CallSite, Spelling | str]]:
+@lru_cache(maxsize=2)
+def _list_calls(document: Document, word: str) -> tuple[tuple[CallSite, Spelling | str], ...]:
+    return tuple(_find_calls(document, word))
+
+
+def _find_calls(document: Document, word: str) -> Iterator[tuple[CallSite, Spelling | str]]:
     """The calls of the old function, each with the new one's name there, or with why it is left as it is."""
     old, *new = _BETWEEN.split(word, maxsplit=1)
-    if not may_call(document, old):
-        return
-    for call in find_calls(document):
+    for call in find_calls(document) if may_call(document, old) else ():
         if not call.may_call(old):
             continue
         if call.is_broken or call.is_template:
