@@ -4,10 +4,17 @@ from pathlib import Path
 
 import pytest
 from tests.refactor.test_scopes import WORDS
+from tests.refactor.workers import ScriptedWorkers
+from typer.testing import CliRunner
 
+from midfill_infill.cli import build_app
+from midfill_infill.refactor.generating.generate import generate
+from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place
-from midfill_infill.refactor.planning.plan import Planning, Request, find_holes
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.text.document import Document
 
 LEFT = [
@@ -152,6 +159,35 @@ def test_a_plan_lists_what_it_does_not_follow(tmp_path: Path) -> None:
         ("b.go", 5, "api.load is used, not called"),
         ("p/__init__.py", 1, "load is exported again"),
     ]
+
+
+def test_the_command_prints_a_line_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text("from old.api import load\nx = map(load, [load(1)])\ngetattr(old.api, 'load')\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["refactor", "plan", "--recipe", "migrate-call=old.api.load:fresh.api.read"]
+    for more in (["--dry-run"], []):
+        said = CliRunner().invoke(build_app(), [*words, *more]).stderr.splitlines()
+        assert said == [
+            "1 hole in 1 file; 1 looked at",
+            "not followed, a.py:2: load is used, not called",
+            "not followed, a.py:3: load is looked up by its name",
+        ]
+
+
+def test_what_is_written_calls_the_new_function(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "from fresh.api import read\nfrom old.api import load\n\n\ndef f(read):\n    return load(1)\n\n\n"
+        "def g(load):\n    return load(2)\n\n\nx = load(3)\n"
+    )
+    selection = Selection(recipe="migrate-call=old.api.load:fresh.api.read")
+    with Journal(make_run(find_place(tmp_path), Request(selection, folder=tmp_path), Planning())) as journal:
+        generate(journal, tmp_path, ScriptedWorkers(lambda _: "path"), jobs=1)
+        journal.accept(journal.acceptable())
+        Writer(journal, tmp_path).apply(list(journal.holes_in(State.ACCEPTED)), is_git=False)
+    assert (tmp_path / "a.py").read_text() == (
+        "import fresh.api\nfrom fresh.api import read\nfrom old.api import load\n\n\ndef f(read):\n"
+        "    return fresh.api.read(path)\n\n\ndef g(load):\n    return load(2)\n\n\nx = read(path)\n"
+    )
 
 
 def test_what_is_not_followed_obeys_the_selection() -> None:
