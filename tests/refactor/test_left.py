@@ -96,6 +96,8 @@ LEFT = [
         "pub use old::api::load;\npub use old::api::*;\n",
         [(1, "load is exported again"), (2, "load is exported again")],
     ),
+    ("rust", "use old::api::load;\nmod m { pub use super::load; }\n", [(2, "load is exported again")]),
+    ("python", "from old.api import load\nglobals()['load'](1)\n", [(2, "load is looked up by its name")]),
     ("go", 'package p\n\nimport "old/api"\n\nvar f = api.Load\n', [(5, "api.Load is used, not called")]),
     (
         "go",

@@ -13,6 +13,7 @@ Pair = tuple[str, str]
 """A name in the file, "*" for all of them, and what it stands for."""
 
 _GENERICS: Final = re.compile(r"(?:\.|::)?<[^<>]*>")
+_BRACKETS: Final = re.compile(r"(?<![\w\])])\(([\w.]+)\)")  # around a name alone
 _SEPARATOR: Final = re.compile(r"::|\?\.|->|/")
 _FROM: Final = re.compile(r"\bimport\s+(?P<what>.*?)\s*\bfrom\s*['\"](?P<path>[^'\"]+)['\"]", re.DOTALL)
 _IS: Final = re.compile(r"\bimport\s+([\w$]+)\s*=\s*(?:require\s*\(\s*['\"]([^'\"]+)['\"]\s*\)|([\w$.]+))")
@@ -25,9 +26,9 @@ _RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
 
 def plain(name: str) -> str:
     """A name as a dotted path, without white space, type arguments and language-specific syntax."""
-    text, last = "".join(name.split()), ""
+    text, last = "".join(name.replace("\\\n", "").split()), ""
     while text != last:
-        text, last = _GENERICS.sub("", text), text
+        text, last = _GENERICS.sub("", _BRACKETS.sub(r"\1", text)), text
     return _SEPARATOR.sub(".", text).strip(".")
 
 
@@ -149,7 +150,7 @@ def find_required(node: tree_sitter.Node | None) -> str | None:
     function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
     if node.type != "call_expression" or function is None or arguments is None:
         return None
-    given = arguments.named_children
+    given = [each for each in arguments.named_children if each.type != "comment"]
     if text_of(function) not in ("require", "import") or not given or b"${" in (given[0].text or b""):
         return None
     return _module(text_of(given[0]).strip("'\"`")) if given[0].type in ("string", "template_string") else None

@@ -28,6 +28,7 @@ _IMPORTS: Final = (
     "import_statement", "import_from_statement", "import_declaration", "use_declaration", "using_declaration",
     "namespace_alias_definition", "import_alias", "package_declaration", "namespace_definition",
 )  # fmt: skip
+_OWN_NAMES: Final = ("globals()", "locals()", "vars()")
 _MACROS: Final = ("preproc_arg", "token_tree", "macro_rule")
 _QUOTES: Final = re.compile(r"^[A-Za-z]{0,3}(?:\"\"\"|'''|[\"'`])|(?:\"\"\"|'''|[\"'`])$")
 _FOLLOWED: Final = ("variable_declarator", "assignment_expression", "expression_statement", "call_expression")
@@ -136,6 +137,8 @@ class _Mentions:
         is_package = path is not None and path.name == "__init__.py"
         for name, full in READERS[language](text):
             is_again = re.search(rf"\b{re.escape(name)}\s+as\s+{re.escape(name)}\b", text) is not None
+            if language == "rust" and full.startswith("super."):
+                full = next(iter(self._scopes.resolve(full, statement.start_byte).paths), full)
             is_all = name == "*" and stands_for((f"{full}.{self._last}",), self._wanted)
             if (is_public or is_package or is_again) and (is_all or stands_for((full,), self._wanted)):
                 return f"{self._last} is exported again"
@@ -152,6 +155,9 @@ class _Mentions:
             return None
         if text in self._names and self._is_listed(node):
             return f"{text} is exported again"
+        is_own = above.type == "subscript" and text_of(above.named_children[0]) in _OWN_NAMES
+        if text in self._names and is_own and self._is_old(text, node.start_byte):
+            return f"{text} is looked up by its name"
         if text == self._last and any(self._is_module(each) for each in _list_beside(node)):
             return f"{text} is looked up by its name"
         is_module = bool(self._module) and any(f".{path}".endswith(f".{each}") for each in (self._module, self._wanted))

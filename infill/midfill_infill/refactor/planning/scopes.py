@@ -74,6 +74,8 @@ class Scopes:
         """What a dotted name stands for at a byte, its first part being in a space of names."""
         first, dot, rest = name.partition(".")
         wall = self._wall(at)
+        if self.language == "rust" and first == "super" and rest:
+            return self.resolve(rest, max(wall[0] - 1, 0), space)
         nested, groups = self._group(first)
         for span in nested.around(at):
             if seen := [each for each in groups[span] if self._sees(each, at, wall, space)]:
