@@ -291,6 +291,13 @@ def test_a_fill_changes_no_signature(language: str, source: str, old: str, new: 
     assert said == "the fill ends its function or changes others"
 
 
+def test_a_broken_body_hides_no_decorator() -> None:
+    source = "class A:\n    @dec(1)\n    # why\n    @dec2\n    async def f(self, a=1):\n        if (\n\n"
+    source += "    def g(self): pass\n"
+    document = Document(source.encode(), "python")
+    assert keeps_functions(document, edit_of(source, "if (", "return 1"), ()) is None
+
+
 def test_a_call_in_a_signature_may_change() -> None:
     source = "@route(load(1))\ndef f(a=load(2)):\n    pass\n"
     document = Document(source.encode(), "python")

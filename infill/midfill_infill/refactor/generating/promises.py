@@ -124,7 +124,7 @@ def _read_code(document: Document) -> str | None:
 
 _DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 Header = tuple[tuple[str, ...], bytes]
-"""A function's path, and its decorators and signature without white space and without the fill."""
+"""A function's path, and its decorators and signature without white space if a fill touches them."""
 
 
 def _list_functions(
@@ -134,7 +134,7 @@ def _list_functions(
     outside, around = Counter[Header](), list[Header]()
     for each in outline(document).functions:
         first, head, last = map(document.to_raw, (each.start, each.head, _find_end(document, each)))
-        header = _read_header(document, each, span if cut else (0, 0))
+        header = _read_header(document, each, span, cut=cut)
         outside[header] += not (span[0] <= first and last <= span[1])
         around += [header] if head < span[0] and code <= last else []
     return +outside, around
@@ -148,15 +148,17 @@ def _find_end(document: Document, function: Function) -> int:
     return min(after, default=len(document.source))
 
 
-def _read_header(document: Document, function: Function, cut: tuple[int, int]) -> Header:
+def _read_header(document: Document, function: Function, span: tuple[int, int], *, cut: bool) -> Header:
     assert document.syntax is not None
     is_indented = document.syntax.has_indented_blocks
     behind = find_header_end(document.source_lines, function) if is_indented else function.body[0]
-    first, last = document.to_raw(function.start), document.to_raw(behind)
-    text = document.data[first:last]
-    if first < cut[0] and cut[1] <= last:
-        text = text[: cut[0] - first] + text[cut[1] - first :]
-    return function.path, b"".join(text.split())
+    first, last = document.to_raw(function.start if is_indented else function.head), document.to_raw(behind)
+    if last <= span[0] or span[1] < first:
+        return function.path, b""
+    parts = (first, span[0]), (span[1], last)
+    if cut and all(start <= end for start, end in parts):
+        return function.path, b" ".join(document.data[start:end] for start, end in parts)
+    return function.path, b"".join(document.data[first:last].split())
 
 
 def _count_arms(document: Document, start: int, end: int) -> int:

@@ -13,7 +13,7 @@ Pair = tuple[str, str]
 """A name in the file, "*" for all of them, and what it stands for."""
 
 _GENERICS: Final = re.compile(r"(?:\.|::)?<[^<>]*>")
-_BRACKETS: Final = re.compile(r"(?<![\w\])])\(([\w.]+)\)")  # around a name alone
+_BRACKETS: Final = re.compile(r"(?<![\w\])>.])\(([^\W\d][\w.]*)\)")  # around a name alone
 _SEPARATOR: Final = re.compile(r"::|\?\.|->|/")
 _FROM: Final = re.compile(r"\bimport\s+(?P<what>.*?)\s*\bfrom\s*['\"](?P<path>[^'\"]+)['\"]", re.DOTALL)
 _IS: Final = re.compile(r"\bimport\s+([\w$]+)\s*=\s*(?:require\s*\(\s*['\"]([^'\"]+)['\"]\s*\)|([\w$.]+))")
