@@ -10,7 +10,7 @@ import typer
 
 from midfill_infill.cli.options import flag, option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported
-from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, print_skipped, read_selection
+from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, print_left_out, read_selection
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
@@ -88,7 +88,7 @@ def check_command(
         findings = export.check(find_place(root), request, planning)
         for finding in findings:
             print(finding)
-        print_skipped(planning)
+        print_left_out(planning)
         if findings:
             raise typer.Exit(1)
 

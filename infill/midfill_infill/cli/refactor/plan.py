@@ -14,7 +14,7 @@ from midfill_infill.git import split_names
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
-from midfill_infill.text.visible import encodable
+from midfill_infill.text.visible import encodable, visible
 
 QueryOption = Annotated[
     Path | None, option("FILE.scm", "A tree-sitter query: fill @fill, show the model @context.", "--query")
@@ -67,7 +67,7 @@ def plan_command(
             print(make_run(place, request, planning, seed).parent.name)
         holes, files = plural(planning.num_holes, "hole"), plural(planning.num_files, "file")
         say(f"{holes} in {files}; {planning.num_seen} looked at")
-        print_skipped(planning)
+        print_left_out(planning)
 
 
 def read_selection(
@@ -90,7 +90,10 @@ def _print_plan(place: Repository, request: Request, planning: Planning) -> None
             print(json.dumps({"file": encodable(planned.path), "language": planned.language, **facts}))
 
 
-def print_skipped(planning: Planning) -> None:
+def print_left_out(planning: Planning) -> None:
+    """What a plan leaves out: files by reason, and one line for each place that its recipe does not follow."""
+    for path, line, reason in planning.left:
+        say(f"not followed, {visible(path)}:{line}: {visible(reason)}")
     for reason, number in planning.skipped.most_common():
         names = ", ".join(planning.examples[reason]) + (", ..." if number > len(planning.examples[reason]) else "")
         say(f"left out, {reason}: {number} ({names})")

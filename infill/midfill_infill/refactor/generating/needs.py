@@ -15,6 +15,7 @@ from typing import Final
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.planning import walk
 from midfill_infill.refactor.writing.imports import find_undefined
+from midfill_infill.refactor.writing.quoted import unquote
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 from midfill_infill.text.spans import Edit, Patch
 
@@ -37,9 +38,9 @@ class Resolver:
 
     def find(self, document: Document, edit: Edit) -> tuple[str, ...]:
         """Sorted import statements for names that a fill uses and nothing in its document binds."""
-        if document.language != "python" or (before := find_undefined(document.source)) is None:
+        if document.language != "python" or (before := find_undefined(unquote(document.source))) is None:
             return ()
-        after = find_undefined(document.put(Patch((edit,))).source)
+        after = find_undefined(unquote(document.put(Patch((edit,))).source))
         own = None if document.path is None else _module_name(document.path.as_posix())
         found = (self._resolve(name, edit.replacement, own) for name in (after or frozenset()) - before)
         return tuple(sorted(statement for statement in found if statement))

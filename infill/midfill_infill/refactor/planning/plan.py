@@ -35,12 +35,15 @@ class ChangedLines:
 
     def touches(self, path: str, data: bytes, hole: Hole) -> bool:
         """True if a hole overlaps changed lines."""
-        found = self.ranges.get(path, ())
-        if found is None:
+        if self.ranges.get(path, ()) is None:
             return True
         lines = Lines(data)
-        first, last = lines.at(hole.start_byte), lines.at(hole.end_byte)
-        return any(start <= last and first < end for start, end in found)
+        return self.has(path, lines.at(hole.start_byte), lines.at(hole.end_byte))
+
+    def has(self, path: str, first: int, last: int) -> bool:
+        """True if one of the lines from `first` to `last` changed."""
+        found = self.ranges.get(path, ())
+        return found is None or any(start <= last and first < end for start, end in found)
 
 
 def find_changed(root: Path, reference: str) -> ChangedLines:
@@ -97,13 +100,16 @@ class Request:
 
 @dataclass
 class Planning:
-    """Counters of a plan. `skipped` counts omitted files of known languages by reason, with examples."""
+    """Counters of a plan. `skipped` counts omitted files of known languages by reason, with examples; `left` lists what
+    the recipe does not follow: path, line from 1, and reason.
+    """
 
     num_seen: int = 0
     num_files: int = 0
     num_holes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
+    left: list[tuple[str, int, str]] = field(default_factory=list)
 
     def skip(self, reason: str, path: str) -> None:
         self.skipped[reason] += 1
@@ -193,6 +199,10 @@ def _plan_file(
             document = Document(data, language, Path(name))
             found = request.selection.find(document, name)
             holes = tuple(hole for hole in found if changed is None or changed.touches(name, data, hole))
+            for at, reason in request.selection.list_left(document, name):
+                line, _ = document.position_at(at)
+                if changed is None or changed.has(name, line - 1, line - 1):
+                    planning.left.append((name, line, reason))
     except MidfillError as error:
         planning.skip(error.title.lower(), name)
         return None

@@ -24,7 +24,7 @@ def find_matches(document: Document, query: str) -> Iterator[Match]:
     """A query's captures in tree order; none without a language. Raises QueryError."""
     if document.language is None or document.syntax is None:
         return
-    root = document.syntax.parse(document.source).root_node
+    root = document.syntax.parse_once(document.source).root_node
     for _, match in tree_sitter.QueryCursor(compile_query(query, document.language)).matches(root):
         yield match
 

@@ -74,6 +74,15 @@ class Selection:
         taken = (hole for hole, functions in self._find(document) if self._takes(document, path, functions))
         return tuple(_disjoint(taken))
 
+    def list_left(self, document: Document, path: str) -> Iterator[tuple[int, str]]:
+        """What the recipe does not follow, as bytes of the document's data and reasons."""
+        if document.syntax is None or self.recipe is None:
+            return
+        recipe, word = get_recipe(self.recipe)
+        for at, reason in recipe.list_left(document, word):
+            if not (self.names or self.where or self.stubs) or self._takes(document, path, _around(document, at)):
+                yield document.to_raw(at), reason
+
     def _find(self, document: Document) -> Iterator[tuple[Hole, list[Function]]]:
         """Yields holes with the functions around them, innermost first; a body comes only with its own function."""
         if self.recipe is None and self.query is None:
@@ -89,7 +98,8 @@ class Selection:
             holes = recipe.find(document, word)
         for hole in holes:
             if spans is None or any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
-                yield hole, _around(document, hole) if self.names or self.where or self.stubs else []
+                at = document.to_source(hole.start_byte)
+                yield hole, _around(document, at) if self.names or self.where or self.stubs else []
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         if self.stubs and not any(is_stub(document, function) for function in functions):
@@ -99,8 +109,7 @@ class Selection:
         return all(any(read_condition(text)(document, function) for function in functions) for text in self.where)
 
 
-def _around(document: Document, hole: Hole) -> list[Function]:
-    at = document.to_source(hole.start_byte)
+def _around(document: Document, at: int) -> list[Function]:
     return [function for function in reversed(outline(document).functions) if function.start <= at <= function.end]
 
 

@@ -9,10 +9,13 @@ from midfill_infill.text.spans import Hole
 
 @dataclass(frozen=True)
 class Recipe:
-    """`find(document, word)` yields holes in any order. `word` describes the text after `NAME=`, "" for none."""
+    """`find(document, word)` yields holes in any order; `list_left` what they leave out although it may
+    belong to them, as bytes of the source and reasons. `word` describes the text after `NAME=`, "" for none.
+    """
 
     name: str
     title: str
     languages: tuple[str, ...]
     find: Callable[[Document, str], Iterable[Hole]]
     word: str = ""
+    list_left: Callable[[Document, str], Iterable[tuple[int, str]]] = lambda *_: ()

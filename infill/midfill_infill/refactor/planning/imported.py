@@ -1,0 +1,178 @@
+"""Reads import statements: which names they bind, and what each stands for as a dotted path. Knows no scopes."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.syntax.captures import text_of
+
+Pair = tuple[str, str]
+"""A name in the file, "*" for all of them, and what it stands for."""
+
+_GENERICS: Final = re.compile(r"(?:\.|::)?<[^<>]*>")
+_BRACKETS: Final = re.compile(r"(?<![\w\])>.])\(([^\W\d][\w.]*)\)")  # around a name alone
+_SEPARATOR: Final = re.compile(r"::|\?\.|->|/")
+_FROM: Final = re.compile(r"\bimport\s+(?P<what>.*?)\s*\bfrom\s*['\"](?P<path>[^'\"]+)['\"]", re.DOTALL)
+_IS: Final = re.compile(r"\bimport\s+([\w$]+)\s*=\s*(?:require\s*\(\s*['\"]([^'\"]+)['\"]\s*\)|([\w$.]+))")
+_NAMED: Final = re.compile(r"\b(\w[\w$]*)(?:\s+as\s+([\w$]+))?")
+_JAVA: Final = re.compile(r"\bimport\s+(?:static\s+)?([\w.]+?)(\.\*)?\s*;")
+_GO: Final = re.compile(r"(?:(?<![\w.])(?!import\b)([\w.]+)\s+)?[\"`]([^\"`]+)[\"`]")
+_VERSION: Final = re.compile(r"/v\d+$|\.v\d+$")
+_RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
+
+
+def plain(name: str) -> str:
+    """A name as a dotted path, without white space, type arguments and language-specific syntax."""
+    text, last = "".join(name.replace("\\\n", "").split()), ""
+    while text != last:
+        text, last = _GENERICS.sub("", _BRACKETS.sub(r"\1", text)), text
+    return _SEPARATOR.sub(".", text).strip(".")
+
+
+def _python(text: str) -> Iterator[Pair]:
+    try:
+        statements = ast.parse(text.strip()).body
+    except (SyntaxError, ValueError):
+        return
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from ((entry.asname or entry.name, entry.name) for entry in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            module = "." * statement.level + (statement.module or "")
+            for entry in statement.names:
+                is_star = entry.name == "*"
+                yield entry.asname or entry.name, module if is_star else f"{module}.{entry.name}"
+
+
+def _ecmascript(text: str) -> Iterator[Pair]:
+    for match in _FROM.finditer(text):
+        path = _module(match["path"])
+        whole, _, named = match["what"].partition("{")
+        for name, alias in _NAMED.findall(named):
+            if name != "type":
+                yield alias or name, _member(path, name)
+        for name in re.findall(r"[\w$]+", whole):
+            if name not in ("as", "type"):
+                yield name, path
+    for name, required, other in _IS.findall(text):
+        yield name, _module(required) if required else other
+
+
+def _module(text: str) -> str:
+    return plain(text.removeprefix("node:").lstrip("./@"))
+
+
+def _member(path: str, name: str) -> str:
+    """A module's default export goes by the module's name."""
+    return path if name == "default" else f"{path}.{name}"
+
+
+def _java(text: str) -> Iterator[Pair]:
+    for path, star in _JAVA.findall(text):
+        yield "*" if star else path.rpartition(".")[2], path
+
+
+def _go(text: str) -> Iterator[Pair]:
+    for alias, path in _GO.findall(text):
+        if alias != "_":
+            yield "*" if alias == "." else alias or _VERSION.sub("", path).rpartition("/")[2], plain(path)
+
+
+def _rust(text: str) -> Iterator[Pair]:
+    for tree in _RUST.findall(text):
+        yield from _flatten("", "".join(re.sub(r"\s+as\s+", "@", tree).split()))
+
+
+def _flatten(prefix: str, tree: str) -> Iterator[Pair]:
+    """`a::{b, c as d}` as pairs; `@` stands for `as`."""
+    if tree.endswith("}") and "{" in tree:
+        head, _, inside = tree[:-1].partition("{")
+        for part in _split(inside):
+            yield from _flatten(prefix + head, part)
+        return
+    path, _, alias = tree.partition("@")
+    dotted = plain(prefix + path)
+    last = dotted.rpartition(".")[2]
+    if last == "self":
+        dotted = dotted.rpartition(".")[0]
+        last = dotted.rpartition(".")[2]
+    yield ("*", dotted.rpartition(".")[0]) if last == "*" else (alias or last, dotted)
+
+
+def _split(text: str) -> Iterator[str]:
+    depth, start = 0, 0
+    for place, sign in enumerate(text):
+        depth += (sign == "{") - (sign == "}")
+        if sign == "," and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    if text[start:]:
+        yield text[start:]
+
+
+def _cpp(text: str) -> Iterator[Pair]:
+    """`using a::b;`, `using namespace a;` and `namespace a = b::c;`."""
+    words = " ".join(text.rstrip("; \n").split())
+    kind, _, rest = words.partition(" ")
+    if kind == "namespace":
+        name, _, path = rest.partition("=")
+        yield name.strip(), plain(path)
+    elif rest.startswith("namespace "):
+        yield "*", plain(rest.removeprefix("namespace "))
+    elif not rest.startswith("enum "):
+        for part in rest.split(","):
+            path = plain(part.strip().removeprefix("typename "))
+            yield path.rpartition(".")[2], path
+
+
+READERS: Final[Mapping[str, Callable[[str], Iterator[Pair]]]] = {
+    "python": _python,
+    "java": _java,
+    "go": _go,
+    "rust": _rust,
+    "cpp": _cpp,
+    **dict.fromkeys(("javascript", "typescript", "tsx"), _ecmascript),
+}
+
+
+def find_required(node: tree_sitter.Node | None) -> str | None:
+    """The path that an expression such as `(await import("a")).b` or `require("a").b` stands for; otherwise None."""
+    if node is None:
+        return None
+    if node.type in ("await_expression", "parenthesized_expression", "non_null_expression", "as_expression"):
+        return find_required(node.named_children[0] if node.named_children else None)
+    if node.type == "member_expression":
+        path, name = find_required(node.child_by_field_name("object")), node.child_by_field_name("property")
+        return None if path is None or name is None else _member(path, text_of(name))
+    function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+    if node.type != "call_expression" or function is None or arguments is None:
+        return None
+    given = [each for each in arguments.named_children if each.type != "comment"]
+    if text_of(function) not in ("require", "import") or not given or b"${" in (given[0].text or b""):
+        return None
+    return _module(text_of(given[0]).strip("'\"`")) if given[0].type in ("string", "template_string") else None
+
+
+def destructure(pattern: tree_sitter.Node, path: str) -> Iterator[tuple[tree_sitter.Node, str]]:
+    """The names that a pattern takes out of a module, with their paths."""
+    if pattern.type in ("identifier", "shorthand_property_identifier_pattern"):
+        inside = pattern.parent is not None and pattern.type != "identifier"
+        yield pattern, _member(path, text_of(pattern)) if inside else path
+    elif pattern.type in ("required_parameter", "optional_parameter"):
+        inner = pattern.child_by_field_name("pattern")
+        yield from destructure(inner, path) if inner is not None else ()
+    elif pattern.type == "object_pattern":
+        for child in pattern.named_children:
+            yield from destructure(child, path)
+    elif pattern.type == "pair_pattern":
+        key, value = pattern.child_by_field_name("key"), pattern.child_by_field_name("value")
+        if key is not None and value is not None:
+            yield from destructure(value, _member(path, text_of(key)))
+    elif pattern.type in ("object_assignment_pattern", "assignment_pattern"):
+        left = pattern.child_by_field_name("left")
+        yield from destructure(left, path) if left is not None else ()
+    elif pattern.type == "rest_pattern" and pattern.named_children:
+        yield from destructure(pattern.named_children[0], path)

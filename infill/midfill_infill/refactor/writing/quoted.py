@@ -1,0 +1,91 @@
+"""Shows quoted Python types to tools that read names: `def f(a: 'T')` as `def f(a: (T))`. Knows no files."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.languages import get_language
+
+_NEWER: Final = """
+(function_definition type_parameters: (_) @blank) (class_definition type_parameters: (_) @blank)
+(type_alias_statement "type" @word) (type_alias_statement left: (type (generic_type (type_parameter) @blank)))
+"""
+_ROUNDS: Final = 3  # a quoted type may hold another one
+
+
+def parse_type(text: str) -> ast.expr | None:
+    """The tree of a quoted type; None if it is no expression."""
+    try:
+        return ast.parse(f"({text.strip().removeprefix('*')}\n)", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def list_quoted(node: ast.AST) -> Iterator[ast.Constant]:
+    """The strings in a type that are types themselves: not those of `Literal`, nor what `Annotated` adds."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            yield node
+        return
+    children: Sequence[ast.AST] = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Subscript):
+        name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+        if name == "Literal":
+            return
+        if name == "Annotated" and isinstance(node.slice, ast.Tuple):
+            children = node.slice.elts[:1]
+    for child in children:
+        yield from list_quoted(child)
+
+
+@lru_cache(maxsize=16)
+def unquote(source: bytes) -> bytes:
+    """A module whose quoted types are bare, without type parameters if this Python does not read them."""
+    if _parse(source) is None:
+        source = _blank(source)
+    for _ in range(_ROUNDS):
+        if (tree := _parse(source)) is None or not (found := list(_list_types(tree))):
+            break
+        lines = [0]
+        for line in source.splitlines(keepends=True):
+            lines.append(lines[-1] + len(line))
+        for each in sorted(found, key=lambda each: (each.lineno, each.col_offset), reverse=True):
+            start, end = (lines[line - 1] + column for line, column in _ends(each))
+            source = source[:start] + b"(%b)" % str(each.value).encode() + source[end:]
+    return source
+
+
+def _ends(node: ast.Constant) -> tuple[tuple[int, int], tuple[int, int]]:
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+
+
+def _parse(source: bytes) -> ast.Module | None:
+    try:
+        return ast.parse(source.decode("utf-8", "replace"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _list_types(tree: ast.Module) -> Iterator[ast.Constant]:
+    """The quoted types of a module that can be read."""
+    for node in ast.walk(tree):
+        given = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        for each in (quoted for type_ in given if isinstance(type_, ast.expr) for quoted in list_quoted(type_)):
+            if not str(each.value).strip().startswith("*") and parse_type(str(each.value)) is not None:
+                yield each
+
+
+def _blank(source: bytes) -> bytes:
+    language = get_language("python")
+    root, blank = language.parse_once(source).root_node, bytearray(source)
+    for _, match in tree_sitter.QueryCursor(language.compile(_NEWER)).matches(root):
+        for node in match.get("word", []):
+            blank[node.start_byte : node.end_byte] = b"_ = "
+        for node in match.get("blank", []):
+            text = source[node.start_byte : node.end_byte]
+            blank[node.start_byte : node.end_byte] = b"".join(b"\n" if sign == 10 else b" " for sign in text)
+    return bytes(blank)
