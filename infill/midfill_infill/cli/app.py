@@ -13,7 +13,7 @@ SUBCOMMANDS: Final = {
     "refactor": Subcommand(
         "refactor", "Fill holes of whole repositories: plan, generate, review, apply, verify, undo."
     ),
-    "measure": Subcommand("measure", "Compare models on your own code, and measure how sure their fills are."),
+    "measure": Subcommand("measure", "Compare models on your own code."),
     "models": Subcommand("models", "The engine's models; `get`, `list`, `use` and `rm` those of the hub."),
     "engine": Subcommand("engine", "Running engines: `ps` lists them, `stop` ends them."),
     "config": Subcommand("configuration", "Show every setting and where it comes from, or set one."),

@@ -105,6 +105,8 @@ def list_command(
             print(f"`midfill models get {BASE}` gets the model that fills by default once it is here")
         if not stock.data:
             print("`midfill models list --published` says what else can be had")
+        else:
+            print("`midfill measure` compares them on your own code")
 
 
 @APP.command("use")
