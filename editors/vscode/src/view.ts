@@ -76,8 +76,8 @@ export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void
       fill.passes && `✓ passes ${fill.passes}`,
       ...new Set(fill.holes.map((hole) => hole.origin)),
       fill.holes.some((hole) => hole.isGuess) && "a guess",
-    ].filter(Boolean).map((remark) => `${remark}  ·  `);
-    return keepSpaces(`   ${remarks.join("")}${keys}`);
+    ].filter(Boolean).map((remark) => `  ·  ${remark}`);
+    return keepSpaces(`   ${keys}${remarks.join("")}`);
   };
   editor.setDecorations(hints, fills.filter((fill) => fill.holes.length && known.length).map((fill) => ({
     range: endOf(editor.document, fill.holes[0].range.start.line), renderOptions: { after: { contentText: say(fill) } },

@@ -149,6 +149,12 @@ local function draw_hunk(buffer, range, old, encoding)
   })
 end
 
+--- A text of at most 40 characters: its middle gives way, since names begin and end with what tells them apart.
+local function shorten(text)
+  local length = vim.fn.strchars(text)
+  return length <= 40 and text or vim.fn.strcharpart(text, 0, 22) .. '…' .. vim.fn.strcharpart(text, length - 17)
+end
+
 --- Draws all pending fills of a buffer: their weakest tokens, and at each one's first line what can be done with it;
 --- with `is_old_shown` what stood there before as well.
 function M.pending(buffer, fills, keys, is_old_shown)
@@ -167,18 +173,12 @@ function M.pending(buffer, fills, keys, is_old_shown)
       })
     end
     local hint = ('  ◆ %s keep · %s reroll · %s next · %s old · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.old, keys.discard)
-    for _, hole in ipairs(fill.holes) do
-      if (hole.origin or '') ~= '' and not hint:find(hole.origin, 1, true) then
-        hint = '  ' .. hole.origin .. hint
-      end
+    hint = hint .. (fill.passes and ('  ✓ passes `%s`'):format(shorten(fill.passes)) or '')
+    hint = hint .. (#vim.tbl_filter(function(hole) return hole.isGuess end, fill.holes) > 0 and '  a guess' or '')
+    for _, origin in ipairs(vim.tbl_map(function(hole) return shorten(hole.origin or '') end, fill.holes)) do
+      hint = hint .. (origin ~= '' and not hint:find(origin, 1, true) and '  ' .. origin or '')
     end
-    if #vim.tbl_filter(function(hole) return hole.isGuess end, fill.holes) > 0 then
-      hint = '  a guess' .. hint
-    end
-    hint = fill.passes and ('  ✓ passes `%s`'):format(fill.passes) .. hint or hint
-    if fill.newErrors > 0 then
-      hint = ('  ▲ %d new syntax error(s)'):format(fill.newErrors) .. hint
-    end
+    hint = (fill.newErrors > 0 and ('  ▲ %d new syntax error(s)'):format(fill.newErrors) or '') .. hint
     pcall(vim.api.nvim_buf_set_extmark, buffer, pending, fill.holes[1].range.start.line, 0, {
       virt_text = { { hint, 'MidfillHint' } }, virt_text_pos = 'eol',
     })
