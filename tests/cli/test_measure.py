@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -137,3 +139,22 @@ def test_an_interrupt_prints_what_there_is(
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
     assert "embedded" in output.decode() and "24 lines" in output.decode() and b"Traceback" not in errors
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="no bubblewrap")
+def test_bodies_with_which_a_command_passes_are_counted(
+    run: Callable[..., Result], set_plan: Callable[..., Plan], tree: Path
+) -> None:
+    set_plan(rows=[["return value"]])
+    for path in tree.glob("f*.py"):
+        path.unlink()
+    (tree / "shop.py").write_text("def same(value):\n    return value\n\n\ndef other(value):\n    return [value]\n")
+    (tree / "check.py").write_text(
+        "import shop, sys\nprint(shop.same(3))\nsys.exit(shop.same(3) != 3 or shop.other(1) not in (1, [1]))\n"
+    )
+    words = ["shop.py", "--model", "embedded", "--lines", "0", "--bodies", "2", "--json"]
+    plain = json.loads(run(*words).stdout)["models"][1]["bodies"]
+    assert plain["passes"] is None and plain["exact"]["percent"] == 50
+    command = f"{sys.executable} check.py"
+    tested = json.loads(run(*words, "--until", command, "--allow", sys.prefix).stdout)["models"][1]["bodies"]
+    assert tested["passes"] == {"percent": 100, "low": 34.2, "high": 100.0, "of": 2}

@@ -293,7 +293,7 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
         if each.error:
             print(f"{each.name}: {each.error}")
     if skipped:
-        print(f"{len(skipped)} bodies were not tested, such as: {skipped[0]}")
+        print(f"not tested, {len(skipped)} of the bodies, such as: {skipped[0]}")
     if facts["choice"]:
         print(facts["choice"])
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from midfill_infill import certainty, config, written
 from midfill_infill.candidates import Alternative
@@ -43,7 +43,13 @@ class Context:
         return self._known[path]
 
 
-Test = Callable[[Gap, Alternative], bool | None]
+class Test(Protocol):
+    """Runs a command line on fills: True if it passes, None if it cannot tell."""
+
+    @property
+    def line(self) -> str: ...
+
+    def __call__(self, gap: Gap, candidate: Alternative) -> bool | None: ...
 
 
 class Measuring:
@@ -72,7 +78,7 @@ class Measuring:
         """
         num_failed = 0
         for gap in gaps:
-            known = self._store.find(gap.id, self.model, self._context.how) if self.model and not again else None
+            known = self._store.find(gap.id, self.model, self._how(gap)) if self.model and not again else None
             if known is None:
                 known = self._fill(gap)
                 self._store.add(known)
@@ -85,9 +91,14 @@ class Measuring:
         """How sure this model's fills are from now on. Raises OSError."""
         return self._store.fit(self.model)
 
+    def _how(self, gap: Gap) -> str:
+        if self._test is None or gap.kind != "body":
+            return self._context.how
+        return f"{self._context.how}, tested by {self._test.line}"
+
     def _fill(self, gap: Gap) -> GapOutcome:
         options = replace(self._options, references=self._context.of(gap), written=written.load())
-        outcome = GapOutcome(gap.id, gap.kind, gap.name, how=self._context.how, at=time.time())
+        outcome = GapOutcome(gap.id, gap.kind, gap.name, how=self._how(gap), at=time.time())
         started_s, preview_s, filled = time.perf_counter(), None, None
         try:
             with closing(fill(gap.document, (gap.hole,), options, self._client)) as events:

@@ -21,6 +21,10 @@ class Passing:
         self._skipped: dict[str, str] = {}
 
     @property
+    def line(self) -> str:
+        return self._command.line
+
+    @property
     def skipped(self) -> list[str]:
         """Why bodies were not counted, once for each body."""
         return list(self._skipped.values())
