@@ -48,7 +48,7 @@ FLOORS: dict[str, Floors] = {
         ("text",),
         ("syntax", "reroll", "refactor.journal"),
         ("context", "answers", "repeats", "refactor.writing"),
-        ("engines", "splicing"),
+        ("engines", "splicing", "wishes"),
         ("proposals", "doubts"),
         ("candidates",),
         ("repairing", "refactor.planning"),

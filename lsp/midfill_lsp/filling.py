@@ -95,6 +95,7 @@ class FillJob:
         self._moves = Moves()
         self._spans = [self._text.span(range.to_lsp()) for range in params.ranges]
         self._newline = "\n"
+        self.left_out: tuple[str, ...] = ()
 
     def finish(self) -> None:
         """Ends the fill now; unsettled positions take their guesses."""
@@ -164,6 +165,7 @@ class FillJob:
                 if isinstance(event, Preview) and not event.holes:  # a try of the command
                     continue
                 if isinstance(event, Filled):
+                    self.left_out = event.left_out
                     return event
                 latest = event if event.step else latest
                 if previews.is_due(event):
@@ -180,8 +182,11 @@ class FillJob:
             seed=settings.seed if params.seed is None else params.seed,
             steps=settings.steps,
             quality=choose_quality(None),
+            presets=("steps", "quality"),
             max_tokens=params.max_tokens or settings.max_hole_tokens,
             min_tokens=params.min_tokens or 0,
+            length=params.length,
+            sizes=tuple(len(hole.fill.tokens) for hole in self._before),
             n=params.alternatives,
         )
 

@@ -147,6 +147,7 @@ class GhostRequest:
             surroundings(),
             seed=settings.seed,
             steps=settings.steps,
+            presets=("steps",),
             max_tokens=settings.max_hole_tokens,
             n=NUM_INVOKED if invoked else 1,
             single_line=bool(view.text.source[offset:].partition("\n")[0].strip()),

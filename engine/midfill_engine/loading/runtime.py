@@ -119,6 +119,7 @@ class Runtime:
             max_hole_tokens=self.loaded.config.max_hole,
             sees_suffix=self.family.sees_suffix,
             keeps="lines" if self.family.attention == "causal" else "tokens",
+            heeds=self.family.heeds,
             weights=self._weights_digest,
             ids=ModelIds(
                 before=tokens.opening(None),

@@ -95,7 +95,14 @@ def fill_command(
             open_source(parse_target(target), language, stdin_filename),
             HoleOptions(tuple(function or ()), tuple(hole or ()), stubs, outer),
             EngineSettings(model=model, device=device, project=Path.cwd()),
-            Options(seed=seed, steps=steps, quality=chosen, n=n, max_tokens=max_tokens),
+            Options(
+                seed=seed,
+                steps=steps,
+                quality=chosen,
+                n=n,
+                max_tokens=max_tokens,
+                presets=() if quality is not None else ("quality",),
+            ),
             output,
             goal,
         )
