@@ -35,8 +35,10 @@ ShortText = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
 AccessLog = Literal["off", "text", "json"]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
-Wish = Literal["min_tokens", "lines", "steps", "quality", "max_ms"]
-"""What a request may ask for and not every model heeds: fields of it or its holes, `lines` for both bounds of lines."""
+Wish = Literal["min_tokens", "lines", "steps", "quality", "max_ms", "seconds"]
+"""What a request may ask for and not every model heeds: fields of it or its holes, `lines` for both bounds of lines,
+`seconds` for `line_ms` and `body_ms`.
+"""
 WISHES: Final[tuple[Wish, ...]] = get_args(Wish)
 
 
@@ -113,11 +115,13 @@ class InfillRequest(Message):
 
     `tag` says what kind of text this is; a model may ignore it. The same `seed` gives the same bytes; without one, any
     where it matters. `max_ms` bounds the work, from when its turn comes; then what is still masked is settled at once,
-    and a search ends with the best that it has, at least a first line. Only the likeliest tokens with a total of
-    `top_p` take part. `steps` bounds the denoise steps. `quality` 0 settles most tokens a step, 1 fewest; `authors`: as
-    the model's authors do. A model refuses what it does not heed. `document` is any name for where the request comes
-    from: of one, the newest goes first. `excerpts` are texts from elsewhere that are like the text around the holes:
-    context where a model has room for it. Without `drafts` only the candidates of each hole are judged.
+    and a search ends with the best that it has, at least a first line. A hole of one line should take `line_ms`, others
+    `body_ms`, once the context is read: a search is narrower where a model's passes cost too much here. Only the
+    likeliest tokens with a total of `top_p` take part. `steps` bounds the denoise steps. `quality` 0 settles most
+    tokens a step, 1 fewest; `authors`: as the model's authors do. A model refuses what it does not heed. `document` is
+    any name for where the request comes from: of one, the newest goes first. `excerpts` are texts from elsewhere that
+    are like the text around the holes: context where a model has room for it. Without `drafts` only the candidates of
+    each hole are judged.
     """
 
     segments: list[Segment] = Field(min_length=1, max_length=MAX_SEGMENTS)
@@ -126,6 +130,8 @@ class InfillRequest(Message):
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
     max_ms: int | None = Field(default=None, ge=1)
+    line_ms: int | None = Field(default=None, ge=1)
+    body_ms: int | None = Field(default=None, ge=1)
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
     steps: int | None = Field(default=None, ge=1, le=1024)
     quality: Share | Literal["authors"] | None = None
@@ -155,6 +161,7 @@ class InfillRequest(Message):
             "steps": self.steps is not None,
             "quality": self.quality is not None,
             "max_ms": self.max_ms is not None,
+            "seconds": not (self.line_ms is None and self.body_ms is None),
         }
         return [wish for wish, is_asked in asked.items() if is_asked]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.candidates import LIKELY, Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
-from midfill_infill.config import Quality
+from midfill_infill.config import Quality, Seconds
 from midfill_infill.context.excerpts import MAX_CHARACTERS, find_excerpts
 from midfill_infill.context.origins import Origins, find_origins
 from midfill_infill.context.references import Reference
@@ -42,10 +42,11 @@ DRAWN_TEMPERATURE: Final = 0.8
 @dataclass(frozen=True)
 class Options:
     """User options; None leaves the choice to the engine. `min_tokens` and `max_tokens` are per hole, `n` counts
-    alternatives. `presets` are the wishes that settings make: a model that does not heed them fills without. `length`
-    compares with the text that a hole has now, in `sizes` tokens each, if they are known. `intent` is one line for the
-    model: a comment above each hole that is part of no fill. `references` are related files, most important first.
-    `proposers` add texts to the engine's. `written` are lines that Midfill wrote and nobody has accepted.
+    alternatives. `seconds` are those that a body and a line should take. `presets` are the wishes that settings make: a
+    model that does not heed them fills without. `length` compares with the text that a hole has now, in `sizes` tokens
+    each, if they are known. `intent` is one line for the model: a comment above each hole that is part of no fill.
+    `references` are related files, most important first. `proposers` add texts to the engine's. `written` are lines
+    that Midfill wrote and nobody has accepted.
 
     Seed 0 means the most likely fill; every other seed samples one, unless `temperature` is set.
     """
@@ -62,6 +63,7 @@ class Options:
     min_tokens: int = 0
     length: Length = "same"
     sizes: tuple[int, ...] = ()
+    seconds: Seconds | None = None
     presets: tuple[wire.Wish, ...] = ()
     single_line: bool = False
     references: tuple[Reference, ...] = ()
@@ -148,9 +150,9 @@ def fill(
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
     model = _find_model(client, options.model)
-    left_out = leave_out(model, {"steps": options.steps, "quality": options.quality}, options.presets)
-    without: dict[str, Any] = dict.fromkeys(left_out)
-    options = replace(options, **without)
+    unheeded = leave_out(model, options.presets, steps=options.steps, quality=options.quality, seconds=options.seconds)
+    without: dict[str, Any] = dict.fromkeys(unheeded)
+    left_out, options = tuple(wish for wish in options.presets if wish in without), replace(options, **without)
     comment = document.syntax.comment if document.syntax else "#"
     most_tokens = (
         min(model.max_context_tokens, client.window) if client.endpoint.is_outside else model.max_context_tokens
@@ -191,7 +193,7 @@ def fill(
     rows = [each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every or any(bounds))]
     best, *others = _within(rows, bounds, options)
     yield Preview.of(best, stats.steps)
-    yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, tuple(left_out))
+    yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, left_out)
 
 
 def _bound(place: Place, segments: Segments, options: Options, model: wire.ModelInfo) -> list[Bounds]:
@@ -305,6 +307,7 @@ def _request(
         temperature=options.temperature if options.temperature is not None else DRAWN_TEMPERATURE * bool(options.seed),
         steps=options.steps,
         quality=options.quality,
+        **dict(zip(("body_ms", "line_ms"), (round(1000 * each) for each in options.seconds or ()), strict=False)),
         n=options.n,
     )
 

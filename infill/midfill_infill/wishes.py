@@ -12,18 +12,21 @@ Bounds = Mapping[str, int]  # fields of a wire.HoleSpec
 SHORTER: Final = 0.6  # times the tokens, where a model cannot search among lines
 LONGER: Final = 1.6
 CHARS_PER_TOKEN: Final = 3
-WHY: Final = "settles nothing in steps"
+STEPS: Final = ("settles nothing in steps", "a diffusion model")
+SEARCH: Final = ("does not choose how widely it searches", "a causal model")
+WHY: Final[Mapping[str, tuple[str, str]]] = {"steps": STEPS, "quality": STEPS, "seconds": SEARCH}
 
 
-def leave_out(model: ModelInfo, asked: Mapping[Wish, object], presets: Collection[Wish]) -> list[Wish]:
-    """The wishes among `asked` (those that are not None) that the model does not heed and that settings make, the
-    `presets`. Raises MidfillError `not_heeded` for the others.
+def leave_out(model: ModelInfo, presets: Collection[Wish], **asked: object) -> list[str]:
+    """The wishes among `asked` (those that are not None) that the model does not heed. Raises MidfillError `not_heeded`
+    for one that a command can make, unless it is among the `presets`, which settings make.
     """
     unheeded = [wish for wish, value in asked.items() if value is not None and wish not in model.heeds]
     for wish in unheeded:
-        if wish not in presets:
-            message = f"{model.id} {WHY}, so it does not heed --{wish}"
-            raise MidfillError("not_heeded", message, f"leave out --{wish}, or choose a diffusion model")
+        if wish not in presets and wish != "seconds":
+            why, other = WHY[wish]
+            message = f"{model.id} {why}, so it does not heed --{wish}"
+            raise MidfillError("not_heeded", message, f"leave out --{wish}, or choose {other}")
     return unheeded
 
 
@@ -31,8 +34,9 @@ def tell_left_out(model: str, wishes: Collection[str]) -> str | None:
     """A sentence about settings that were left out."""
     if not wishes:
         return None
+    why, other = WHY[next(iter(wishes))]
     names = " and ".join(f"`{wish}`" for wish in wishes)
-    return f"{model} {WHY}, so the setting {names} is left out: remove it, or choose a diffusion model"
+    return f"{model} {why}, so the setting {names} is left out: remove it, or choose {other}"
 
 
 def can_lengthen(heeds: Collection[str]) -> bool:

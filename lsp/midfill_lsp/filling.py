@@ -11,7 +11,7 @@ from typing import Any
 
 from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
-from midfill_infill.config import choose_quality
+from midfill_infill.config import choose_quality, choose_seconds
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, finish
 from midfill_infill.syntax.holes import find_large, measure
@@ -177,12 +177,14 @@ class FillJob:
 
     def _options(self) -> Options:
         params, settings = self.params, self._settings
+        seconds, is_set = choose_seconds()
         return replace(
             self._find_surroundings(),
             seed=settings.seed if params.seed is None else params.seed,
             steps=settings.steps,
             quality=choose_quality(None),
-            presets=("steps", "quality"),
+            seconds=seconds,
+            presets=("steps", "quality", "seconds") if is_set else ("steps", "quality"),
             max_tokens=params.max_tokens or settings.max_hole_tokens,
             min_tokens=params.min_tokens or 0,
             length=params.length,

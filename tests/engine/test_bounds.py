@@ -120,6 +120,7 @@ def test_every_model_says_what_it_heeds(name: str, runtime: Runtime, open_family
         "steps": line(HoleSpec(), steps=3),
         "quality": line(HoleSpec(), quality=0.5),
         "max_ms": line(HoleSpec(), max_ms=10**6),
+        "seconds": line(HoleSpec(), line_ms=10**6),
     }
     assert [request.wishes for request in requests.values()] == [[wish] for wish in requests]
     for wish, request in requests.items():

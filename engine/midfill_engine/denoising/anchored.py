@@ -10,7 +10,7 @@ from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix
-from midfill_engine.denoising.filler import ENOUGH, MAX_LINE_TOKENS, Filler
+from midfill_engine.denoising.filler import MAX_LINE_TOKENS, Filler
 from midfill_engine.denoising.judging import Candidate
 from midfill_engine.denoising.split import find_unmatched
 from midfill_engine.denoising.work import Asking
@@ -98,6 +98,7 @@ class AnchoredFiller(Filler):
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Texts that contain the anchors, best first."""
         prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
+        self.timer = self.timer.begin(self.most_s)
         ways = yield from self.cross(prefix)
         self.pending_nats = ways[0].nats if ways else 0.0  # anchors are no news
         return self.rank((yield from self.judge(prefix, self.within(list(map(self._text, ways))), [])))
@@ -156,7 +157,8 @@ class AnchoredFiller(Filler):
         least = [way.path.log - HOPELESS for way in found[:1]] + [way.path.log for way in found[self.width - 1 :]]
         rated = [(way.path.log + (cost if way.rest is None else 0.0), way) for way in grown]
         rated = sorted((pair for pair in rated if pair[0] > max(least, default=-math.inf)), key=lambda pair: -pair[0])
-        if len(found) >= ENOUGH and rated and rated[0][0] <= found[ENOUGH - 1].path.log:
+        enough = self.effort.enough
+        if len(found) >= enough and rated and rated[0][0] <= found[enough - 1].path.log:
             return []
         kinds = ([way for _, way in rated if (way.rest is None) == is_open] for is_open in (True, False))
         return [way for kind in kinds for way in kind[: self.width]]

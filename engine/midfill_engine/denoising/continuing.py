@@ -9,13 +9,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
 
 import torch
 
 from midfill_engine.denoising.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.denoising.branches import MAX_TREE_ROWS
-from midfill_engine.denoising.effort import ENDLESS, Clock, Timer
+from midfill_engine.denoising.effort import ENDLESS, WHOLE, Clock, Effort, Timer, choose_effort
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_segments
@@ -41,8 +40,6 @@ from midfill_engine.wire import (
     StepEvent,
 )
 
-MIN_DRAWN: Final = 4  # number of sampled texts, even if fewer are requested
-
 
 def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.perf_counter) -> Fill:
     """The time that the request has is one of `clock`, in seconds. Raises RequestError."""
@@ -60,29 +57,30 @@ def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.
     done: list[list[Candidate]] = []
     cut = list[bool]()
     forwards = 0
-    count = max(request.n, MIN_DRAWN) if request.temperature else request.n
-    drawing = Drawing(count, request.temperature, request.top_p, seeded(request.seed, 0))
+    wanted = Drawing(request.n, request.temperature, request.top_p, seeded(request.seed, 0))
     for spec in specs:
         yield show(specs, done, forwards)
         given = [Candidate(each.text, certainty=each.certainty) for each in rank_given(spec.candidates)]
         split = Split.of(spec)
-        candidates: list[Candidate] = []
+        candidates, is_cut = list[Candidate](), False
         if split.parts:
             stretch = lay_stretch(runtime, texts, specs, done, len(done), split)
             line_end = find_line_end(stretch, split)
             stretch = replace(stretch, after=line_end + stretch.after)
-            filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, timer)
+            effort, most_s = limit_search(runtime, request, stretch)
+            drawing = replace(wanted, count=max(request.n, effort.drawn if request.temperature else 0))
+            filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, timer, effort, most_s)
             ranking = rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
             candidates, taken = yield from counted(ranking)
             forwards += taken
             if request.temperature:
                 candidates = shuffle(candidates, filler.kind, drawing)
-            candidates = list(filter(split.balances, map(split.put, candidates)))
+            candidates, is_cut = list(filter(split.balances, map(split.put, candidates))), filler.timer.is_over
         if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
             message = "no text with so many lines or tokens was found"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "ask with another seed, or write a line of it yourself")
         done.append(candidates or [split.stay()])
-        cut.append(timer.is_over)
+        cut.append(is_cut)
     yield show(specs, done, forwards)
     if not request.temperature and not timer.is_over:
         _, taken = yield from counted(judge_jointly(runtime, texts, specs, done, request.excerpts))
@@ -142,6 +140,14 @@ def lay_stretch(
     )
 
 
+def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> tuple[Effort, float]:
+    """How widely a stretch is searched, and how many seconds that should take."""
+    most_ms = request.line_ms if stretch.single else request.body_ms
+    if most_ms is None:
+        return WHOLE, math.inf
+    return choose_effort(runtime.pace, most_ms / 1000, is_body=not stretch.single), most_ms / 1000
+
+
 def open_filler(
     runtime: Runtime,
     stretch: Stretch,
@@ -150,11 +156,13 @@ def open_filler(
     spec: HoleSpec,
     split: Split,
     timer: Timer = ENDLESS,
+    effort: Effort = WHOLE,
+    most_s: float = math.inf,
 ) -> Filler:
     common = (runtime, stretch, drawing, excerpts, spec.names, spec.unused)
     if len(split.parts) == 1:
-        return Filler(*common, timer=timer)
-    return AnchoredFiller(*common, split.parts, timer=timer)
+        return Filler(*common, timer=timer, effort=effort, most_s=most_s)
+    return AnchoredFiller(*common, split.parts, timer=timer, effort=effort, most_s=most_s)
 
 
 def judge_jointly(

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate, chain
 from typing import Final
@@ -21,6 +21,7 @@ from torch import Tensor
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, LinePath, Path, first_scores, read_prefix, score
 from midfill_engine.denoising.canvas import decode
+from midfill_engine.denoising.effort import WHOLE, Effort
 from midfill_engine.denoising.judging import Candidate, Kind, Logs, add_logs, choose_weights, rank
 from midfill_engine.denoising.prompt import WORD, find_following
 from midfill_engine.denoising.stretch import Block
@@ -29,19 +30,12 @@ from midfill_engine.denoising.writing import Drawing, TokenWriter, others_of
 from midfill_engine.tokens.vocabulary import NAMED
 from midfill_engine.wire import BASE
 
-WIDTH: Final = 5
 INSIDE: Final = 2  # times as many drafts inside a line
-NUM_BLOCKS: Final = 3
-NUM_BEGUN: Final = 3  # proposed bodies whose first lines begin drafts
-NUM_THROUGH: Final = 3  # first tokens, each of which begins a draft of several lines
 MAX_THROUGH: Final = 12
 MAX_THROUGH_TOKENS: Final = 96
 MAX_LINE_TOKENS: Final = 64
 MAX_READ_ALONG: Final = 2  # guessed tokens a path
 NEARLY_CERTAIN: Final = -0.1  # ln P
-ENOUGH: Final = 4  # complete lines that are likelier than all open ones end the search
-MAX_JUDGED: Final = 8  # proposals whose log-likelihood is computed
-MAX_COMPARED: Final = 5  # candidates for which that of the following text is computed, too
 MAX_BEHIND: Final = 5.0  # nats behind the first: of 300 lines a fifth of the five, and no right choice
 MAX_BLOCK_TOKENS: Final = 192
 NEAR_LINES: Final = 3  # the last one is the beginning of the stretch's own line
@@ -55,6 +49,8 @@ class Filler(TokenWriter):
 
     names: Sequence[str] = ()  # words that the text after needs
     unused: Sequence[str] = ()  # words that the text before binds and nothing uses
+    effort: Effort = field(default=WHOLE, kw_only=True)
+    most_s: float = field(default=math.inf, kw_only=True)  # that the search should take, once the prompt is read
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +59,7 @@ class Filler(TokenWriter):
 
     @property
     def widest(self) -> int:
-        return max(WIDTH, self.drawing.count)
+        return max(self.effort.width, self.drawing.count)
 
     @property
     def width(self) -> int:
@@ -77,20 +73,21 @@ class Filler(TokenWriter):
 
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Drafts and proposals for the stretch, best first. Of a time that is over only proposals, if there are any."""
-        fitting, timer = self.fitting(proposed), self.timer
-        if fitting and timer.is_over:
+        fitting = self.fitting(proposed)
+        if fitting and self.timer.is_over:
             return self.rank(fitting)
-        prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids, lambda: bool(fitting) and timer.is_over)
-        if fitting and timer.is_over:
+        prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids, lambda: bool(fitting) and self.timer.is_over)
+        if fitting and self.timer.is_over:
             return self.rank(fitting)
-        weighing = self.weigh(prefix, fitting[:MAX_JUDGED])
+        self.timer = timer = self.timer.begin(self.most_s)
+        weighing = self.weigh(prefix, fitting[: self.effort.judged])
         if self.drawing.temperature and not (self.stretch.single and self.stretch.is_bounded):
             given, drafted = yield from together(weighing, self.draw(prefix, self.drawing))
         elif self.stretch.is_block:
             given, lines = yield from together(weighing, self.draft_lines(prefix))
             lines = [each for each in lines if each.text.strip()] if timer.is_over else lines
-            firsts = [each.text for each in lines[: max(NUM_BLOCKS, self.drawing.count)]]
-            firsts += [each.text.split("\n")[0] for each in (() if timer.is_over else fitting[:NUM_BEGUN])]
+            firsts = [each.text for each in lines[: max(self.effort.blocks, self.drawing.count)]]
+            firsts += [each.text.split("\n")[0] for each in (() if timer.is_over else fitting[: self.effort.begun])]
             drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
         else:
             others = [] if self.stretch.single else [self.draft_through(prefix)]
@@ -161,8 +158,9 @@ class Filler(TokenWriter):
         beam, vocabulary, spell = Beam(self.runtime, prefix), self.runtime.vocabulary, cache(self._spell)
         found: dict[int, list[Path]] = {0: []}
         spelled: list[float] = []  # ln P of each way to spell what is pending
-        num_found = self.widest * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line judges them
-        most_enough = self.widest if self.stretch.is_inside else max(ENOUGH, self.drawing.count)
+        num_found = max(self.widest, WHOLE.width)
+        num_found *= INSIDE if self.stretch.is_inside else 1  # the rest of the line judges them
+        most_enough = self.widest if self.stretch.is_inside else max(self.effort.enough, self.drawing.count)
         limit = min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)
         todo: list[tuple[LinePath, Iterable[Tensor], tuple[int, ...]]]
         todo = [(LinePath(), [first_scores(self.runtime, prefix)], ())]
@@ -199,7 +197,9 @@ class Filler(TokenWriter):
                 least = best[-1].log if len(best) == num_found else -math.inf
                 listed = sorted(listed, key=lambda each: -each.path.log)[: self.width + ahead[has]]
                 listed = [each for each in listed if each.path.log > least and len(each.path.ids) < limit]
-                if listed and (len(best) < enough or best[enough - 1].log < listed[0].path.log):
+                # Of a few, blank ones do not count, as they would end the search without a text.
+                told = best if enough >= WHOLE.enough else list(filter(self._has_text, best))
+                if listed and (len(told) < enough or told[enough - 1].log < listed[0].path.log):
                     rows += listed
             if is_over and rows:
                 rows = self._keep_likeliest(rows, found)
@@ -221,7 +221,10 @@ class Filler(TokenWriter):
         """The likeliest path of a search whose time is over, unless a likelier line is found."""
         best = max(rows, key=lambda row: row.path.log)
         likelier = (path for listed in found.values() for path in listed if path.log >= best.path.log)
-        return [] if any(self._candidate(path).text.strip() for path in likelier) else [best]
+        return [] if any(map(self._has_text, likelier)) else [best]
+
+    def _has_text(self, path: Path) -> bool:
+        return bool(self._candidate(path).text.strip())
 
     def _spell(self, kind: int, left: bytes, last: bytes) -> list[tuple[int, ...]]:
         """Tokens of each name of a kind, alone and behind a space after the byte `last`; or behind what is `left` to be
@@ -279,12 +282,12 @@ class Filler(TokenWriter):
 
     def draft_through(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
-        places = iter(range(NUM_THROUGH))
+        places = iter(range(self.effort.through))
 
         def choose(path: Path, logs: Tensor) -> int:
             return int(logs.argmax() if path.ids else logs.topk(next(places, 0) + 1).indices[-1])
 
-        rows = yield from self.write_anew(prefix, NUM_THROUGH, choose, MAX_THROUGH_TOKENS)
+        rows = yield from self.write_anew(prefix, self.effort.through, choose, MAX_THROUGH_TOKENS)
         blocks = [block for _, block in rows]
         written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
         texts = dict.fromkeys(text for text in written if "\n" in text)
@@ -361,7 +364,7 @@ class Filler(TokenWriter):
         the first ones that are too far behind.
         """
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
-        first = list(dict.fromkeys([*by_certainty, *ranked]))[: max(MAX_COMPARED, self.drawing.count)]
+        first = list(dict.fromkeys([*by_certainty, *ranked]))[: max(self.effort.compared, self.drawing.count)]
         scores = choose_weights(ranked, self.kind).score(ranked)
         near = ranked[: sum(value >= scores[0] - MAX_BEHIND for value in scores)]
         compared = [each for each in first if each in near or each in by_certainty]

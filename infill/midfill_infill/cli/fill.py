@@ -91,6 +91,7 @@ def fill_command(
 
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
         chosen = config.choose_quality(quality, Path.cwd())
+        seconds, is_set = config.choose_seconds(Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
             HoleOptions(tuple(function or ()), tuple(hole or ()), stubs, outer),
@@ -101,7 +102,8 @@ def fill_command(
                 quality=chosen,
                 n=n,
                 max_tokens=max_tokens,
-                presets=() if quality is not None else ("quality",),
+                seconds=seconds,
+                presets=(*(() if quality is not None else ("quality",)), *(("seconds",) if is_set else ())),
             ),
             output,
             goal,
