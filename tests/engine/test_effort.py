@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from tests.engine.test_bounds import body, line, selection
-from tests.engine.test_filler import answer_of, base
+from tests.engine.test_filler import base
 
 from midfill_engine.denoising.continuing import limit_search, open_filler
 from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.effort import EFFORTS, LAST, LATE, WHOLE, Effort, Timer, choose_effort
+from midfill_engine.denoising.effort import EFFORTS, LAST, LATE, WHOLE, WORTH, Effort, Timer, choose_effort
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.split import Split
 from midfill_engine.denoising.stretch import Stretch
@@ -23,7 +23,7 @@ from midfill_engine.wire import GivenText, HoleSpec, InfillRequest, InfillRespon
 
 __all__ = ["base"]  # the fixture
 
-FREE, SLOW = Pace(), Pace(pass_s=10.0, row_s=1.0)
+FREE, SLOW = Pace(), Pace(pass_s=1.0, row_s=10.0)
 GIVEN = [GivenText(text=f"return {number}", certainty=0.1) for number in range(9)]
 
 
@@ -65,7 +65,9 @@ def test_a_search_is_narrower_only_if_it_would_be_much_too_late(is_body: bool) -
     assert choose_effort(pace, whole_s / LATE + 1e-9, is_body=is_body) == WHOLE
     assert choose_effort(pace, whole_s / LATE - 1e-9, is_body=is_body) == EFFORTS[1]
     assert choose_effort(FREE, 1e-9, is_body=is_body) == WHOLE
-    assert choose_effort(SLOW, 1e-9, is_body=is_body) == EFFORTS[-1]
+    narrow_s, narrowest_s = (effort.estimate_s(SLOW, is_body=is_body) for effort in (EFFORTS[-2], EFFORTS[-1]))
+    assert choose_effort(SLOW, 1e-9, is_body=is_body) == EFFORTS[-2 if narrow_s <= WORTH * narrowest_s else -1]
+    assert choose_effort(Pace(1.0, 1e-5), 1e-9, is_body=is_body) == WHOLE, "it would save nothing"
     chosen = [EFFORTS.index(choose_effort(pace, whole_s * share / 20, is_body=is_body)) for share in range(20)]
     assert chosen == sorted(chosen, reverse=True) and len(set(chosen)) > 2
 
@@ -110,9 +112,11 @@ def test_lines_and_bodies_have_their_own_seconds(base: Runtime, monkeypatch: pyt
     request = body(HoleSpec(indent="    "), body_ms=3000)
     whole, narrow = Stretch("x", "\n", single=True), Stretch("x", "\n", single=False, indent="    ")
     assert limit_search(base, request, whole) == (WHOLE, float("inf"))
-    assert limit_search(base, request, narrow) == (EFFORTS[-1], 3.0)
+    effort, most_s = limit_search(base, request, narrow)
+    assert effort.width < WHOLE.width and most_s == 3.0
     request = body(HoleSpec(indent="    "), line_ms=500)
-    assert limit_search(base, request, whole) == (EFFORTS[-1], 0.5)
+    effort, most_s = limit_search(base, request, whole)
+    assert effort.width < WHOLE.width and most_s == 0.5
     assert limit_search(base, request, narrow) == (WHOLE, float("inf"))
 
 
@@ -133,7 +137,7 @@ def test_widths_do_not_depend_on_what_a_fill_takes(base: Runtime, monkeypatch: p
 def test_what_is_asked_for_is_made_however_slow_it_is(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     set_pace(base, monkeypatch, SLOW)
     request = line(HoleSpec(), n=3, temperature=0.8, seed=2, line_ms=1)
-    assert len(answer_of(base, request).alternatives) == 2
+    assert len(run(base, request)[0].alternatives) == 2
     filler = open_filler(
         base, Stretch("x = ", "\n", True), Drawing(3), [], HoleSpec(), Split.of(HoleSpec()), effort=EFFORTS[-1]
     )

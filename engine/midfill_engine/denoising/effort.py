@@ -17,6 +17,7 @@ Clock = Callable[[], float]
 
 LATE: Final = 2.0
 LAST: Final = 5.0
+WORTH: Final = 1.25  # a search is no narrower than one that costs so many times as much as the narrowest
 LINE_TOKENS: Final = 12  # of a usual line
 BODY_TOKENS: Final = 60  # of a usual body
 FOLLOWING_TOKENS: Final = 30
@@ -60,9 +61,11 @@ EFFORTS: Final = (
 
 
 def choose_effort(pace: Pace, most_s: float, *, is_body: bool) -> Effort:
-    """The widest search that is not too late by its estimate, else the narrowest."""
-    fitting = (effort for effort in EFFORTS if effort.estimate_s(pace, is_body=is_body) <= LATE * most_s)
-    return next(fitting, EFFORTS[-1])
+    """The widest search that is not much too late by its estimate, or hardly later than the narrowest: where passes
+    cost much more than rows, as in large models, a narrow search of a line saves nothing.
+    """
+    limit_s = max(LATE * most_s, WORTH * EFFORTS[-1].estimate_s(pace, is_body=is_body))
+    return next(effort for effort in EFFORTS if effort.estimate_s(pace, is_body=is_body) <= limit_s)
 
 
 @dataclass(frozen=True)

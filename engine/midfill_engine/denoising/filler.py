@@ -93,7 +93,7 @@ class Filler(TokenWriter):
             others = [] if self.stretch.single else [self.draft_through(prefix)]
             given, *found = yield from together(weighing, self.draft_lines(prefix), *others)
             drafted = list(chain(*found))
-        if not self.within([*drafted, *given]) and not self.stretch.single:
+        if self.stretch.is_bounded and not self.stretch.single and not self.within([*drafted, *given]):
             drafted = yield from self.draw(prefix, others_of(self.drawing))
         return self.rank((yield from self.judge(prefix, self.within(drafted), given)))
 
@@ -138,9 +138,10 @@ class Filler(TokenWriter):
         """Ranks candidates, best first, each with its chance to be right, which is None except for BASE. If the time
         was over before all were compared, none is surer than its proposer or, by itself, the model.
         """
-        known = [each for each in judged if math.isfinite(each.nats)]
+        is_over = self.timer.is_over
+        known = [each for each in judged if math.isfinite(each.nats)] if is_over else judged
         ranked = rank(known, self.kind)
-        if self.timer.is_over:
+        if is_over:
             ranked += [each for each in judged if each not in known]
             odds = (max(each.certainty, math.exp(min(0.0, each.nats))) for each in ranked)
             ranked = [
