@@ -15,11 +15,12 @@ from midfill_engine.loading.pace import Pace
 
 Clock = Callable[[], float]
 
-LATE: Final = 2.0
+LATE: Final = 2.5
 LAST: Final = 5.0
 WORTH: Final = 1.25  # a search is no narrower than one that costs so many times as much as the narrowest
 LINE_TOKENS: Final = 12  # of a usual line
 BODY_TOKENS: Final = 60  # of a usual body
+PASSES_A_TOKEN: Final = 0.5  # of a body: the others are guessed
 FOLLOWING_TOKENS: Final = 30
 
 
@@ -47,7 +48,8 @@ class Effort:
             rows = LINE_TOKENS * self.judged + (LINE_TOKENS + FOLLOWING_TOKENS) * self.compared
             return line_s + pace.cost_s(2, rows)
         texts = self.blocks + self.begun
-        return line_s + pace.cost_s(BODY_TOKENS + 2, (BODY_TOKENS + FOLLOWING_TOKENS) * (texts + self.judged))
+        num_passes = BODY_TOKENS * PASSES_A_TOKEN + 2
+        return line_s + pace.cost_s(num_passes, (BODY_TOKENS + FOLLOWING_TOKENS) * (texts + self.judged))
 
 
 WHOLE: Final = Effort()
