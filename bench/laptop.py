@@ -1,6 +1,10 @@
-"""Measures the CPU time of passes and steps of a published 0.5 B model in fp32, bf16 and int8.
+"""Measures the CPU time of passes and steps of a published 0.5 B model in fp32, bf16 and int8, and of causal fills.
 
-    python -m bench laptop [--rounds 2] [--json FILE]
+    python -m bench laptop [--rounds 2] [--json FILE] [--fills]
+
+With --fills instead: a line of 12 tokens and a body of 60 by causal models of 0.5 B and 1.5 B in int8, with eight given
+texts of that length, in a context of about 1,000 tokens that is read anew (cold) or known (warm); with the widths of
+the default model, and with those that `midfill config seconds` chooses by the measured cost of a pass.
 
 Weights are random and of Qwen2.5-0.5B's shape: the figures are about speed, not about fills. Every round runs every
 way once on one thread; a figure is the least CPU time of the rounds, because other work only adds to it. To simulate an
@@ -9,14 +13,17 @@ FBGEMM_ENABLE_INSTRUCTIONS=AVX2.
 """
 
 import copy
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Final
 
+import tokenizers
 import torch
 import typer
 from rich.console import Console
@@ -24,17 +31,35 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from bench.green import stop_unless_green
-from bench.measure import describe, write_record
+from bench.in_process import denoise, drain
+from bench.measure import ROOT, describe, write_record
+from midfill_engine.denoising import stretch as stretches
+from midfill_engine.denoising.continuing import limit_search
+from midfill_engine.denoising.effort import EFFORTS
+from midfill_engine.denoising.stretch import Stretch
+from midfill_engine.denoising.writing import TokenWriter
+from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading.device import choose_dtype
-from midfill_engine.loading.runtime import choose_operators
+from midfill_engine.loading.hub import LoadedModel
+from midfill_engine.loading.runtime import Runtime, choose_operators
 from midfill_engine.models.choice import Choice
+from midfill_engine.models.family import Model, ModelConfig, SpecialTokens
 from midfill_engine.models.operators import PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed, score_rows
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
+from midfill_engine.tokens.tokenizer import Tokenizer
+from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, TextSegment
 
 HALF_B: Final = TransformerConfig(
     151_936, 896, 24, 14, 2, 64, 4864, mlp="swiglu", norm_gain=True, qk_norm=False, attention_bias=True, rope_base=1e6
 )
+SHAPES: Final = {  # of Qwen2.5-Coder's
+    "0.5B": HALF_B,
+    "1.5B": replace(HALF_B, dim=1536, num_layers=28, num_heads=12, head_dim=128, mlp_dim=8960),
+}
+SECONDS: Final = (3.0, 1.0)
+PLACES: Final = {"line": 12, "body": 60}  # tokens
+GIVEN: Final = 8
 CONTEXT: Final = 1024
 GAP: Final = 64
 STEPS: Final = (16, 64)
@@ -150,6 +175,109 @@ def compare(
         yield Timed(name, load, rows, seconds, least["fp32", load] / seconds, float(error))
 
 
+@dataclass(frozen=True)
+class TimedFill:
+    """`width` counts the widths, 1 for the default model's; the CPU time is the least and the most of all rounds."""
+
+    model: str
+    pass_s: float
+    row_s: float
+    hole: str
+    context: str
+    seconds: str
+    width: int
+    forwards: int
+    cpu_s: float
+    most_cpu_s: float
+
+
+@cache
+def make_tokenizer(vocab_size: int) -> Tokenizer:
+    """One that is trained on this repository's code; the ids that remain are words that nothing is made of."""
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    most = min(vocab_size - 1, 16_384)
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=most, initial_alphabet=alphabet, show_progress=False)
+    inner.train([str(path) for path in sorted((ROOT / "infill").rglob("*.py"))], trainer)
+    known = json.loads(inner.to_str())
+    vocabulary = known["model"]["vocab"]
+    vocabulary |= {f"unused{index}": index for index in range(len(vocabulary), vocab_size)}
+    return Tokenizer(json.dumps(known), vocab_size)
+
+
+def make_runtime(name: str, config: TransformerConfig) -> Runtime:
+    """A causal model in int8 with random weights, as loading a checkpoint lays it out."""
+    dtype = choose_dtype(CPU)
+    way = laid_out(make_model(config).to(dtype), choose_operators("int8", CPU, dtype))
+    shape = ModelConfig(config, name, max_context=4096, max_hole=512)
+    with torch.device("meta"):
+        model = Model(shape)
+    model.transformer = way.model
+    parameters = sum(value.numel() for value in model.parameters())
+    tokens = SpecialTokens(-1, (config.vocab_size - 1,))
+    loaded = LoadedModel(model, make_tokenizer(config.vocab_size), shape, parameters, files=None)  # type: ignore[arg-type]
+    return Runtime.of(loaded, family=replace(CAUSAL, tokens=lambda files: tokens), operators=way.operators)
+
+
+def make_request(runtime: Runtime, hole: str, seconds: tuple[float, float] | None) -> InfillRequest:
+    """Of lines of this repository's code; the given texts are other lines of it."""
+    lines = (ROOT / "infill/midfill_infill/fill.py").read_text(encoding="utf-8").splitlines(keepends=True)
+    middle, size, encode = len(lines) // 2, PLACES[hole], runtime.loaded.tokenizer.encode
+    texts = []
+    for start in range(0, 20 * GIVEN, 20):
+        text = " ".join("".join(lines[start : start + 20]).split()) if hole == "line" else "".join(lines[start:])
+        ids = encode(text)[:size]
+        texts.append(b"".join(map(runtime.loaded.tokenizer.token_bytes, ids)).decode(errors="ignore"))
+    given = [GivenText(text=text, certainty=0.1) for text in texts]
+    limits = {"min_tokens": size - 2, "max_tokens": size + 4} if hole == "line" else {"max_tokens": size}
+    spec = HoleSpec(**limits, candidates=given, indent=None if hole == "line" else "    ")  # type: ignore[arg-type]
+    body_ms, line_ms = [round(1000 * each) for each in seconds] if seconds else (None, None)
+    before, after = "".join(lines[:middle]) + "    ", "\n\n\n" + "".join(lines[middle:])
+    segments = [TextSegment(text=before), HoleSegment(hole=spec), TextSegment(text=after)]
+    return InfillRequest(segments=segments, body_ms=body_ms, line_ms=line_ms)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Without what random weights distort: they write in circles, which ends bodies and makes guesses right."""
+    kept = stretches.find_loop, stretches.is_endless, TokenWriter._guess
+    stretches.find_loop, stretches.is_endless = lambda lines: None, lambda line: False
+    TokenWriter._guess = lambda self, paths: [()] * len(paths)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        stretches.find_loop, stretches.is_endless, TokenWriter._guess = kept  # type: ignore[method-assign]
+
+
+def measure_fills(
+    shapes: dict[str, TransformerConfig], seconds: tuple[float, float], rounds: int
+) -> Iterator[TimedFill]:
+    for name, config in shapes.items():
+        runtime = make_runtime(name, config)
+        ways = {"off": None, f"{seconds[0]:g} {seconds[1]:g}": seconds}
+        keys = [(hole, way) for hole in PLACES for way in ways]
+        spent: dict[tuple[str, str, str], list[float]] = {}
+        forwards: dict[tuple[str, str, str], int] = {}
+        for _ in range(rounds):
+            for hole, way in keys:
+                request = make_request(runtime, hole, ways[way])
+                runtime.prefixes.clear()
+                for context in ("cold", "warm"):
+                    started = time.process_time()
+                    with plainly():
+                        answer = drain(denoise(runtime, request))
+                    spent.setdefault((hole, context, way), []).append(time.process_time() - started)
+                    forwards[hole, context, way] = answer.stats.forwards
+        for (hole, context, way), times in spent.items():
+            stretch = Stretch("", "", single=hole == "line", indent="    ")
+            effort, _ = limit_search(runtime, make_request(runtime, hole, ways[way]), stretch)
+            width = EFFORTS.index(effort) + 1
+            pace, passes = runtime.pace, forwards[hole, context, way]
+            yield TimedFill(name, pace.pass_s, pace.row_s, hole, context, way, width, passes, min(times), max(times))
+
+
 def score(way: Way, states: Tensor) -> Tensor:
     (found,) = score_rows(way.model, [states], way.operators)
     return found.float()
@@ -160,10 +288,13 @@ def main(
     layers: Annotated[int, typer.Option(help="of the 24")] = HALF_B.num_layers,
     context: Annotated[int, typer.Option(help="tokens in view")] = CONTEXT,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    fills: Annotated[bool, typer.Option("--fills", help="measure causal fills")] = False,
 ) -> None:
     """Compares the ways to compute a 0.5 B model on this CPU."""
     stop_unless_green("test_laptop.py", folder="bench")
     torch.set_num_threads(1)
+    if fills:
+        return show_fills(rounds, json_file)
     found = measure(replace(HALF_B, num_layers=layers), context, rounds)
     caps = {name: os.environ[name] for name in CAPS if name in os.environ}
     machine = describe(CPU) | {"threads": 1, "rounds": rounds, "layers": layers, "context": context} | caps
@@ -172,6 +303,31 @@ def main(
         table.add_row(
             row.way, row.load, str(row.rows), f"{row.cpu_s:.2f}", f"{row.times_as_fast:.2f}", f"{row.error:.3f}"
         )
+    Console(width=110).print(table)
+    if json_file is not None:
+        write_record(json_file, {"machine": machine, "results": found})
+
+
+def show_fills(rounds: int, json_file: Path | None) -> None:
+    machine = describe(CPU) | {"threads": 1, "rounds": rounds, "tokens": PLACES, "given": GIVEN}
+    table = Table(
+        "model",
+        "a pass",
+        "a row",
+        "hole",
+        "context",
+        "seconds",
+        "width",
+        "passes",
+        "CPU s",
+        "to",
+        title=str(machine["device"]),
+    )
+    found = []
+    for row in measure_fills(SHAPES, SECONDS, rounds):
+        found.append(row)
+        numbers = str(row.width), str(row.forwards), f"{row.cpu_s:.2f}", f"{row.most_cpu_s:.2f}"
+        table.add_row(row.model, f"{row.pass_s:.3f}", f"{row.row_s:.4f}", row.hole, row.context, row.seconds, *numbers)
     Console(width=110).print(table)
     if json_file is not None:
         write_record(json_file, {"machine": machine, "results": found})

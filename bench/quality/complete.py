@@ -108,7 +108,8 @@ class Completer:
 
     def _ask(self, task: Task, suffix: str, hole: HoleSpec) -> InfillResponse:
         segments: list[Segment] = [TextSegment(text=task.prefix), HoleSegment(hole=hole), TextSegment(text=suffix)]
-        request = InfillRequest(segments=segments, tag=task.language, temperature=0, quality=self.quality)
+        quality = self.quality if "quality" in self.info.heeds else None
+        request = InfillRequest(segments=segments, tag=task.language, temperature=0, quality=quality)
         return self._send(request)
 
     def _send(self, request: InfillRequest) -> InfillResponse:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -35,6 +35,11 @@ ShortText = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
 AccessLog = Literal["off", "text", "json"]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
+Wish = Literal["min_tokens", "lines", "steps", "quality", "max_ms", "seconds"]
+"""What a request may ask for and not every model heeds: fields of it or its holes, `lines` for both bounds of lines,
+`seconds` for `line_ms` and `body_ms`.
+"""
+WISHES: Final[tuple[Wish, ...]] = get_args(Wish)
 
 
 class Message(BaseModel):
@@ -58,7 +63,8 @@ class HoleSpec(Message):
     Every part of `draft` outside `keep` is masked; kept characters are anchors and come back unchanged. Ranges of
     `keep` that touch have an empty masked part between them. A causal model keeps the line breaks beside anchors and
     as many open brackets as the draft has. If a masked part is empty or white space the length policy
-    chooses its length, otherwise its token count is the hint. No token of the fill contains a string of `forbid`. Every
+    chooses its length, otherwise its token count is the hint. The bounds of lines count lines with text, anchors
+    included. No token of the fill contains a string of `forbid`. Every
     later line of the fill that has text begins with `indent`: a causal model ends the hole before a line that does not,
     and writes a single line if no indent is given. A causal model compares `candidates` with its own drafts, and
     prefers texts with `names`, words that the text behind needs, and with `unused` words, which the text before binds
@@ -67,6 +73,8 @@ class HoleSpec(Message):
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_HOLE_TOKENS)
+    min_lines: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
+    max_lines: int | None = Field(default=None, ge=1, le=MAX_HOLE_TOKENS)
     draft: str = Field(default="", max_length=MAX_DRAFT_CHARACTERS)
     keep: list[Range] = Field(default_factory=list, max_length=MAX_ANCHORS)
     forbid: list[Annotated[str, Field(min_length=1, max_length=16)]] = Field(default_factory=list, max_length=8)
@@ -79,6 +87,8 @@ class HoleSpec(Message):
     def _check(self) -> Self:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError("min_tokens is larger than max_tokens")
+        if self.max_lines is not None and self.min_lines > self.max_lines:
+            raise ValueError("min_lines is larger than max_lines")
         if self.candidates and self.keep:
             raise ValueError("candidates are whole texts, so a hole with candidates keeps nothing")
         end_before = 0
@@ -104,11 +114,14 @@ class InfillRequest(Message):
     """`POST /v1/infill`: text and holes in document order; all holes are filled jointly.
 
     `tag` says what kind of text this is; a model may ignore it. The same `seed` gives the same bytes; without one, any
-    where it matters. `max_ms` bounds the work, from when its turn comes; then what is still masked is settled at once.
-    Only the likeliest tokens with a total of `top_p` take part. `steps` bounds the denoise steps. `quality` 0 settles
-    most tokens a step, 1 fewest; `authors`: as the model's authors do. `document` is any name for where the request
-    comes from: of one, the newest goes first. `excerpts` are texts from elsewhere that are like the text around the
-    holes: context where a model has room for it. Without `drafts` only the candidates of each hole are judged.
+    where it matters. `max_ms` bounds the work, from when its turn comes; then what is still masked is settled at once,
+    and a search ends with the best that it has, at least a first line. A hole of one line should take `line_ms`, others
+    `body_ms`, once the context is read: a search is narrower where a model's passes cost too much here. Only the
+    likeliest tokens with a total of `top_p` take part. `steps` bounds the denoise steps. `quality` 0 settles most
+    tokens a step, 1 fewest; `authors`: as the model's authors do. A model refuses what it does not heed. `document` is
+    any name for where the request comes from: of one, the newest goes first. `excerpts` are texts from elsewhere that
+    are like the text around the holes: context where a model has room for it. Without `drafts` only the candidates of
+    each hole are judged.
     """
 
     segments: list[Segment] = Field(min_length=1, max_length=MAX_SEGMENTS)
@@ -117,6 +130,8 @@ class InfillRequest(Message):
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
     max_ms: int | None = Field(default=None, ge=1)
+    line_ms: int | None = Field(default=None, ge=1)
+    body_ms: int | None = Field(default=None, ge=1)
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
     steps: int | None = Field(default=None, ge=1, le=1024)
     quality: Share | Literal["authors"] | None = None
@@ -135,6 +150,20 @@ class InfillRequest(Message):
         if not self.drafts and not all(hole.candidates for hole in holes):
             raise ValueError("without drafts every hole needs candidates")
         return self
+
+    @property
+    def wishes(self) -> list[Wish]:
+        """What it asks for that not every model heeds."""
+        holes = [segment.hole for segment in self.segments if isinstance(segment, HoleSegment)]
+        asked: dict[Wish, bool] = {
+            "min_tokens": any(hole.min_tokens for hole in holes),
+            "lines": any(hole.min_lines or hole.max_lines for hole in holes),
+            "steps": self.steps is not None,
+            "quality": self.quality is not None,
+            "max_ms": self.max_ms is not None,
+            "seconds": not (self.line_ms is None and self.body_ms is None),
+        }
+        return [wish for wish, is_asked in asked.items() if is_asked]
 
 
 class HoleState(Message):
@@ -163,8 +192,8 @@ class FilledHole(Message):
     """A fill: `confidence[i]` in [0, 1] belongs to the characters `tokens[i]` of `text`.
 
     `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbors joined; their confidence is 1. `cut`:
-    the hole used all tokens it may have, so the text may be incomplete. `certainty` is the calibrated probability that
-    the whole text is right, null if unknown.
+    the hole used all tokens or all the time it may have, so the text may be incomplete. `certainty` is the calibrated
+    probability that the whole text is right, null if unknown.
     """
 
     text: str
@@ -179,10 +208,12 @@ class Judged(Message):
     """A text that was compared for a hole.
 
     `log_likelihood` is ln P(text and its end | text before), `following` is ln P(next lines | text before, text), both
-    in nats; null for a hole that keeps text. `certainty` as in FilledHole.
+    in nats; null for a hole that keeps text. `certainty` as in FilledHole, as are `tokens` with their `confidence`.
     """
 
     text: str
+    tokens: list[Range] = Field(default_factory=list)
+    confidence: list[FiniteFloat] = Field(default_factory=list)
     certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
     log_likelihood: FiniteFloat | None = None
     following: FiniteFloat | None = None
@@ -254,27 +285,6 @@ class FetchProgress(Message):
     note: str = ""
     folder: str | None = None
 
-    @property
-    def words(self) -> str:
-        """For a log or a status line."""
-        left = f", {_duration(self.left_s)} left" if self.left_s and self.done_bytes < self.total_bytes else ""
-        note = f" ({self.note})" if self.note else ""
-        return f"getting {self.model}: {self.amount}, {_amount(self.bytes_per_s)}/s{left}{note}"
-
-    @property
-    def amount(self) -> str:
-        return f"{_amount(self.done_bytes)} of {_amount(self.total_bytes)}"
-
-
-def _amount(num_bytes: float) -> str:
-    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if num_bytes >= size), ("kB", 1e3))
-    return f"{num_bytes / size:.1f} {unit}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{rest} s" if not minutes else f"{minutes} min" if minutes < 60 else f"{minutes / 60:.1f} h"
-
 
 class StoredModel(Message):
     """A checkpoint in the hub's cache, for `midfill models list`."""
@@ -310,7 +320,8 @@ class ModelInfo(Message):
     """One row of `GET /v1/models`, a superset of OpenAI's. `created` is when the engine started, in seconds since 1970.
 
     `weights` tells weights of the same name apart. `cache` is what its steps do not compute anew, unless asked for the
-    authors' way. Both may be empty. `keeps` is the smallest part of a draft that it fills around.
+    authors' way. Both may be empty. `keeps` is the smallest part of a draft that it fills around, `heeds` what it does
+    when asked for; it refuses the other wishes.
     """
 
     id: str
@@ -325,6 +336,7 @@ class ModelInfo(Message):
     max_hole_tokens: int
     sees_suffix: bool = True
     keeps: Literal["tokens", "lines", "nothing"] = "tokens"
+    heeds: tuple[Wish, ...] = WISHES
     weights: str = ""
     ids: ModelIds = Field(default_factory=ModelIds)
     cache: str = ""

@@ -18,6 +18,7 @@ from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.splice import Spliced, SplicedFill, find_needs, find_sieve, splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
+from midfill_infill.wishes import Bounds, is_within
 from midfill_infill.written import Written
 
 MAX_TRIED: Final = 40
@@ -97,6 +98,10 @@ class Alternative:
         """True if a hole got only white space."""
         return not all(fill.text.strip() for fill in self.fills)
 
+    def is_within(self, bounds: Sequence[Bounds]) -> bool:
+        """True if the text of every hole is within its bounds of lines."""
+        return all(is_within(bound, fill.text) for bound, fill in zip(bounds, self.fills, strict=True))
+
     @property
     def faults(self) -> tuple[int, bool]:
         """Its faults, the most severe first; smaller is better."""
@@ -127,6 +132,14 @@ class Answer:
         confidence = [certainty or 0.0] * len(tokens)
         return cls(wire.FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty), origin)
 
+    @classmethod
+    def judged(cls, one: wire.Judged, origin: str) -> "Answer":
+        """A text that the engine compared, with its tokens if the engine tells them."""
+        if not one.tokens:
+            return cls.of(one.text, one.certainty, origin)
+        told = wire.FilledHole(text=one.text, tokens=one.tokens, confidence=one.confidence, certainty=one.certainty)
+        return cls(told, origin)
+
 
 def rank(
     response: wire.InfillResponse, index: int, proposals: Sequence[Proposal], *, most: int | None = None
@@ -139,7 +152,7 @@ def rank(
     rows = (response.holes, *response.alternatives)
     listed = [Answer(row[index], origins.get(row[index].text, DRAFTED)) for row in rows]
     compared = response.candidates[index] if index < len(response.candidates) else []
-    listed += [Answer.of(each.text, each.certainty, origins.get(each.text, DRAFTED)) for each in compared]
+    listed += [Answer.judged(each, origins.get(each.text, DRAFTED)) for each in compared]
     listed = [replace(each, proposed=proposed.get(each.filled.text.strip(), 0.0)) for each in listed]
     fitting = [each for each in proposals if most is None or len(each.text) <= most]
     listed += [replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True) for each in fitting]

@@ -13,18 +13,21 @@ PROJECT_FILE: Final = ".midfill.toml"
 USER_VARIABLE: Final = "MIDFILL_CONFIG"
 
 Source = Literal["flag", "environment", "project", "user", "default"]
-Value = str | float | None
+Value = str | float | list[float] | None
 Quality = float | Literal["authors"] | None
+Seconds = tuple[float, float]
+MOST_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True)
 class Key:
-    """One setting: its allowed values, and their description."""
+    """One setting: its allowed values, their description, and the value by default."""
 
     name: str
     expected: str
     allows: Callable[[Any], bool]
     help: str
+    usual: Value = None
 
     @property
     def variable(self) -> str:
@@ -48,8 +51,17 @@ def _one_of(*names: str) -> tuple[str, Callable[[Any], bool]]:
     return "one of " + ", ".join(names), lambda value: value in names
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_seconds(value: Any) -> bool:
+    listed = value if isinstance(value, list) else [value]
+    return value == "off" or (len(listed) in (1, 2) and all(_is_number(s) and 0 < s <= MOST_SECONDS for s in listed))
+
+
 def _is_quality(value: Any) -> bool:
-    return value == "authors" or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
+    return value == "authors" or (_is_number(value) and 0 <= value <= 1)
 
 
 KEYS: Final = {
@@ -64,6 +76,13 @@ KEYS: Final = {
         Key("dtype", *_one_of("auto", "fp32", "bf16", "fp16"), "In which number format."),
         Key("weights", *_one_of("stored", "int8"), "As they are stored, or in 8-bit whole numbers."),
         Key("quality", "a number from 0 to 1, or authors", _is_quality, "0 settles most tokens a step, 1 fewest."),
+        Key(
+            "seconds",
+            "seconds for a body and for a line, such as 3 1, or off",
+            _is_seconds,
+            "How long a fill should take: on a slow machine a causal model searches less widely.",
+            [3.0, 1.0],
+        ),
         Key(
             "cache",
             *_one_of("none", "prefix", "dual", "frozen", "block"),
@@ -94,13 +113,23 @@ def project_file(folder: Path) -> Path | None:
 def load(project: Path | None = None) -> dict[str, Setting]:
     """All settings; `project` is a folder whose `.midfill.toml` applies too. Raises MidfillError for a bad file."""
     layers = list(_layers(project))
-    return {name: next((layer[name] for layer in layers if name in layer), Setting(None)) for name in KEYS}
+    return {name: next((layer[name] for layer in layers if name in layer), Setting(KEYS[name].usual)) for name in KEYS}
 
 
 def choose_quality(flag: Quality, project: Path | None = None) -> Quality:
     """The quality for a fill: the flag, otherwise the setting; None leaves the choice to the engine."""
     value = load(project)["quality"].value if flag is None else flag
-    return "authors" if value == "authors" else None if value is None else float(value)
+    return "authors" if value == "authors" else float(value) if isinstance(value, int | float) else None
+
+
+def choose_seconds(project: Path | None = None) -> tuple[Seconds | None, bool]:
+    """The seconds that a body and a line should take, None for any, and if that was set. A line alone is a third."""
+    setting = load(project)["seconds"]
+    value, is_set = setting.value, setting.source != "default"
+    if value is None or isinstance(value, str):
+        return None, is_set
+    listed = value if isinstance(value, list) else [value]
+    return (listed[0], listed[1] if len(listed) > 1 else listed[0] / 3), is_set
 
 
 def shows_related(project: Path | None = None) -> bool:
@@ -121,9 +150,10 @@ def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
 
 def _parse(key: Key, text: str, place: str) -> Value:
     value: Value = text
-    if key.name == "quality":
+    if key.name in ("quality", "seconds"):
         with suppress(ValueError):
-            value = float(text)
+            numbers = list(map(float, text.split()))
+            value = numbers[0] if len(numbers) == 1 else numbers
     if not key.allows(value):
         message = f"{place} is {text!r}, and it takes {key.expected}"
         raise MidfillError("bad_config", message, "set it to one of those, or unset it")

@@ -22,6 +22,7 @@ PENDING, SOME_FAILED, VERIFY_FAILED, REFUSED, DISK_TROUBLE = 1, 3, 4, 5, 6
 TABLE: Final[dict[str, Entry]] = {
     # Usage.
     "bad_request": Entry("Invalid request", "see `midfill fill --help`", ASKED_WRONGLY),
+    "not_heeded": Entry("The model cannot do this", "choose another model", ASKED_WRONGLY),
     "bad_position": Entry("Invalid position", "write LINE or LINE:COL, both counted from 1", ASKED_WRONGLY),
     "position_outside": Entry("Position outside the file", "give a line and column inside it", ASKED_WRONGLY),
     "no_hole": Entry(

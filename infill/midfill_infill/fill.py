@@ -4,12 +4,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill import certainty
 from midfill_infill.candidates import LIKELY, Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
-from midfill_infill.config import Quality
+from midfill_infill.config import Quality, Seconds
 from midfill_infill.context.excerpts import MAX_CHARACTERS, find_excerpts
 from midfill_infill.context.origins import Origins, find_origins
 from midfill_infill.context.references import Reference
@@ -22,6 +22,7 @@ from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
+from midfill_infill.wishes import Bounds, Length, bound_length, is_within, leave_out
 from midfill_infill.written import Written
 
 if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's start-up time
@@ -42,9 +43,11 @@ DRAWN_TEMPERATURE: Final = 0.8
 @dataclass(frozen=True)
 class Options:
     """User options; None leaves the choice to the engine. `min_tokens` and `max_tokens` are per hole, `n` counts
-    alternatives. `intent` is one line for the model: a comment above each hole that is part of no fill. `references`
-    are related files, most important first. `proposers` add texts to the engine's. `written` are lines that Midfill
-    wrote and nobody has accepted.
+    alternatives. `seconds` are those that a body and a line should take. `presets` are the wishes that settings make: a
+    model that does not heed them fills without. `length` compares with the text that a hole has now, in `sizes` tokens
+    each, if they are known. `intent` is one line for the model: a comment above each hole that is part of no fill.
+    `references` are related files, most important first. `proposers` add texts to the engine's. `written` are lines
+    that Midfill wrote and nobody has accepted.
 
     Seed 0 means the most likely fill; every other seed samples one, unless `temperature` is set.
     """
@@ -59,6 +62,10 @@ class Options:
     repair: bool = True
     every: bool = False
     min_tokens: int = 0
+    length: Length = "same"
+    sizes: tuple[int, ...] = ()
+    seconds: Seconds | None = None
+    presets: tuple[wire.Wish, ...] = ()
     single_line: bool = False
     references: tuple[Reference, ...] = ()
     proposers: tuple[str, ...] = PROPOSERS
@@ -104,7 +111,8 @@ class Filled:
     """Result of a fill: the best candidate, the others in falling order, and the stats of all rounds.
 
     `passes` is the user's command that the best candidate passes, if one was run. `keeps`: the parts of a fill that its
-    engine can keep when it fills again.
+    engine can keep when it fills again. `heeds` are the wishes that its model heeds, `left_out` the settings that it
+    did not heed.
     """
 
     best: Alternative
@@ -112,6 +120,8 @@ class Filled:
     stats: wire.Stats
     model: str
     keeps: Literal["tokens", "lines", "nothing"] = "lines"
+    heeds: tuple[wire.Wish, ...] = wire.WISHES
+    left_out: tuple[wire.Wish, ...] = ()
     passes: str = ""
 
     @property
@@ -141,6 +151,9 @@ def fill(
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
     model = find_model(client, options.model)
+    unheeded = leave_out(model, options.presets, steps=options.steps, quality=options.quality, seconds=options.seconds)
+    without: dict[str, Any] = dict.fromkeys(unheeded)
+    left_out, options = tuple(wish for wish in options.presets if wish in without), replace(options, **without)
     comment = document.syntax.comment if document.syntax else "#"
     most_tokens = (
         min(model.max_context_tokens, client.window) if client.endpoint.is_outside else model.max_context_tokens
@@ -148,17 +161,23 @@ def fill(
     shown = build_segments(document, holes, most_tokens * CHARS_PER_TOKEN)
     segments = with_intent(shown, comment, options.intent)
     place = Place(document, segments.holes, options.written)
+    bounds = _bound(place, segments, options, model)
     proposals = _propose(place, options)
+    if any(bounds):
+        proposals = [
+            [each for each in own if "min_tokens" not in bound and is_within(bound, each.text)]
+            for own, bound in zip(proposals, bounds, strict=True)
+        ]
     if options.proposers and not options.min_tokens:
         proposals = [own + imports for own, imports in zip(proposals, place.imports, strict=True)]
     send: Send = client.infill
     if client.endpoint.is_outside:
-        request, origins = _request_elsewhere(segments, document, options, comment, client.window, most_tokens)
+        request, origins = _request_elsewhere(segments, document, options, comment, client.window, most_tokens, bounds)
         send = partial(client.infill_elsewhere, origins=origins)
     else:
         related = [reference.text for reference in options.references]
         excerpts = [each.text for each in find_excerpts(document.tell_around(segments.holes), related)]
-        request = _request(segments, document, options, proposals, excerpts, place.needs)
+        request = _request(segments, document, options, proposals, excerpts, place.needs, bounds)
     response = yield from _run(send, request, document, segments.holes, repair=False)
     if fits := certainty.load(model, response.model):
         place = replace(place, fits=fits)
@@ -174,9 +193,31 @@ def fill(
                 raise
     if any(row.candidate.faults):
         row = place.settle(_offer(row, ranked))
-    best, *others = (each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every))
+    rows = [each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every or any(bounds))]
+    best, *others = _within(rows, bounds, options)
     yield Preview.of(best, stats.steps)
-    yield Filled(best, tuple(others), stats, response.model, model.keeps)
+    yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, left_out)
+
+
+def _bound(place: Place, segments: Segments, options: Options, model: wire.ModelInfo) -> list[Bounds]:
+    """The bounds of every hole that `length` sets. Raises MidfillError `not_heeded`."""
+    specs = [segment.hole for segment in segments.segments if isinstance(segment, wire.HoleSegment)]
+    found: list[Bounds] = []
+    for index, (hole, spec) in enumerate(zip(place.holes, specs, strict=True)):
+        text = place.document.decode(hole.start_byte, hole.end_byte)
+        is_line = spec.indent is None or options.single_line or (bool(spec.keep) and "\n" not in text.strip())
+        size = options.sizes[index] if index < len(options.sizes) else None
+        found.append(bound_length(options.length, model, text, size, is_line=is_line))
+    return found
+
+
+def _within(rows: Sequence[Alternative], bounds: Sequence[Bounds], options: Options) -> list[Alternative]:
+    """The candidates whose texts are as long as they must be, at most as many as asked for. Raises MidfillError."""
+    fitting = [row for row in rows if row.is_within(bounds)]
+    if not fitting:
+        next_step = "reroll, or type a line of it: what you type stays"
+        raise MidfillError("not_heeded", f"no {options.length} text was found", next_step)
+    return fitting if options.every or not any(bounds) else fitting[: options.n]
 
 
 def _offer(row: Row, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
@@ -258,10 +299,11 @@ def _request(
     proposals: Sequence[Sequence[Proposal]] = (),
     excerpts: Sequence[str] = (),
     needs: Sequence[Mapping[str, list[str]]] = (),
+    bounds: Sequence[Bounds] = (),
 ) -> wire.InfillRequest:
-    listed = zip(proposals, needs, strict=True)
+    listed, each_bound = zip(proposals, needs, strict=True), iter(bounds)
     return build_request(
-        [_limited(segment, options, listed) for segment in segments.segments],
+        [_limited(segment, options, listed, each_bound) for segment in segments.segments],
         model=options.model,
         seed=options.seed,
         excerpts=excerpts,
@@ -269,12 +311,19 @@ def _request(
         temperature=options.temperature if options.temperature is not None else DRAWN_TEMPERATURE * bool(options.seed),
         steps=options.steps,
         quality=options.quality,
+        **dict(zip(("body_ms", "line_ms"), (round(1000 * each) for each in options.seconds or ()), strict=False)),
         n=options.n,
     )
 
 
 def _request_elsewhere(
-    segments: Segments, document: Document, options: Options, comment: str, window: int, near: int
+    segments: Segments,
+    document: Document,
+    options: Options,
+    comment: str,
+    window: int,
+    near: int,
+    bounds: Sequence[Bounds],
 ) -> tuple[wire.InfillRequest, Origins]:
     """The request to an engine of another project, and the names of its files. Of a window of so many tokens, excerpts
     take what the document's own text leaves; of the document itself they show what is farther than `near` tokens.
@@ -283,21 +332,25 @@ def _request_elsewhere(
     left -= sum(len(each.text) for each in segments.segments if isinstance(each, wire.TextSegment))
     most, related = max(0, min(MAX_CHARACTERS, left)), [reference.text for reference in options.references]
     excerpts = find_excerpts(document.tell_around(segments.holes), related, most, near * CHARS_PER_TOKEN)
-    request = _request(segments, document, options, excerpts=[each.text for each in excerpts])
+    request = _request(segments, document, options, excerpts=[each.text for each in excerpts], bounds=bounds)
     return request, find_origins(document, comment, excerpts, options.references)
 
 
 def _limited(
-    segment: wire.Segment, options: Options, listed: Iterator[tuple[Sequence[Proposal], Mapping[str, list[str]]]]
+    segment: wire.Segment,
+    options: Options,
+    listed: Iterator[tuple[Sequence[Proposal], Mapping[str, list[str]]]],
+    bounds: Iterator[Bounds],
 ) -> wire.Segment:
     if isinstance(segment, wire.TextSegment):
         return segment
     proposals, needs = next(listed, ((), {}))
-    limits: dict[str, object] = dict(needs)
-    if options.max_tokens is not None:
-        limits["max_tokens"] = options.max_tokens
-    if options.min_tokens:
-        limits["min_tokens"] = min(options.min_tokens, options.max_tokens or wire.MAX_HOLE_TOKENS)
+    limits: dict[str, Any] = {**needs, **next(bounds, {})}
+    most = min(options.max_tokens or wire.MAX_HOLE_TOKENS, limits.get("max_tokens", wire.MAX_HOLE_TOKENS))
+    if most < wire.MAX_HOLE_TOKENS or options.max_tokens is not None:
+        limits["max_tokens"] = most
+    if least := max(options.min_tokens, limits.get("min_tokens", 0)):
+        limits["min_tokens"] = min(least, most)
     if options.single_line:
         limits["forbid"] = ["\n"]
     candidates = ((each.text, each.certainty) for each in proposals)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
-from midfill_infill.config import choose_quality
+from midfill_infill.config import choose_quality, choose_seconds
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, finish
 from midfill_infill.syntax.holes import find_large, measure
@@ -95,6 +95,7 @@ class FillJob:
         self._moves = Moves()
         self._spans = [self._text.span(range.to_lsp()) for range in params.ranges]
         self._newline = "\n"
+        self.left_out: tuple[str, ...] = ()
 
     def finish(self) -> None:
         """Ends the fill now; unsettled positions take their guesses."""
@@ -164,6 +165,7 @@ class FillJob:
                 if isinstance(event, Preview) and not event.holes:  # a try of the command
                     continue
                 if isinstance(event, Filled):
+                    self.left_out = event.left_out
                     return event
                 latest = event if event.step else latest
                 if previews.is_due(event):
@@ -175,13 +177,18 @@ class FillJob:
 
     def _options(self) -> Options:
         params, settings = self.params, self._settings
+        seconds, is_set = choose_seconds()
         return replace(
             self._find_surroundings(),
             seed=settings.seed if params.seed is None else params.seed,
             steps=settings.steps,
             quality=choose_quality(None),
+            seconds=seconds,
+            presets=("steps", "quality", "seconds") if is_set else ("steps", "quality"),
             max_tokens=params.max_tokens or settings.max_hole_tokens,
             min_tokens=params.min_tokens or 0,
+            length=params.length,
+            sizes=tuple(len(hole.fill.tokens) for hole in self._before),
             n=params.alternatives,
         )
 

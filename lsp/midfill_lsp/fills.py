@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from lsprotocol.types import MessageType
+
 from midfill_infill import written
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Options
 from midfill_infill.reroll import KEEP_SHARE
+from midfill_infill.wishes import tell_left_out
 from midfill_infill.written import Written
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
@@ -37,7 +40,6 @@ from midfill_lsp.text import SyncedDocument, find_at
 from midfill_lsp.until import ask_for_command, find_folder
 from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
 
-SHORTER, LONGER = 0.6, 1.6
 REST_S = 0.1
 TELL_S = 0.02
 
@@ -66,6 +68,7 @@ class Fills:
         self._kept = Future[None]()  # done when all that the user accepted is written down
         self._kept.set_result(None)
         self._num_busy = 0
+        self._told = set[str]()  # of settings that are left out
         self._rest: asyncio.TimerHandle | None = None
         self._snooze: asyncio.TimerHandle | None = None
         self._telling: asyncio.TimerHandle | None = None
@@ -90,6 +93,9 @@ class Fills:
             self._pending.drop(rerolled)
         self._tell_pending(job.document)
         tell_of_better_models(self._server, settings.model, result.model)
+        if (sentence := tell_left_out(result.model, job.left_out)) is not None and sentence not in self._told:
+            self._told.add(sentence)
+            self._server.show(f"Midfill: {sentence}.", MessageType.Warning)
         return result
 
     async def until(self, params: FillParams) -> FillResult:
@@ -154,17 +160,13 @@ class Fills:
         """Fills again with the next seed; typed text and, at the same length, the surer half of the rest stay."""
         pending = self._find(params)
         share = params.keep if params.keep is not None else KEEP_SHARE if params.length == "same" else 0.0
-        num_tokens = max(len(hole.fill.tokens) for hole in pending.holes)
-        most = max(1, round(num_tokens * SHORTER)) if params.length == "shorter" else None
-        least = min(1024, max(1, round(num_tokens * LONGER))) if params.length == "longer" else None
         asked = FillParams(
             uri=pending.document.uri,
             what=What.SELECTION,
             ranges=tuple(Range.of(pending.document.text.range(hole.inner)) for hole in pending.holes),
             drafts=pending.drafts(share),
             seed=pending.seed + 1,
-            min_tokens=least,
-            max_tokens=most,
+            length=params.length,
             apply=True,
             preview_token=params.preview_token,
             work_done_token=params.work_done_token,

@@ -12,6 +12,7 @@ from functools import partial
 from lsprotocol import types
 
 from midfill_infill.candidates import Alternative
+from midfill_infill.config import choose_seconds
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, propose_fill
 from midfill_infill.syntax.holes import hole_at_cursor
@@ -147,6 +148,8 @@ class GhostRequest:
             surroundings(),
             seed=settings.seed,
             steps=settings.steps,
+            seconds=choose_seconds()[0],
+            presets=("steps",),
             max_tokens=settings.max_hole_tokens,
             n=NUM_INVOKED if invoked else 1,
             single_line=bool(view.text.source[offset:].partition("\n")[0].strip()),

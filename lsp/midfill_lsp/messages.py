@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pygls.exceptions import JsonRpcInvalidParams
 
+from midfill_infill.wishes import Length
+
 Token = int | str
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Tokens = Annotated[int, Field(ge=1, le=1024)]
@@ -68,6 +70,7 @@ class FillParams(Payload):
 
     `drafts`, if any, correspond to `ranges` one by one; stubs take none. `apply`: the server edits the document;
     otherwise the client applies the answer's edits. `confirm`: the user ticks each hole, if the client supports that.
+    `length` compares with the text that stands in each range: more or fewer lines with text or, within a line, tokens.
     Before a large body is replaced the user is asked with `window/showMessageRequest`, unless `large` is set.
     `until` is a command that the fill must pass. It runs in a sandbox on a copy of the workspace folder; `{tests}`
     in it stands for the tests that import the document. At most `tries` candidates are run. A client sends it only
@@ -81,6 +84,7 @@ class FillParams(Payload):
     drafts: tuple[DraftParams, ...] = ()
     min_tokens: Tokens | None = None
     max_tokens: Tokens | None = None
+    length: Length = "same"
     seed: Whole | None = None
     alternatives: Annotated[int, Field(ge=1, le=8)] = 1
     apply: bool | None = None
@@ -182,7 +186,9 @@ class PendingText(Payload):
 
 
 class PendingFill(Payload):
-    """A pending fill, its least confident tokens (`weak`) and its syntax `errors`, where nobody has typed since."""
+    """A pending fill, its least confident tokens (`weak`) and its syntax `errors`, where nobody has typed since.
+    `lengths` are those that a reroll may ask for: offer no other.
+    """
 
     id: int
     holes: tuple[PendingText, ...]
@@ -191,6 +197,7 @@ class PendingFill(Payload):
     new_errors: int
     passes: str | None = None
     alternatives: int
+    lengths: tuple[Length, ...] = ()
     stats: FillStats
 
 
@@ -215,7 +222,7 @@ class PendingParams(Payload):
     position: Position | None = None
     part: Literal["all", "hole", "hunk"] = "all"
     keep: Share | None = None
-    length: Literal["same", "shorter", "longer"] = "same"
+    length: Length = "same"
     preview_token: Token | None = None
     work_done_token: Token | None = None
 

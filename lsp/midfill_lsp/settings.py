@@ -33,7 +33,9 @@ class Settings:
         None, "Model, by name or folder.", "a model's name or folder"
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = _setting("auto", "Where the model runs.")
-    steps: Count | None = _setting(None, "At most so many denoise steps; by default the model decides.", _COUNT)
+    steps: Count | None = _setting(
+        None, "At most so many denoise steps of a diffusion model, which decides by default; others have none.", _COUNT
+    )
     max_hole_tokens: Count | None = _setting(None, "At most so many tokens a hole.", _COUNT)
     seed: Annotated[int, Field(ge=0, le=2**53 - 1)] = _setting(
         0, "0 takes the likeliest fill, any other number draws one.", "a whole number from 0"

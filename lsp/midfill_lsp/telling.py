@@ -9,6 +9,7 @@ from lsprotocol import types
 from midfill_infill.candidates import DRAFTED, PlacedFill
 from midfill_infill.engines.offer import offer
 from midfill_infill.fill import Filled
+from midfill_infill.wishes import can_lengthen
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillResult, FillStats, HoleFill, OldText, PendingFill, PendingFills, PendingText, Range
 from midfill_lsp.pending import Pending, PendingHole, PendingStore
@@ -72,6 +73,7 @@ def _describe_pending(fill: Pending) -> PendingFill:
         new_errors=fill.filled.new_errors,
         passes=fill.filled.passes or None,
         alternatives=len(fill.filled.alternatives),
+        lengths=("same", "shorter", "longer") if can_lengthen(fill.filled.heeds) else ("same", "shorter"),
         stats=_describe_stats(fill.filled),
     )
 

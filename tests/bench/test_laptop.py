@@ -9,6 +9,18 @@ TINY = replace(
 )
 
 
+def test_fills_are_as_long_as_they_should_be() -> None:
+    rows = {
+        (row.hole, row.context, row.seconds): row
+        for row in laptop.measure_fills({"tiny": TINY}, (1e-3, 1e-3), rounds=1)
+    }
+    assert len(rows) == 8
+    for (hole, context, seconds), row in rows.items():
+        assert 0 < row.cpu_s == row.most_cpu_s and row.forwards >= (10 if seconds == "off" else 1)
+        assert row.pass_s > 0 and row.width in ((1,) if seconds == "off" else range(1, 6))
+        assert row.forwards < rows[hole, "cold", seconds].forwards or context == "cold"
+
+
 def test_every_way_computes_nearly_the_same() -> None:
     found = laptop.measure(TINY, context=32, rounds=2)
     ways = {row.way for row in found}

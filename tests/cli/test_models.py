@@ -58,6 +58,7 @@ def test_every_setting_says_where_it_comes_from(user_file: Path, monkeypatch: py
         "device": ("cpu", "project"),
         "dtype": ("fp32", "environment"),
         "quality": (1, "project"),
+        "seconds": ([3.0, 1.0], "default"),
         "cache": (None, "default"),
         "weights": (None, "default"),
     }
@@ -95,6 +96,9 @@ def test_a_project_file_is_looked_for_within_the_repository_only(tmp_path: Path)
         ("model = 3", "sets model to 3, and it takes a model's name"),
         ("quality = 2", "from 0 to 1"),
         ("quality = true", "from 0 to 1"),
+        ("seconds = 0", "seconds for a body and for a line, such as 3 1, or off"),
+        ("seconds = [1, 2, 3]", "seconds for a body and for a line"),
+        ("seconds = [true]", "seconds for a body and for a line"),
         ('colour = "red"', "'colour', which is not a setting; known are model"),
         ("device = ", "cannot be read"),
     ],
@@ -104,6 +108,26 @@ def test_a_wrong_file_is_named(text: str, words: str, user_file: Path) -> None:
     user_file.write_text(text)
     output = say("config", code=2)
     assert words in output and str(user_file) in output
+
+
+def test_seconds_are_for_a_body_and_a_line(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.choose_seconds() == ((3.0, 1.0), False)
+    assert "seconds  3 1  (default)" in say("config", "seconds")
+    for words, stored, seconds in (
+        (["6"], "6.0", (6.0, 2.0)),
+        (["4.5", "0.5"], "[4.5, 0.5]", (4.5, 0.5)),
+        (["4.5 2"], "[4.5, 2.0]", (4.5, 2.0)),
+        (["off"], '"off"', None),
+    ):
+        assert f"seconds  {' '.join(words)}  (user, " in say("config", "seconds", *words).replace("6.0", "6")
+        assert user_file.read_text() == f"seconds = {stored}\n" and config.choose_seconds() == (seconds, True)
+    for words in (["0"], ["soon"], ["1", "2", "3"], ["nan"], ["1e9"]):
+        assert "it takes seconds for a body and for a line" in say("config", "seconds", *words, code=2)
+    monkeypatch.setenv("MIDFILL_SECONDS", "2 1")
+    assert config.choose_seconds() == ((2.0, 1.0), True)
+    monkeypatch.delenv("MIDFILL_SECONDS")
+    Path(".midfill.toml").write_text("seconds = [8, 2]\n")
+    assert config.choose_seconds(Path.cwd()) == ((8, 2), True) and config.choose_seconds() == (None, True)
 
 
 def test_wrong_values_are_not_written(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

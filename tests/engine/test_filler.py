@@ -732,8 +732,8 @@ def test_guessed_tokens_save_forwards_and_change_nothing(
     written: list[tuple[int, ...]] = []
     write = Filler.write
 
-    def keep(*arguments: Any) -> Any:
-        rows = yield from write(*arguments)
+    def keep(*arguments: Any, **options: Any) -> Any:
+        rows = yield from write(*arguments, **options)
         written.extend(path.ids for path, _ in rows)
         return rows
 
@@ -750,7 +750,7 @@ def test_guessed_tokens_save_forwards_and_change_nothing(
         filler = Filler(base, stretch, Drawing(1, temperature, 1.0, torch.Generator().manual_seed(4)))
         prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
         firsts = ["first = 1", "return items", "for é in items:"]
-        drafts = filler.draw(prefix) if temperature else filler.draft_block(prefix, firsts)
+        drafts = filler.draw(prefix, filler.drawing) if temperature else filler.draft_block(prefix, firsts)
         return drain_work(base, counted(drafts))
 
     monkeypatch.setattr(Filler, "write", keep)

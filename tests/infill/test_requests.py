@@ -42,7 +42,7 @@ class Recorder:
         self._text = text
 
     def models(self) -> list[Any]:
-        return [SimpleNamespace(id="m", max_context_tokens=2048, keeps="lines")]
+        return [SimpleNamespace(id="m", max_context_tokens=2048, keeps="lines", heeds=())]
 
     def infill(self, request: wire.InfillRequest) -> Generator[wire.InfillResponse, None, None]:
         self.requests.append(read_again(request))

@@ -63,6 +63,7 @@ def follow_script(
     written = str(settings.model).removeprefix(WRITES) if str(settings.model).startswith(WRITES) else FILL
     rows = [make_row(document, holes, number, certainty, written, is_empty=is_empty) for number in range(options.n)]
     asked = f"seed {options.seed} min {options.min_tokens} max {options.max_tokens} line {options.single_line}"
+    asked += f" {options.length} than {options.sizes}"
     counted = " | ".join(f"{reference.kind} {reference.text}" for reference in options.references)
     stats = Stats(steps=3, forwards=3, tokens=4, ms=9.0)
     yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} counted {counted} text {document.text}", "tokens")

@@ -216,13 +216,15 @@ async def test_a_reroll_keeps_the_surest_tokens_and_what_was_typed(editor: Edito
     assert buffer.text.source == SOURCE.replace("\n", newline)
 
 
-async def test_shorter_and_longer_set_bounds(editor: Editor) -> None:
+async def test_shorter_and_longer_compare_with_the_fill(editor: Editor) -> None:
+    """What comes of it a model says: see test_real_engine.py."""
     buffer = editor.open(SOURCE)
     await editor.do("fill", **body(buffer))
+    assert list(editor.seen.pending[buffer.uri][0].lengths) == ["same", "shorter", "longer"]
     result = await editor.do("reroll", length="longer")
-    assert "seed 1 min 3 max None" in result["model"]
+    assert "seed 1 min 0 max None line False longer than (2,)" in result["model"]
     result = await editor.do("reroll", length="shorter")
-    assert "seed 2 min 0 max 1" in result["model"]
+    assert "seed 2 min 0 max None line False shorter than (2,)" in result["model"]
     assert buffer.text.source == SOURCE.replace(BODY, FILL)
 
 

@@ -14,6 +14,7 @@ from tests.lsp.conftest import Start
 from tests.lsp.editor import REAL, ROOT, Buffer, Editor
 
 from midfill_engine.families import FAMILIES
+from midfill_lsp.messages import Range
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,6 +27,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """DreamOn's canvas grows from a few tokens: dozens of steps, about two seconds, so a fill can be met half way."""
     folder = tmp_path_factory.mktemp("checkpoint")
     make_random(folder, FAMILIES.find("dreamon"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("causal")
+    make_random(folder, FAMILIES.find("causal"))
     return folder
 
 
@@ -95,6 +103,41 @@ async def test_cancel_leaves_engine_and_document_alone(start: Start, runtime: Pa
     assert not editor.seen.edits
     await editor.run(await body_command(editor, buffer))
     assert only_the_hole_changed(buffer)
+
+
+def lines_of(buffer: Buffer) -> int:
+    """Lines with text where the body was."""
+    before, after = SOURCE.split("...")
+    return sum(bool(line.strip()) for line in buffer.text.source[len(before) : -len(after)].splitlines())
+
+
+async def test_a_causal_model_fills_longer_and_shorter(start: Start, runtime: Path, causal: Path) -> None:
+    """A body, then a selection of a line; `steps` and `quality`, which it has not, are left out with a sentence."""
+    editor, buffer = await start_real(start, runtime, model=str(causal), maxHoleTokens=256, steps=4)
+    await editor.run(await body_command(editor, buffer))
+    await editor.wait_for(lambda: editor.seen.messages)
+    (told,) = editor.seen.messages
+    assert "`steps` and `quality` is left out" in told.message and "choose a diffusion model" in told.message
+    counts = [lines_of(buffer)]
+    for length in ("longer", "longer", "shorter"):
+        assert length in editor.seen.pending[buffer.uri][0].lengths
+        await editor.do("reroll", length=length, uri=buffer.uri)
+        assert only_the_hole_changed(buffer)
+        counts.append(lines_of(buffer))
+    assert counts[0] < counts[1] < counts[2] > counts[3] >= 1
+    assert len(editor.seen.messages) == 1, "told once"
+    await editor.do("discard", uri=buffer.uri)
+    assert buffer.text.source == SOURCE
+    place = SOURCE.index("add(1, 2)")
+    selection = editor.buffers[buffer.uri].text.range((place, place + len("add(1, 2)")))
+    picked = Range.of(selection).to_json()
+    first = await editor.do("fill", uri=buffer.uri, what="selection", ranges=[picked])
+    sizes = [len(first["holes"][0]["tokens"])]
+    for length in ("longer", "longer", "shorter"):
+        made = await editor.do("reroll", length=length, uri=buffer.uri)
+        assert "\n" not in made["holes"][0]["text"]
+        sizes.append(len(made["holes"][0]["tokens"]))
+    assert sizes[0] < sizes[1] < sizes[2] > sizes[3] >= 1
 
 
 async def test_an_unknown_model_is_one_sentence(start: Start, runtime: Path) -> None:

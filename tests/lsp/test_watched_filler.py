@@ -129,7 +129,7 @@ def test_ghost_text_asks_with_as_many_excerpts_as_a_request_holds() -> None:
         endpoint = SimpleNamespace(is_outside=False)
 
         def models(self) -> list[object]:
-            return [SimpleNamespace(id="m", max_context_tokens=512, keeps="lines")]
+            return [SimpleNamespace(id="m", max_context_tokens=512, keeps="lines", heeds=())]
 
         def infill(self, request: InfillRequest) -> Generator[InfillResponse, None, None]:
             asked.append(request)

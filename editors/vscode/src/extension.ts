@@ -361,7 +361,8 @@ function activeUri(): string {
 async function setContexts(): Promise<void> {
   const uri = activeUri();
   const isRunning = [...running.values()].some((fill) => fill.uri === uri);
-  const contexts = { running: isRunning, pending: fillsOf(uri).length > 0, holes: Boolean(holes.get(uri)?.length), repeats: Boolean(repeats.get(uri)?.length) };
+  const offers = (length: string) => fillsOf(uri).some(({ lengths }) => lengths?.includes(length));
+  const contexts = { running: isRunning, pending: fillsOf(uri).length > 0, canShorten: offers("shorter"), canLengthen: offers("longer"), holes: Boolean(holes.get(uri)?.length), repeats: Boolean(repeats.get(uri)?.length) };
   for (const [name, value] of Object.entries(contexts)) await vscode.commands.executeCommand("setContext", `midfill.${name}`, value);
 }
 

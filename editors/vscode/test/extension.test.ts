@@ -42,9 +42,13 @@ beforeEach(async () => {
 
 /** The server says that fills are pending in the editor's document, one on each line. */
 async function fillIn(editor: FakeEditor, ...ids: number[]): Promise<void> {
+  return fillInWith(editor, ["same", "shorter", "longer"], ...ids);
+}
+
+async function fillInWith(editor: FakeEditor, lengths: string[], ...ids: number[]): Promise<void> {
   const stats = { steps: 4, tokens: 50, ms: 500, cachedContext: true };
   const fills = ids.map((id, line) => ({
-    id, holes: [{ range: range(line, 0, 1), original: "x", hunks: [] }], weak: [range(line, 0, 1)], errors: [], newErrors: 1, alternatives: 2, stats,
+    id, holes: [{ range: range(line, 0, 1), original: "x", hunks: [] }], weak: [range(line, 0, 1)], errors: [], newErrors: 1, alternatives: 2, lengths, stats,
   }));
   client().tell("midfill/didChangePending", { uri: editor.document.uri.toString(), fills });
   for (let turn = 0; turn < 3; turn++) await rest();
@@ -54,6 +58,16 @@ test("a key that comes before the server means the place where the cursor was", 
   const place = { line: 1, character: 1 };
   assert.equal(isAskedTooEarly, false);
   assert.deepEqual(first.requests[0].params.ranges, [{ start: place, end: place }]);
+});
+
+test("only the lengths that the model heeds are on", async () => {
+  goTo(a);
+  await fillIn(a, 7);
+  assert.deepEqual([contexts["midfill.canShorten"], contexts["midfill.canLengthen"]], [true, true]);
+  await fillInWith(a, ["same", "shorter"], 7);
+  assert.deepEqual([contexts["midfill.canShorten"], contexts["midfill.canLengthen"]], [true, false]);
+  await fillIn(a);
+  assert.deepEqual([contexts["midfill.canShorten"], contexts["midfill.canLengthen"]], [false, false]);
 });
 
 test("keys are on where something is pending, and name the cursor's place", async () => {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix
-from midfill_engine.denoising.filler import ENOUGH, MAX_LINE_TOKENS, Filler
+from midfill_engine.denoising.filler import MAX_LINE_TOKENS, Filler
 from midfill_engine.denoising.judging import Candidate
 from midfill_engine.denoising.split import find_unmatched
 from midfill_engine.denoising.work import Asking
@@ -98,9 +98,10 @@ class AnchoredFiller(Filler):
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Texts that contain the anchors, best first."""
         prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
+        self.timer = self.timer.begin(self.most_s)
         ways = yield from self.cross(prefix)
         self.pending_nats = ways[0].nats if ways else 0.0  # anchors are no news
-        return self.rank((yield from self.judge(prefix, list(map(self._text, ways)), [])))
+        return self.rank((yield from self.judge(prefix, self.within(list(map(self._text, ways))), [])))
 
     def cross(self, prefix: Prefix) -> Asking[list[Crossing]]:
         """The likeliest paths through all parts, best first."""
@@ -156,7 +157,8 @@ class AnchoredFiller(Filler):
         least = [way.path.log - HOPELESS for way in found[:1]] + [way.path.log for way in found[self.width - 1 :]]
         rated = [(way.path.log + (cost if way.rest is None else 0.0), way) for way in grown]
         rated = sorted((pair for pair in rated if pair[0] > max(least, default=-math.inf)), key=lambda pair: -pair[0])
-        if len(found) >= ENOUGH and rated and rated[0][0] <= found[ENOUGH - 1].path.log:
+        enough = self.effort.enough
+        if len(found) >= enough and rated and rated[0][0] <= found[enough - 1].path.log:
             return []
         kinds = ([way for _, way in rated if (way.rest is None) == is_open] for is_open in (True, False))
         return [way for kind in kinds for way in kind[: self.width]]
@@ -170,28 +172,41 @@ class AnchoredFiller(Filler):
         written = self._bytes(way.path)
         spelled, own = written[way.opened :], written[way.opened + len(part.lead) :]
         left, ends, grown = part.lead[len(spelled) :], list[Crossing](), list[Crossing]()
-        if not part.anchor and own and part.may_end(own):
+        if not part.anchor and own and part.may_end(own) and self._may_end_all(way.path):
             ends.append(replace(way, path=self.ended(way.path, logs)))
         for joint in part.joints(own) if part.anchor and not left and part.may_end(own) else ():
             starts = (*way.starts, len(written) + len(joint))
             grown.append(replace(way, rest=tuple(self.encode(joint + part.stem)), starts=starts).go_on(logs))
-        if len(way.path.ids) >= way.limit:
+        if len(way.path.ids) >= way.limit + self.stretch.min_tokens or self._is_too_long(way.path):
             return ends, grown
         allowed = part.edge.allowed(left, not own)
         if not spelled and not left and part.masked.strip() and not NAMED.match(part.masked[0].encode()):
             allowed = allowed & ~self.runtime.vocabulary.worded
+        if self.stretch.min_lines and own and not part.anchor:
+            obliged = self.oblige(self._show(way.path), way.path, way.limit - len(way.path.ids))
+            allowed = allowed if obliged is None else allowed & obliged
         best = logs.masked_fill(~allowed, -math.inf).topk(self.width)
         for token, log in zip(best.indices.tolist(), best.values.tolist(), strict=True):
             if log > -math.inf and self._is_indented(path := way.path.add(token, log)):
                 grown.append(replace(way, path=path))
         return ends, grown
 
+    def _may_end_all(self, path: Path) -> bool:
+        bounds = self.stretch
+        return not bounds.is_bounded or bounds.is_long_enough(self._show(path), self.count_own(path))
+
+    def _is_too_long(self, path: Path) -> bool:
+        return self.stretch.max_lines is not None and self.stretch.has_too_many_lines(self._show(path))
+
+    def _show(self, path: Path) -> str:
+        return self._bytes(path)[len(self.pending) :].decode(errors="ignore")
+
     def _bytes(self, path: Path) -> bytes:
         return b"".join(map(self.runtime.vocabulary.pieces.__getitem__, path.ids))
 
     def _is_indented(self, path: Path) -> bool:
         """True if the last line is the first one, blank, or indented like the stretch."""
-        _, is_later, last = self._bytes(path)[len(self.pending) :].decode(errors="ignore").rpartition("\n")
+        _, is_later, last = self._show(path).rpartition("\n")
         return not is_later or not last.strip() or last.startswith(self.stretch.indent)
 
     def _text(self, way: Crossing) -> Candidate:

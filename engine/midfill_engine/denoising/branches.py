@@ -4,7 +4,8 @@ Texts with a common beginning share its rows: one pass holds a tree, and the att
 and the row's ancestors. So the tree's log-probabilities equal those of the texts one by one.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,8 +26,12 @@ GROWN_ROWS: Final = 64
 ROOT: Final = -1  # the last token of the prefix
 
 
-def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, int]]:
-    """Returns the prefix of these ids and the number of cached ones; computes only the others."""
+def read_prefix(
+    runtime: Runtime, ids: tuple[int, ...], is_over: Callable[[], bool] = lambda: False
+) -> Asking[tuple[Prefix, int]]:
+    """Returns the prefix of these ids and the number of cached ones; computes only the others. When it `is_over`, the
+    prefix ends early, and is kept for the next time.
+    """
     known, entry = runtime.prefixes.find(ids)
     if entry is not None and known == len(ids) == len(entry.ids):
         return entry, known
@@ -38,8 +43,9 @@ def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, 
         rows, wanted = torch.arange(start, start + len(part)), torch.tensor([len(part) - 1])
         step = Pass(torch.tensor(part), rows, wanted, held.with_room(len(ids) - start), mask, grows=True)
         (result,) = yield from ask([step])
-        held.grow(len(part))
-    prefix = Prefix(ids, held.keys_values, result.hidden)
+        if held.grow(len(part)) + len(part) < len(ids) and is_over():
+            break
+    prefix = Prefix(ids[: held.length], held.keys_values, result.hidden)
     runtime.prefixes.add(prefix)
     return prefix, known
 
@@ -159,6 +165,30 @@ class Path:
 
     def add(self, token: int, log: float) -> "Path":
         return Path((*self.ids, token), (*self.logs, log), self.places)
+
+
+@dataclass(frozen=True)
+class LinePath:
+    """A line that is being searched. `has` is the sum of the kinds of names in it: 1 for names that the text after
+    needs, 2 for unused ones. The tokens `rest` of a name must come next; after the last one the word must end.
+    """
+
+    path: Path = Path()
+    has: int = 0
+    rest: tuple[int, ...] | None = None
+
+    def grow(self, logs: Tensor, count: int, words: Tensor) -> "list[LinePath]":
+        """The paths with each of the `count` likeliest next tokens by `logs` [V]; `words` [V] go on with a word."""
+        if self.rest:
+            return self.begin(logs, [self.rest], self.has)
+        best = (logs if self.rest is None else logs.masked_fill(words, -math.inf)).topk(count)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [LinePath(self.path.add(token, log), self.has) for token, log in pairs if log > -math.inf]
+
+    def begin(self, logs: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
+        """The paths with the first token of each text, whose other tokens must follow."""
+        pairs = [(text, float(logs[text[0]])) for text in texts]
+        return [LinePath(self.path.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
 
 
 class Beam:

@@ -9,12 +9,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
 
 import torch
 
 from midfill_engine.denoising.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.denoising.branches import MAX_TREE_ROWS
+from midfill_engine.denoising.effort import ENDLESS, WHOLE, Clock, Effort, Timer, choose_effort
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_segments
@@ -40,12 +40,10 @@ from midfill_engine.wire import (
     StepEvent,
 )
 
-MIN_DRAWN: Final = 4  # number of sampled texts, even if fewer are requested
 
-
-def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
-    """Raises RequestError."""
-    started_s = time.perf_counter()
+def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.perf_counter) -> Fill:
+    """The time that the request has is one of `clock`, in seconds. Raises RequestError."""
+    started_s, timer = clock(), Timer.of(request.max_ms, clock)
     request = with_seed(request)
     if request.sampler is not None:
         message = f"{runtime.names[0]} reads from the left, where no sampler takes part"
@@ -57,28 +55,34 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
     texts, specs = split_segments(request.segments)
     yield Claim(count_bytes(runtime, outline, request.excerpts))
     done: list[list[Candidate]] = []
+    cut = list[bool]()
     forwards = 0
-    count = max(request.n, MIN_DRAWN) if request.temperature else request.n
-    drawing = Drawing(count, request.temperature, request.top_p, seeded(request.seed, 0))
+    wanted = Drawing(request.n, request.temperature, request.top_p, seeded(request.seed, 0))
     for spec in specs:
         yield show(specs, done, forwards)
         given = [Candidate(each.text, certainty=each.certainty) for each in rank_given(spec.candidates)]
         split = Split.of(spec)
-        candidates: list[Candidate] = []
+        candidates, is_cut = list[Candidate](), False
         if split.parts:
             stretch = lay_stretch(runtime, texts, specs, done, len(done), split)
-            line_end = find_line_end(stretch)
+            line_end = find_line_end(stretch, split)
             stretch = replace(stretch, after=line_end + stretch.after)
-            filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split)
+            effort, most_s = limit_search(runtime, request, stretch)
+            drawing = replace(wanted, count=max(request.n, effort.drawn if request.temperature else 0))
+            filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, timer, effort, most_s)
             ranking = rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
             candidates, taken = yield from counted(ranking)
             forwards += taken
             if request.temperature:
                 candidates = shuffle(candidates, filler.kind, drawing)
-            candidates = list(filter(split.balances, map(split.put, candidates)))
+            candidates, is_cut = list(filter(split.balances, map(split.put, candidates))), filler.timer.is_over
+        if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
+            message = "no text with so many lines or tokens was found"
+            raise RequestError(ErrorCode.BAD_REQUEST, message, "ask with another seed, or write a line of it yourself")
         done.append(candidates or [split.stay()])
+        cut.append(is_cut)
     yield show(specs, done, forwards)
-    if not request.temperature:
+    if not request.temperature and not timer.is_over:
         _, taken = yield from counted(judge_jointly(runtime, texts, specs, done, request.excerpts))
         forwards += taken
     rows = [[listed[min(index, len(listed) - 1)] for listed in done] for index in range(request.n)]
@@ -87,10 +91,10 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
         steps=forwards,
         forwards=forwards,
         tokens=sum(len(listed[0].logs) for listed in done),
-        ms=(time.perf_counter() - started_s) * 1000,
+        ms=(clock() - started_s) * 1000,
         context_tokens=sum(map(len, outline.pieces)),
     )
-    fills = [list(map(answer_hole, row)) for row in rows]
+    fills = [list(map(answer_hole, row, cut)) for row in rows]
     return InfillResponse(
         model=runtime.names[0],
         holes=fills[0],
@@ -120,14 +124,45 @@ def lay_stretch(
     if single and not is_whole:
         most = min(most, bound_tokens(runtime, masked))
     after, behind = split.tail + texts[number + 1], None if is_whole else texts[number + 1]
-    return Stretch(before, after, single, tuple(spec.forbid), most, spec.indent or "", behind)
+    return Stretch(
+        before,
+        after,
+        single,
+        tuple(spec.forbid),
+        most,
+        spec.indent or "",
+        behind,
+        min_tokens=spec.min_tokens,
+        min_lines=spec.min_lines,
+        max_lines=spec.max_lines,
+        head=split.head,
+        tail=split.tail,
+    )
+
+
+def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> tuple[Effort, float]:
+    """How widely a stretch is searched, and how many seconds that should take."""
+    most_ms = request.line_ms if stretch.single else request.body_ms
+    if most_ms is None:
+        return WHOLE, math.inf
+    return choose_effort(runtime.pace, most_ms / 1000, is_body=not stretch.single), most_ms / 1000
 
 
 def open_filler(
-    runtime: Runtime, stretch: Stretch, drawing: Drawing, excerpts: Sequence[str], spec: HoleSpec, split: Split
+    runtime: Runtime,
+    stretch: Stretch,
+    drawing: Drawing,
+    excerpts: Sequence[str],
+    spec: HoleSpec,
+    split: Split,
+    timer: Timer = ENDLESS,
+    effort: Effort = WHOLE,
+    most_s: float = math.inf,
 ) -> Filler:
     common = (runtime, stretch, drawing, excerpts, spec.names, spec.unused)
-    return Filler(*common) if len(split.parts) == 1 else AnchoredFiller(*common, split.parts)
+    if len(split.parts) == 1:
+        return Filler(*common, timer=timer, effort=effort, most_s=most_s)
+    return AnchoredFiller(*common, split.parts, timer=timer, effort=effort, most_s=most_s)
 
 
 def judge_jointly(
@@ -145,7 +180,7 @@ def judge_jointly(
         if split.has_anchors or len(listed) < 2 or find_following(behind) == find_following(texts[number + 1]):
             continue
         stretch = lay_stretch(runtime, texts, specs, done, number, split)
-        line_end = find_line_end(stretch)
+        line_end = find_line_end(stretch, split)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
         filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split)
         done[number] = (yield from rank_texts(filler.compare, listed, line_end)) or listed
@@ -159,10 +194,13 @@ def rank_texts(
     return [replace(each, text=each.text + line_end) for each in found]
 
 
-def find_line_end(stretch: Stretch) -> str:
-    """The line break at the end of a stretch of whole lines, which is between two line starts; empty for others."""
-    is_whole = stretch.before[-1:] in ("", "\n") and stretch.after[:1] != "\n" and "\n" not in stretch.forbid
-    return "\n" if is_whole else ""
+def find_line_end(stretch: Stretch, split: Split) -> str:
+    """The line break at the end of a stretch of whole lines, which is between two line starts; empty for others. With a
+    bound of lines, also the one at the end of a known text.
+    """
+    is_known = bool(stretch.min_lines or stretch.max_lines) and split.parts[-1:] != () and split.parts[-1][-1:] == "\n"
+    is_whole = (stretch.before[-1:] in ("", "\n") or is_known) and stretch.after[:1] != "\n"
+    return "\n" if is_whole and "\n" not in stretch.forbid else ""
 
 
 def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
@@ -183,11 +221,18 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing) -> li
 
 
 def answer_judged(one: Candidate) -> Judged:
-    nats = one.nats if math.isfinite(one.nats) else None
-    return Judged(text=one.text, certainty=one.chance, log_likelihood=nats, following=one.following)
+    nats, placed = one.nats if math.isfinite(one.nats) else None, answer_hole(one)
+    return Judged(
+        text=one.text,
+        tokens=placed.tokens,
+        confidence=placed.confidence,
+        certainty=one.chance,
+        log_likelihood=nats,
+        following=one.following,
+    )
 
 
-def answer_hole(one: Candidate) -> FilledHole:
+def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
     """The text with its tokens; what was known has a confidence of 1."""
     rated = [(span, 1.0) for span in one.kept]
     start = 0
@@ -201,7 +246,7 @@ def answer_hole(one: Candidate) -> FilledHole:
         tokens=list(tokens),
         confidence=list(confidence),
         anchors=list(one.kept),
-        cut=False,
+        cut=is_cut,
         certainty=one.chance,
     )
 

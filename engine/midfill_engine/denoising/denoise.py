@@ -12,9 +12,18 @@ from midfill_engine.caches.keys import RowCache
 from midfill_engine.caches.stores import EncodedContext
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.continuing import fill_causally
+from midfill_engine.denoising.effort import Clock, Timer
 from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.outline import is_blank
-from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
+from midfill_engine.denoising.plan import (
+    TRIALS_AT_ONCE,
+    Plan,
+    check_wishes,
+    read_request,
+    seeded,
+    take_authors,
+    with_seed,
+)
 from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.uniform import UniformRow
 from midfill_engine.denoising.work import Asking, Claim, Fill, ask
@@ -45,12 +54,20 @@ EMPTY: Final = 1e-3  # certainty of a fill without tokens
 
 
 def open_fill(
-    runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
+    runtime: Runtime,
+    request: InfillRequest,
+    *,
+    cache: str | None = None,
+    lengths: str | None = None,
+    clock: Clock = time.perf_counter,
 ) -> Fill:
-    """A fill as a coroutine: claims memory, asks for forward passes by `Work`, yields events. Raises RequestError."""
+    """A fill as a coroutine: claims memory, asks for forward passes by `Work`, yields events. Its time is one of
+    `clock`, in seconds. Raises RequestError.
+    """
+    check_wishes(runtime, request)
     if runtime.family.attention == "causal":
-        return (yield from fill_causally(runtime, request))
-    started_s = time.perf_counter()
+        return (yield from fill_causally(runtime, request, clock))
+    started_s, timer = clock(), Timer.of(request.max_ms, clock)
     request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)
     yield Claim(plan.count_bytes())
@@ -58,7 +75,7 @@ def open_fill(
     first, step = rows[0], 0
     while any(not row.is_done for row in rows):
         open_rows_now = [row for row in rows if not row.is_done]
-        if request.max_ms is not None and (time.perf_counter() - started_s) * 1000 >= request.max_ms:
+        if timer.is_over:
             for row in open_rows_now:  # the next step is the last one
                 row.num_steps = min(row.num_steps, row.step + 1)
         passes = [row.open_pass() for row in open_rows_now]
@@ -71,7 +88,7 @@ def open_fill(
         steps=step,
         forwards=forwards,
         tokens=0,
-        ms=(time.perf_counter() - started_s) * 1000,
+        ms=(clock() - started_s) * 1000,
         cached_context=reused,
         context_tokens=len(plan.context_ids),
     )

@@ -9,8 +9,8 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate, chain
 from typing import Final
@@ -19,58 +19,28 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix, score
+from midfill_engine.denoising.branches import Beam, LinePath, Path, first_scores, read_prefix, score
 from midfill_engine.denoising.canvas import decode
+from midfill_engine.denoising.effort import WHOLE, Effort
 from midfill_engine.denoising.judging import Candidate, Kind, Logs, add_logs, choose_weights, rank
 from midfill_engine.denoising.prompt import WORD, find_following
 from midfill_engine.denoising.stretch import Block
 from midfill_engine.denoising.work import Asking, together
-from midfill_engine.denoising.writing import TokenWriter
+from midfill_engine.denoising.writing import Drawing, TokenWriter, others_of
 from midfill_engine.tokens.vocabulary import NAMED
 from midfill_engine.wire import BASE
 
-WIDTH: Final = 5
 INSIDE: Final = 2  # times as many drafts inside a line
-NUM_BLOCKS: Final = 3
-NUM_BEGUN: Final = 3  # proposed bodies whose first lines begin drafts
-NUM_THROUGH: Final = 3  # first tokens, each of which begins a draft of several lines
 MAX_THROUGH: Final = 12
 MAX_THROUGH_TOKENS: Final = 96
 MAX_LINE_TOKENS: Final = 64
 MAX_READ_ALONG: Final = 2  # guessed tokens a path
 NEARLY_CERTAIN: Final = -0.1  # ln P
-ENOUGH: Final = 4  # complete lines that are likelier than all open ones end the search
-MAX_JUDGED: Final = 8  # proposals whose log-likelihood is computed
-MAX_COMPARED: Final = 5  # candidates for which that of the following text is computed, too
 MAX_BEHIND: Final = 5.0  # nats behind the first: of 300 lines a fifth of the five, and no right choice
 MAX_BLOCK_TOKENS: Final = 192
 NEAR_LINES: Final = 3  # the last one is the beginning of the stretch's own line
 NEAR_CHARACTERS: Final = 240
 WORDS: Final = re.compile(r"[\w$]+")
-
-
-@dataclass(frozen=True)
-class LinePath:
-    """A line that is being searched. `has` is the sum of the kinds of names in it: 1 for names that the text after
-    needs, 2 for unused ones. The tokens `rest` of a name must come next; after the last one the word must end.
-    """
-
-    path: Path = Path()
-    has: int = 0
-    rest: tuple[int, ...] | None = None
-
-    def grow(self, logs: Tensor, count: int, words: Tensor) -> "list[LinePath]":
-        """The paths with each of the `count` likeliest next tokens by `logs` [V]; `words` [V] go on with a word."""
-        if self.rest:
-            return self.begin(logs, [self.rest], self.has)
-        best = (logs if self.rest is None else logs.masked_fill(words, -math.inf)).topk(count)
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [LinePath(self.path.add(token, log), self.has) for token, log in pairs if log > -math.inf]
-
-    def begin(self, logs: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
-        """The paths with the first token of each text, whose other tokens must follow."""
-        pairs = [(text, float(logs[text[0]])) for text in texts]
-        return [LinePath(self.path.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
 
 
 @dataclass
@@ -79,12 +49,22 @@ class Filler(TokenWriter):
 
     names: Sequence[str] = ()  # words that the text after needs
     unused: Sequence[str] = ()  # words that the text before binds and nothing uses
+    effort: Effort = field(default=WHOLE, kw_only=True)
+    most_s: float = field(default=math.inf, kw_only=True)  # that the search should take, once the prompt is read
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.width = max(WIDTH, self.drawing.count)
         self.pending_nats = 0.0  # of a word that is pending, once lines are drafted
         self.kind: Kind = "body" if self.stretch.is_block else "inside" if self.stretch.is_inside else "line"
+
+    @property
+    def widest(self) -> int:
+        return max(self.effort.width, self.drawing.count)
+
+    @property
+    def width(self) -> int:
+        """The number of paths at once; one when the time is over."""
+        return 1 if self.timer.is_over else self.widest
 
     def whole(self, blocks: Sequence[Block]) -> Sequence[Block]:
         """For a body the blocks that ended by themselves, if there are any; otherwise all blocks."""
@@ -92,24 +72,35 @@ class Filler(TokenWriter):
         return ended or blocks
 
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
-        """Drafts and proposals for the stretch, best first."""
-        (prefix, _), fitting = (yield from read_prefix(self.runtime, self.prompt.ids)), self.fitting(proposed)
-        weighing = self.weigh(prefix, fitting[:MAX_JUDGED])
-        if self.drawing.temperature:
-            given, drafted = yield from together(weighing, self.draw(prefix))
+        """Drafts and proposals for the stretch, best first. Of a time that is over only proposals, if there are any."""
+        fitting = self.fitting(proposed)
+        if fitting and self.timer.is_over:
+            return self.rank(fitting)
+        prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids, lambda: bool(fitting) and self.timer.is_over)
+        if fitting and self.timer.is_over:
+            return self.rank(fitting)
+        self.timer = timer = self.timer.begin(self.most_s)
+        weighing = self.weigh(prefix, fitting[: self.effort.judged])
+        if self.drawing.temperature and not (self.stretch.single and self.stretch.is_bounded):
+            given, drafted = yield from together(weighing, self.draw(prefix, self.drawing))
         elif self.stretch.is_block:
             given, lines = yield from together(weighing, self.draft_lines(prefix))
-            firsts = [each.text for each in lines[: max(NUM_BLOCKS, self.drawing.count)]]
-            firsts += [each.text.split("\n")[0] for each in fitting[:NUM_BEGUN]]
+            lines = [each for each in lines if each.text.strip()] if timer.is_over else lines
+            firsts = [each.text for each in lines[: max(self.effort.blocks, self.drawing.count)]]
+            firsts += [each.text.split("\n")[0] for each in (() if timer.is_over else fitting[: self.effort.begun])]
             drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
         else:
             others = [] if self.stretch.single else [self.draft_through(prefix)]
             given, *found = yield from together(weighing, self.draft_lines(prefix), *others)
             drafted = list(chain(*found))
-        return self.rank((yield from self.judge(prefix, drafted, given)))
+        if self.stretch.is_bounded and not self.stretch.single and not self.within([*drafted, *given]):
+            drafted = yield from self.draw(prefix, others_of(self.drawing))
+        return self.rank((yield from self.judge(prefix, self.within(drafted), given)))
 
     def compare(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Ranks the proposed texts, best first, without drafts."""
+        if self.timer.is_over:
+            return self.rank(self.fitting(proposed))
         prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
         given = yield from self.weigh(prefix, self.fitting(proposed))
         return self.rank((yield from self.judge(prefix, [], given, compares_all=True)))
@@ -118,7 +109,21 @@ class Filler(TokenWriter):
         """The proposals without a forbidden string and with at most `max_tokens` tokens."""
         encode, bounds = self.runtime.loaded.tokenizer.encode, self.stretch
         allowed = (each for each in proposed if not any(part in each.text for part in bounds.forbid))
-        return [each for each in allowed if len(encode(each.text)) <= bounds.max_tokens]
+        return self.within([each for each in allowed if len(encode(each.text)) <= bounds.max_tokens])
+
+    def within(self, texts: Sequence[Candidate]) -> list[Candidate]:
+        """The texts within the bounds of lines and not below those of tokens."""
+        if not (bounds := self.stretch).is_bounded:
+            return list(texts)
+        encode = self.runtime.loaded.tokenizer.encode
+        sizes = (sum(bool(text) for text, _ in each.logs) or len(encode(each.text)) for each in texts)
+        return [
+            each
+            for each, size in zip(texts, sizes, strict=True)
+            if size <= bounds.max_tokens
+            and bounds.is_long_enough(each.text, size)
+            and not bounds.has_too_many_lines(each.text)
+        ]
 
     def count_names(self, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, each with the number of the stretch's names that it has."""
@@ -130,8 +135,19 @@ class Filler(TokenWriter):
         return found
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
-        """Ranks candidates, best first, each with its chance to be right, which is None except for BASE."""
-        ranked = rank(judged, self.kind)
+        """Ranks candidates, best first, each with its chance to be right, which is None except for BASE. If the time
+        was over before all were compared, none is surer than its proposer or, by itself, the model.
+        """
+        is_over = self.timer.is_over
+        known = [each for each in judged if math.isfinite(each.nats)] if is_over else judged
+        ranked = rank(known, self.kind)
+        if is_over:
+            ranked += [each for each in judged if each not in known]
+            odds = (max(each.certainty, math.exp(min(0.0, each.nats))) for each in ranked)
+            ranked = [
+                replace(each, chance=most if each.chance is None else min(each.chance, most))
+                for each, most in zip(ranked, odds, strict=True)
+            ]
         return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
     def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
@@ -143,8 +159,9 @@ class Filler(TokenWriter):
         beam, vocabulary, spell = Beam(self.runtime, prefix), self.runtime.vocabulary, cache(self._spell)
         found: dict[int, list[Path]] = {0: []}
         spelled: list[float] = []  # ln P of each way to spell what is pending
-        num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line judges them
-        enough = self.width if self.stretch.is_inside else max(ENOUGH, self.drawing.count)
+        num_found = max(self.widest, WHOLE.width)
+        num_found *= INSIDE if self.stretch.is_inside else 1  # the rest of the line judges them
+        most_enough = self.widest if self.stretch.is_inside else max(self.effort.enough, self.drawing.count)
         limit = min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)
         todo: list[tuple[LinePath, Iterable[Tensor], tuple[int, ...]]]
         todo = [(LinePath(), [first_scores(self.runtime, prefix)], ())]
@@ -157,7 +174,7 @@ class Filler(TokenWriter):
                 left = self.pending[size:]
                 if left and not row.has:
                     spelled.append(row.path.log + float(logs[vocabulary.beginning(left)].logsumexp(dim=0)))
-                elif size > len(self.pending) and not row.rest:
+                elif size > len(self.pending) and not row.rest and self._may_end(row.path):
                     found.setdefault(row.has, []).append(self.ended(row.path, logs))
                 allowed = self.edge.allowed(left, size == len(self.pending))
                 if not left:
@@ -175,13 +192,18 @@ class Filler(TokenWriter):
                 for each in next_rows:
                     grown.setdefault(each.has, []).append(each)
             rows: list[LinePath] = []
+            enough = 1 if (is_over := self.timer.is_over) else most_enough
             for has, listed in grown.items():
                 best = found[has] = sorted(found.get(has, []), key=lambda path: -path.log)[:num_found]
                 least = best[-1].log if len(best) == num_found else -math.inf
                 listed = sorted(listed, key=lambda each: -each.path.log)[: self.width + ahead[has]]
                 listed = [each for each in listed if each.path.log > least and len(each.path.ids) < limit]
-                if listed and (len(best) < enough or best[enough - 1].log < listed[0].path.log):
+                # Of a few, blank ones do not count, as they would end the search without a text.
+                told = best if enough >= WHOLE.enough else list(filter(self._has_text, best))
+                if listed and (len(told) < enough or told[enough - 1].log < listed[0].path.log):
                     rows += listed
+            if is_over and rows:
+                rows = self._keep_likeliest(rows, found)
             if rows:
                 pairs = zip(rows, self._guess([each.path for each in rows]), strict=True)
                 guesses = [(each.rest or guess)[:MAX_READ_ALONG] for each, guess in pairs]
@@ -191,6 +213,19 @@ class Filler(TokenWriter):
         if WORD.match(self.pending[-1:]):
             self.pending_nats = add_logs(spelled)
         return [self._candidate(path) for listed in found.values() for path in listed]
+
+    def _may_end(self, path: Path) -> bool:
+        least = self.stretch.min_tokens
+        return not least or not self.stretch.single or self.count_own(path) >= least
+
+    def _keep_likeliest(self, rows: Sequence[LinePath], found: Mapping[int, Sequence[Path]]) -> list[LinePath]:
+        """The likeliest path of a search whose time is over, unless a likelier line is found."""
+        best = max(rows, key=lambda row: row.path.log)
+        likelier = (path for listed in found.values() for path in listed if path.log >= best.path.log)
+        return [] if any(map(self._has_text, likelier)) else [best]
+
+    def _has_text(self, path: Path) -> bool:
+        return bool(self._candidate(path).text.strip())
 
     def _spell(self, kind: int, left: bytes, last: bytes) -> list[tuple[int, ...]]:
         """Tokens of each name of a kind, alone and behind a space after the byte `last`; or behind what is `left` to be
@@ -220,13 +255,16 @@ class Filler(TokenWriter):
         paths, scores = yield from beam.open(list(begun.values()))
         rows = [(path, Block(self.stretch, text)) for path, text in zip(paths, begun, strict=True)]
         written = yield from self.write(
-            beam, rows, list(scores[:, None]), lambda _, logs: int(logs.argmax()), MAX_BLOCK_TOKENS
+            beam, rows, list(scores[:, None]), lambda _, logs: int(logs.argmax()), self.room(MAX_BLOCK_TOKENS)
         )
         whole = self.whole([block for _, block in written])
         texts = {text: path for path, block in written if block in whole for text in block.endings()}
-        if not (following := self.following):
+        following = "" if self.timer.is_over else self.following
+        if not following and not self.timer.is_over:
             return [Candidate(text) for text in texts]
         cuts = {text: self._cut(path, text) for text, path in texts.items()}
+        if not following:
+            return [replace(self._candidate(path), text=text) for text, (path, _) in cuts.items()]
         logs = yield from beam.follow(
             [path for path, _ in cuts.values()], [encode(rest + following) for _, rest in cuts.values()]
         )
@@ -245,21 +283,31 @@ class Filler(TokenWriter):
 
     def draft_through(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
-        places = iter(range(NUM_THROUGH))
+        places = iter(range(self.effort.through))
 
         def choose(path: Path, logs: Tensor) -> int:
-            return int(logs.argmax() if path.ids else logs.topk(next(places) + 1).indices[-1])
+            return int(logs.argmax() if path.ids else logs.topk(next(places, 0) + 1).indices[-1])
 
-        blocks = yield from self.write_anew(prefix, NUM_THROUGH, choose, MAX_THROUGH_TOKENS)
+        rows = yield from self.write_anew(prefix, self.effort.through, choose, MAX_THROUGH_TOKENS)
+        blocks = [block for _, block in rows]
         written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
         texts = dict.fromkeys(text for text in written if "\n" in text)
         return [Candidate(text) for text in texts if text.strip()][:MAX_THROUGH]
 
-    def draw(self, prefix: Prefix) -> Asking[list[Candidate]]:
+    def draw(self, prefix: Prefix, drawing: Drawing) -> Asking[list[Candidate]]:
         """Samples `drawing.count` texts token by token; drops duplicates."""
-        count, choose = self.drawing.count, self.drawing.choose
-        blocks = yield from self.write_anew(prefix, count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
-        texts = dict.fromkeys((block.endings() or [block.first])[-1] for block in self.whole(blocks))
+        count, choose = drawing.count, drawing.choose
+        rows = yield from self.write_anew(prefix, count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS, must=True)
+        if self.timer.is_over:
+            rows = [row for row in rows if row[1].has_line] or rows
+        whole = self.whole([block for _, block in rows])
+        texts = dict[str, Path]()
+        for path, block in rows:
+            endings = block.endings() or [block.first]
+            if block in whole:
+                texts |= dict.fromkeys(endings if self.stretch.max_lines else endings[-1:], path)
+        if self.timer.is_over:
+            return [replace(self._candidate(path), text=text) for text, path in texts.items() if text.strip()]
         return [Candidate(text) for text in texts if text.strip()]
 
     @property
@@ -287,6 +335,10 @@ class Filler(TokenWriter):
         """
         known = {each.text: each for each in given}
         drafts = {each.text: each for each in reversed(drafted) if each.text.strip()}
+        if self.timer.is_over:
+            sure = {text: each.certainty for text, each in known.items()}
+            found = [replace(each, certainty=sure.get(text, 0.0)) for text, each in drafts.items()]
+            return self.count_names([*found, *(each for text, each in known.items() if text not in drafts)])
         unknown = [each for each in drafts.values() if not each.logs and each.text not in known]
         known |= {each.text: each for each in (yield from self.weigh(prefix, unknown))}
         for text, each in drafts.items():
@@ -313,7 +365,7 @@ class Filler(TokenWriter):
         the first ones that are too far behind.
         """
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
-        first = list(dict.fromkeys([*by_certainty, *ranked]))[: max(MAX_COMPARED, self.drawing.count)]
+        first = list(dict.fromkeys([*by_certainty, *ranked]))[: max(self.effort.compared, self.drawing.count)]
         scores = choose_weights(ranked, self.kind).score(ranked)
         near = ranked[: sum(value >= scores[0] - MAX_BEHIND for value in scores)]
         compared = [each for each in first if each in near or each in by_certainty]

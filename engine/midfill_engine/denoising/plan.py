@@ -103,6 +103,16 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     return Plan(runtime, request, outline, texts, sampler, policy, chosen_cache)
 
 
+def check_wishes(runtime: Runtime, request: InfillRequest) -> None:
+    """Raises RequestError for what the model would not heed."""
+    unheeded = [wish for wish in request.wishes if wish not in runtime.family.heeds]
+    if unheeded:
+        fields = {"lines": "min_lines and max_lines"}
+        named = ", ".join(fields.get(wish, wish) for wish in unheeded)
+        message = f"{runtime.names[0]}, a model of the family {runtime.family.name!r}, does not heed {named}"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out; /v1/models says what a model `heeds`")
+
+
 def find_variants(
     runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
 ) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:

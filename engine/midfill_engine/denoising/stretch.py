@@ -15,7 +15,8 @@ class Stretch:
     """The gap between `before` and `after`, which ends where the next unknown text begins.
 
     The prompt shows `behind`, the text after the whole hole, or `after` if `behind` is None. Drafts for a `single`
-    stretch have no line break; in all others each line but the first begins with `indent`.
+    stretch have no line break; in all others each line but the first begins with `indent`. The bounds of lines are
+    those of the whole hole, which has `head` before the stretch and `tail` behind it.
     """
 
     before: str
@@ -25,6 +26,26 @@ class Stretch:
     max_tokens: int = 256
     indent: str = ""
     behind: str | None = None
+    min_tokens: int = 0
+    min_lines: int = 0
+    max_lines: int | None = None
+    head: str = ""
+    tail: str = ""
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if a text may be too short, or have too many lines."""
+        return bool(self.min_tokens or self.min_lines or self.max_lines)
+
+    def is_long_enough(self, text: str, num_tokens: int) -> bool:
+        return num_tokens >= self.min_tokens and (not self.min_lines or self.count_lines(text) >= self.min_lines)
+
+    def has_too_many_lines(self, text: str) -> bool:
+        return self.max_lines is not None and self.count_lines(text) > self.max_lines
+
+    def count_lines(self, text: str) -> int:
+        """Lines with text in the whole hole."""
+        return sum(bool(line.strip()) for line in (self.head + text + self.tail).split("\n"))
 
     @property
     def next_line(self) -> str | None:
@@ -74,7 +95,8 @@ class Block:
             self.loop = len(lines)
         elif b"\n" in piece:
             self._look_back(lines)
-        if self.loop is not None or (len(lines) > MAX_LINES and not leaves and not meets):
+        is_full = len(lines) > max(MAX_LINES, self.stretch.min_lines + 1) or self.stretch.has_too_many_lines(written)
+        if self.loop is not None or (is_full and not leaves and not meets):
             self.is_open = False
         elif leaves or meets:
             self.end()
@@ -94,8 +116,15 @@ class Block:
     def first(self) -> str:
         return self.written.split("\n")[0]
 
+    @property
+    def has_line(self) -> bool:
+        """True if it ended by itself or has a line break."""
+        return self.is_whole or "\n" in self.written
+
     def endings(self) -> list[str]:
-        """The text up to each of its line ends, for a block the longest; inside a line only the text up to `joint`."""
+        """The text up to each of its line ends, for a block the longest unless it must be short; inside a line only the
+        text up to `joint`.
+        """
         if not self.stretch.single and not self.stretch.is_block and self.stretch.is_inside:
             return [self.written] if self.is_met else []
         first, *lines = self.written.split("\n")
@@ -109,4 +138,4 @@ class Block:
             if line.strip():
                 seen.add(line.strip())
                 found.append(taken)
-        return found[-1:] if self.stretch.is_block else found
+        return found[-1:] if self.stretch.is_block and not self.stretch.max_lines else found

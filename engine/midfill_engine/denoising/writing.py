@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores
+from midfill_engine.denoising.canvas import decode
+from midfill_engine.denoising.effort import ENDLESS, Timer
+from midfill_engine.loops import is_endless
 from midfill_engine.denoising.prompt import lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Asking
@@ -19,6 +23,11 @@ from midfill_engine.tokens.vocabulary import Vocabulary
 LONGER: Final = 1.5  # times the longest finished body: the limit of the others
 MIN_COMPARED: Final = 3
 GUESSED: Final = 3  # tokens that prompt lookup decoding guesses
+LINE_TOKENS: Final = 24  # room for each line that a text must have
+LAST_TOKENS: Final = 64  # of a line that goes on alone when the time is over
+NUM_OTHERS: Final = 8
+OTHERS_TEMPERATURE: Final = 0.8
+MAX_REFUSED: Final = 64  # tokens in a row that would end a text too early
 
 Choose = Callable[[Path, Tensor], int]
 """Picks the next token of a path by log-probabilities [V + 1] (the last is the end)."""
@@ -39,6 +48,12 @@ class Drawing:
         share = (values / self.temperature).softmax(dim=0)
         before = share.cumsum(dim=0) - share
         return int(order[torch.multinomial(share.masked_fill(before >= self.top_p, 0), 1, generator=self.generator)])
+
+
+def others_of(drawing: Drawing) -> Drawing:
+    """Drafts for a hole where none of `drawing` is long or short enough."""
+    generator = drawing.generator if drawing.temperature else torch.Generator().manual_seed(0)
+    return Drawing(max(drawing.count, NUM_OTHERS), drawing.temperature or OTHERS_TEMPERATURE, drawing.top_p, generator)
 
 
 class Edge:
@@ -65,6 +80,7 @@ class TokenWriter:
     stretch: Stretch
     drawing: Drawing = Drawing()
     excerpts: Sequence[str] = ()
+    timer: Timer = field(default=ENDLESS, kw_only=True)
 
     def __post_init__(self) -> None:
         runtime, stretch = self.runtime, self.stretch
@@ -87,19 +103,38 @@ class TokenWriter:
         """The number of bytes of a path, pending ones included."""
         return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
 
+    def count_own(self, path: Path) -> int:
+        """The number of tokens of a path with text behind what is pending."""
+        _, ranges = decode([self.runtime.vocabulary.pieces[token] for token in path.ids], "ignore")
+        lead = len(self.pending.decode())
+        return sum(max(lead, start) < end for start, end in ranges)
+
+    def room(self, most: int) -> int:
+        """At most so many tokens of a text of several lines: `most`, or what the lines that it must have need."""
+        return max(most, LINE_TOKENS * self.stretch.min_lines, 2 * self.stretch.min_tokens)
+
     def ended(self, path: Path, logs: Tensor) -> Path:
         """The path with the log-probability that it ends where `logs` [V] are those of its next token."""
         return replace(path, logs=(*path.logs, float(logs[self.ends].logsumexp(dim=0))))
 
-    def write_anew(self, prefix: Prefix, count: int, choose: Choose, most: int) -> Asking[list[Block]]:
-        """`count` texts."""
+    def write_anew(
+        self, prefix: Prefix, count: int, choose: Choose, most: int, *, must: bool = False
+    ) -> Asking[list[tuple[Path, Block]]]:
+        """`count` texts; one of them `must` have a whole line even when the time is over."""
         rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
         scores = [first_scores(self.runtime, prefix)[None]] * count
-        written = yield from self.write(Beam(self.runtime, prefix), rows, scores, choose, most + len(self.pending))
-        return [block for _, block in written]
+        most = self.room(most) + len(self.pending)
+        return (yield from self.write(Beam(self.runtime, prefix), rows, scores, choose, most, must=must))
 
     def write(
-        self, beam: Beam, begun: Sequence[tuple[Path, Block]], scores: Sequence[Tensor], choose: Choose, most: int
+        self,
+        beam: Beam,
+        begun: Sequence[tuple[Path, Block]],
+        scores: Sequence[Tensor],
+        choose: Choose,
+        most: int,
+        *,
+        must: bool = False,
     ) -> Asking[list[tuple[Path, Block]]]:
         """Writes token by token, with prompt lookup decoding (Saxena 2023): guesses are read along, kept if chosen."""
         rows, going = list(begun), list(range(len(begun)))
@@ -112,6 +147,10 @@ class TokenWriter:
             going = [index for index in going if rows[index][1].is_open and len(rows[index][0].ids) < ends[index]]
             sizes = [most + len(path.ids) - end for (path, _), end in zip(rows, ends, strict=True)]
             going = [index for index in going if sizes[index] <= self._longest(rows, sizes)]
+            if going and self.timer.is_over:
+                best = max(going, key=lambda index: rows[index][0].log)
+                lacks = must and not any(block.has_line for _, block in rows)
+                going = [best] if lacks and len(rows[best][0].ids) < LAST_TOKENS else []
             if going:
                 paths = [rows[index][0] for index in going]
                 room = [ends[index] - len(path.ids) - 1 for index, path in zip(going, paths, strict=True)]
@@ -134,7 +173,7 @@ class TokenWriter:
         lead, pieces, places = len(self.pending), self.runtime.vocabulary.pieces, path.places
         for logs, guessed in zip(scores, [*guess, None], strict=True):
             offer = self._offer(path, block, logs)
-            token = choose(path, offer)
+            token = self._pick(path, block, offer, choose)
             if token == len(logs) or offer[token] == -torch.inf or self.stops[token]:
                 block.end()
                 break
@@ -143,6 +182,49 @@ class TokenWriter:
             if not block.is_open or token != guessed:
                 break
         return path, block
+
+    def oblige(self, text: str, path: Path, room: int) -> Tensor | None:
+        """The mask [V] of tokens that may come next in a text that lacks lines, with `room` for so many tokens: those
+        of the next line's indentation, or a line break after too long a line; None for any.
+        """
+        lacking, vocabulary = self.stretch.min_lines - self.stretch.count_lines(text), self.runtime.vocabulary
+        _, is_later, last = text.rpartition("\n")
+        if lacking < 0 or (lacking == 0 and last.strip()):
+            return None
+        indent = self.stretch.indent
+        if is_later and last != indent and indent.startswith(last):
+            return vocabulary.spelling(indent[len(last) :].encode(), False, ("\n",))
+        sizes = accumulate(len(vocabulary.pieces[token]) for token in reversed(path.ids))
+        is_long = sum(size <= len(last.encode()) for size in sizes) * (lacking + 1) > room
+        if last.strip() and (is_long or is_endless(last)):
+            return vocabulary.beginning(b"\n")
+        return ~self.stops
+
+    def _pick(self, path: Path, block: Block, offer: Tensor, choose: Choose) -> int:
+        """The chosen token; while that would end the text too early, the next choice."""
+        bounds = self.stretch
+        if bounds.min_lines and not bounds.single and len(path.ids):
+            left = min(bounds.max_tokens, self.room(0)) - self.count_own(path)
+            allowed = self.oblige(block.written, path, left)
+            if allowed is not None and (allowed & (offer[:-1] > -torch.inf)).any():
+                offer[:-1].masked_fill_(~allowed, -torch.inf)
+        token = choose(path, offer)
+        for _ in range(MAX_REFUSED if bounds.min_lines or bounds.min_tokens else 0):
+            if offer[token] == -torch.inf or not self._ends_early(path, block, token):
+                break
+            offer[token] = -torch.inf
+            token = choose(path, offer)
+        return token
+
+    def _ends_early(self, path: Path, block: Block, token: int) -> bool:
+        after = replace(block)
+        if token >= len(self.stops) or self.stops[token]:
+            after.end()
+        else:
+            after.write(self.runtime.vocabulary.pieces[token][max(0, len(self.pending) - self.spelled(path)) :])
+        endings = [] if after.is_open else after.endings()
+        own = self.count_own(path)
+        return not after.is_open and not any(self.stretch.is_long_enough(text, own) for text in endings)
 
     def _guess(self, paths: Sequence[Path]) -> list[tuple[int, ...]]:
         """Guesses each path's next tokens: those after the last match of its last two tokens in prompt and paths."""

@@ -33,6 +33,7 @@ CAUSAL: Final = Family(
     shape=read_shape,
     tokens=read_tokens,
     max_hole=512,
+    heeds=("min_tokens", "lines", "max_ms", "seconds"),
     model_types=tuple(SHAPES),
     known=(
         KnownModel("HuggingFaceTB/SmolLM2-135M", 0.135, "Apache-2.0"),

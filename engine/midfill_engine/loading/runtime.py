@@ -26,6 +26,7 @@ from midfill_engine.loading.device import choose_device, choose_dtype, free_byte
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.memory import total_bytes
+from midfill_engine.loading.pace import Pace, measure_pace
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
@@ -119,6 +120,7 @@ class Runtime:
             max_hole_tokens=self.loaded.config.max_hole,
             sees_suffix=self.family.sees_suffix,
             keeps="lines" if self.family.attention == "causal" else "tokens",
+            heeds=self.family.heeds,
             weights=self._weights_digest,
             ids=ModelIds(
                 before=tokens.opening(None),
@@ -128,6 +130,12 @@ class Runtime:
                 expand=tokens.expand_id,
             ),
         )
+
+    @cached_property
+    def pace(self) -> Pace:
+        """What passes cost, measured when it is first asked for."""
+        assert isinstance(self.loaded, LoadedModel)
+        return measure_pace(self.loaded.model.transformer, self.operators, self.run)
 
     @cached_property
     def _weights_digest(self) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.transformer import Transformer, TransformerConfig
+from midfill_engine.wire import Wish
 
 Attention = Literal["context_frozen", "bidirectional", "block_causal", "causal", "canvas"]
 CACHES_BY_ATTENTION: Final[Mapping[Attention, str]] = {"context_frozen": "frozen", "block_causal": "block"}
@@ -170,7 +171,7 @@ class Family:
     a hole. `claims`: if a checkpoint of the `model_types` belongs to the family. `heals`: white space at a hole's edges
     moves into it. `own_certainty`: how often what the model writes is right, if measured. `shows_deleted`: a settled
     deletion that stays in the canvas is shown, not masked. `quality` is the dial's default, `fast_threshold` the
-    confidence that settles a token at dial 0.
+    confidence that settles a token at dial 0. `heeds`: the wishes of a request that its models heed.
     """
 
     name: str
@@ -197,6 +198,7 @@ class Family:
     hybrid: bool = False
     authors: AuthorsSetting | None = None
     known: tuple[KnownModel, ...] = ()
+    heeds: tuple[Wish, ...] = ("min_tokens", "steps", "quality", "max_ms")
 
     @property
     def cache(self) -> str:

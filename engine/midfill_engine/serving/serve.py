@@ -191,6 +191,8 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     if runtime.device.type == "cpu":
         torch.set_num_threads(choose_num_threads(runtime.loaded.parameters, torch.get_num_threads()))
 
+    if "seconds" in runtime.family.heeds:
+        logger.info("a pass costs %.4f s and %.4f s a row", runtime.pace.pass_s, runtime.pace.row_s)
     cache = options.cache or usual_cache(runtime)
 
     def fill(request: InfillRequest) -> "Fill":

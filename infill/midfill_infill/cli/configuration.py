@@ -18,14 +18,16 @@ from midfill_infill.errors import MidfillError
 
 def config_command(
     name: Annotated[str | None, typer.Argument(help="One setting.", autocompletion=complete_setting)] = None,
-    value: Annotated[
-        str | None, typer.Argument(help="The value to store in your user file.", autocompletion=complete_value)
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="VALUE", help="The value to store in your user file.", autocompletion=complete_value),
     ] = None,
     unset: Annotated[bool, typer.Option("--unset", help="Remove it from your user file.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show every setting and where it comes from: flag, environment, project, user, default; or set one."""
     with report_failures(as_json=json_output):
+        value = " ".join(values) if values else None
         if name is not None and name not in config.KEYS:
             raise MidfillError("bad_config", f"there is no setting {name!r}", f"known are {', '.join(config.KEYS)}")
         if name is not None and (value is not None or unset):
@@ -42,6 +44,10 @@ def config_command(
             return
         for key, setting in shown.items():
             where = f"{setting.source}, {setting.place}" if setting.place else setting.source
-            print(f"{key:<8} {'-' if setting.value is None else setting.value}  ({where})")
+            print(f"{key:<8} {_show(setting.value)}  ({where})")
         if name is None:
             print(f"your file: {config.user_file()}; a project's: {config.PROJECT_FILE}; flags override all of them")
+
+
+def _show(value: config.Value) -> str:
+    return " ".join(f"{each:g}" for each in value) if isinstance(value, list) else "-" if value is None else str(value)

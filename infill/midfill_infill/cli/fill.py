@@ -91,11 +91,20 @@ def fill_command(
 
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
         chosen = config.choose_quality(quality, Path.cwd())
+        seconds, is_set = config.choose_seconds(Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
             HoleOptions(tuple(function or ()), tuple(hole or ()), stubs, outer),
             EngineSettings(model=model, device=device, project=Path.cwd()),
-            Options(seed=seed, steps=steps, quality=chosen, n=n, max_tokens=max_tokens),
+            Options(
+                seed=seed,
+                steps=steps,
+                quality=chosen,
+                n=n,
+                max_tokens=max_tokens,
+                seconds=seconds,
+                presets=(*(() if quality is not None else ("quality",)), *(("seconds",) if is_set else ())),
+            ),
             output,
             goal,
         )

@@ -25,6 +25,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill, propose_fill
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
+from midfill_infill.wishes import tell_left_out
 
 if TYPE_CHECKING:
     from midfill_infill.until.trying import Goal
@@ -90,6 +91,8 @@ def run_fill(
             tried = try_candidates(source, holes, goal, options, client, quiet=output.json)
             filled = tried.filled
     wall_ms = (time.perf_counter() - started_s) * 1000
+    if (told := tell_left_out(filled.model, filled.left_out)) is not None:
+        print(f"midfill: {told}", file=sys.stderr)
     results = Results(source.target.path, source.document, filled, tried=tried).take(output.take or 1)
     if tried is not None:
         output = replace(output, take=1, min_certainty=0.0, write=output.write and tried.passed)

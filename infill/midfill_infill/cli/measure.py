@@ -196,7 +196,8 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.fill import Options
 
-    wanted = Options(quality=config.choose_quality(None, Path.cwd()))
+    quality, (seconds, _) = config.choose_quality(None, Path.cwd()), config.choose_seconds(Path.cwd())
+    wanted = Options(quality=quality, seconds=seconds, presets=("quality", "seconds"))
     if name.partition(":")[0] in PROTOCOLS:
         endpoint = parse_engine(name)
         if (told := offer.tell_where(endpoint.remote_host)) is not None:

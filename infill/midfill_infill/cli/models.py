@@ -152,7 +152,7 @@ def _shown(name: str) -> Iterator[Callable[[FetchProgress], None]]:
             nonlocal said_bytes
             if progress.note or progress.done_bytes - said_bytes >= PLAIN_EVERY_BYTES:
                 said_bytes = progress.done_bytes
-                print(progress.words, file=sys.stderr)
+                print(fetching.show_progress(progress), file=sys.stderr)
 
         yield say
         return

@@ -90,7 +90,9 @@ ModelOption = Annotated[
     str | None, option("NAME|DIR", "A known model or a checkpoint folder.", autocompletion=complete_model)
 ]
 DeviceOption = Annotated[DeviceName, typer.Option(help="Where the model runs.")]
-StepsOption = Annotated[int | None, option("N", "At most this many denoise steps.", min=1, max=1024)]
+StepsOption = Annotated[
+    int | None, option("N", "At most this many denoise steps of a diffusion model.", min=1, max=1024)
+]
 MaxTokensOption = Annotated[int | None, option("N", "At most this many tokens a hole.", min=1, max=1024)]
 SandboxOption = Annotated[
     bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap, without network.")
@@ -125,5 +127,10 @@ MinCertaintyOption = Annotated[
     float | None, option("P", "Write fills of at least this certainty; default 0.5, 0 writes all.", min=0, max=1)
 ]
 QualityOption = Annotated[
-    Any, option("Q", "0 settles most tokens a step, 1 fewest; authors: as the model's authors do.", parser=read_quality)
+    Any,
+    option(
+        "Q",
+        "Of a diffusion model: 0 settles most tokens a step, 1 fewest; authors: as its authors do.",
+        parser=read_quality,
+    ),
 ]

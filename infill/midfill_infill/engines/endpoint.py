@@ -71,6 +71,7 @@ class Endpoint:
             max_context_tokens=PROTOCOLS[self.protocol].context_tokens,
             max_hole_tokens=MAX_HOLE_TOKENS,
             keeps="nothing",
+            heeds=(),
             weights=str(self.url),
             description=self.title,
         )

@@ -9,6 +9,7 @@ from midfill_engine.wire import FetchProgress, StoredModels
 from midfill_infill.engines.endpoint import last_words
 from midfill_infill.engines.installed import engine_command, engine_environment
 from midfill_infill.errors import MidfillError
+from midfill_infill.text.visible import duration
 
 GRACE_S = 5.0
 
@@ -25,7 +26,7 @@ def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> s
             said = process.stderr.read()
             code = process.wait()
         except KeyboardInterrupt:
-            amount = f" with {last.amount} here" if last is not None else ""
+            amount = f" with {show_amount(last)} here" if last is not None else ""
             raise MidfillError("cancelled", f"stopped{amount}", f"run `midfill models get {model}` to go on") from None
         except ValidationError:
             raise MidfillError("fetch_failed", f"the engine says of {model} what is not understood") from None
@@ -34,6 +35,23 @@ def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> s
     if code or last is None or last.folder is None:
         raise explain(said, code)
     return last.folder
+
+
+def show_progress(progress: FetchProgress) -> str:
+    """For a log or a status line."""
+    is_going = progress.left_s and progress.done_bytes < progress.total_bytes
+    left = f", {duration(progress.left_s or 0.0)} left" if is_going else ""
+    note = f" ({progress.note})" if progress.note else ""
+    return f"getting {progress.model}: {show_amount(progress)}, {show_size(progress.bytes_per_s)}/s{left}{note}"
+
+
+def show_amount(progress: FetchProgress) -> str:
+    return f"{show_size(progress.done_bytes)} of {show_size(progress.total_bytes)}"
+
+
+def show_size(num_bytes: float) -> str:
+    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if num_bytes >= size), ("kB", 1e3))
+    return f"{num_bytes / size:.1f} {unit}"
 
 
 def list_stock(*options: str) -> StoredModels:

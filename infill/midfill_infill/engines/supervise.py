@@ -24,7 +24,7 @@ from midfill_infill import config
 from midfill_infill.engines import records
 from midfill_infill.engines.client import HUNG_S, EngineClient
 from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine
-from midfill_infill.engines.fetching import fetch
+from midfill_infill.engines.fetching import fetch, show_progress
 from midfill_infill.engines.installed import (
     distribution_version,
     engine_command,
@@ -211,7 +211,7 @@ def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
         nonlocal said_s
         if progress.folder is None and time.monotonic() - said_s > _SAY_EVERY_S:
             said_s = time.monotonic()
-            on_progress(progress.words)
+            on_progress(show_progress(progress))
 
     fetch(model, hear, *options)
 

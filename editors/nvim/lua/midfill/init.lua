@@ -339,10 +339,7 @@ end
 --- A word or two for a statusline: '', 'midfill', 'midfill …' while it fills, 'midfill !' after a failure.
 function M.statusline()
   local status = M.status
-  if not status then
-    return ''
-  end
-  return 'midfill' .. (status.snoozing and ' z' or '') .. (status.busy and ' …' or status.kind == 'Error' and ' !' or '')
+  return status and 'midfill' .. (status.snoozing and ' z' or '') .. (status.busy and ' …' or status.kind == 'Error' and ' !' or '') or ''
 end
 
 local subcommands = {
@@ -372,8 +369,11 @@ for _, name in ipairs({ 'accept', 'discard', 'reroll', 'shorter', 'longer', 'nex
   subcommands[name] = function() M.run(name) end
 end
 
+--- Without the lengths that the model of a pending fill does not heed.
 local function complete(lead)
-  return vim.tbl_filter(function(name) return vim.startswith(name, lead) end, vim.fn.sort(vim.tbl_keys(subcommands)))
+  local lengths = vim.tbl_get(fills_of, vim.api.nvim_get_current_buf(), 1, 'lengths') or { 'shorter', 'longer' }
+  local function is_offered(name) return (name ~= 'shorter' and name ~= 'longer') or vim.tbl_contains(lengths, name) end
+  return vim.tbl_filter(function(name) return vim.startswith(name, lead) and is_offered(name) end, vim.fn.sort(vim.tbl_keys(subcommands)))
 end
 
 function M.setup()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from midfill_engine.wire import Wish
 from midfill_infill import config
 from midfill_infill.cli import options
 from midfill_infill.cli.options import option
@@ -60,7 +61,8 @@ def generate_command(
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", "give both")
         chosen = config.choose_quality(quality, Path.cwd())
-        wanted = Options(steps=steps, quality=chosen, max_tokens=max_tokens)
+        presets: tuple[Wish, ...] = () if quality is not None else ("quality",)
+        wanted = Options(steps=steps, quality=chosen, max_tokens=max_tokens, presets=presets)
         goal = None
         if until is not None:
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)

@@ -1,0 +1,57 @@
+"""What a forward pass of a loaded model costs on this machine. Knows tensors; no requests."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from midfill_engine.models.operators import TorchOperators
+from midfill_engine.models.packed import Pass, Result, score_rows
+from midfill_engine.models.transformer import Transformer
+
+PAST: Final = 256  # tokens that the measured passes attend to
+ROWS: Final = (5, 25)
+ROUNDS: Final = 3
+
+
+@dataclass(frozen=True)
+class Pace:
+    """In seconds: a pass without rows, and each of its rows."""
+
+    pass_s: float = 0.0
+    row_s: float = 0.0
+
+    @classmethod
+    def of(cls, few: tuple[int, float], many: tuple[int, float]) -> "Pace":
+        """From the rows and the seconds of two passes."""
+        row_s = max(0.0, (many[1] - few[1]) / (many[0] - few[0]))
+        return cls(max(0.0, few[1] - row_s * few[0]), row_s)
+
+    def cost_s(self, num_passes: float, num_rows: float) -> float:
+        return num_passes * self.pass_s + num_rows * self.row_s
+
+
+def measure_pace(
+    transformer: Transformer,
+    operators: TorchOperators,
+    run: Callable[[list[Pass]], list[Result]],
+) -> Pace:
+    """The least time of a few rounds, because other work only adds to it; on a CPU that of this process, shared by its
+    threads, so that other processes hardly count. Includes the scores of the next tokens.
+    """
+    config, dtype, device = transformer.config, transformer.dtype, transformer.embedding.weight.device
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    num_threads = torch.get_num_threads() if device.type == "cpu" else 1
+    none = torch.zeros(1, config.num_kv_heads, PAST, config.head_dim, dtype=dtype, device=device)
+    least = dict.fromkeys(ROWS, float("inf"))
+    for _ in range(ROUNDS):
+        for size in ROWS:
+            rows, mask = torch.arange(size), torch.ones(size, PAST + size, dtype=torch.bool)
+            started_s = clock()
+            (result,) = run([Pass(rows, rows + PAST, rows, [(none, none)] * config.num_layers, mask)])
+            score_rows(transformer, [result.hidden], operators)[0].float().log_softmax(dim=-1).cpu()
+            least[size] = min(least[size], (clock() - started_s) / num_threads)
+    few, many = least.items()
+    return Pace.of(few, many)
