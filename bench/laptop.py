@@ -1,6 +1,6 @@
 """Measures the CPU time of passes and steps of a published 0.5 B model in fp32, bf16 and int8, and of causal fills.
 
-    python -m bench laptop [--rounds 2] [--json FILE] [--fills]
+    python -m bench laptop [--rounds 2] [--json FILE] [--fills [--model 0.5B]]
 
 With --fills instead: a line of 12 tokens and a body of 60 by causal models of 0.5 B and 1.5 B in int8, with eight given
 texts of that length, in a context of about 1,000 tokens that is read anew (cold) or known (warm); with the widths of
@@ -289,12 +289,14 @@ def main(
     context: Annotated[int, typer.Option(help="tokens in view")] = CONTEXT,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
     fills: Annotated[bool, typer.Option("--fills", help="measure causal fills")] = False,
+    model: Annotated[str | None, typer.Option(help="of the fills, those of this one")] = None,
 ) -> None:
     """Compares the ways to compute a 0.5 B model on this CPU."""
     stop_unless_green("test_laptop.py", folder="bench")
     torch.set_num_threads(1)
     if fills:
-        return show_fills(rounds, json_file)
+        shapes = {name: shape for name, shape in SHAPES.items() if model in (None, name)}
+        return show_fills(shapes, rounds, json_file)
     found = measure(replace(HALF_B, num_layers=layers), context, rounds)
     caps = {name: os.environ[name] for name in CAPS if name in os.environ}
     machine = describe(CPU) | {"threads": 1, "rounds": rounds, "layers": layers, "context": context} | caps
@@ -308,7 +310,7 @@ def main(
         write_record(json_file, {"machine": machine, "results": found})
 
 
-def show_fills(rounds: int, json_file: Path | None) -> None:
+def show_fills(shapes: dict[str, TransformerConfig], rounds: int, json_file: Path | None) -> None:
     machine = describe(CPU) | {"threads": 1, "rounds": rounds, "tokens": PLACES, "given": GIVEN}
     table = Table(
         "model",
@@ -324,7 +326,7 @@ def show_fills(rounds: int, json_file: Path | None) -> None:
         title=str(machine["device"]),
     )
     found = []
-    for row in measure_fills(SHAPES, SECONDS, rounds):
+    for row in measure_fills(shapes, SECONDS, rounds):
         found.append(row)
         numbers = str(row.width), str(row.forwards), f"{row.cpu_s:.2f}", f"{row.most_cpu_s:.2f}"
         table.add_row(row.model, f"{row.pass_s:.3f}", f"{row.row_s:.4f}", row.hole, row.context, row.seconds, *numbers)

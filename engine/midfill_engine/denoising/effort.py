@@ -15,7 +15,7 @@ from midfill_engine.loading.pace import Pace
 
 Clock = Callable[[], float]
 
-LATE: Final = 2.5
+LATE: Final = 2.0
 LAST: Final = 5.0
 WORTH: Final = 1.25  # a search is no narrower than one that costs so many times as much as the narrowest
 LINE_TOKENS: Final = 12  # of a usual line
