@@ -492,6 +492,8 @@ LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
         ("if x:\n    y()\nz()\n", "statement", "\n", False, None),
         ("if x:\n    y()\nz()\n", "statement", "\n", True, 14),
         ("if x:\n    y()\nelse:\n    z()\n", "statement", "\n", True, None),
+        ("if (x)\n{\n    y();\n}\nz();\n", "statement", "\n", True, 20),
+        ("```c\nif (x)\n    y();\nz();\n", "statement", "\n", True, None),
         ("a()\nb()\nc()\nd()\ne()\n", "statement", "\n", False, 20),
         (LEFT, "block", "\n", False, None),
         (LEFT + "c()\n", "block", "\n", False, len(LEFT) + 4),

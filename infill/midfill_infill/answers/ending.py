@@ -11,7 +11,7 @@ Extent = Literal["rest", "statement", "block"]
 # An answer may go on behind its hole for so many lines: they may be a string's, or the answer may begin at column 0.
 _LINES_BEHIND: Final = 12
 _REPEATED: Final = 3
-_CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "}", ")", "]", "while", "case", "default")
+_CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")", "]", "while", "case", "default")
 
 
 def find_end(text: str, extent: Extent, indent: str, behind: str, *, goes_on: bool) -> int | None:
@@ -21,9 +21,9 @@ def find_end(text: str, extent: Extent, indent: str, behind: str, *, goes_on: bo
     """
     if has_end(text):
         return len(text)
-    start = 0 if goes_on else find_start(text)  # a model that goes on says nothing about the code
-    if start is None:
+    if (start := find_start(text)) is None:
         return None
+    goes_on = goes_on and not text[:start].strip()  # what wraps its code does not only go on
     lines = [(start + at, line) for at, line in _lines(text[start:]) if line.strip()]
     if not lines:
         return None
