@@ -10,7 +10,7 @@ from midfill_engine.errors import StartError
 from midfill_engine.serving.access import set_up_logging
 from midfill_engine.serving.serve import end_process, report
 from midfill_engine.serving.serve import serve as run_server
-from midfill_engine.wire import ServeOptions, with_serve_options
+from midfill_engine.starting import ServeOptions, with_serve_options
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Midfill's engine.")
 

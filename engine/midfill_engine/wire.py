@@ -3,11 +3,8 @@
 Offsets into `draft`, `text` and `settled` count Unicode code points of that string. Line endings are line feeds.
 """
 
-from collections.abc import Callable
 from enum import StrEnum
-from inspect import Parameter, Signature
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -33,7 +30,6 @@ FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 ShortText = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
-AccessLog = Literal["off", "text", "json"]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 Wish = Literal["min_tokens", "lines", "steps", "quality", "max_ms", "seconds"]
 """What a request may ask for and not every model heeds: fields of it or its holes, `lines` for both bounds of lines,
@@ -267,13 +263,6 @@ class ErrorBody(Message):
 BASE: Final = "smollm2"  # the default model once it is downloaded
 
 
-def packaged_folder() -> Path:
-    """The folder of models that came in packages, one subfolder per model."""
-    from platformdirs import user_data_path
-
-    return user_data_path("midfill") / "models"
-
-
 class FetchProgress(Message):
     """A line of `python -m midfill_engine fetch`. `note` says what it waits for; the last one has the `folder`."""
 
@@ -346,50 +335,3 @@ class ModelInfo(Message):
 class ModelList(Message):
     object: Literal["list"] = "list"
     data: list[ModelInfo]
-
-
-class ServeOptions(Message):
-    """The options of `serve`: the engine's command and `midfill serve`, which passes them on."""
-
-    socket: Path | None = Field(default=None, description="Listen on this unix socket, made with mode 0600.")
-    host: str | None = Field(default=None, description="Listen on this address instead, with a bearer token.")
-    port: int = Field(default=8427, ge=0, le=65535, description="The port, with --host; 0 takes a free one.")
-    model: str = Field(default="embedded", description="A known model, a checkpoint folder, or OWNER/NAME on the hub.")
-    device: str = Field(default="auto", description="auto, cpu, cuda or mps.")
-    weights: Literal["stored", "int8"] | None = Field(
-        default=None, description="int8, on CPUs: half the memory of bf16; the default of smollm2 there."
-    )
-    dtype: str = Field(default="auto", description="Format of the weights: auto, fp32, bf16, or fp16 on Apple GPUs.")
-    idle_timeout_s: float | None = Field(default=None, ge=0, description="End after so many seconds without requests.")
-    token_file: Path | None = Field(
-        default=None, description="File with the token, or with lines of NAME TOKEN; MIDFILL_TOKEN goes first."
-    )
-    operators: Literal["torch", "kernels"] = Field(
-        default="torch", description="What computes a step: torch, or Midfill's kernels on a GPU."
-    )
-    cache: str | None = Field(default=None, description="KV cache: `none` is exact, `midfill doctor` shows the usual.")
-    lengths: str | None = Field(default=None, description="How long holes are made, such as fixed.")
-    drain_s: float = Field(default=20.0, ge=0, description="How long open requests may go on at the end.")
-    allowed_host: list[str] | None = Field(default=None, description="Name that clients use; repeatable.")
-    certfile: Path | None = Field(default=None, description="Speak TLS with this certificate (PEM), with --host.")
-    keyfile: Path | None = Field(default=None, description="The certificate's key, where it is a file of its own.")
-    max_connections_per_peer: int = Field(default=256, ge=1, description="Connections of one address; a proxy is one.")
-    access_log: AccessLog = Field(default="off", description="Log each answer: route, status, time, token; no text.")
-
-
-def with_serve_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a typer command one option per field of ServeOptions; options that are not given are None."""
-    import typer
-
-    parameters = []
-    for name, field in ServeOptions.model_fields.items():
-        limits = {"ge": "min", "le": "max"}
-        bounds = {limits[key]: getattr(rule, key) for rule in field.metadata for key in limits if hasattr(rule, key)}
-        default = f" [default: {field.default}]" if field.default not in (None, 0, "embedded") else ""
-        option: Any = typer.Option(help=f"{field.description}{default}", **bounds)
-        kind: Any = field.annotation
-        annotation = Annotated[kind | None, option]
-        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=None))
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill_engine.wire import BASE, FetchProgress, StoredModel, StoredModels, packaged_folder
+from midfill_engine.starting import packaged_folder
+from midfill_engine.wire import BASE, FetchProgress, StoredModel, StoredModels
 from midfill_infill import config
 from midfill_infill.cli import build_app
 from midfill_infill.engines import fetching, supervise

@@ -9,7 +9,7 @@ import pytest
 from midfill_engine.loading import runtime
 from midfill_engine.serving.serve import make_ready
 from midfill_engine.serving.service import EngineState
-from midfill_engine.wire import ServeOptions
+from midfill_engine.starting import ServeOptions
 
 VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 

@@ -13,7 +13,8 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.serving.serve import make_ready
 from midfill_engine.serving.service import EngineState
-from midfill_engine.wire import InfillRequest, InfillResponse, ServeOptions
+from midfill_engine.starting import ServeOptions
+from midfill_engine.wire import InfillRequest, InfillResponse
 
 BEFORE, AFTER = "".join(f"a{n} = {n}\n" for n in range(60)), "".join(f"b{n} = {n}\n" for n in range(60))
 

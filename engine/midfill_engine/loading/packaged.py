@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from midfill_engine.errors import StartError, fetch_failed, unknown_model
-from midfill_engine.wire import BASE, FetchProgress, packaged_folder
+from midfill_engine.starting import packaged_folder
+from midfill_engine.wire import BASE, FetchProgress
 
 Say = Callable[[FetchProgress], None]
 Fits = Callable[[Path, int], None]  # gets a checkpoint's folder and its weights' bytes; raises if they do not fit

@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.serving.security import error_response
-from midfill_engine.wire import AccessLog, ErrorCode
+from midfill_engine.starting import AccessLog
+from midfill_engine.wire import ErrorCode
 
 MAX_LINES: Final = 10  # records per call site and interval
 INTERVAL_S: Final = 60.0

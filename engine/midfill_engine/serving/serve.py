@@ -23,7 +23,8 @@ from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app
 from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, listen_tcp, listen_unix
 from midfill_engine.serving.tokens import find_tokens
-from midfill_engine.wire import ErrorCode, InfillRequest, ServeOptions
+from midfill_engine.starting import ServeOptions
+from midfill_engine.wire import ErrorCode, InfillRequest
 
 if TYPE_CHECKING:
     from midfill_engine.denoising.work import Fill

@@ -23,6 +23,7 @@ from midfill_engine.serving import fim, llamacpp
 from midfill_engine.serving.access import AccessLogger
 from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.stream import PING_INTERVAL_S, Asked, EventStream, encode_event
+from midfill_engine.starting import AccessLog
 
 # Below the connection's deadline, so that a slow client still gets an answer.
 BODY_TIMEOUT_S: Final = 8.0
@@ -85,7 +86,7 @@ class EngineState:
         return time.monotonic() - self.last_request_s
 
 
-def create_app(state: EngineState, security: Security, access_log: wire.AccessLog = "off") -> FastAPI:
+def create_app(state: EngineState, security: Security, access_log: AccessLog = "off") -> FastAPI:
     """The ASGI application. It parses bodies itself, so that every error has the same shape."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, security=security)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from midfill_engine.wire import with_serve_options
+from midfill_engine.starting import with_serve_options
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.engines import supervise

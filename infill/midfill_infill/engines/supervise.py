@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from midfill_engine.wire import BASE, FetchProgress, packaged_folder
+from midfill_engine.starting import packaged_folder
+from midfill_engine.wire import BASE, FetchProgress
 from midfill_infill import config
 from midfill_infill.engines import records
 from midfill_infill.engines.client import HUNG_S, EngineClient
