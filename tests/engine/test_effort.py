@@ -11,7 +11,18 @@ from tests.engine.test_filler import base
 
 from midfill_engine.denoising.continuing import limit_search, open_filler
 from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.effort import EFFORTS, LAST, LATE, WHOLE, WORTH, Effort, Timer, choose_effort
+from midfill_engine.denoising.effort import (
+    EFFORTS,
+    LAST,
+    LATE,
+    MOST_SMALLER,
+    SMALL,
+    WHOLE,
+    WORTH,
+    Effort,
+    Timer,
+    choose_effort,
+)
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.split import Split
 from midfill_engine.denoising.stretch import Stretch
@@ -62,13 +73,16 @@ def test_narrower_searches_cost_less(is_body: bool) -> None:
 def test_a_search_is_narrower_only_if_it_would_be_much_too_late(is_body: bool) -> None:
     pace = Pace(0.02, 0.001)
     whole_s = WHOLE.estimate_s(pace, is_body=is_body)
-    assert choose_effort(pace, whole_s / LATE + 1e-9, is_body=is_body) == WHOLE
-    assert choose_effort(pace, whole_s / LATE - 1e-9, is_body=is_body) == EFFORTS[1]
-    assert choose_effort(FREE, 1e-9, is_body=is_body) == WHOLE
+    assert choose_effort(pace, whole_s / LATE + 1e-9, SMALL, is_body=is_body) == WHOLE
+    assert choose_effort(pace, whole_s / LATE - 1e-9, SMALL, is_body=is_body) == EFFORTS[1]
+    assert choose_effort(FREE, 1e-9, SMALL, is_body=is_body) == WHOLE
     narrow_s, narrowest_s = (effort.estimate_s(SLOW, is_body=is_body) for effort in (EFFORTS[-2], EFFORTS[-1]))
-    assert choose_effort(SLOW, 1e-9, is_body=is_body) == EFFORTS[-2 if narrow_s <= WORTH * narrowest_s else -1]
-    assert choose_effort(Pace(1.0, 1e-5), 1e-9, is_body=is_body) == WHOLE, "it would save nothing"
-    chosen = [EFFORTS.index(choose_effort(pace, whole_s * share / 20, is_body=is_body)) for share in range(20)]
+    assert choose_effort(SLOW, 1e-9, SMALL, is_body=is_body) == EFFORTS[-2 if narrow_s <= WORTH * narrowest_s else -1]
+    assert choose_effort(Pace(1.0, 1e-5), 1e-9, SMALL, is_body=is_body) == WHOLE, "it would save nothing"
+    late_s = whole_s / LATE / MOST_SMALLER
+    assert choose_effort(pace, 1.01 * late_s, SMALL / 9, is_body=is_body) == WHOLE, "the default model's stay"
+    assert choose_effort(pace, 0.99 * late_s, SMALL / 9, is_body=is_body) == EFFORTS[1]
+    chosen = [EFFORTS.index(choose_effort(pace, whole_s * share / 20, SMALL, is_body=is_body)) for share in range(20)]
     assert chosen == sorted(chosen, reverse=True) and len(set(chosen)) > 2
 
 

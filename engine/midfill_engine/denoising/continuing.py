@@ -145,7 +145,8 @@ def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> 
     most_ms = request.line_ms if stretch.single else request.body_ms
     if most_ms is None:
         return WHOLE, math.inf
-    return choose_effort(runtime.pace, most_ms / 1000, is_body=not stretch.single), most_ms / 1000
+    most_s, size = most_ms / 1000, runtime.loaded.parameters
+    return choose_effort(runtime.pace, most_s, size, is_body=not stretch.single), most_s
 
 
 def open_filler(

@@ -1,8 +1,9 @@
 """How widely and how long a causal search goes on: by what the model's passes cost, at last by a clock. Knows no model.
 
 The cost is measured once, as a process loads the model: so the same request gets the same text however long a fill has
-taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may. The clock ends
-them after `LAST` times as long.
+taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may, with a model as
+small as the default one up to `MOST_SMALLER` times that: a busy machine must not change its fills. The clock ends them
+after `LAST` times as long.
 """
 
 import math
@@ -16,6 +17,8 @@ from midfill_engine.loading.pace import Pace
 Clock = Callable[[], float]
 
 LATE: Final = 2.0
+SMALL: Final = 400e6  # parameters; the widths were chosen for a model of a third
+MOST_SMALLER: Final = 3.0
 LAST: Final = 5.0
 WORTH: Final = 1.25  # a search is no narrower than one that costs so many times as much as the narrowest
 LINE_TOKENS: Final = 12  # of a usual line
@@ -62,11 +65,12 @@ EFFORTS: Final = (
 )
 
 
-def choose_effort(pace: Pace, most_s: float, *, is_body: bool) -> Effort:
+def choose_effort(pace: Pace, most_s: float, num_parameters: float, *, is_body: bool) -> Effort:
     """The widest search that is not much too late by its estimate, or hardly later than the narrowest: where passes
     cost much more than rows, as in large models, a narrow search of a line saves nothing.
     """
-    limit_s = max(LATE * most_s, WORTH * EFFORTS[-1].estimate_s(pace, is_body=is_body))
+    late = LATE * min(max(1.0, SMALL / num_parameters), MOST_SMALLER)
+    limit_s = max(late * most_s, WORTH * EFFORTS[-1].estimate_s(pace, is_body=is_body))
     return next(effort for effort in EFFORTS if effort.estimate_s(pace, is_body=is_body) <= limit_s)
 
 
