@@ -1,9 +1,9 @@
 """How widely and how long a causal search goes on: by what the model's passes cost, at last by a clock. Knows no model.
 
 The cost is measured once, as a process loads the model: so the same request gets the same text however long a fill has
-taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may, with a model as
-small as the default one up to `MOST_SMALLER` times that: a busy machine must not change its fills. The clock ends them
-after `LAST` times as long.
+taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may, and the clock ends
+them after `LAST` times as long. A model as small as the default one has up to `MOST_SMALLER` times as long as it may:
+a busy machine must not change its fills.
 """
 
 import math
@@ -65,12 +65,16 @@ EFFORTS: Final = (
 )
 
 
-def choose_effort(pace: Pace, most_s: float, num_parameters: float, *, is_body: bool) -> Effort:
+def allow_small(most_s: float, num_parameters: float) -> float:
+    """The seconds that a model of this size may take."""
+    return most_s * min(max(1.0, SMALL / num_parameters), MOST_SMALLER)
+
+
+def choose_effort(pace: Pace, most_s: float, *, is_body: bool) -> Effort:
     """The widest search that is not much too late by its estimate, or hardly later than the narrowest: where passes
     cost much more than rows, as in large models, a narrow search of a line saves nothing.
     """
-    late = LATE * min(max(1.0, SMALL / num_parameters), MOST_SMALLER)
-    limit_s = max(late * most_s, WORTH * EFFORTS[-1].estimate_s(pace, is_body=is_body))
+    limit_s = max(LATE * most_s, WORTH * EFFORTS[-1].estimate_s(pace, is_body=is_body))
     return next(effort for effort in EFFORTS if effort.estimate_s(pace, is_body=is_body) <= limit_s)
 
 
