@@ -44,6 +44,7 @@ Step = tuple[str, str]  # room and function
 def server(tmp_path: Path, run_server: Callable[..., RunningServer]) -> Iterator[RunningServer]:
     tiny.make_random(tmp_path / "tiny", FAMILIES.find("causal"))
     runtime = load_runtime(str(tmp_path / "tiny"), "cpu", dtype="fp32")
+    assert runtime.pace.pass_s >= 0, "measured as the model is loaded"
     scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run)
     state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler))
     yield run_server(Service(state, scheduler, Security.for_unix_socket()))

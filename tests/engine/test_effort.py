@@ -11,7 +11,19 @@ from tests.engine.test_filler import base
 
 from midfill_engine.denoising.continuing import limit_search, open_filler
 from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.effort import EFFORTS, LAST, LATE, WHOLE, WORTH, Effort, Timer, choose_effort
+from midfill_engine.denoising.effort import (
+    EFFORTS,
+    LAST,
+    LATE,
+    MOST_SMALLER,
+    SMALL,
+    WHOLE,
+    WORTH,
+    Effort,
+    Timer,
+    allow_small,
+    choose_effort,
+)
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.split import Split
 from midfill_engine.denoising.stretch import Stretch
@@ -68,6 +80,7 @@ def test_a_search_is_narrower_only_if_it_would_be_much_too_late(is_body: bool) -
     narrow_s, narrowest_s = (effort.estimate_s(SLOW, is_body=is_body) for effort in (EFFORTS[-2], EFFORTS[-1]))
     assert choose_effort(SLOW, 1e-9, is_body=is_body) == EFFORTS[-2 if narrow_s <= WORTH * narrowest_s else -1]
     assert choose_effort(Pace(1.0, 1e-5), 1e-9, is_body=is_body) == WHOLE, "it would save nothing"
+    assert [allow_small(2.0, SMALL * share) for share in (9, 1, 0.5, 0.1)] == [2.0, 2.0, 4.0, 2 * MOST_SMALLER]
     chosen = [EFFORTS.index(choose_effort(pace, whole_s * share / 20, is_body=is_body)) for share in range(20)]
     assert chosen == sorted(chosen, reverse=True) and len(set(chosen)) > 2
 
@@ -113,10 +126,10 @@ def test_lines_and_bodies_have_their_own_seconds(base: Runtime, monkeypatch: pyt
     whole, narrow = Stretch("x", "\n", single=True), Stretch("x", "\n", single=False, indent="    ")
     assert limit_search(base, request, whole) == (WHOLE, float("inf"))
     effort, most_s = limit_search(base, request, narrow)
-    assert effort.width < WHOLE.width and most_s == 3.0
+    assert effort.width < WHOLE.width and most_s == 3 * MOST_SMALLER
     request = body(HoleSpec(indent="    "), line_ms=500)
     effort, most_s = limit_search(base, request, whole)
-    assert effort.width < WHOLE.width and most_s == 0.5
+    assert effort.width < WHOLE.width and most_s == 0.5 * MOST_SMALLER
     assert limit_search(base, request, narrow) == (WHOLE, float("inf"))
 
 
@@ -126,9 +139,9 @@ def test_widths_do_not_depend_on_what_a_fill_takes(base: Runtime, monkeypatch: p
     request = body(HoleSpec(indent="    "), body_ms=1000)
     quick, num_rows = run(base, request)
     passes = quick.stats.forwards
-    slower, _ = run(base, request, pass_s=LAST / (passes + 1))
+    slower, _ = run(base, request, pass_s=MOST_SMALLER * LAST / (passes + 1))
     assert slower.holes == quick.holes and not slower.holes[0].cut
-    cut, fewer = run(base, request, pass_s=LAST / (passes / 2))
+    cut, fewer = run(base, request, pass_s=MOST_SMALLER * LAST / (passes / 2))
     assert cut.holes[0].cut and fewer < num_rows and cut.holes[0].text.strip()
     long_read, _ = run(base, body(HoleSpec(indent="    "), line_ms=1))
     assert not long_read.holes[0].cut

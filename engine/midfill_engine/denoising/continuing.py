@@ -14,7 +14,7 @@ import torch
 
 from midfill_engine.denoising.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.denoising.branches import MAX_TREE_ROWS
-from midfill_engine.denoising.effort import ENDLESS, WHOLE, Clock, Effort, Timer, choose_effort
+from midfill_engine.denoising.effort import ENDLESS, WHOLE, Clock, Effort, Timer, allow_small, choose_effort
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_segments
@@ -145,7 +145,8 @@ def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> 
     most_ms = request.line_ms if stretch.single else request.body_ms
     if most_ms is None:
         return WHOLE, math.inf
-    return choose_effort(runtime.pace, most_ms / 1000, is_body=not stretch.single), most_ms / 1000
+    most_s = allow_small(most_ms / 1000, runtime.loaded.parameters)
+    return choose_effort(runtime.pace, most_s, is_body=not stretch.single), most_s
 
 
 def open_filler(

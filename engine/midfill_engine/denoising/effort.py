@@ -1,8 +1,9 @@
 """How widely and how long a causal search goes on: by what the model's passes cost, at last by a clock. Knows no model.
 
 The cost is measured once, as a process loads the model: so the same request gets the same text however long a fill has
-taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may. The clock ends
-them after `LAST` times as long.
+taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may, and the clock ends
+them after `LAST` times as long. A model as small as the default one has up to `MOST_SMALLER` times as long as it may:
+a busy machine must not change its fills.
 """
 
 import math
@@ -16,6 +17,8 @@ from midfill_engine.loading.pace import Pace
 Clock = Callable[[], float]
 
 LATE: Final = 2.0
+SMALL: Final = 400e6  # parameters; the widths were chosen for a model of a third
+MOST_SMALLER: Final = 3.0
 LAST: Final = 5.0
 WORTH: Final = 1.25  # a search is no narrower than one that costs so many times as much as the narrowest
 LINE_TOKENS: Final = 12  # of a usual line
@@ -60,6 +63,11 @@ EFFORTS: Final = (
     Effort(width=2, enough=1, blocks=1, begun=1, through=1, drawn=2, judged=2, compared=2),
     Effort(width=1, enough=1, blocks=1, begun=0, through=1, drawn=1, judged=1, compared=2),
 )
+
+
+def allow_small(most_s: float, num_parameters: float) -> float:
+    """The seconds that a model of this size may take."""
+    return most_s * min(max(1.0, SMALL / num_parameters), MOST_SMALLER)
 
 
 def choose_effort(pace: Pace, most_s: float, *, is_body: bool) -> Effort:
