@@ -215,16 +215,6 @@ test('reroll keeps what was typed, discard puts the old text back', function()
   equal(vim.fn.maparg('<C-e>', 'n'), '', 'the key stays mapped')
 end)
 
-test('only the lengths that the model heeds are completed', function()
-  open(TWO)
-  fill_at(2)
-  local function complete() return vim.fn.getcompletion('Midfill longe', 'cmdline') end
-  equal(complete(), { 'longer' })
-  vim.cmd('Midfill discard')
-  wait('the end', function() return not pending() end)
-  equal(complete(), { 'longer' })
-end)
-
 test('next alternative', function()
   open()
   vim.api.nvim_win_set_cursor(0, { 11, 8 })
@@ -419,6 +409,16 @@ local function fill_at(row)
   vim.cmd('Midfill body')
   wait('the fill', function() return pending() and pending() ~= before end)
 end
+
+test('only the lengths that the model heeds are completed', function()
+  open(TWO)
+  fill_at(2)
+  local function complete() return vim.fn.getcompletion('Midfill longe', 'cmdline') end
+  equal(complete(), { 'longer' })
+  vim.cmd('Midfill discard')
+  wait('the end', function() return not pending() end)
+  equal(complete(), { 'longer' })
+end)
 local function num_hints()
   return #vim.tbl_filter(function(mark) return mark[4].virt_text ~= nil end, marks_of('pending'))
 end
