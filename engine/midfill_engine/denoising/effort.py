@@ -1,9 +1,9 @@
 """How widely and how long a causal search goes on: by what the model's passes cost, at last by a clock. Knows no model.
 
 The cost is measured once, as a process loads the model: so the same request gets the same text however long a fill has
-taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may, and the clock ends
-them after `LAST` times as long. A model as small as the default one has up to `MOST_SMALLER` times as long as it may:
-a busy machine must not change its fills.
+taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may. The clock ends
+them after `LAST` times as long. A model as small as the default one has up to `MOST_SMALLER` times as long as it may: a
+busy machine must not change its fills.
 """
 
 import math
