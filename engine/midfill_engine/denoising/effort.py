@@ -2,8 +2,8 @@
 
 The cost is measured once, as a process loads the model: so the same request gets the same text however long a fill has
 taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may. The clock ends
-them after `LAST` times as long. A model as small as the default one has up to `MOST_SMALLER` times as long as it may:
-a busy machine must not change its fills.
+them after `LAST` times as long. A model as small as the default one has up to `MOST_SMALLER` times as long as it may: a
+busy machine must not change its fills.
 """
 
 import math
