@@ -11,7 +11,7 @@ from tests.engine.fakes import FakeFills, Service
 from midfill_engine.serving.security import Security
 from midfill_engine.serving.service import create_app
 from midfill_engine.serving.tokens import BearerTokens
-from midfill_engine.wire import AccessLog
+from midfill_engine.starting import AccessLog
 
 MakeService = Callable[..., Service]
 TOKEN = "anna-" + "a" * 20
