@@ -186,7 +186,10 @@ def fill(
     row, stats = place.settle([[each for each in texts if not each.is_left_out] for texts in ranked]), response.stats
     if options.repair and any(row.candidate.faults):
         try:
-            row, spent = yield from _repair(place, segments, row, options, send, request.excerpts)
+            again = _repair(
+                place, segments, row, options, send, request.excerpts, one_by_one=client.endpoint.is_outside
+            )
+            row, spent = yield from again
             stats = add_stats(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # after any other failure the first fill is kept, its errors marked
@@ -272,14 +275,34 @@ def find_model(client: "EngineClient", model: str | None) -> wire.ModelInfo:
 
 
 def _repair(
-    place: Place, segments: Segments, row: Row, options: Options, send: Send, excerpts: Sequence[str]
+    place: Place,
+    segments: Segments,
+    row: Row,
+    options: Options,
+    send: Send,
+    excerpts: Sequence[str],
+    *,
+    one_by_one: bool,
 ) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
-    """The better of `row` and the rows of a second round, and the stats of that round."""
-    draft = mask_errors(segments, row)
-    request = _request(draft, place.document, replace(options, n=REPAIR_ROWS), (), excerpts)
-    repaired = yield from _run(send, request, place.document, place.holes, repair=True)
-    answers = [list(map(Answer, recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
-    return min([row, *place.rows(answers)], key=lambda row: row.candidate.faults), repaired.stats
+    """The better of `row` and the rows of a second round, and the stats of that round. `one_by_one`: an engine that
+    writes one row after the other is asked for each, until one has no fault.
+    """
+    draft, best = mask_errors(segments, row), row
+    spent = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0, cached_context=True)
+    keeps = any(isinstance(each, wire.HoleSegment) and each.hole.keep for each in draft.segments)
+    first = 0 if keeps else 1  # the same request would give the same text
+    rounds = [replace(options, n=REPAIR_ROWS)]
+    if one_by_one:
+        rounds = [replace(options, n=1, seed=options.seed + number) for number in range(first, REPAIR_ROWS)]
+    for wanted in rounds:
+        request = _request(draft, place.document, wanted, (), excerpts)
+        repaired = yield from _run(send, request, place.document, place.holes, repair=True)
+        answers = [list(map(Answer, recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
+        best = min([best, *place.rows(answers)], key=lambda row: row.candidate.faults)
+        spent = add_stats(spent, repaired.stats)
+        if not any(best.candidate.faults):
+            break
+    return best, spent
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:

@@ -868,3 +868,19 @@ def test_without_a_repository_no_folder_is_named() -> None:
         prompt = fill_file(server, folder / "total.py", "qwen2.5-coder", references=related)["prompt"]
     assert prompt.startswith(f"<|repo_name|>project\n<|file_sep|>untitled.py\n{INVOICE}\n<|file_sep|>total.py\n")
     assert "alice" not in prompt
+
+
+def test_a_repair_asks_for_one_text_after_the_other_until_one_has_no_fault(stand_in: StandIn) -> None:
+    texts = ["return ((", "return [", "return 1", "return 2"]
+
+    def choose(_: dict[str, Any]) -> None:
+        stand_in.parts = [texts[min(len(stand_in.asked), len(texts)) - 1]]
+
+    stand_in.refuse = choose
+    document = Document(b"def f():\n    ...\n", "python", Path("t.py"))
+    with connect(stand_in) as client:
+        *_, filled = fill(document, find_stubs(document), Options(proposers=()), client)
+    assert isinstance(filled, Filled) and [each.text for each in filled.fills] == ["return 1"]
+    assert len(stand_in.asked) == 3
+    seeds = [str(body.get("seed", body.get("random_seed", body.get("options")))) for body in stand_in.asked]
+    assert len(set(seeds)) == 3
