@@ -11,7 +11,7 @@ from pathlib import Path
 from frames import draw
 from rich.console import Console
 
-COLUMNS = 112
+COLUMNS = 124
 
 
 def main() -> None:
