@@ -2,7 +2,6 @@
 
 import ast
 import difflib
-import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 
 from bench.quality.sandbox import Limits, Wall, run_programs
 from bench.quality.suite import Task
+from midfill_infill.measuring.table import wilson
 
 NUM_DRAWS = 2000
 
@@ -86,14 +86,6 @@ def share(values: Sequence[float], groups: Sequence[str]) -> Share:
     else:
         low, high = _bootstrap(values, groups)
     return Share(*(round(100 * number, 2) for number in (mean, low, high)))
-
-
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """The 95 % score interval of a share (Wilson 1927)."""
-    z, share = 1.96, successes / trials
-    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def difference(first: Sequence[float], second: Sequence[float], groups: Sequence[str]) -> Share:

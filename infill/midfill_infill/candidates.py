@@ -39,7 +39,7 @@ class PlacedFill:
 
     White space added by splicing belongs to no token. `errors` are ranges of `text` with syntax errors. `certainty` is
     the calibrated probability that the whole fill is right, None if neither the engine nor a measurement gives one;
-    `told` is the engine's alone, and `evidence` is what a measurement goes by. `origin` describes the fill's source.
+    `told` is the engine's alone, `proposed` that of a proposal with the same text. `origin` describes the source.
     """
 
     hole: Hole
@@ -50,7 +50,12 @@ class PlacedFill:
     certainty: float | None = None
     origin: str = DRAFTED
     told: float | None = None
-    evidence: Evidence = Evidence()
+    proposed: float = 0.0
+
+    @property
+    def evidence(self) -> Evidence:
+        """What a measurement goes by."""
+        return Evidence.of(self.text, self.confidence, self.told, self.proposed)
 
     @property
     def kind(self) -> Kind | None:
@@ -221,13 +226,12 @@ class Place:
         return Row(Alternative(spliced.patch, fills, spliced.new_errors, is_idle), tuple(answers), spliced)
 
     def _rate(self, fill: PlacedFill, answer: Answer) -> PlacedFill:
-        """The fill with its evidence, and with the certainty that was measured for such fills."""
+        """The fill with the certainty that was measured for such fills, if it was."""
         if answer.is_left_out:
             return fill
-        evidence = Evidence.of(fill.text, fill.confidence, fill.certainty, answer.proposed)
+        fill = replace(fill, told=fill.certainty, proposed=answer.proposed)
         measured = self.fits.get(fill.kind) if fill.kind else None
-        certainty = measured.rate(evidence) if measured else fill.certainty
-        return replace(fill, told=fill.certainty, evidence=evidence, certainty=certainty)
+        return replace(fill, certainty=measured.rate(fill.evidence)) if measured else fill
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
         """The first text of every hole; if it has a fault, the first without one or the one with the fewest.

@@ -118,6 +118,11 @@ OF_REPOSITORIES: Final[dict[str, Entry]] = {
 }
 TABLE.update(OF_REPOSITORIES)
 
+# Errors of one hole: the next one may be filled.
+OF_ONE_HOLE: Final = ("hole_too_large", "file_encoding", "file_binary", "overlapping_holes", "position_outside")
+# Errors of a hole or of the engine. If many holes in a row have one, it is the engine.
+OF_HOLE_OR_ENGINE: Final = ("engine_error", "out_of_memory", "bad_request")
+
 
 def is_disk_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

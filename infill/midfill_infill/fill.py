@@ -22,7 +22,7 @@ from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
-from midfill_infill.wishes import Bounds, Length, bound_length, is_within, leave_out
+from midfill_infill.wishes import CHARS_PER_TOKEN, Bounds, Length, bound_length, is_within, leave_out
 from midfill_infill.written import Written
 
 if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's start-up time
@@ -30,8 +30,6 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's st
 
 Send = Callable[[wire.InfillRequest], Generator[wire.StepEvent | wire.InfillResponse, None, None]]
 
-# Source code has 3 to 4 characters per token; the engine truncates text that is still too long.
-CHARS_PER_TOKEN: Final = 3
 MAX_PROPOSED: Final = 8  # holes with proposals before an engine is asked: 20 to 100 ms each
 MAX_TEXTS: Final = 5  # proposals for each of them that are tried: each may parse the file a few times
 # Rows of a repair: the first is greedy and often repeats the error, the others are sampled.

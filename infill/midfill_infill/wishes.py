@@ -11,6 +11,7 @@ Bounds = Mapping[str, int]  # fields of a wire.HoleSpec
 
 SHORTER: Final = 0.6  # times the tokens, where a model cannot search among lines
 LONGER: Final = 1.6
+# Source code has 3 to 4 characters per token; the engine truncates text that is still too long.
 CHARS_PER_TOKEN: Final = 3
 STEPS: Final = ("settles nothing in steps", "a diffusion model")
 SEARCH: Final = ("does not choose how widely it searches", "a causal model")

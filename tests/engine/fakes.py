@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
+from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.scheduler import Scheduler
 from midfill_engine.denoising.work import Work
 from midfill_engine.loading.runtime import Runtime
@@ -38,6 +39,24 @@ def drain_work(runtime: Runtime, work: Generator[Work, Any, T]) -> T:
             answer = runtime.run(work.send(answer).passes)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+
+
+class CountedFill:
+    """A fill whose passes are run one by one; their number and that of their rows may move its clock."""
+
+    def __init__(self) -> None:
+        self.passes = self.rows = 0
+
+    def run(self, runtime: Runtime, request: InfillRequest, clock: Callable[[], float]) -> InfillResponse:
+        fill, answer = open_fill(runtime, request, clock=clock), None
+        while True:
+            try:
+                item = fill.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            answer = runtime.run(item.passes) if isinstance(item, Work) else None  # type: ignore[arg-type]
+            if isinstance(item, Work):
+                self.passes, self.rows = self.passes + 1, self.rows + item.num_rows
 
 
 class Pace:

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
+from tests.engine.fakes import CountedFill
 from tests.engine.test_filler import TEXT, answer_of, ask, base
 
-from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.filler import MAX_LINE_TOKENS
-from midfill_engine.denoising.work import Work
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime
@@ -134,16 +133,10 @@ def test_every_model_says_what_it_heeds(name: str, runtime: Runtime, open_family
 
 def fill_until(base: Runtime, request: InfillRequest, num_passes: int) -> tuple[InfillResponse, int]:
     """The answer if the time is over after so many passes, and the number of passes."""
-    passes, looks, answer = 0, count(), None
+    counted, looks = CountedFill(), count()
     limited = request.model_copy(update={"max_ms": max(1, num_passes * 1000)})
-    fill = open_fill(base, limited, clock=lambda: passes + 0.002 * (next(looks) > 1))
-    while True:
-        try:
-            item = fill.send(answer)
-        except StopIteration as stop:
-            return stop.value, passes
-        answer = base.run(item.passes) if isinstance(item, Work) else None  # type: ignore[arg-type]
-        passes += isinstance(item, Work)
+    answer = counted.run(base, limited, lambda: counted.passes + 0.002 * (next(looks) > 1))
+    return answer, counted.passes
 
 
 def place_of(number: int) -> InfillRequest:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.engine.fakes import CountedFill
 from tests.engine.test_bounds import body, line, selection
 from tests.engine.test_filler import base
 
 from midfill_engine.denoising.continuing import limit_search, open_filler
-from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.effort import (
     EFFORTS,
     LAST,
@@ -27,7 +27,6 @@ from midfill_engine.denoising.effort import (
 from midfill_engine.denoising.filler import Filler
 from midfill_engine.denoising.split import Split
 from midfill_engine.denoising.stretch import Stretch
-from midfill_engine.denoising.work import Work
 from midfill_engine.denoising.writing import Drawing
 from midfill_engine.loading.pace import ROUNDS, ROWS, Pace
 from midfill_engine.loading.runtime import Runtime
@@ -46,15 +45,8 @@ def set_pace(base: Runtime, monkeypatch: pytest.MonkeyPatch, pace: Pace) -> None
 def run(base: Runtime, request: InfillRequest, pass_s: float = 0.0) -> tuple[InfillResponse, int]:
     """The answer and the number of rows of its passes, each of which takes `pass_s` by its clock."""
     base.prefixes.clear()
-    passes, rows, answer = 0, 0, None
-    fill = open_fill(base, request, clock=lambda: passes * pass_s)
-    while True:
-        try:
-            item = fill.send(answer)
-        except StopIteration as stop:
-            return stop.value, rows
-        answer = base.run(item.passes) if isinstance(item, Work) else None  # type: ignore[arg-type]
-        passes, rows = passes + isinstance(item, Work), rows + (item.num_rows if isinstance(item, Work) else 0)
+    counted = CountedFill()
+    return counted.run(base, request, lambda: counted.passes * pass_s), counted.rows
 
 
 @pytest.mark.parametrize("is_body", [False, True])

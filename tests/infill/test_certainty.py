@@ -9,7 +9,7 @@ from midfill_engine.wire import FilledHole, ModelInfo
 from midfill_infill import certainty
 from midfill_infill.candidates import Answer, Place
 from midfill_infill.certainty import Evidence, Fit, fit, lose, rate_unseen
-from midfill_infill.syntax.holes import hole_at_cursor
+from midfill_infill.syntax.holes import find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
 
 
@@ -99,3 +99,15 @@ def test_an_engine_without_a_certainty_gets_the_measured_one() -> None:
     left_out = Answer(proposed.filled, proposed.origin, is_left_out=True)
     row = Place(document, holes, fits={"line": Fit(9.0)}).row([left_out])
     assert row.candidate.certainty == 0.2
+
+
+def test_two_holes_of_two_kinds_have_each_its_own_fit() -> None:
+    document = Document(b"def f(a):\n    pass\n\n\ndef g(a):\n    b = a\n\n    return b\n", "python")
+    holes = (*find_stubs(document), hole_at_cursor(document, document.data.index(b"\n\n    return") + 1))
+    filled = [FilledHole(text=text, tokens=[(0, len(text))], confidence=[0.5]) for text in ("return a * 2", "b += 1")]
+    fits = {"body": Fit(-2.0), "line": Fit(2.0)}
+    fills = Place(document, holes, fits=fits).row(list(map(Answer, filled))).candidate.fills
+    assert [each.kind for each in fills] == ["body", "line"]
+    assert [each.certainty for each in fills] == [pytest.approx(0.1192, abs=1e-3), pytest.approx(0.8808, abs=1e-3)]
+    told = Place(document, holes, fits={"line": Fit(2.0)}).row(list(map(Answer, filled))).candidate
+    assert [each.certainty is None for each in told.fills] == [True, False] and told.certainty is None

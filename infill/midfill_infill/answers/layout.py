@@ -9,9 +9,8 @@ from typing import Final
 
 from midfill_infill.answers.draft import ADDED, DraftText, join, trim
 from midfill_infill.text.diffs import common_prefix
-from midfill_infill.text.lines import count_columns
+from midfill_infill.text.lines import count_columns, is_finished
 
-_ENDED: Final = re.compile(r"(?:[{};:]|\*/|//.*|^)$")
 _OPENS: Final = re.compile(r"[{:\[]\s*$")
 _BRACKETS: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[()\[\]{}]""")
 _HANGING: Final = 8  # columns: lines indented no deeper hang, and need not align
@@ -87,7 +86,7 @@ def find_aligned(draft: DraftText, frame: Indentation, *, is_placed: bool = True
             aligned.add(number)
         if spaces > 1 and white.endswith(" " * spaces):
             is_below = spaces == _find_open(lines[number - 1]) + 1
-            goes_on = not _ENDED.search(lines[number - 1])
+            goes_on = not is_finished(lines[number - 1].encode("utf-8", "replace"))
             if is_below or (goes_on and (frame.is_aligning or spaces % 2)):
                 aligned.add(number)
     return aligned

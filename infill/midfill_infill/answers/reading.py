@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import islice
 from typing import Final
 
 from midfill_infill.answers.draft import DraftText, find_anchors, join, trim
@@ -290,7 +289,8 @@ class _Answer:
         columns, widths = columns_of(self.hole.indent), list(map(columns_of, whites))
         if self.hole.is_body:
             odd += sum(width < columns for width in widths)
-            odd += any(columns_of(white) != columns for white in self._find_below_comment(draft, moving))
+            below = self._find_below_comment(draft, moving)
+            odd += below is not None and columns_of(below) != columns
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
             odd += sum(width < columns for width in widths if not width) or max(widths, default=columns) < columns
         elif frame.is_whole_line and not frame.is_free:
@@ -313,12 +313,12 @@ class _Answer:
         is_foreign_unit = is_foreign_unit and (steps <= UNITS or not is_plain)
         return (foreign, errors, odd, is_foreign_unit, skewed), strange + is_padded
 
-    def _find_below_comment(self, draft: DraftText, moving: Sequence[tuple[int, str]]) -> Iterator[str]:
-        """Yields the indentation of the first code below a comment that an answer begins with."""
+    def _find_below_comment(self, draft: DraftText, moving: Sequence[tuple[int, str]]) -> str | None:
+        """The indentation of the first code below a comment that an answer begins with; None without one."""
         comment, lines = self.trials.language.comment, draft.lines()
-        if lines[0].text.lstrip().startswith(comment):
-            below = (white for number, white in moving if not lines[number].text.lstrip().startswith(comment))
-            yield from islice(below, 1)
+        if not lines[0].text.lstrip().startswith(comment):
+            return None
+        return next((white for number, white in moving if not lines[number].text.lstrip().startswith(comment)), None)
 
     def _count(self, draft: DraftText) -> int:
         return self.trials.count([draft if n == self.index else None for n in range(len(self.trials.holes))])

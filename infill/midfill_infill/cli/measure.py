@@ -15,6 +15,7 @@ import typer
 from midfill_infill.cli import options
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import ChangedCommand, DeviceName, complete_model, flag, option
+from midfill_infill.cli.view import can_draw_bar
 from midfill_infill.errors import INTERRUPTED, MidfillError
 
 if TYPE_CHECKING:
@@ -149,30 +150,27 @@ class Comparison:
         found: list[Measured] = []
         with meter(len(self._gaps), is_quiet=self._is_quiet) as step:
             try:
-                floor = tuple(step(FLOOR, copy_from_files(self._gaps, self._context)))
+                floor = list(step(FLOOR, copy_from_files(self._gaps, self._context)))
                 found.append(Measured(FLOOR, floor, is_floor=True))
                 for name in dict.fromkeys(names):
-                    found.append(Measured(name))
-                    for measured in self._measure(name, step):
-                        found[-1] = measured
+                    outcomes: list[GapOutcome] = []
+                    found.append(Measured(name, outcomes))  # what an interrupt leaves is in it
+                    try:
+                        self._measure(name, outcomes, step)
+                    except MidfillError as error:
+                        found[-1] = Measured(name, outcomes, error.sentence)
             except KeyboardInterrupt:
                 return found, True
         return found, False
 
-    def _measure(self, name: str, step: "Step") -> "Iterator[Measured]":
+    def _measure(self, name: str, outcomes: "list[GapOutcome]", step: "Step") -> None:
         from midfill_infill.measuring.measure import Measuring
-        from midfill_infill.measuring.table import Measured
 
-        outcomes: list[GapOutcome] = []
-        try:
-            with open_model(name, self._device, is_quiet=self._is_quiet) as opened:
-                run = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._passing)
-                for outcome in step(name, run.run(self._gaps, again=self._again)):
-                    outcomes.append(outcome)
-                    yield Measured(name, tuple(outcomes))
-                run.fit()
-        except MidfillError as error:
-            yield Measured(name, tuple(outcomes), error.sentence)
+        with open_model(name, self._device, is_quiet=self._is_quiet) as opened:
+            run = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._passing)
+            for outcome in step(name, run.run(self._gaps, again=self._again)):
+                outcomes.append(outcome)
+            run.fit()
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
 @contextmanager
 def meter(total: int, *, is_quiet: bool) -> "Iterator[Step]":
     """Yields what counts the outcomes of a model while they come: on a bar on a terminal, else without a sign."""
-    if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
+    if is_quiet or not can_draw_bar():
         yield lambda _, outcomes: outcomes
         return
     from rich.console import Console
@@ -259,9 +257,7 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
     from rich.console import Console
     from rich.table import Table
 
-    from midfill_infill.certainty import KINDS
     from midfill_infill.measuring.gaps import LONGEST_BODY
-    from midfill_infill.measuring.table import describe_sureness
 
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
     has_tests = any(each.passes is not None for one in measured for each in one.outcomes)
@@ -287,12 +283,12 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
         f" exact: as it stood there (95 % interval);\nsimilar: mean over bodies; times: median to the first text and to"
         f" the end; {FLOOR}: what the files alone propose"
     )
-    for each in measured:
-        for kind in KINDS:
-            if not each.is_floor and (told := describe_sureness(each.of(kind))):
-                print(f"{each.name}, how sure of {'lines' if kind == 'line' else 'bodies'}: {told}")
-        if each.error:
-            print(f"{each.name}: {each.error}")
+    for each in facts["models"]:
+        for kind, told in each["certainty"].items():
+            if told and not each["is_floor"]:
+                print(f"{each['name']}, how sure of {'lines' if kind == 'line' else 'bodies'}: {told}")
+        if each["error"]:
+            print(f"{each['name']}: {each['error']}")
     if skipped:
         print(f"not tested, {len(skipped)} of the bodies, such as: {skipped[0]}")
     if facts["choice"]:
@@ -300,10 +296,9 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
 
 
 def list_cells(measured: "Measured", has_tests: bool) -> list[str]:
-    from midfill_infill.measuring.table import Summary, describe
+    from midfill_infill.measuring.table import Summary
 
-    line, body = Summary.of(measured.of("line")), Summary.of(measured.of("body"))
-    num_bytes = describe(measured)["bytes"]
+    line, body, num_bytes = Summary.of(measured.of("line")), Summary.of(measured.of("body")), measured.num_bytes
 
     def times(one: Summary | None) -> str:
         return f"{one.preview_s:.1f} / {one.end_s:.1f} s" if one else "-"

@@ -1,6 +1,5 @@
 """`midfill fill --until`: candidates tried by a command of the user's, a line a try. A shell around until/."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from midfill_infill.candidates import describe_certainty
 from midfill_infill.cli.target import Source
+from midfill_infill.cli.view import can_draw_bar
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Options, Preview, fill
@@ -71,7 +71,7 @@ def try_candidates(
 @contextmanager
 def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | str], None]]:
     """Prints one line per try or remark, and on a terminal a progress bar below. `quiet` leaves only the remarks."""
-    if quiet or not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
+    if quiet or not can_draw_bar():
 
         def print_line(each: Try | str) -> None:
             if isinstance(each, str) or not quiet:

@@ -1,11 +1,17 @@
 """The display of a fill's progress where nothing is drawn. Does not import rich."""
 
+import os
 import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from midfill_infill.fill import Preview
+
+
+def can_draw_bar() -> bool:
+    """True if stderr is a terminal that can move its cursor."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
 
 
 def note(phrase: str) -> None:

@@ -13,13 +13,11 @@ from midfill_infill.candidates import Alternative
 from midfill_infill.context.references import Reference, find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.installed import distribution_version
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import OF_HOLE_OR_ENGINE, OF_ONE_HOLE, MidfillError
 from midfill_infill.fill import Filled, Options, fill, find_model, propose_fill
 from midfill_infill.measuring.gaps import Gap
 from midfill_infill.measuring.outcomes import GapOutcome, Store
 
-# Errors of one gap; any other would come again with the next.
-OF_ONE_GAP: Final = ("hole_too_large", "file_encoding", "bad_request", "out_of_memory", "engine_error")
 MOST_IN_A_ROW: Final = 4
 
 
@@ -108,7 +106,7 @@ class Measuring:
                     elif preview_s is None and event.holes[0].text.strip():
                         preview_s = time.perf_counter() - started_s
         except MidfillError as error:
-            if error.code not in OF_ONE_GAP:
+            if error.code not in (*OF_ONE_HOLE, *OF_HOLE_OR_ENGINE):
                 raise
             return replace(outcome, model=self.model, error=error.code, end_s=time.perf_counter() - started_s)
         assert filled is not None

@@ -86,25 +86,22 @@ class Store:
         for kind in KINDS:
             ours = [each for each in self._known.values() if each.kind == kind and each.model == model]
             seen = [each for each in ours if not each.error][-MOST_KEPT:]
-            if len(seen) >= certainty.MIN_MEASURED and is_gain(seen):
+            if len(seen) >= certainty.MIN_MEASURED and rate_better(seen) is not None:
                 fits[kind] = certainty.fit([(each.evidence, each.is_right) for each in seen])
         certainty.save(self._info, model, fits)
         return fits
 
 
-def rate_unseen(seen: Sequence[GapOutcome]) -> list[float]:
-    """The certainty of each fill, fitted on fills in other files."""
-    pairs = [(each.evidence, each.is_right) for each in seen]
-    return certainty.rate_unseen(pairs, [each.group for each in seen])
-
-
-def is_gain(seen: Sequence[GapOutcome]) -> bool:
-    """True if the engine gives no certainty, or a fit is closer to what was right in files that it has not seen."""
-    if any(each.told is None for each in seen):
-        return True
+def rate_better(seen: Sequence[GapOutcome]) -> list[float] | None:
+    """The certainty of each fill, fitted on fills in other files; None if the engine's own is as close to what was
+    right.
+    """
     rights = [each.is_right for each in seen]
+    rated = certainty.rate_unseen([(each.evidence, each.is_right) for each in seen], [each.group for each in seen])
+    if any(each.told is None for each in seen):
+        return rated
     own = certainty.lose([each.told or 0.0 for each in seen], rights)
-    return certainty.lose(rate_unseen(seen), rights) < own
+    return rated if certainty.lose(rated, rights) < own else None
 
 
 def _read_lines(path: Path) -> list[str]:

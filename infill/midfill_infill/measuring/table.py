@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from midfill_infill.candidates import LIKELY, SURE
 from midfill_infill.certainty import KINDS, MIN_MEASURED, Kind
-from midfill_infill.measuring.outcomes import GapOutcome, is_gain, rate_unseen
+from midfill_infill.measuring.outcomes import GapOutcome, rate_better
 
 Z: Final = 1.96  # of a 95 % interval
 _WORDS: Final = (("sure", SURE, 1.01), ("likely", LIKELY, SURE), ("a guess", 0.0, LIKELY))
@@ -21,12 +21,25 @@ class Measured:
     """
 
     name: str
-    outcomes: tuple[GapOutcome, ...] = ()
+    outcomes: Sequence[GapOutcome] = ()
     error: str = ""
     is_floor: bool = False
 
+    @property
+    def num_bytes(self) -> int | None:
+        """The most memory that its engine took; None if unknown."""
+        return max((each.num_bytes for each in self.outcomes if each.num_bytes is not None), default=None)
+
     def of(self, kind: Kind) -> list[GapOutcome]:
         return [each for each in self.outcomes if each.kind == kind]
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % score interval of a share (Wilson 1927)."""
+    share = successes / trials
+    middle = (share + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
+    half = Z * math.sqrt(share * (1 - share) / trials + Z * Z / (4 * trials * trials)) / (1 + Z * Z / trials)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 @dataclass(frozen=True)
@@ -45,11 +58,9 @@ class Share:
     def count(cls, rights: Sequence[bool]) -> "Share | None":
         if not rights:
             return None
-        count, share = len(rights), sum(rights) / len(rights)
-        middle = (share + Z * Z / (2 * count)) / (1 + Z * Z / count)
-        half = Z * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count)) / (1 + Z * Z / count)
-        low, high = max(0.0, middle - half), min(1.0, middle + half)
-        return cls(round(100 * share, 1), round(100 * low, 1), round(100 * high, 1), count)
+        low, high = wilson(sum(rights), len(rights))
+        percent, low, high = (round(100 * each, 1) for each in (sum(rights) / len(rights), low, high))
+        return cls(percent, low, high, len(rights))
 
 
 @dataclass(frozen=True)
@@ -84,8 +95,8 @@ def list_certainties(outcomes: Sequence[GapOutcome]) -> list[tuple[float, bool]]
     model says nothing of it.
     """
     seen = [each for each in outcomes if not each.error]
-    if len(seen) >= MIN_MEASURED and is_gain(seen):
-        return list(zip(rate_unseen(seen), (each.is_right for each in seen), strict=True))
+    if len(seen) >= MIN_MEASURED and (rated := rate_better(seen)) is not None:
+        return list(zip(rated, (each.is_right for each in seen), strict=True))
     return [(each.told, each.is_right) for each in seen if each.told is not None]
 
 
@@ -109,11 +120,12 @@ def choose(measured: Sequence[Measured]) -> str:
     models = [each for each in measured if not each.is_floor and each.outcomes]
     if not models:
         return ""
+    if len(models) == 1:
+        return f"{models[0].name} is the only one measured"
     shared = set.intersection(*({each.gap for each in model.outcomes} for model in models))
+    if not shared:
+        return ""
     worths = {model.name: _weigh(model, shared) for model in models}
-    if not shared or len(models) == 1:
-        only = models[0]
-        return f"{only.name} is the only one measured" if len(models) == 1 else ""
     best = max(models, key=lambda model: math.fsum(worths[model.name].values()))
     close = [model for model in models if not _is_worse(worths[model.name], worths[best.name])]
     fastest = min(close, key=lambda model: _seconds(model, shared))
@@ -153,13 +165,12 @@ def _seconds(model: Measured, shared: set[str]) -> float:
 
 def describe(measured: Measured) -> dict[str, Any]:
     """The summary of a model as JSON."""
-    sizes = [each.num_bytes for each in measured.outcomes if each.num_bytes is not None]
     summaries = {kind: Summary.of(measured.of(kind)) for kind in KINDS}
     return {
         "name": measured.name,
         "is_floor": measured.is_floor,
         "error": measured.error,
-        "bytes": max(sizes, default=None),
+        "bytes": measured.num_bytes,
         "lines": asdict(summaries["line"]) if summaries["line"] else None,
         "bodies": asdict(summaries["body"]) if summaries["body"] else None,
         "certainty": {kind: describe_sureness(measured.of(kind)) for kind in KINDS},

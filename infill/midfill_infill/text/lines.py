@@ -127,6 +127,11 @@ def mixes_indents(lines: Lines) -> bool:
 _ENDED = re.compile(rb"(?:[{};:]|\*/|//.*)\s*$")
 
 
+def is_finished(line: bytes) -> bool:
+    """True for a blank line, and one that ends a statement, opens a block or ends with a comment, as its end tells."""
+    return not line.strip() or _ENDED.search(line) is not None
+
+
 @lru_cache(maxsize=8)
 def _count_hanging(lines: Lines) -> tuple[Counter[bytes], Counter[int]]:
     """By what white space, and by how many columns, lines are deeper than an unfinished line before them."""
@@ -134,7 +139,7 @@ def _count_hanging(lines: Lines) -> tuple[Counter[bytes], Counter[int]]:
     kinds, steps = Counter[bytes](), Counter[int]()
     for outer, inner in pairwise(filled):
         before, white = lines.indent(outer), lines.indent(inner)
-        if white.startswith(before) and len(white) > len(before) and not _ENDED.search(lines.content(outer)):
+        if white.startswith(before) and len(white) > len(before) and not is_finished(lines.content(outer)):
             kinds[white[len(before) :][:1]] += 1
             steps[lines.columns(inner) - lines.columns(outer)] += 1
     return kinds, steps

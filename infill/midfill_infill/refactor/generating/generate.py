@@ -20,7 +20,7 @@ from typing import Final
 
 from midfill_infill import config, written
 from midfill_infill.context.references import Reference, find_references, read_text, show_text
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import OF_HOLE_OR_ENGINE, OF_ONE_HOLE, MidfillError
 from midfill_infill.fill import Filled, fill
 from midfill_infill.fill import Options as FillOptions
 from midfill_infill.refactor.generating.engines import Engine
@@ -33,9 +33,6 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 
 # Errors that concern one hole. Others (no engine, no model) would repeat for every hole.
-_OF_THIS_HOLE: Final = ("hole_too_large", "file_encoding", "file_binary", "overlapping_holes", "position_outside")
-# Errors of a hole or of the engine. If many holes in a row have one, it is the engine.
-_DOUBTFUL: Final = ("engine_error", "out_of_memory", "bad_request")
 _MAX_DOUBTFUL: Final = 8
 _ENGINE_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")
 _TRIES: Final = 4
@@ -242,9 +239,9 @@ class RunFiller:
             except MidfillError as error:
                 tries, waits = tries + (error.code != "engine_busy"), waits + 1
                 is_last = error.code not in _ENGINE_AGAIN or tries == _TRIES or stop.is_set()
-                if is_last and error.code in (*_OF_THIS_HOLE, *_DOUBTFUL):
+                if is_last and error.code in (*OF_ONE_HOLE, *OF_HOLE_OR_ENGINE):
                     change = StateChange(hole.id, State.FAILED, error.message)
-                    return Made(hole, change=change, error=error if error.code in _DOUBTFUL else None)
+                    return Made(hole, change=change, error=error if error.code in OF_HOLE_OR_ENGINE else None)
                 if is_last:
                     raise
                 stop.wait(_WAIT_S * min(waits, _TRIES))

@@ -18,10 +18,9 @@ def read_signature(text: str) -> ast.FunctionDef | None:
         (function,) = ast.parse(f"def f({text} pass").body
     except (SyntaxError, ValueError):
         return None
-    is_all = (
-        isinstance(function, ast.FunctionDef) and len(function.body) == 1 and isinstance(function.body[0], ast.Pass)
-    )
-    return function if isinstance(function, ast.FunctionDef) and is_all and text.rstrip().endswith(":") else None
+    if not isinstance(function, ast.FunctionDef) or not text.rstrip().endswith(":"):
+        return None
+    return function if len(function.body) == 1 and isinstance(function.body[0], ast.Pass) else None
 
 
 def list_types(function: ast.FunctionDef) -> list[ast.expr | None]:

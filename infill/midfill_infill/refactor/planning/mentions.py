@@ -6,6 +6,7 @@ from typing import Final
 
 import tree_sitter
 
+from midfill_infill.refactor.planning.bindings import SCRIPTS, list_above
 from midfill_infill.refactor.planning.calls import matches, stands_for
 from midfill_infill.refactor.planning.imported import READERS, plain
 from midfill_infill.refactor.planning.scopes import Meaning, read_scopes
@@ -165,10 +166,10 @@ class _Mentions:
 
     def _is_listed(self, node: tree_sitter.Node) -> bool:
         """True in an `__all__` of a file that knows the function."""
-        meanings = (self._scopes.resolve(_strip(node), len(self._document.source)),)
+        meaning = self._scopes.resolve(_strip(node), len(self._document.source))
         around = (each for each in _list_around(node) if each.type in ("assignment", "augmented_assignment", "call"))
         is_all = any(text_of(each).startswith("__all__") for each in around)
-        return is_all and any(stands_for(each.paths, self._wanted) for each in meanings)
+        return is_all and stands_for(meaning.paths, self._wanted)
 
     def _is_module(self, node: tree_sitter.Node) -> bool:
         name = plain(text_of(node)) if node.child_count < 8 else ""
@@ -176,9 +177,7 @@ class _Mentions:
         return bool(self._module) and matches(self._module, name, found)
 
     def _read_module(self, node: tree_sitter.Node, text: str) -> str | None:
-        around = _list_around(node)
-        next(around)
-        above = next(around, None)
+        above = node.parent
         if above is None or above.type in (*_IMPORTS, "import_require_clause"):
             return None
         if above.type == "export_statement":
@@ -186,7 +185,7 @@ class _Mentions:
             return f"all of {text} is exported again" if is_all else None
         if above.type not in ("arguments", "argument_list", "subscript", "subscript_expression"):
             return None
-        if (self._document.language or "") in ("javascript", "typescript", "tsx"):
+        if self._document.language in SCRIPTS:
             whole = above.parent
             if not _is_required(node):
                 return None
@@ -201,10 +200,8 @@ class _Mentions:
 
 def _list_around(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     """A node and those around it."""
-    above: tree_sitter.Node | None = node
-    while above is not None:
-        yield above
-        above = above.parent
+    yield node
+    yield from list_above(node)
 
 
 def _list_beside(node: tree_sitter.Node) -> list[tree_sitter.Node]:
@@ -245,12 +242,7 @@ def _is_last(node: tree_sitter.Node) -> bool:
 
 def _is_callee(node: tree_sitter.Node) -> bool:
     above = node.parent
-    while above is not None and above.type in (
-        "unary_expression",
-        "await_expression",
-        "list_splat",
-        "dictionary_splat",
-    ):
+    while above is not None and above.type in _SIGNS:
         node, above = above, above.parent
     if above is None:
         return False

@@ -2,15 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from typing import Final
 
-from midfill_infill.refactor.planning.bindings import Binding
+from midfill_infill.refactor.planning.bindings import SCRIPTS, Binding
 from midfill_infill.refactor.planning.calls import CallSite, space_of
 from midfill_infill.refactor.planning.imported import plain
 from midfill_infill.refactor.planning.scopes import Meaning, read_scopes
 from midfill_infill.text.document import Document
 
-_SCRIPTS: Final = ("javascript", "typescript", "tsx")
 Spelling = tuple[str, tuple[str, ...]]
 """A name as a document writes it, and the (Python) imports that this needs."""
 
@@ -22,12 +20,12 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
     known = [name.replace(".", separator) for name in _list_known(document, dotted, at)]
     if fitting := [name for name in known if _is(document, name, dotted, call)]:
         return min(fitting, key=len), ()
-    if known and document.language in ("go", *_SCRIPTS):
+    if known and document.language in ("go", *SCRIPTS):
         return None  # without an import no name means it
     parts = dotted.split(".")
     if document.language == "python" and len(parts) > 1:
         return _import(document, dotted, at)
-    known_by = {"go": 2, **dict.fromkeys(_SCRIPTS, 1)}.get(document.language or "", 0) if "/" in new else 0
+    known_by = {"go": 2, **dict.fromkeys(SCRIPTS, 1)}.get(document.language or "", 0) if "/" in new else 0
     written = parts[-known_by:]
     meaning = _resolve(document, separator.join(written), call, len(written) > 1)
     is_cut = len(written) == 1 < len(parts)
