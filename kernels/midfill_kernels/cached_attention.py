@@ -4,10 +4,13 @@ R fresh rows of all sequences, H query heads, K key/value heads, E head width. A
 fixed length, so a row's bits depend on its own sequence alone. Programs are persistent and take their work from a list
 in device memory, so a captured graph serves every mixture of lengths. Splitting over keys: Flash-Decoding (Dao et al.
 2023); packing the query heads of a group: GQA (arXiv 2305.13245).
+
+Rows of a tree or a beam see all of a past, and of the keys behind it those whose bit is set for the row. Their keys are
+read where they lie, in memory of each text's own: a work list tells how far that is from an anchor.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -18,9 +21,13 @@ from torch import Tensor
 from midfill_kernels.launch import count_processors, is_interpreted, multiply
 
 SPLIT_KEYS: Final = 512  # a constant: it fixes the order of sums
+BRANCHED_SPLIT_KEYS: Final = 128  # few rows behind a short past: more programs, each with fewer turns
 PAIR_BLOCK: Final = 64  # (row, query head) pairs a program holds at once
 KEY_BLOCK: Final = 64
 ITEM_FIELDS: Final = 7
+BRANCHED_FIELDS: Final = 13
+WORD_BITS: Final = 64
+UNIT_BYTES: Final = 16  # places and strides of keys are multiples of it, so that loads stay wide
 PROGRAMS_PER_PROCESSOR: Final = 2
 LOG2_E: Final = 1.4426950408889634
 
@@ -35,21 +42,66 @@ class CachedSequence:
 
 
 @dataclass(frozen=True)
+class StackedKeys:
+    """`length` keys and values outside the cache. In units of 16 bytes: the first key's `place` behind the anchor, and
+    the strides from a layer to the next one, from a head, and from the keys to the values.
+    """
+
+    length: int = 0
+    place: int = 0
+    layer_stride: int = 0
+    head_stride: int = 0
+    value_stride: int = 0
+
+    @classmethod
+    def of(cls, stack: Tensor | None, anchor: Tensor) -> "StackedKeys":
+        """`stack` [L, 2, K, length, E], the heads of a key contiguous; None has no keys. Its owner keeps the memory."""
+        if stack is None or not stack.shape[3]:
+            return cls()
+        layer, value, head, key, one = (stride * stack.itemsize for stride in stack.stride())
+        distance = stack.data_ptr() - anchor.data_ptr()
+        assert (key, one) == (stack.shape[4] * stack.itemsize, stack.itemsize) and stack.dtype == anchor.dtype
+        assert not any(each % UNIT_BYTES for each in (distance, layer, value, head))
+        return cls(stack.shape[3], *(each // UNIT_BYTES for each in (distance, layer, head, value)))
+
+
+@dataclass(frozen=True)
+class BranchedSequence:
+    """`num_rows` fresh rows that see all of `past`. Row i sees key j of the `tail` if `seen` [T, tail + T] (bool, on the
+    CPU) is true there, and behind the tail the fresh rows likewise; it must see itself.
+    """
+
+    num_rows: int
+    past: StackedKeys
+    tail: StackedKeys
+    seen: Tensor
+
+
+@dataclass(frozen=True)
 class CachedSchedule:
     """Work for a batch of sequences, in device memory. The first `count` [1] of `items` [W, 7] int64: first row, rows,
     pair block, the first key's slot, number of keys, whether they are fresh, first partial result. `row_parts` [R, 3]
     int64: a row's first partial result, the stride to its next, their number. `num_parts` partial results in all.
+
+    For branched sequences `bits` [B] int64 has the bits of `seen`, and behind each sequence's rows a row of what any of
+    them sees. `items` [W, 13] also have: the first row's first word of the keys, -1 if all are seen; the words of a
+    row; the number of the first key; the strides of its layers, heads and values. The place of their keys is that of
+    the first one of all, not of the split.
     """
 
     items: Tensor
     count: Tensor
     row_parts: Tensor
     num_parts: int
+    bits: Tensor | None = None
 
     def holds(self, other: "CachedSchedule") -> bool:
         """True if there is room for the work of `other`."""
-        sizes = ((each.items.shape[0], each.num_parts, len(each.row_parts)) for each in (other, self))
-        return all(theirs <= ours for theirs, ours in zip(*sizes, strict=True))
+        return all(theirs <= ours for theirs, ours in zip(other._sizes, self._sizes, strict=True))
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int]:
+        return len(self.items), self.num_parts, len(self.row_parts), -1 if self.bits is None else len(self.bits)
 
     def refill(self, other: "CachedSchedule") -> None:
         """Takes over the work of `other`, which it holds, in place: for graphs that were captured with this one."""
@@ -73,26 +125,97 @@ def schedule_cached(
     """Cuts the work of `sequences` for `heads` (H, K); `num_rows` pads with rows at the end. `room` times as many items
     and partial results fit in later (see `CachedSchedule.refill`).
     """
+    segments = [
+        (
+            sequence.num_rows,
+            [_Segment(sequence.context_length, sequence.context_start), _Segment(sequence.num_rows, None)],
+        )
+        for sequence in sequences
+    ]
+    return _lay(segments, heads, device, split_keys, pair_block, num_rows, room)
+
+
+def schedule_branched(
+    sequences: Sequence[BranchedSequence],
+    heads: tuple[int, int],
+    device: torch.device,
+    *,
+    split_keys: int = BRANCHED_SPLIT_KEYS,
+    pair_block: int = PAIR_BLOCK,
+    num_rows: int | None = None,
+) -> CachedSchedule:
+    """The work of `sequences` for `heads` (H, K); `num_rows` pads with rows at the end."""
+    segments, words, count = list[tuple[int, list[_Segment]]](), list[Tensor](), 0
+    for sequence in sequences:
+        past, tail, rows = sequence.past, sequence.tail, sequence.num_rows
+        seen = torch.cat((sequence.seen, sequence.seen.any(dim=0, keepdim=True)))
+        bits = torch.cat((pack_bits(seen[:, : tail.length]), pack_bits(seen[:, tail.length :])), dim=1)
+        width, own = bits.shape[1], count + -(-tail.length // WORD_BITS)
+        listed = [
+            _Segment(past.length, past.place, (-1, 0), past),
+            _Segment(tail.length, tail.place, (count, width), tail),
+            _Segment(rows, None, (own, width), StackedKeys()),
+        ]
+        segments.append((rows, listed))
+        words.append(bits.flatten())
+        count += bits.numel()
+    schedule = _lay(segments, heads, device, split_keys, pair_block, num_rows, 1)
+    return replace(schedule, bits=torch.cat(words).to(device))
+
+
+def pack_bits(seen: Tensor) -> Tensor:
+    """`seen` [T, N] bool -> [T, ceil(N / 64)] int64: key j of a row is bit j % 64 of its word j // 64."""
+    padded = torch.nn.functional.pad(seen, (0, -seen.shape[1] % WORD_BITS)).view(len(seen), -1, WORD_BITS)
+    return (padded.long() << torch.arange(WORD_BITS)).sum(dim=2)
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Keys of a sequence from the slot or place `start` on; None for the fresh ones. `words`: see CachedSchedule."""
+
+    length: int
+    start: int | None
+    words: tuple[int, int] = (0, 0)
+    stack: StackedKeys | None = None
+
+    def cut(self, first_row: int, split_keys: int) -> Iterator[tuple[tuple[int, int, int], tuple[int, ...]]]:
+        """The fields of each split: first key, number of keys, whether they are fresh; and those of branches."""
+        start, stack = first_row if self.start is None else self.start, self.stack
+        for offset in range(0, self.length, split_keys):
+            size, is_own = min(split_keys, self.length - offset), int(self.start is None)
+            if stack is None:
+                yield (start + offset, size, is_own), ()
+            else:
+                strides = (stack.layer_stride, stack.head_stride, stack.value_stride)
+                yield (start, size, is_own), (*self.words, offset, *strides)
+
+
+def _lay(
+    sequences: Sequence[tuple[int, list[_Segment]]],
+    heads: tuple[int, int],
+    device: torch.device,
+    split_keys: int,
+    pair_block: int,
+    num_rows: int | None,
+    room: int,
+) -> CachedSchedule:
+    """The schedule of sequences, given by their rows and segments of keys."""
     items: list[tuple[int, ...]] = []
     row_parts: list[tuple[int, int, int]] = []
     first_row = first_part = 0
     num_heads, num_keys = heads
-    for sequence in sequences:
-        segments = [(sequence.context_start, sequence.context_length, 0), (first_row, sequence.num_rows, 1)]
-        runs = [
-            (start + offset, min(split_keys, length - offset), own)
-            for start, length, own in segments
-            for offset in range(0, length, split_keys)
-        ]
-        for number, run in enumerate(runs):
-            for block in range(triton.cdiv(sequence.num_rows * (num_heads // num_keys), pair_block)):
-                items.append((first_row, sequence.num_rows, block, *run, first_part + number * sequence.num_rows))
-        row_parts += [(first_part + row, sequence.num_rows, len(runs)) for row in range(sequence.num_rows)]
-        first_row += sequence.num_rows
-        first_part += len(runs) * sequence.num_rows
+    for rows, segments in sequences:
+        runs = [run for segment in segments for run in segment.cut(first_row, split_keys)]
+        for number, (run, more) in enumerate(runs):
+            for block in range(triton.cdiv(rows * (num_heads // num_keys), pair_block)):
+                items.append((first_row, rows, block, *run, first_part + number * rows, *more))
+        row_parts += [(first_part + row, rows, len(runs)) for row in range(rows)]
+        first_row += rows
+        first_part += len(runs) * rows
     row_parts += [(0, 0, 0)] * ((num_rows or first_row) - first_row)
-    table = torch.zeros(max(1, len(items)) * room, ITEM_FIELDS, dtype=torch.int64)
-    table[: len(items)] = torch.tensor(items, dtype=torch.int64).view(-1, ITEM_FIELDS)
+    num_fields = len(items[0]) if items else ITEM_FIELDS
+    table = torch.zeros(max(1, len(items)) * room, num_fields, dtype=torch.int64)
+    table[: len(items)] = torch.tensor(items, dtype=torch.int64).view(-1, num_fields)
     return CachedSchedule(
         table.to(device),
         torch.tensor([len(items)], dtype=torch.int64, device=device),
@@ -119,19 +242,43 @@ def cached_attention_reference(
     return out.flatten(1)
 
 
+def branched_attention_reference(
+    q: Tensor, own: tuple[Tensor, Tensor], stacks: Sequence[tuple[Tensor, Tensor]], seen: Sequence[Tensor]
+) -> Tensor:
+    """The definition in fp32, [R, H * E]: row i of a sequence sees all of its past, and where `seen` [T, tail + T] is
+    true its tail and its fresh rows. `stacks` are each sequence's past and tail, one layer of each, [2, K, length, E].
+    """
+    out, first = torch.zeros(q.shape, dtype=torch.float32, device=q.device), 0
+    for (past, tail), mask in zip(stacks, seen, strict=True):
+        rows = slice(first, first + len(mask))
+        fresh = torch.stack([new[rows].transpose(0, 1) for new in own])
+        k, v = torch.cat((past, tail, fresh), dim=2).float()
+        whole = torch.nn.functional.pad(mask, (past.shape[2], 0), value=True).to(q.device)
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            q[rows].float().transpose(0, 1)[None], k[None], v[None], attn_mask=whole, enable_gqa=True
+        )
+        out[rows] = mixed[0].transpose(0, 1)
+        first += len(mask)
+    return out.flatten(1)
+
+
 def cached_attention(
     q: Tensor,
     own: tuple[Tensor, Tensor],
     cache: tuple[Tensor, Tensor],
     schedule: CachedSchedule,
     *,
+    layer: int = 0,
     pair_block: int = PAIR_BLOCK,
     key_block: int = KEY_BLOCK,
 ) -> Tensor:
     """[R, H * E] in the dtype of `q` [R, H, E]. `own` and `cache` are keys and values, [R, K, E] and [slots, K, E],
     rotated and contiguous. Padding rows are zeros. `pair_block` is the schedule's.
+
+    A branched schedule reads the keys of `layer` where they lie, and of `cache` only where the anchor is; its
+    `split_keys` are a multiple of `key_block`.
     """
-    assert all(tensor.is_contiguous() for tensor in (q, *own, *cache))
+    assert all(tensor.is_contiguous() for tensor in (q, *own, *cache)) and WORD_BITS % key_block == 0
     num_rows, num_heads, width = q.shape
     num_keys = own[0].shape[1]
     # Partial results [P, H, E] in fp32 and their log-sum-exps to base 2 [P, H].
@@ -146,10 +293,14 @@ def cached_attention(
         cache[1],
         schedule.items,
         schedule.count,
+        schedule.bits,
         parts,
         weights,
         LOG2_E * width**-0.5,
-        FIELDS=ITEM_FIELDS,
+        layer,
+        BRANCHED=schedule.bits is not None,
+        UNIT=UNIT_BYTES // q.itemsize,
+        FIELDS=schedule.items.shape[1],
         QUERY=num_heads,
         KEY_VALUE=num_keys,
         WIDTH=width,
@@ -167,7 +318,7 @@ def cached_attention(
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _attend_split(
     p_q,
     p_own_k,
@@ -176,9 +327,13 @@ def _attend_split(
     p_cache_v,
     p_items,
     p_count,
+    p_bits,
     p_parts,
     p_weights,
     scale,
+    layer,
+    BRANCHED: tl.constexpr,
+    UNIT: tl.constexpr,
     FIELDS: tl.constexpr,
     QUERY: tl.constexpr,
     KEY_VALUE: tl.constexpr,
@@ -197,15 +352,27 @@ def _attend_split(
         num_rows = tl.load(p_item + 1)
         num_keys = tl.load(p_item + 4).to(tl.int32)
         first_part = tl.load(p_item + 6)
-        if tl.load(p_item + 5) > 0:
+        is_own = tl.load(p_item + 5)
+        if is_own > 0:
             p_k = p_own_k
             p_v = p_own_v
         else:
             p_k = p_cache_k
             p_v = p_cache_v
-        base = (tl.load(p_item + 3) * KEY_VALUE + i_key_head) * WIDTH
-        p_k += base
-        p_v += base
+        if BRANCHED:
+            first_key = tl.load(p_item + 9)
+            key_step = 1 + is_own * (KEY_VALUE - 1)  # a stack has the keys of a head side by side
+            if is_own > 0:
+                base = (tl.load(p_item + 3) * KEY_VALUE + i_key_head) * WIDTH
+            else:
+                base = (tl.load(p_item + 3) + layer * tl.load(p_item + 10) + i_key_head * tl.load(p_item + 11)) * UNIT
+            base += first_key * key_step * WIDTH
+            p_k += base
+            p_v += base + tl.load(p_item + 12) * UNIT
+        else:
+            base = (tl.load(p_item + 3) * KEY_VALUE + i_key_head) * WIDTH
+            p_k += base
+            p_v += base
         o_pair = tl.load(p_item + 2) * B_PAIRS + tl.arange(0, B_PAIRS)
         o_row = o_pair // heads_per_key
         o_head = i_key_head * heads_per_key + o_pair % heads_per_key
@@ -213,24 +380,45 @@ def _attend_split(
         q = tl.load(
             p_q + ((first_row + o_row) * QUERY + o_head)[:, None] * WIDTH + o_width[None, :], m_pair[:, None], 0.0
         )
+        if BRANCHED:
+            first_word = tl.load(p_item + 7)
+            m_word = o_row < tl.where(first_word < 0, 0, num_rows)
+            all_seen = tl.where(first_word < 0, -1, 0)  # every bit, or none
+            p_word = p_bits + first_word + o_row * tl.load(p_item + 8)
+            p_any = p_bits + first_word + num_rows * tl.load(p_item + 8)
         highest = tl.full((B_PAIRS,), float("-inf"), tl.float32)
         total = tl.zeros((B_PAIRS,), tl.float32)
         mixed = tl.zeros((B_PAIRS, WIDTH), tl.float32)
         for start in range(0, num_keys, B_KEYS):
             o_key = start + tl.arange(0, B_KEYS)
             m_key = o_key < num_keys
-            o_slot = o_key.to(tl.int64) * (KEY_VALUE * WIDTH)
+            if BRANCHED:
+                o_slot = o_key.to(tl.int64) * key_step * WIDTH
+                bit = first_key + start
+                o_bit = bit % 64 + tl.arange(0, B_KEYS)
+                seen = tl.load(p_word + bit // 64, m_word, 0) | all_seen
+                m_key = m_key & ((((tl.load(p_any + bit // 64, first_word >= 0, 0) | all_seen) >> o_bit) & 1) > 0)
+            else:
+                o_slot = o_key.to(tl.int64) * (KEY_VALUE * WIDTH)
             k = tl.load(p_k + o_slot[None, :] + o_width[:, None], m_key[None, :], 0.0)
             scores = multiply(q, k, tl.zeros((B_PAIRS, B_KEYS), tl.float32), UPCAST) * scale
             scores = tl.where(m_key[None, :], scores, float("-inf"))
+            if BRANCHED:
+                scores = tl.where(((seen[:, None] >> o_bit[None, :]) & 1) > 0, scores, float("-inf"))
             higher = tl.maximum(highest, tl.max(scores, axis=1))
-            shrink = tl.exp2(highest - higher)
-            share = tl.exp2(scores - higher[:, None])
+            if BRANCHED:
+                level = tl.where(higher == float("-inf"), 0.0, higher)
+            else:
+                level = higher
+            shrink = tl.exp2(highest - level)
+            share = tl.exp2(scores - level[:, None])
             total = total * shrink + tl.sum(share, axis=1)
             v = tl.load(p_v + o_slot[:, None] + o_width[None, :], m_key[:, None], 0.0)
             mixed = multiply(share.to(v.dtype), v, mixed * shrink[:, None], UPCAST)
             highest = higher
         o_part = (first_part + o_row) * QUERY + o_head
+        if BRANCHED:
+            total = tl.where(total > 0, total, 1.0)  # a row that sees none of these keys has the weight 2^-inf
         tl.store(p_parts + o_part[:, None] * WIDTH + o_width[None, :], mixed / total[:, None], m_pair[:, None])
         tl.store(p_weights + o_part, highest + tl.log2(total), m_pair)
 

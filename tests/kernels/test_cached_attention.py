@@ -4,9 +4,14 @@ from tests.kernels.compare import assert_close
 from torch import Tensor
 
 from midfill_kernels.cached_attention import (
+    BranchedSequence,
     CachedSequence,
+    StackedKeys,
+    branched_attention_reference,
     cached_attention,
     cached_attention_reference,
+    pack_bits,
+    schedule_branched,
     schedule_cached,
 )
 
@@ -93,3 +98,105 @@ def test_a_schedule_is_refilled_in_place(device: torch.device) -> None:
     found = cached_attention(q, own, cache, schedule, pair_block=16, key_block=16)
     assert_close(found[:6], cached_attention_reference(q[:6], own, cache, smaller), torch.float32)
     assert (found[6:] == 0).all()
+
+
+BRANCHED = ((5, 37, 70), (1, 16, 0), (9, 0, 65), (70, 3, 20), (4, 1, 64))  # rows, keys of the past and of the tail
+LAYERS = 3
+
+
+class Branches:
+    """Sequences with stacks of their own inside larger memory, which is not a number outside their keys."""
+
+    def __init__(self, sizes: tuple[tuple[int, int, int], ...], heads: tuple[int, int, int], like: Tensor) -> None:
+        self.heads, self.anchor = heads, torch.zeros(1, dtype=like.dtype, device=like.device)
+        self.stacks = [(self._stack(past), self._stack(tail)) for _, past, tail in sizes]
+        self.seen = []
+        for rows, _, tail in sizes:
+            seen = torch.rand(rows, tail + rows) > 0.6
+            seen[:, tail:] |= torch.eye(rows, dtype=torch.bool)
+            self.seen.append(seen)
+
+    def _stack(self, length: int) -> Tensor:
+        _, key_value, width = self.heads
+        memory = torch.full((LAYERS, 2, key_value, length + 9, width), float("nan"), device=self.anchor.device)
+        memory[:, :, :, 4 : 4 + length] = torch.randn(LAYERS, 2, key_value, length, width)
+        return memory.to(self.anchor.dtype)[:, :, :, 4 : 4 + length]
+
+    def sequence(self, number: int) -> BranchedSequence:
+        past, tail = (StackedKeys.of(stack, self.anchor) for stack in self.stacks[number])
+        return BranchedSequence(len(self.seen[number]), past, tail, self.seen[number])
+
+    def attend(
+        self, numbers: list[int], q: Tensor, own: tuple[Tensor, Tensor], layer: int, num_rows: int | None = None
+    ) -> Tensor:
+        schedule = schedule_branched(
+            [self.sequence(number) for number in numbers], self.heads[:2], q.device,
+            split_keys=64, pair_block=32, num_rows=num_rows,
+        )  # fmt: skip
+        cache = (self.anchor, self.anchor)
+        return cached_attention(q, own, cache, schedule, layer=layer, pair_block=32, key_block=32)
+
+    def expect(self, q: Tensor, own: tuple[Tensor, Tensor], layer: int) -> Tensor:
+        stacks = [(past[layer], tail[layer]) for past, tail in self.stacks]
+        return branched_attention_reference(q, own, stacks, self.seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads", [(9, 3, 16), (3, 3, 16), (4, 1, 32)])
+def test_branches(heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+    num_rows = sum(rows for rows, _, _ in BRANCHED)
+    q, own, _ = draw(num_rows + 3, heads, dtype, device)
+    branches = Branches(BRANCHED, heads, q)
+    found = branches.attend([0, 1, 2, 3, 4], q, own, 1, num_rows + 3)
+    assert_close(found[:num_rows], branches.expect(q[:num_rows], own, 1), dtype)
+    assert (found[num_rows:] == 0).all()
+
+
+def test_what_no_row_sees_may_be_no_number(device: torch.device) -> None:
+    q, own, _ = draw(5, (3, 1, 16), torch.float32, device)
+    branches = Branches(BRANCHED[:1], (3, 1, 16), q)
+    unseen = ~branches.seen[0][:, :70].any(dim=0)
+    unseen[20:70] = True  # more than a block of keys
+    branches.seen[0][:, :70] &= ~unseen
+    expected = branches.expect(q, own, 2)
+    branches.stacks[0][1][:, :, :, unseen] = float("nan")
+    assert unseen.sum() > 50 and not expected.isnan().any()
+    assert_close(branches.attend([0], q, own, 2), expected, torch.float32)
+
+
+def test_a_row_may_see_itself_alone(device: torch.device) -> None:
+    q, own, _ = draw(4, (3, 1, 16), torch.float32, device)
+    branches = Branches(((4, 0, 70),), (3, 1, 16), q)
+    branches.seen[0].zero_()[:, 70:] = torch.eye(4, dtype=torch.bool)
+    expected = own[1].expand(4, 3, 16).flatten(1)
+    assert_close(branches.attend([0], q, own, 0), expected, torch.float32)
+
+
+def test_packing_branches_changes_no_bit(device: torch.device) -> None:
+    q, own, _ = draw(sum(rows for rows, _, _ in BRANCHED), (9, 3, 16), torch.float32, device)
+    branches, first = Branches(BRANCHED, (9, 3, 16), q), 0
+    together = branches.attend([0, 1, 2, 3, 4], q, own, 0)
+    for number, (num_rows, _, _) in enumerate(BRANCHED):
+        rows = slice(first, first + num_rows)
+        alone = (own[0][rows].contiguous(), own[1][rows].contiguous())
+        assert torch.equal(branches.attend([number], q[rows].contiguous(), alone, 0), together[rows])
+        first += num_rows
+
+
+def test_all_bits_attend_as_no_bits(device: torch.device) -> None:
+    """Keys in the tail that every row sees, and the same keys in the past."""
+    q, own, _ = draw(6, (9, 3, 16), torch.float32, device)
+    branches = Branches(((6, 0, 90),), (9, 3, 16), q)
+    branches.seen[0].fill_(True)
+    behind = branches.attend([0], q, own, 1)
+    branches.stacks[0], branches.seen[0] = branches.stacks[0][::-1], branches.seen[0][:, 90:]
+    assert torch.equal(branches.attend([0], q, own, 1), behind)
+
+
+def test_bits_lie_in_words() -> None:
+    seen = torch.rand(3, 130) > 0.5
+    words = pack_bits(seen)
+    assert words.shape == (3, 3) and pack_bits(seen[:, :0]).shape == (3, 0)
+    for row, key in ((0, 0), (1, 63), (2, 64), (0, 127), (1, 129)):
+        assert (int(words[row, key // 64]) >> (key % 64)) & 1 == int(seen[row, key])
+    assert int(words[0, 2]) >> 2 == 0
