@@ -67,8 +67,8 @@ class StackedKeys:
 
 @dataclass(frozen=True)
 class BranchedSequence:
-    """`num_rows` fresh rows that see all of `past`. Row i sees key j of the `tail` if `seen` [T, tail + T] (bool, on the
-    CPU) is true there, and behind the tail the fresh rows likewise; it must see itself.
+    """`num_rows` fresh rows that see all of `past`. Row i sees key j of the `tail` where `seen` [T, tail + T] (bool, on
+    the CPU) is true, and behind the tail the fresh rows likewise; it must see itself.
     """
 
     num_rows: int

@@ -23,12 +23,14 @@ class EncodedContext:
 class Prefix:
     """Keys and values [1, K, P, E] per layer of the tokens `ids` [P], and the state [1, D] of the last one.
 
-    A token's keys depend only on the tokens before it, so they are exact for every text that begins with `ids`.
+    A token's keys depend only on the tokens before it, so they are exact for every text that begins with `ids`. For
+    kernels they are parts of one `stack` [L, 2, K, P, E].
     """
 
     ids: tuple[int, ...]
     keys_values: KeyValues
     state: Tensor
+    stack: Tensor | None = None
 
 
 Entry = TypeVar("Entry", EncodedContext, Prefix)

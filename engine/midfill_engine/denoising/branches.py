@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
+from midfill_engine.denoising.held import Laid, lay_behind, open_prompt, open_tail
 from midfill_engine.denoising.work import Asking, ask
 from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, score_rows
-from midfill_engine.models.transformer import KeyValues
 
 MAX_TREE_ROWS: Final = 768
 READ_ROWS: Final = 256
@@ -36,23 +36,15 @@ def read_prefix(
     if entry is not None and known == len(ids) == len(entry.ids):
         return entry, known
     known = min(known, len(ids) - 1)
-    held = Held(cut(entry.keys_values, known)) if entry is not None else Held.empty(runtime)
+    held = open_prompt(runtime, entry, known, len(ids))
     for start in range(known, len(ids), READ_ROWS):  # attention is causal, so reading in parts saves work
         part = ids[start : start + READ_ROWS]
-        mask = torch.ones(len(part), start + len(part), dtype=torch.bool).tril(start)
-        rows, wanted = torch.arange(start, start + len(part)), torch.tensor([len(part) - 1])
-        step = Pass(torch.tensor(part), rows, wanted, held.with_room(len(ids) - start), mask, grows=True)
-        (result,) = yield from ask([step])
+        (result,) = yield from ask([held.read(part, len(ids) - start)])
         if held.grow(len(part)) + len(part) < len(ids) and is_over():
             break
-    prefix = Prefix(ids[: held.length], held.keys_values, result.hidden)
+    prefix = held.keep(ids[: held.length], result.hidden)
     runtime.prefixes.add(prefix)
     return prefix, known
-
-
-def cut(keys_values: KeyValues, length: int) -> KeyValues:
-    """The keys and values of the first `length` tokens."""
-    return [(keys[:, :, :length], values[:, :, :length]) for keys, values in keys_values]
 
 
 @dataclass
@@ -78,16 +70,15 @@ class Tree:
             parent = row
         return rows
 
-    def lay(self, num_past: int, wanted: Tensor, past: KeyValues, choice: Choice) -> Pass:
-        """The pass over its T rows behind `num_past` tokens: each row sees the past, its ancestors and itself."""
+    def lay(self, num_past: int, choice: Choice) -> Laid:
+        """Its T rows behind `num_past` tokens that all see; each row sees its ancestors and itself."""
         size = len(self.ids)
         seen = torch.zeros(size, size, dtype=torch.bool)
         for row, parent in enumerate(self.parents):
             if parent >= 0:
                 seen[row] = seen[parent]
             seen[row, row] = True
-        mask = torch.cat((torch.ones(size, num_past, dtype=torch.bool), seen), dim=1)
-        return Pass(torch.tensor(self.ids), torch.tensor(self.depths) + num_past, wanted, past, mask, choice=choice)
+        return Laid(torch.tensor(self.ids), torch.tensor(self.depths) + num_past, seen, choice)
 
 
 def score(
@@ -122,8 +113,8 @@ def _score_group(
     if behind or over:
         wanted = torch.tensor([*(row for row, _ in behind), *over])
         next_ids = torch.tensor([*(token for _, token in behind), *(0 for _ in over)])
-        choice = force(runtime, next_ids)
-        (result,) = yield from ask([tree.lay(len(prefix.ids), wanted, prefix.keys_values, choice)])
+        laid = tree.lay(len(prefix.ids), force(runtime, next_ids))
+        (result,) = yield from ask([lay_behind(runtime, prefix, laid, wanted)])
         assert result.chosen is not None
         numbers = torch.tensor([asked[pair] for pair in behind], dtype=torch.int64)
         values[numbers] = result.chosen.confidence[: len(behind)].clamp(min=1e-38).log()
@@ -146,9 +137,18 @@ def first_scores(runtime: Runtime, prefix: Prefix) -> Tensor:
 
 
 def log_probs(runtime: Runtime, states: list[Tensor]) -> list[Tensor]:
-    """Log-probabilities [M, V] from each of the hidden states [M, D]."""
+    """Log-probabilities [M, V] from each of the hidden states [M, D], on the CPU."""
     scores = score_rows(runtime.loaded.model.transformer, states, runtime.operators)
-    return [part.float().log_softmax(dim=-1).cpu() for part in scores]
+    return [_fetch(part.float().log_softmax(dim=-1)) for part in scores]
+
+
+def _fetch(logs: Tensor) -> Tensor:
+    """The values on the CPU; from a GPU in pinned memory, which it copies to several times as fast."""
+    if not logs.is_cuda:
+        return logs.cpu()
+    fetched = torch.empty(logs.shape, dtype=logs.dtype, pin_memory=True).copy_(logs, non_blocking=True)
+    torch.cuda.current_stream(logs.device).synchronize()
+    return fetched
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class Beam:
 
     def __init__(self, runtime: Runtime, prefix: Prefix) -> None:
         self.runtime, self.prefix = runtime, prefix
-        self._held, self._spare = Held(prefix.keys_values), len(prefix.ids) // 4 + GROWN_ROWS
+        self._held, self._spare = open_tail(runtime, prefix), len(prefix.ids) // 4 + GROWN_ROWS
 
     def open(self, texts: Sequence[tuple[int, ...]]) -> Asking[tuple[list[Path], Tensor]]:
         """Reads whole texts. Returns the path of each, and log-probabilities [L, V] of the next token of each."""
@@ -248,55 +248,16 @@ class Beam:
 
     def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], choice: Choice | None = None) -> Pass:
         """A pass over the last token of each path and the tokens `behind` it, with an attention mask for each path."""
-        num_past, num_shared = self._held.length, len(self.prefix.ids)
-        size = len(paths) + sum(map(len, behind))
+        num_shared, num_shown = len(self.prefix.ids), self._held.num_shown
+        size, num_past = len(paths) + sum(map(len, behind)), self._held.length - num_shown
         mask = torch.zeros(size, num_past + size, dtype=torch.bool)
-        mask[:, :num_shared] = True
+        mask[:, : num_shared - num_shown] = True
         ids, positions = list[int](), list[int]()
         for path, text in zip(paths, behind, strict=True):
             start, end, depth = len(ids), len(ids) + 1 + len(text), len(path.ids) - 1
-            mask[start:end, list(path.places[:depth])] = True
+            mask[start:end, [place - num_shown for place in path.places[:depth]]] = True
             own = slice(num_past + start, num_past + end)
             mask[start:end, own] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
             ids += [path.ids[-1], *text]
             positions += range(num_shared + depth, num_shared + depth + end - start)
-        past = self._held.with_room(size, self._spare)
-        rows = torch.arange(size)
-        return Pass(torch.tensor(ids), torch.tensor(positions), rows, past, mask, grows=True, choice=choice)
-
-
-class Held:
-    """A KV cache that grows in place, because concatenating it in every step took half of the step's time."""
-
-    def __init__(self, keys_values: KeyValues) -> None:
-        self.length = keys_values[0][0].shape[2]
-        self._room = keys_values
-
-    @classmethod
-    def empty(cls, runtime: Runtime) -> "Held":
-        shape, dtype = runtime.loaded.config.transformer, runtime.loaded.model.transformer.dtype
-        none = torch.empty(1, shape.num_kv_heads, 0, shape.head_dim, dtype=dtype, device=runtime.device)
-        return cls([(none, none)] * shape.num_layers)
-
-    @property
-    def keys_values(self) -> KeyValues:
-        return cut(self._room, self.length)
-
-    def with_room(self, count: int, spare: int = 0) -> KeyValues:
-        """The KV cache, in memory with room for `count` more tokens; if the memory must grow, also for `spare` more."""
-        if self.length + count > self._room[0][0].shape[2]:
-            more = count + spare
-            self._room = [(_with_room(k, self.length, more), _with_room(v, self.length, more)) for k, v in self._room]
-        return self.keys_values
-
-    def grow(self, count: int) -> int:
-        """Keeps `count` more tokens, which a pass wrote; returns the position of the first one."""
-        self.length += count
-        return self.length - count
-
-
-def _with_room(part: Tensor, length: int, more: int) -> Tensor:
-    """A copy of the first `length` tokens of `part` [1, K, L, E], with room for `more`."""
-    grown = part.new_empty((*part.shape[:2], length + more, part.shape[3]))
-    grown[:, :, :length] = part[:, :, :length]
-    return grown
+        return self._held.lay(Laid(torch.tensor(ids), torch.tensor(positions), mask, choice), self._spare)

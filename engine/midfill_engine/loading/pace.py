@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
 
 from midfill_engine.models.operators import TorchOperators
-from midfill_engine.models.packed import Pass, Result, score_rows
+from midfill_engine.models.packed import Pass, Result, Stacks, score_rows
 from midfill_engine.models.transformer import Transformer
 
 PAST: Final = 256  # tokens that the measured passes attend to
@@ -37,6 +37,7 @@ def measure_pace(
     transformer: Transformer,
     operators: TorchOperators,
     run: Callable[[list[Pass]], list[Result]],
+    reads_stacks: bool = False,
 ) -> Pace:
     """The least time of a few rounds, because other work only adds to it; on a CPU that of this process, shared by its
     threads, so that other processes hardly count. Includes the scores of the next tokens.
@@ -49,8 +50,12 @@ def measure_pace(
     for _ in range(ROUNDS):
         for size in ROWS:
             rows, mask = torch.arange(size), torch.ones(size, PAST + size, dtype=torch.bool)
+            step = Pass(rows, rows + PAST, rows, [(none, none)] * config.num_layers, mask)
+            if reads_stacks:
+                stacks = Stacks(none[None].expand(config.num_layers, 2, -1, -1, -1))
+                step = replace(step, past=None, mask=mask[:, PAST:], stacks=stacks)
             started_s = clock()
-            (result,) = run([Pass(rows, rows + PAST, rows, [(none, none)] * config.num_layers, mask)])
+            (result,) = run([step])
             score_rows(transformer, [result.hidden], operators)[0].float().log_softmax(dim=-1).cpu()
             least[size] = min(least[size], (clock() - started_s) / num_threads)
     few, many = least.items()

@@ -89,6 +89,11 @@ class Runtime:
     def dtype(self) -> torch.dtype:
         return self.loaded.dtype
 
+    @property
+    def reads_stacks(self) -> bool:
+        """True if the passes of prompts, trees and beams have stacks of keys and values, which kernels read."""
+        return self.fused is not None
+
     def run(self, passes: list[Pass]) -> list[Result]:
         """Runs all passes in one forward pass."""
         if not passes:
@@ -135,7 +140,7 @@ class Runtime:
     def pace(self) -> Pace:
         """What passes cost, measured when it is first asked for."""
         assert isinstance(self.loaded, LoadedModel)
-        return measure_pace(self.loaded.model.transformer, self.operators, self.run)
+        return measure_pace(self.loaded.model.transformer, self.operators, self.run, self.reads_stacks)
 
     @cached_property
     def _weights_digest(self) -> str:

@@ -78,7 +78,8 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
     choose_rows = _take_forced if choice.forced is not None else _choose_best if is_best else _choose_rows
     size = LEAN_POSITIONS if is_on_cpu and choose_rows is not _choose_rows else CHUNK_POSITIONS
     starts = range(0, max(len(scores), 1), size)
-    return check(Chosen.join([choose_rows(scores, choice, slice(start, start + size)) for start in starts]))
+    chosen = Chosen.join([choose_rows(scores, choice, slice(start, start + size)) for start in starts])
+    return check(replace(chosen, confidence=chosen.confidence.cpu()))
 
 
 def check(chosen: Chosen) -> Chosen:
@@ -98,8 +99,8 @@ def count_wide_copies(temperature: float, top_p: float) -> int:
 def _take_forced(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     assert choice.forced is not None
     ids, known = choice.forced[rows], scores[rows, : choice.allowed.shape[1]].float()
-    taken = known.gather(1, ids[:, None].to(known.device))[:, 0]
-    return Chosen(ids, (taken - known.logsumexp(dim=1)).exp().cpu())
+    taken = known.gather(1, ids[:, None].to(known.device, non_blocking=True))[:, 0]
+    return Chosen(ids, (taken - known.logsumexp(dim=1)).exp())
 
 
 def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:

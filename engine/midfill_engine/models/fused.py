@@ -28,11 +28,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rotary `tables` [R, E / 2] and attention work of a step; `own` [L, 2, R, K, E] receives its keys and values."""
+    """Rotary `tables` [R, E / 2] and attention work of a step; `own` [L, 2, R, K, E] receives its keys and values. Work
+    of branches has the `anchor` of their keys, which are outside the model's cache.
+    """
 
     tables: tuple[Tensor, Tensor]
     schedule: CachedSchedule
     own: Tensor
+    anchor: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,12 @@ class FusedModel:
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor:
         """The normed states [R, D] of `ids` [R], which the head reads."""
         parts, stream = self.embedding[ids][None], None
-        for layer, (old_keys, old_values), (keys, values) in zip(self.layers, self.cache, rows.own, strict=True):
+        for index, (layer, cached, (keys, values)) in enumerate(zip(self.layers, self.cache, rows.own, strict=True)):
             stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.config.norm_eps)
             qkv = matmul(normed, layer.qkv)
             q = norm_rotate_store(qkv, self.heads, rows.tables, keys, values, bias=layer.bias, gains=layer.head_gains)
-            parts = matmul(cached_attention(q, (keys, values), (old_keys, old_values), rows.schedule), layer.out)
+            cache = (cached[0], cached[1]) if rows.anchor is None else (rows.anchor, rows.anchor)
+            parts = matmul(cached_attention(q, (keys, values), cache, rows.schedule, layer=index), layer.out)
             stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.config.norm_eps)
             parts = matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down)
         return add_rms_norm(parts, stream, self.final_gain, self.config.norm_eps)[1]

@@ -15,8 +15,9 @@ from torch import Tensor
 from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, check
 from midfill_engine.models.fused import FusedModel, Rows, make_room, pack_transformer
+from midfill_engine.models.fused_branches import BranchRunner, put_away, unstacked
 from midfill_engine.models.operators import OperatorsError, TorchOperators
-from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
+from midfill_engine.models.packed import Pass, Result, Stacks, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, TokenPredictions, propose
@@ -24,6 +25,7 @@ from midfill_kernels.launch import ROW_BUCKETS, capture_graph
 from midfill_kernels.rotary import rotary_tables
 
 LONG_ROWS: Final = 512  # from here on products are compute-bound, and torch is as fast
+CHECKED_ROWS: Final = 100  # of a prompt that is compared at the start
 MAX_RULES: Final = 32  # sets of allowed tokens in one step; the first allows all
 SLOTS: Final = 4096  # initial size of the pool
 SCHEDULE_ROOM: Final = 4
@@ -67,13 +69,14 @@ class RuleNeeds:
 
 
 class FusedRunner:
-    """Answers passes as `run_packed` does. Long passes, passes with a mask and passes with many rules go to
-    `run_packed`; choices that need all logits use its head.
+    """Answers passes as `run_packed` does. Long passes, passes with a mask but no stacks and passes with many rules go
+    to `run_packed`; choices that need all logits use its head.
     """
 
     def __init__(self, transformer: Transformer, operators: TorchOperators) -> None:
         self._transformer, self._operators = transformer, operators
         self._pool = Pool(pack_transformer(transformer, 0))
+        self._branches = BranchRunner(self._pool.model)
         self._steps: dict[int, Step] = {}
         self._device = transformer.embedding.weight.device
         self._find_sets = lru_cache(MAX_RULES)(self._make_sets)  # the next step mostly asks for the same
@@ -83,13 +86,17 @@ class FusedRunner:
         """Runs all passes; returns their results in order."""
         found: dict[int, Result] = {}
         needs = [RuleNeeds.of(step) for step in passes]
-        theirs, ours = list[int](), list[int]()
+        theirs, ours, branches = list[int](), list[int](), list[int]()
         for index, (step, need) in enumerate(zip(passes, needs, strict=True)):
-            is_special = step.mask is not None or len(step.ids) >= LONG_ROWS or len(need.codes) >= MAX_RULES
-            (theirs if is_special else ours).append(index)
+            is_long, is_branched = len(step.ids) >= LONG_ROWS, step.stacks is not None
+            is_special = not is_branched and (step.mask is not None or len(need.codes) >= MAX_RULES)
+            (theirs if is_long or is_special else branches if is_branched else ours).append(index)
         if theirs:
-            results = run_packed(self._transformer, [passes[index] for index in theirs], self._operators)
-            found |= dict(zip(theirs, results, strict=True))
+            found |= dict(zip(theirs, self._run_torch([passes[index] for index in theirs]), strict=True))
+        for part in split(branches, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
+            steps = [passes[index] for index in part]
+            results = choose_packed(self._transformer, steps, self._branches.run(steps), self._operators)
+            found |= dict(zip(part, results, strict=True))
         for part in split(ours, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
             for group in split(part, lambda index: len(needs[index].codes), MAX_RULES - 1):
                 results = self._run_step([passes[index] for index in group], [needs[index] for index in group])
@@ -97,14 +104,29 @@ class FusedRunner:
         return [found[index] for index in range(len(passes))]
 
     def check(self) -> None:
-        """Compares a step with torch's operators on this device. Raises OperatorsError."""
-        transformer, device = self._transformer, self._device
-        reference = TorchOperators(device, transformer.embedding.weight.dtype)
+        """Compares steps with torch's operators on this device: one of rows that see each other, a prompt, and a tree
+        behind it. Raises OperatorsError.
+        """
+        config, weight = self._transformer.config, self._transformer.embedding.weight
         generator = torch.Generator().manual_seed(0)
-        num_rows = LONG_ROWS - 1
-        ids = torch.randint(0, transformer.config.vocab_size, (num_rows,), generator=generator)
-        step = Pass(ids, torch.arange(num_rows), torch.arange(num_rows))
-        (ours,), (theirs,) = self.run([step]), run_packed(transformer, [step], reference)
+        rows = torch.arange(LONG_ROWS - 1)
+        ids = torch.randint(0, config.vocab_size, (len(rows),), generator=generator)
+        self._compare(Pass(ids, rows, rows))
+        few = rows[:CHECKED_ROWS]
+        room = make_room(config, CHECKED_ROWS, weight).transpose(2, 3).contiguous()
+        causal = torch.ones(len(few), len(few), dtype=torch.bool).tril()
+        self._compare(Pass(ids[few], few, few, mask=causal, stacks=Stacks(room[:, :, :, :0], room=room)))
+        half = len(few) // 2
+        seen = torch.rand(half, len(few), generator=generator) > 0.5  # of the prompt's second half, and of the tree
+        seen[:, half:] |= torch.eye(half, dtype=torch.bool)
+        stacks = Stacks(room[:, :, :, :half], room[:, :, :, half:])
+        self._compare(Pass(ids[:half], few[:half] + len(few), few[:half], mask=seen, stacks=stacks))
+
+    def _compare(self, step: Pass) -> None:
+        """Raises OperatorsError if the states of a pass differ from torch's."""
+        reference = TorchOperators(self._device, self._transformer.embedding.weight.dtype)
+        plain = step if step.stacks is None else unstacked(step)
+        (ours,), (theirs,) = self.run([step]), run_packed(self._transformer, [plain], reference)
         error = float((ours.hidden.float() - theirs.hidden.float()).norm() / theirs.hidden.float().norm())
         if not error <= MAX_ERROR:
             raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
@@ -112,7 +134,14 @@ class FusedRunner:
     def free_memory(self) -> None:
         """Drops graphs and copies of keys; the next steps create them again."""
         self._steps.clear()
+        self._branches.free_memory()
         self._pool.resize(0)
+
+    def _run_torch(self, passes: list[Pass]) -> list[Result]:
+        steps = [step if step.stacks is None else unstacked(step) for step in passes]
+        results = run_packed(self._transformer, steps, self._operators)
+        pairs = zip(passes, results, strict=True)
+        return [result if step.stacks is None else put_away(step, result) for step, result in pairs]
 
     def _run_step(self, passes: list[Pass], needs: list[RuleNeeds]) -> list[Result]:
         """Runs all rows in one step of the smallest bucket."""

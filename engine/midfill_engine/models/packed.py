@@ -23,12 +23,24 @@ HEAD_ROWS: Final = 64  # scored at once on a CPU: logits of 400 rows of a vocabu
 
 
 @dataclass(frozen=True)
+class Stacks:
+    """Keys and values that kernels read where they lie, [L, 2, K, length, E] each: a `past` that all rows see, and a
+    `tail` of which each row sees a part. The pass writes its own into `room` [L, 2, K, T, E], if there is any.
+    """
+
+    past: Tensor
+    tail: Tensor | None = None
+    room: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Pass:
     """One sequence's T rows: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to itself.
 
     `past` has keys and values [1, K, P, E] a layer; with `grows`, and a mask, the pass writes its own into the memory
     behind them. `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the
-    tokens of `choice`, and with `keeps` all T keys and values.
+    tokens of `choice`, and with `keeps` all T keys and values. Passes with `stacks` are for `FusedRunner`: they have no
+    `past`, and `mask` [T, tail + T] is about their tail and themselves.
     """
 
     ids: Tensor
@@ -39,6 +51,7 @@ class Pass:
     grows: bool = False
     keeps: bool = False
     choice: Choice | None = None
+    stacks: Stacks | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,179 @@
+"""Memory of keys and values that grows as texts are read: in torch's layout, or in stacks that kernels read."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from midfill_engine.caches.stores import Prefix
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.choice import Choice
+from midfill_engine.models.packed import Pass, Stacks
+from midfill_engine.models.transformer import KeyValues
+
+LEAST_ROOM: Final = 256  # tokens behind a prefix that a stack begins with
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Rows to compute: `ids` and `positions` [T], and a `mask` [T, kept + T] from the first token on that is not shown
+    to all rows.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    mask: Tensor
+    choice: Choice | None = None
+
+
+class Tail(Protocol):
+    """The tokens that a beam has read behind a prefix. `length` counts the prefix, `num_shown` those before a mask."""
+
+    length: int
+    num_shown: int
+
+    def lay(self, rows: Laid, spare: int) -> Pass:
+        """The pass over these rows, which all are wanted; where memory must grow, there will be room for more."""
+
+    def grow(self, count: int) -> int:
+        """Keeps `count` more tokens, which a pass wrote; returns the position of the first one."""
+
+
+class Held:
+    """A KV cache that grows in place, because concatenating it in every step took half of the step's time."""
+
+    num_shown = 0
+
+    def __init__(self, keys_values: KeyValues) -> None:
+        self.length = keys_values[0][0].shape[2]
+        self._room = keys_values
+
+    @classmethod
+    def empty(cls, runtime: Runtime) -> "Held":
+        shape, dtype = runtime.loaded.config.transformer, runtime.loaded.model.transformer.dtype
+        none = torch.empty(1, shape.num_kv_heads, 0, shape.head_dim, dtype=dtype, device=runtime.device)
+        return cls([(none, none)] * shape.num_layers)
+
+    @property
+    def keys_values(self) -> KeyValues:
+        return cut(self._room, self.length)
+
+    def with_room(self, count: int, spare: int = 0) -> KeyValues:
+        """The KV cache, in memory with room for `count` more tokens; if the memory must grow, also for `spare` more."""
+        if self.length + count > self._room[0][0].shape[2]:
+            more = count + spare
+            self._room = [(_with_room(k, self.length, more), _with_room(v, self.length, more)) for k, v in self._room]
+        return self.keys_values
+
+    def read(self, ids: tuple[int, ...], left: int) -> Pass:
+        """The pass that reads the next `ids` of a prompt, of which so many are `left`. The last one is wanted."""
+        start, size = self.length, len(ids)
+        mask = torch.ones(size, start + size, dtype=torch.bool).tril(start)
+        rows, wanted = torch.arange(start, start + size), torch.tensor([size - 1])
+        return Pass(torch.tensor(ids), rows, wanted, self.with_room(left), mask, grows=True)
+
+    def lay(self, rows: Laid, spare: int) -> Pass:
+        size = len(rows.ids)
+        past = self.with_room(size, spare)
+        return Pass(rows.ids, rows.positions, torch.arange(size), past, rows.mask, grows=True, choice=rows.choice)
+
+    def grow(self, count: int) -> int:
+        self.length += count
+        return self.length - count
+
+    def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
+        """What was read of a prompt: `ids`, and the `state` of the last one."""
+        return Prefix(ids, self.keys_values, state)
+
+
+class PromptStack:
+    """A prompt that is being read into a stack with room for all of it."""
+
+    def __init__(self, runtime: Runtime, size: int, known: Tensor | None) -> None:
+        self._block = make_stack(runtime, size)
+        self.length = 0 if known is None else known.shape[3]
+        if known is not None:
+            self._block[:, :, :, : self.length] = known
+
+    def read(self, ids: tuple[int, ...], left: int) -> Pass:
+        start, size = self.length, len(ids)
+        stacks = Stacks(self._block[:, :, :, :start], room=self._block[:, :, :, start : start + size])
+        rows, wanted = torch.arange(start, start + size), torch.tensor([size - 1])
+        return Pass(
+            torch.tensor(ids), rows, wanted, mask=torch.ones(size, size, dtype=torch.bool).tril(), stacks=stacks
+        )
+
+    def grow(self, count: int) -> int:
+        self.length += count
+        return self.length - count
+
+    def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
+        stack = self._block[:, :, :, : self.length]
+        return Prefix(ids, [(layer[0][None], layer[1][None]) for layer in stack], state, stack)
+
+
+class TailStack:
+    """Tokens behind a prefix, in a stack of their own; many beams share the prefix's."""
+
+    def __init__(self, runtime: Runtime, prefix: Tensor) -> None:
+        self._prefix, self._runtime, self._block = prefix, runtime, prefix[:, :, :, :0]
+        self.length = self.num_shown = prefix.shape[3]
+
+    def lay(self, rows: Laid, spare: int) -> Pass:
+        size, num_kept = len(rows.ids), self.length - self.num_shown
+        if num_kept + size > self._block.shape[3]:
+            grown = make_stack(self._runtime, max(LEAST_ROOM, 2 * (num_kept + size)))
+            grown[:, :, :, :num_kept] = self._block[:, :, :, :num_kept]
+            self._block = grown
+        tail, room = self._block[:, :, :, :num_kept], self._block[:, :, :, num_kept : num_kept + size]
+        stacks, wanted = Stacks(self._prefix, tail, room), torch.arange(size)
+        return Pass(rows.ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
+
+    def grow(self, count: int) -> int:
+        self.length += count
+        return self.length - count
+
+
+def open_prompt(runtime: Runtime, entry: Prefix | None, known: int, size: int) -> Held | PromptStack:
+    """Memory for a prompt of `size` tokens of which `known` ones were read into `entry`."""
+    if runtime.reads_stacks:
+        return PromptStack(runtime, size, None if entry is None else _stack_of(entry)[:, :, :, :known])
+    return Held(cut(entry.keys_values, known)) if entry is not None else Held.empty(runtime)
+
+
+def open_tail(runtime: Runtime, prefix: Prefix) -> Tail:
+    return TailStack(runtime, _stack_of(prefix)) if runtime.reads_stacks else Held(prefix.keys_values)
+
+
+def lay_behind(runtime: Runtime, prefix: Prefix, rows: Laid, wanted: Tensor) -> Pass:
+    """The pass over rows behind a prefix that are not kept. All see the prefix, and each other by their mask [T, T]."""
+    if runtime.reads_stacks:
+        stacks = Stacks(_stack_of(prefix))
+        return Pass(rows.ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
+    mask = torch.cat((torch.ones(len(rows.ids), len(prefix.ids), dtype=torch.bool), rows.mask), dim=1)
+    return Pass(rows.ids, rows.positions, wanted, prefix.keys_values, mask, choice=rows.choice)
+
+
+def make_stack(runtime: Runtime, size: int) -> Tensor:
+    """Memory for `size` tokens, [L, 2, K, size, E]."""
+    shape, dtype = runtime.loaded.config.transformer, runtime.loaded.model.transformer.dtype
+    sizes = (shape.num_layers, 2, shape.num_kv_heads, size, shape.head_dim)
+    return torch.empty(sizes, dtype=dtype, device=runtime.device)
+
+
+def cut(keys_values: KeyValues, length: int) -> KeyValues:
+    """The keys and values of the first `length` tokens."""
+    return [(keys[:, :, :length], values[:, :, :length]) for keys, values in keys_values]
+
+
+def _stack_of(prefix: Prefix) -> Tensor:
+    assert prefix.stack is not None, "read into a stack"
+    return prefix.stack
+
+
+def _with_room(part: Tensor, length: int, more: int) -> Tensor:
+    """A copy of the first `length` tokens of `part` [1, K, L, E], with room for `more`."""
+    grown = part.new_empty((*part.shape[:2], length + more, part.shape[3]))
+    grown[:, :, :length] = part[:, :, :length]
+    return grown

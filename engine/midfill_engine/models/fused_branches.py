@@ -1,0 +1,147 @@
+"""Steps of prompts, trees and beams through the fused transformer, each bucket of rows as one captured graph.
+
+Keys and values are read where the passes keep them, so no past is copied. Work reaches a graph by two copies: its rows
+and work list, and the bits of what rows see.
+"""
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from midfill_engine.models.fused import FusedModel, Rows, make_room
+from midfill_engine.models.packed import Pass, Result
+from midfill_engine.models.transformer import KeyValues
+from midfill_kernels.cached_attention import (
+    BRANCHED_FIELDS,
+    UNIT_BYTES,
+    BranchedSequence,
+    CachedSchedule,
+    StackedKeys,
+    schedule_branched,
+)
+from midfill_kernels.launch import ROW_BUCKETS, capture_graph
+from midfill_kernels.rotary import rotary_tables
+
+RUNS: Final = 24  # splits of keys that each row of a graph has room for: with 128 keys each, 3,072
+WORDS: Final = 32  # of bits, likewise
+MORE: Final = 2  # a graph that had no room is captured again, for so many times the work
+
+
+class BranchRunner:
+    """Runs passes with stacks, of at most `ROW_BUCKETS[-1]` rows together, in one step of the smallest bucket."""
+
+    def __init__(self, model: FusedModel) -> None:
+        self._model = model
+        self._anchor = torch.zeros(UNIT_BYTES, dtype=model.embedding.dtype, device=model.embedding.device)
+        self._steps: dict[int, BranchStep] = {}
+
+    def run(self, passes: list[Pass]) -> list[Result]:
+        """The states of the wanted rows; writes the keys and values of the passes into their rooms."""
+        num_rows = sum(len(step.ids) for step in passes)
+        bucket = ROW_BUCKETS[bisect_left(ROW_BUCKETS, num_rows)]
+        heads = (self._model.heads.query, self._model.heads.key_value)
+        sequences = [self._sequence(step) for step in passes]
+        schedule = schedule_branched(sequences, heads, torch.device("cpu"), num_rows=bucket)
+        ids, positions = torch.zeros(2, bucket, dtype=torch.int64)
+        ids[:num_rows] = torch.cat([step.ids for step in passes])
+        positions[:num_rows] = torch.cat([step.positions for step in passes])
+        step = self._open_step(bucket, schedule)
+        states = step.run(ids, positions, schedule)
+        rows, start = list[Tensor](), 0
+        for one in passes:
+            assert one.stacks is not None
+            end = start + len(one.ids)
+            if one.stacks.room is not None:
+                one.stacks.room.copy_(step.own[:, :, start:end].transpose(2, 3))
+            rows.append(start + one.wanted)
+            start = end
+        picked = states[send(torch.cat(rows), states.device)]
+        return [Result(hidden, None, None) for hidden in torch.split(picked, list(map(len, rows)))]
+
+    def free_memory(self) -> None:
+        """Drops graphs; the next steps create them again."""
+        self._steps.clear()
+
+    def _sequence(self, step: Pass) -> BranchedSequence:
+        assert step.stacks is not None and step.mask is not None and not step.keeps
+        past, tail = (StackedKeys.of(stack, self._anchor) for stack in (step.stacks.past, step.stacks.tail))
+        return BranchedSequence(len(step.ids), past, tail, step.mask)
+
+    def _open_step(self, bucket: int, schedule: CachedSchedule) -> "BranchStep":
+        """The step of a bucket; a new one if the known one has no room for the work."""
+        known = self._steps.get(bucket)
+        if known is None or not known.schedule.holds(schedule):
+            self._steps.pop(bucket, None)
+            self._steps[bucket] = known = BranchStep(self._model, self._anchor, bucket, schedule)
+        return known
+
+
+class BranchStep:
+    """A step over `bucket` rows on fixed memory, with room for `schedule`: captured as a graph on a GPU, called
+    directly elsewhere. `own` [L, 2, bucket, K, E] has the keys and values of its rows.
+    """
+
+    def __init__(self, model: FusedModel, anchor: Tensor, bucket: int, schedule: CachedSchedule) -> None:
+        assert schedule.bits is not None
+        num_items = max(RUNS * bucket, MORE * len(schedule.items))
+        sizes = [bucket, bucket, 1, 3 * bucket, BRANCHED_FIELDS * num_items]
+        self._table = torch.zeros(sum(sizes), dtype=torch.int64, device=anchor.device)
+        self._ids, self._positions, count, row_parts, items = torch.split(self._table, sizes)
+        bits = torch.zeros(max(WORDS * bucket, MORE * len(schedule.bits)), dtype=torch.int64, device=anchor.device)
+        num_parts = max(RUNS * bucket, MORE * schedule.num_parts)
+        self.schedule = CachedSchedule(items.view(-1, BRANCHED_FIELDS), count, row_parts.view(-1, 3), num_parts, bits)
+        self.own = make_room(model.config, bucket, model.embedding)
+        self._model, self._anchor = model, anchor
+        self._captured: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
+
+    def run(self, ids: Tensor, positions: Tensor, schedule: CachedSchedule) -> Tensor:
+        """Normed states [bucket, D], which the next run overwrites; all arguments are on the CPU."""
+        assert schedule.bits is not None and self.schedule.bits is not None
+        work = torch.cat((ids, positions, schedule.count, schedule.row_parts.flatten(), schedule.items.flatten()))
+        for numbers, place in ((work, self._table), (schedule.bits, self.schedule.bits)):
+            place[: len(numbers)].copy_(pinned(numbers, place.device), non_blocking=True)
+        if not self._table.is_cuda:
+            return self._compute()
+        if self._captured is None:
+            self._captured = capture_graph(self._compute)
+        graph, states = self._captured
+        graph.replay()
+        return states
+
+    def _compute(self) -> Tensor:
+        config = self._model.config
+        tables = rotary_tables(self._positions, config.head_dim, config.rope_base)
+        return self._model.hidden(self._ids, Rows(tables, self.schedule, self.own, self._anchor))
+
+
+def unstacked(step: Pass) -> Pass:
+    """The pass with copies of its keys and values in torch's layout. It returns its own if they are to be kept."""
+    stacks = step.stacks
+    assert stacks is not None and step.mask is not None
+    block = stacks.past if stacks.tail is None else torch.cat((stacks.past, stacks.tail), dim=3)
+    past = [(layer[0][None], layer[1][None]) for layer in block]
+    mask = F.pad(step.mask, (stacks.past.shape[3], 0), value=True)
+    return replace(step, past=past, mask=mask, stacks=None, keeps=stacks.room is not None)
+
+
+def put_away(step: Pass, result: Result) -> Result:
+    """The result of the unstacked pass as that of `step`: its keys and values are in the room."""
+    assert step.stacks is not None
+    if step.stacks.room is not None:
+        own: KeyValues = result.own or []
+        step.stacks.room.copy_(torch.stack([torch.cat(pair) for pair in own]))
+    return replace(result, own=None)
+
+
+def send(numbers: Tensor, device: torch.device) -> Tensor:
+    """CPU numbers on the device, without waiting for it."""
+    return pinned(numbers, device).to(device, non_blocking=True)
+
+
+def pinned(numbers: Tensor, device: torch.device) -> Tensor:
+    """CPU numbers in memory that a GPU copies from by itself."""
+    return numbers.pin_memory() if device.type == "cuda" else numbers
