@@ -20,7 +20,14 @@ from bench.gpu.hopper import Program, compiled
 from bench.gpu.shapes import SHAPES
 from midfill_engine.models.fused import FusedModel, Rows, make_room, pack_transformer
 from midfill_engine.models.transformer import Transformer, TransformerConfig
-from midfill_kernels.cached_attention import CachedSequence, schedule_cached
+from midfill_kernels.cached_attention import (
+    BranchedSequence,
+    CachedSequence,
+    StackedKeys,
+    cached_attention,
+    schedule_branched,
+    schedule_cached,
+)
 from midfill_kernels.head import Rules, propose
 from midfill_kernels.rotary import rotary_tables
 
@@ -44,8 +51,19 @@ def compile_step(config: TransformerConfig, num_rows: int) -> list[Program]:
     )
     with compiled() as programs:
         model.hidden(torch.zeros(num_rows, dtype=torch.int64, device=META), rows)
+        _attend_to_branches(model, rows)
         _choose_by_rules(model, num_rows)
     return programs
+
+
+def _attend_to_branches(model: FusedModel, rows: Rows) -> None:
+    """Attention of rows that see a past, and themselves by bits."""
+    num_rows, heads = rows.own.shape[2], model.heads
+    past = StackedKeys(CONTEXT, 0, 16, 16, 16)
+    sequence = BranchedSequence(num_rows, past, StackedKeys(), torch.ones(num_rows, num_rows, dtype=torch.bool))
+    schedule = schedule_branched([sequence], (heads.query, heads.key_value), META, num_rows=num_rows)
+    q = torch.zeros(num_rows, heads.query, heads.width, dtype=model.embedding.dtype, device=META)
+    cached_attention(q, (rows.own[0, 0], rows.own[0, 1]), (model.embedding, model.embedding), schedule)
 
 
 def _choose_by_rules(model: FusedModel, num_rows: int) -> None:
@@ -65,7 +83,7 @@ def main(
     seen: set[tuple[object, ...]] = set()
     sums: dict[tuple[object, ...], set[tuple[str, ...]]] = {}
     misfits = 0
-    for name in shape or ["7B", "8B", "0.5B"]:
+    for name in shape or ["7B", "8B", "0.5B", "135M"]:
         for num_rows in rows or [64]:
             for launch, program in enumerate(compile_step(SHAPES[name], num_rows)):
                 misfits += program.shared_bytes > SHARED_LIMIT_BYTES
