@@ -62,6 +62,11 @@ class BranchRunner:
         picked = states[send(torch.cat(rows), states.device)]
         return [Result(hidden, None, None) for hidden in torch.split(picked, list(map(len, rows)))]
 
+    def graph_of(self, num_rows: int) -> torch.cuda.CUDAGraph | None:
+        """The graph of the bucket of so many rows, with its last work; None if none is captured."""
+        step = self._steps.get(ROW_BUCKETS[bisect_left(ROW_BUCKETS, num_rows)])
+        return None if step is None or step.captured is None else step.captured[0]
+
     def free_memory(self) -> None:
         """Drops graphs; the next steps create them again."""
         self._steps.clear()
@@ -96,7 +101,7 @@ class BranchStep:
         self.schedule = CachedSchedule(items.view(-1, BRANCHED_FIELDS), count, row_parts.view(-1, 3), num_parts, bits)
         self.own = make_room(model.config, bucket, model.embedding)
         self._model, self._anchor = model, anchor
-        self._captured: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
+        self.captured: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
 
     def run(self, ids: Tensor, positions: Tensor, schedule: CachedSchedule) -> Tensor:
         """Normed states [bucket, D], which the next run overwrites; all arguments are on the CPU."""
@@ -106,9 +111,9 @@ class BranchStep:
             place[: len(numbers)].copy_(pinned(numbers, place.device), non_blocking=True)
         if not self._table.is_cuda:
             return self._compute()
-        if self._captured is None:
-            self._captured = capture_graph(self._compute)
-        graph, states = self._captured
+        if self.captured is None:
+            self.captured = capture_graph(self._compute)
+        graph, states = self.captured
         graph.replay()
         return states
 

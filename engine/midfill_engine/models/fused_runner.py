@@ -76,7 +76,7 @@ class FusedRunner:
     def __init__(self, transformer: Transformer, operators: TorchOperators) -> None:
         self._transformer, self._operators = transformer, operators
         self._pool = Pool(pack_transformer(transformer, 0))
-        self._branches = BranchRunner(self._pool.model)
+        self.branches = BranchRunner(self._pool.model)
         self._steps: dict[int, Step] = {}
         self._device = transformer.embedding.weight.device
         self._find_sets = lru_cache(MAX_RULES)(self._make_sets)  # the next step mostly asks for the same
@@ -95,7 +95,7 @@ class FusedRunner:
             found |= dict(zip(theirs, self._run_torch([passes[index] for index in theirs]), strict=True))
         for part in split(branches, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
             steps = [passes[index] for index in part]
-            results = choose_packed(self._transformer, steps, self._branches.run(steps), self._operators)
+            results = choose_packed(self._transformer, steps, self.branches.run(steps), self._operators)
             found |= dict(zip(part, results, strict=True))
         for part in split(ours, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
             for group in split(part, lambda index: len(needs[index].codes), MAX_RULES - 1):
@@ -134,7 +134,7 @@ class FusedRunner:
     def free_memory(self) -> None:
         """Drops graphs and copies of keys; the next steps create them again."""
         self._steps.clear()
-        self._branches.free_memory()
+        self.branches.free_memory()
         self._pool.resize(0)
 
     def _run_torch(self, passes: list[Pass]) -> list[Result]:
