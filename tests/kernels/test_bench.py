@@ -80,6 +80,21 @@ def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
     assert found["machine"]["interpreted"] and found["ceilings"]["copy_bytes_per_s"] > 0
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="toy sizes are for the interpreter")
+def test_causal_bench_runs_at_toy_size(tmp_path: Path) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join((".", "engine", "kernels"))}
+    record = tmp_path / "out.json"
+    command = [sys.executable, "-m", "bench.gpu.causal", "--seconds", "20", "--json", str(record)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = json.loads(record.read_text())
+    assert len(found["passes"]) == 6 and found["fills"][0]["operators"] == "kernels" and found["left"]
+    beam = next(one for one in found["passes"] if one["operators"] == "kernels")
+    assert (beam["rows"], beam["graph_s"]) == (15, None) and beam["used_s"] >= beam["run_s"] / 2 > 0
+
+
 def compile_for_hopper(*options: str) -> "subprocess.CompletedProcess[str]":
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment |= {"PYTHONPATH": os.pathsep.join((".", "engine", "kernels")), "TRITON_DEFAULT_FP_FUSION": "1"}
