@@ -26,6 +26,7 @@ PAIR_BLOCK: Final = 64  # (row, query head) pairs a program holds at once
 KEY_BLOCK: Final = 64
 ITEM_FIELDS: Final = 7
 BRANCHED_FIELDS: Final = 13
+JOINED_PARTS: Final = 16  # at once: a past of 2,000 keys in one turn
 WORD_BITS: Final = 64
 UNIT_BYTES: Final = 16  # places and strides of keys are multiples of it, so that loads stay wide
 PROGRAMS_PER_PROCESSOR: Final = 2
@@ -311,6 +312,11 @@ def cached_attention(
         num_stages=3,
     )
     out = torch.empty(num_rows, num_heads * width, dtype=q.dtype, device=q.device)
+    if schedule.bits is not None:
+        _join_branches[(num_rows, num_heads)](
+            parts, weights, schedule.row_parts, out, QUERY=num_heads, WIDTH=width, B_PARTS=JOINED_PARTS, num_warps=1
+        )
+        return out
     b_heads = max(1, min(triton.next_power_of_2(num_heads), 512 // width))
     _join_splits[(num_rows, triton.cdiv(num_heads, b_heads))](
         parts, weights, schedule.row_parts, out, QUERY=num_heads, WIDTH=width, B_HEADS=b_heads, num_warps=2
@@ -450,3 +456,33 @@ def _join_splits(
     mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
     o_out = i_row * (QUERY * WIDTH) + o_head[:, None] * WIDTH + o_width[None, :]
     tl.store(p_out + o_out, mixed.to(p_out.dtype.element_ty), m_head[:, None])
+
+
+@triton.jit
+def _join_branches(
+    p_parts, p_weights, p_row_parts, p_out, QUERY: tl.constexpr, WIDTH: tl.constexpr, B_PARTS: tl.constexpr
+):
+    """Like `_join_splits` for one head, with many parts of few keys each: loads them side by side."""
+    i_row = tl.program_id(0).to(tl.int64)
+    i_head = tl.program_id(1)
+    o_width = tl.arange(0, WIDTH)
+    first = tl.load(p_row_parts + i_row * 3)
+    stride = tl.load(p_row_parts + i_row * 3 + 1)
+    count = tl.load(p_row_parts + i_row * 3 + 2).to(tl.int32)
+    highest = tl.full((1,), -1e30, tl.float32)
+    total = tl.zeros((1,), tl.float32)
+    mixed = tl.zeros((WIDTH,), tl.float32)
+    for start in range(0, count, B_PARTS):
+        part = start + tl.arange(0, B_PARTS)
+        m_part = part < count
+        o_part = (first + part * stride) * QUERY + i_head
+        weight = tl.load(p_weights + o_part, m_part, float("-inf"))
+        value = tl.load(p_parts + o_part[:, None] * WIDTH + o_width[None, :], m_part[:, None], 0.0)
+        higher = tl.maximum(highest, tl.max(weight, axis=0, keep_dims=True))
+        shrink = tl.exp2(highest - higher)
+        share = tl.exp2(weight - higher)
+        mixed = mixed * shrink + tl.sum(value * share[:, None], axis=0)
+        total = total * shrink + tl.sum(share, axis=0, keep_dims=True)
+        highest = higher
+    mixed = mixed / tl.where(total > 0, total, 1.0)
+    tl.store(p_out + (i_row * QUERY + i_head) * WIDTH + o_width, mixed.to(p_out.dtype.element_ty))

@@ -86,7 +86,7 @@ def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
 def test_causal_bench_runs_at_toy_size(tmp_path: Path) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join((".", "engine", "kernels"))}
     record = tmp_path / "out.json"
-    command = [sys.executable, "-m", "bench.gpu.causal", "--seconds", "20", "--json", str(record)]
+    command = [sys.executable, "-m", "bench.gpu.causal", "--seconds", "80", "--json", str(record)]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     found = json.loads(record.read_text())
