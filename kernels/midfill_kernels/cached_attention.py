@@ -201,25 +201,26 @@ def _lay(
     room: int,
 ) -> CachedSchedule:
     """The schedule of sequences, given by their rows and segments of keys."""
-    items: list[tuple[int, ...]] = []
-    row_parts: list[tuple[int, int, int]] = []
-    first_row = first_part = 0
+    items, row_parts = list[int](), list[int]()  # flat: torch reads nested lists slowly
+    first_row = first_part = num_fields = 0
     num_heads, num_keys = heads
     for rows, segments in sequences:
         runs = [run for segment in segments for run in segment.cut(first_row, split_keys)]
+        num_blocks = -(-rows * (num_heads // num_keys) // pair_block)  # Triton's own division took most of the time
         for number, (run, more) in enumerate(runs):
-            for block in range(triton.cdiv(rows * (num_heads // num_keys), pair_block)):
-                items.append((first_row, rows, block, *run, first_part + number * rows, *more))
-        row_parts += [(first_part + row, rows, len(runs)) for row in range(rows)]
+            for block in range(num_blocks):
+                items += (first_row, rows, block, *run, first_part + number * rows, *more)
+            num_fields = ITEM_FIELDS + len(more)
+        row_parts += [value for row in range(rows) for value in (first_part + row, rows, len(runs))]
         first_row += rows
         first_part += len(runs) * rows
-    row_parts += [(0, 0, 0)] * ((num_rows or first_row) - first_row)
-    num_fields = len(items[0]) if items else ITEM_FIELDS
-    table = torch.zeros(max(1, len(items)) * room, num_fields, dtype=torch.int64)
-    table[: len(items)] = torch.tensor(items, dtype=torch.int64).view(-1, num_fields)
+    row_parts += [0, 0, 0] * ((num_rows or first_row) - first_row)
+    num_fields = num_fields or ITEM_FIELDS
+    count = len(items) // num_fields
+    items += [0] * (num_fields * max(1, count) * room - len(items))
     return CachedSchedule(
-        table.to(device),
-        torch.tensor([len(items)], dtype=torch.int64, device=device),
+        torch.tensor(items, dtype=torch.int64, device=device).view(-1, num_fields),
+        torch.tensor([count], dtype=torch.int64, device=device),
         torch.tensor(row_parts, dtype=torch.int64, device=device).view(-1, 3),
         max(1, first_part) * room,
     )
