@@ -182,7 +182,10 @@ def test_a_step_without_room_is_made_anew(
     assert made.count(8) == 2 and made.count(32) == 1
 
 
-def test_the_pace_is_that_of_the_kernels(pair: tuple[Runtime, Runtime], by_kernels: list[int]) -> None:
+def test_the_pace_is_that_of_the_kernels(
+    pair: tuple[Runtime, Runtime], by_kernels: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("midfill_engine.loading.pace.ROUNDS", 1)
     _, fused = pair
     transformer = fused.loaded.model.transformer
     pace = measure_pace(transformer, fused.operators, fused.run, fused.reads_stacks)
