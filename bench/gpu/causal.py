@@ -203,8 +203,10 @@ def serve(
     return max(took), took, statistics.mean(answer.stats.forwards for answer in answers)
 
 
-def run_scene(runtime: Runtime, operators: str, scene: str, sizes: Sizes, together: int, repeats: int) -> FillResult:
-    """The median of a few runs of a scene. Cold ones begin with no text kept; the first run warms up."""
+def open_scene(
+    runtime: Runtime, scene: str, sizes: Sizes, together: int
+) -> Callable[[], tuple[float, list[float], float]]:
+    """A call that runs a scene once, see `serve`. Cold ones begin with no text kept."""
     requests, open_one = make_requests(runtime, scene, sizes, together), partial(open_fill, runtime)
     if scene == "body" and SMOLLM2.name not in runtime.names:
         open_one = partial(write_body, runtime, sizes)
@@ -214,19 +216,32 @@ def run_scene(runtime: Runtime, operators: str, scene: str, sizes: Sizes, togeth
             runtime.prefixes.clear()
         return serve(runtime, requests, open_one)
 
+    return once
+
+
+def run_scene(runtime: Runtime, operators: str, scene: str, sizes: Sizes, together: int, repeats: int) -> FillResult:
+    """The median of a few runs of a scene."""
+    once = open_scene(runtime, scene, sizes, together)
     if together == 1 or runtime.reads_stacks:  # what is new to torch is only a length
         once()
     samples = sorted((once() for _ in range(repeats)), key=lambda sample: sample[0])
     all_s, took, forwards = samples[len(samples) // 2]
-    is_profiled = together == 1 or (together <= 8 and runtime.reads_stacks)  # more launches take minutes to count
-    share = share_of_gpu(once) if is_profiled else None
-    return FillResult(scene, operators, together, all_s, statistics.median(took), forwards, share)
+    return FillResult(scene, operators, together, all_s, statistics.median(took), forwards)
 
 
-def share_of_gpu(call: Callable[[], tuple[float, Any, Any]]) -> float | None:
+def add_shares(runtimes: dict[str, Runtime], sizes: Sizes, fills: Sequence[FillResult]) -> list[FillResult]:
+    """The results, with the share of the GPU where so few kernels start that counting them takes seconds."""
+    found = []
+    for one in fills:
+        runtime = runtimes[one.operators]
+        if one.together == 1 or (one.together <= 8 and runtime.reads_stacks):
+            one = replace(one, gpu_share=share_of_gpu(open_scene(runtime, one.scene, sizes, one.together)))
+        found.append(one)
+    return found
+
+
+def share_of_gpu(call: Callable[[], tuple[float, Any, Any]]) -> float:
     """The part of a call's time that kernels and copies ran on the GPU."""
-    if not torch.cuda.is_available():
-        return None
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         all_s = call()[0]
         torch.cuda.synchronize()
@@ -343,6 +358,9 @@ def main(
     passes = [one for name, runtime in runtimes.items() for one in measure_passes(runtime, name, sizes)]
     fills, left = measure_fills(runtimes, sizes, began + seconds)
     record = {"machine": describe(device), "model": model, "passes": passes, "fills": fills, "left": left, "red": red}
+    if json_file is not None:
+        write_record(json_file, record)  # the profiler may end the process
+    record["fills"] = fills if toy else add_shares(runtimes, sizes, fills)
     note = " (interpreted: times mean nothing)" if toy else ""
     for table in draw_tables(record, f"{record['machine']['device']}, {model}{note}"):
         Console(width=130).print(table)

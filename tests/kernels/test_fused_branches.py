@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from tests.engine import tiny
-from tests.engine.fakes import drain_work
 
 from bench.in_process import denoise, drain
 from midfill_engine.denoising import branches
 from midfill_engine.denoising.branches import Beam, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
+from midfill_engine.denoising.work import Asking
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.pace import measure_pace
 from midfill_engine.loading.runtime import Runtime, open_checkpoint
@@ -20,6 +21,7 @@ from midfill_engine.models.fused_runner import FusedRunner
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
 
+T = TypeVar("T")
 TEXT = "def total(items):\n    return 0\n"
 BUCKETS = (8, 16, 32, 64)
 SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2}
@@ -41,6 +43,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runtime, Runtime]:
     plain, fused = (open_checkpoint(folder, device, torch.float32, "x", name) for name in ("torch", "kernels"))
     assert fused.fused is not None and plain.fused is None
     return plain, fused
+
+
+def drain_work(runtime: Runtime, work: Asking[T]) -> T:
+    """What comes of work whose forwards are run one by one. (The service's fakes need a server's packages.)"""
+    answer: Any = None
+    while True:
+        try:
+            answer = runtime.run(work.send(answer).passes)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
 
 
 @pytest.fixture
