@@ -122,7 +122,7 @@ def open_runtimes(device: torch.device, shape: str) -> tuple[dict[str, Runtime],
             files = hub.load(CheckpointFiles(Path(folder)), family).files
         loaded = replace(loaded, tokenizer=make_tokenizer(SHAPES[shape].vocab_size), files=files)
         plain, name = Runtime.of(loaded, family=family), f"random weights of the shape {shape}"
-    fused = open_fused(plain.loaded.model.transformer, plain.operators)
+    fused = open_fused(plain.loaded.model.transformer, plain.operators, is_causal=True)
     return {"torch": plain, "kernels": replace(plain, fused=fused, prefixes=PrefixStore())}, name
 
 

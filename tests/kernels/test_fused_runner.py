@@ -165,13 +165,14 @@ def test_a_past_is_copied_once_for_as_long_as_it_is_the_same(
     assert len(copies) == 1
 
 
-def test_the_check_tells_right_from_wrong(device: torch.device) -> None:
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_check_tells_right_from_wrong(device: torch.device, is_causal: bool) -> None:
     model = draw(ONE_LAYER, device)
     runner = FusedRunner(model, TorchOperators(device, torch.float32))
-    runner.check()
+    runner.check(is_causal=is_causal)
     model.final_norm.weight = torch.nn.Parameter(-model.final_norm.weight, requires_grad=False)  # type: ignore[operator]
     with pytest.raises(OperatorsError, match="differ from torch's"):
-        runner.check()
+        runner.check(is_causal=is_causal)
 
 
 def test_what_is_not_computed_is_said() -> None:

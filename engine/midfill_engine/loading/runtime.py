@@ -78,7 +78,8 @@ class Runtime:
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
         operators = operators or TorchOperators(loaded.weight.device, loaded.dtype)
-        fused = open_fused(loaded.model.transformer, operators) if kernels else None
+        is_causal = family.attention == "causal"
+        fused = open_fused(loaded.model.transformer, operators, is_causal=is_causal) if kernels else None
         return cls(loaded, family, tokens, vocabulary, operators, (loaded.config.name, *aliases), fused=fused)
 
     @property
@@ -152,7 +153,7 @@ class Runtime:
         return digest.hexdigest()[:16]
 
 
-def open_fused(transformer: Transformer, operators: TorchOperators) -> "FusedRunner | None":
+def open_fused(transformer: Transformer, operators: TorchOperators, *, is_causal: bool = False) -> "FusedRunner | None":
     """The runner with Midfill's kernels, if they support this model; checks itself on a GPU. Raises OperatorsError."""
     device = transformer.embedding.weight.device
     if find_spec("triton") is None:
@@ -167,7 +168,7 @@ def open_fused(transformer: Transformer, operators: TorchOperators) -> "FusedRun
         return None
     fused = FusedRunner(transformer, operators)
     if device.type == "cuda":
-        fused.check()
+        fused.check(is_causal=is_causal)
     return fused
 
 
