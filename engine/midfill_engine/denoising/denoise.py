@@ -34,7 +34,6 @@ from midfill_engine.lengths import Lengths, LengthScores
 from midfill_engine.loading.canvas_model import CanvasPass
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.models.sequence import Sequence as TokenSequence
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
@@ -120,15 +119,14 @@ def encode_context(plan: Plan) -> Asking[tuple[EncodedContext | None, bool, int]
     runtime, family = plan.runtime, plan.runtime.family
     if family.attention != "context_frozen":
         return None, False, 0
-    layout = plan.lay_out([0] * len(plan.outline.holes))
+    frame = plan.frame([0] * len(plan.outline.holes))
     keeps = plan.cache.attentions == {"context_frozen"}
-    key = tuple(plan.context_ids.tolist()), tuple(layout.context_positions.tolist())
+    key = tuple(plan.context_ids.tolist()), tuple(frame.layout.context_positions.tolist())
     known = runtime.contexts.get(key) if keeps else None
     if known is not None:
         return known, True, 0
-    sequence = TokenSequence(plan.context_ids, torch.arange(0), layout, family)
-    positions = sequence.for_heads(sequence.positions, runtime.loaded.config.transformer.num_heads)
-    (result,) = yield from ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
+    positions = frame.for_heads(slice(None), runtime.loaded.config.transformer.num_heads)
+    (result,) = yield from ask([Pass(plan.context_ids, positions, frame.layout.edges.flatten(), keeps=True)])
     assert result.own is not None
     context = EncodedContext(result.hidden, result.own)
     if keeps:
@@ -279,7 +277,7 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
 def mean_confidences(row: CanvasRow, result: Result) -> list[float]:
     """Mean confidence of each hole's masked positions after one forward pass."""
     assert result.chosen is not None
-    holes = row.canvas.hole_of[row.canvas.masked]
+    holes = torch.from_numpy(row.canvas.hole_of[row.canvas.masked])
     shown = result.chosen.confidence
     of_holes = [shown[holes[: len(shown)] == hole] for hole in range(len(row.canvas.outlines))]
     return [float(values.mean()) if len(values) else 0.0 for values in of_holes]

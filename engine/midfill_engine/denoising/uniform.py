@@ -7,6 +7,7 @@ EB-Sampler, arXiv 2505.24857). Text behind a hole is part of the canvas, so that
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +39,7 @@ class UniformRow:
         assert isinstance(self.plan.runtime.loaded, CanvasModel)
         self.model, self.sampler = self.plan.runtime.loaded, self.plan.sampler()
         self.num_steps = min(self.plan.request.steps or self.model.num_steps, self.model.num_steps)
-        line, places, lengths = list[int](), list[int](), self.canvas.hole_lengths()
+        line, places, lengths = list[int](), list[int](), list(self.canvas.lengths)
         behind = texts_behind(self.plan.texts, lengths, self.model.canvas_length)
         for length, text in zip(lengths, behind, strict=True):
             places += range(len(line), len(line) + length)
@@ -52,7 +53,7 @@ class UniformRow:
         self.step += 1
         noise = self._fillable[torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)]
         line = self._line.clone()
-        line[self._hole_places] = torch.where(self.canvas.masked, noise, self.canvas.ids)
+        line[self._hole_places] = torch.from_numpy(np.where(self.canvas.masked, noise.numpy(), self.canvas.ids))
         return CanvasPass(line, self.past, self._scores)
 
     def absorb(self, scores: Tensor) -> None:
@@ -63,23 +64,24 @@ class UniformRow:
         drawn = choose(scores, self._choice(temperature))
         best = choose(scores, self._choice(0.0))
         assert drawn.entropy is not None
-        canvas, free = self.canvas, ~self.canvas.anchored
-        state = StepState(drawn, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
-        canvas.masked = free.clone()
+        canvas, anchored = self.canvas, torch.from_numpy(self.canvas.anchored)
+        ids, free = torch.from_numpy(canvas.ids), ~anchored
+        state = StepState(drawn, ids, free, anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
+        canvas.masked = ~canvas.anchored
         canvas.apply(Decision(self.sampler.decide(state).settle), drawn)
-        canvas.guesses, canvas.guessed = best.ids, best.confidence
+        canvas.guesses, canvas.guessed = best.ids.numpy(), best.confidence.numpy()
         is_stable = self._before is not None and bool((self._before == best.ids)[free].all())
         is_sure = float(drawn.entropy[free].mean()) < self.model.stop_entropy
         self._before = best.ids
         if self.step >= self.num_steps or (is_stable and is_sure):
-            canvas.masked = free.clone()
+            canvas.masked = ~canvas.anchored
             canvas.apply(Decision(free), best)
             self.is_done = True
 
     def _choice(self, temperature: float) -> Choice:
         return Choice(
             allowed=self.canvas.allowed,
-            rule_of=self.canvas.rule_of,
+            rule_of=torch.from_numpy(self.canvas.rule_of),
             temperature=temperature,
             is_scaled=temperature > 0,
             generator=self.generator,

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from midfill_engine.models.choice import Chosen
@@ -45,8 +47,11 @@ class StepState:
 
     def best(self, count: int, by: Tensor | None = None) -> Tensor:
         """[T]: the `count` masked positions with the highest confidence, or the highest `by` [T]."""
-        scores = self.proposals.confidence if by is None else by
-        return self.masked & (rank(-scores, self.masked) < count)
+        masked, scores = self.masked.numpy(), (self.proposals.confidence if by is None else by).numpy()
+        order = np.where(masked, -scores, np.inf).argsort(kind="stable")
+        best = np.zeros_like(masked)
+        best[order[: max(count, 0)]] = True
+        return torch.from_numpy(best & masked)
 
     @property
     def takeable(self) -> Tensor:
