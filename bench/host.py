@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -27,7 +28,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from tests.engine import tiny
-from torch import Tensor
 
 from bench.measure import describe, write_record
 from midfill_engine.denoising.denoise import open_fill
@@ -43,6 +43,8 @@ from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResp
 
 MAX_ROWS: Final = 2048  # of a pass
 NUM_SHIFTS: Final = 97  # passes see different parts of the prepared tables
+STEPS: Final = 16
+EVERYTHING: Final = {"max_rows": 1 << 30, "shared_rows": 1 << 30}  # each step of all requests is one pass
 LETTERS: Final = b"abcdefghijklmnopqrstuvwxyz"
 
 
@@ -57,29 +59,28 @@ class NullModel:
         self._states = torch.randn(size, config.dim, generator=generator)
         self._ids = torch.tensor(letters)[torch.randint(len(letters), (size,), generator=generator)]
         self._confidence = torch.rand(size, generator=generator) * 0.6 + 0.3
-        self._keys = torch.zeros(config.num_layers, 2, 1, config.num_kv_heads, num_tokens, config.head_dim)
+        keys = torch.zeros(config.num_layers, 2, 1, config.num_kv_heads, num_tokens, config.head_dim)
+        self._keys = lru_cache(lambda count: [(key, value) for key, value in keys[:, :, :, :, :count]])
         self._turn, self._ended_s = 0, 0.0
         self.spent_s, self.beside_s = list[float](), list[float]()
 
-    def __call__(self, passes: list[Pass], meanwhile: Callable[[], None] | None = None) -> list[Result]:
-        began_s = time.process_time()
-        self.spent_s.append(began_s - self._ended_s)
+    def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
+        """Like a device: what is done before the results are asked for is done beside the pass."""
+        self.spent_s.append(time.process_time() - self._ended_s)
         results = [self._answer(step) for step in passes]
-        self.beside_s.append(0.0)
-        if meanwhile is not None:
-            before_s = time.process_time()
-            meanwhile()
-            self.beside_s[-1] = time.process_time() - before_s
-        self._ended_s = time.process_time()
-        return results
+        launched_s = time.process_time()
+
+        def wait() -> list[Result]:
+            self._ended_s = time.process_time()
+            self.beside_s.append(self._ended_s - launched_s)
+            return results
+
+        return wait
 
     def _answer(self, step: Pass) -> Result:
         self._turn = (self._turn + 1) % NUM_SHIFTS
         rows = slice(self._turn, self._turn + len(step.wanted))
-        own = None
-        if step.keeps:
-            kept = self._keys[:, :, :, :, : len(step.ids)]
-            own = [(key, value) for key, value in kept]
+        own = self._keys(len(step.ids)) if step.keeps else None
         return Result(self._states[rows], own, None if step.choice is None else self._choose(step.choice, rows))
 
     def _choose(self, choice: Choice, rows: slice) -> Chosen:
@@ -90,21 +91,24 @@ class NullModel:
 
 @dataclass(frozen=True)
 class Scene:
-    """Fills of one kind: a hole of `hole` tokens, of which every step settles a share, or a causal line or body."""
+    """Fills of one kind: a hole of `hole` tokens between the text and `after`, `before` right in front of it. Unless
+    the model is causal, each of 16 steps settles as many tokens.
+    """
 
     family: str
     cache: str | None
     hole: int = 64
-    steps: int | None = 16
+    before: str = "total = f("
+    after: str = ")\nprint(total)\n"
     forbid: tuple[str, ...] = ()
 
     def request(self, text: str) -> InfillRequest:
+        """The request with `text` before the hole."""
         is_causal = self.family == "causal"
-        spec = HoleSpec(
-            min_tokens=0 if is_causal else self.hole, max_tokens=self.hole, forbid=list(self.forbid)
-        )
-        segments = [TextSegment(text=text), HoleSegment(hole=spec), TextSegment(text="\nreturn total\n")]
-        return InfillRequest(segments=segments, steps=None if is_causal else self.steps, quality=None)
+        least, steps, quality = (0, None, None) if is_causal else (self.hole, STEPS, 1.0)
+        hole = HoleSegment(hole=HoleSpec(min_tokens=least, max_tokens=self.hole, forbid=list(self.forbid)))
+        segments = [TextSegment(text=text + self.before), hole, TextSegment(text=self.after)]
+        return InfillRequest(segments=segments, steps=steps, quality=quality)
 
 
 SCENES: Final = {
@@ -113,8 +117,8 @@ SCENES: Final = {
     "expand": Scene("dreamon", "dual"),
     "block": Scene("sdar", "block"),
     "frozen": Scene("embedded", "frozen"),
-    "lines": Scene("causal", None, 24, forbid=("\n",)),
-    "bodies": Scene("causal", None, 48),
+    "lines": Scene("causal", None, 24, "", "\nprint(total)\n", ("\n",)),
+    "bodies": Scene("causal", None, 48, "def fill(items):\n    ", "\n\nprint(total)\n"),
 }
 
 
@@ -143,11 +147,17 @@ def open_runtime(scene: Scene, num_layers: int) -> Runtime:
 
 
 def play(
-    runtime: Runtime, scene: Scene, requests: int, context: int, profiler: cProfile.Profile | None = None
+    runtime: Runtime,
+    scene: Scene,
+    requests: int,
+    context: int,
+    *,
+    watches: bool = True,
+    profiler: cProfile.Profile | None = None,
 ) -> tuple[NullModel, float]:
     """Fills `requests` requests at once. Returns the model and the CPU seconds of all outside its passes."""
     model = NullModel(runtime, context + scene.hole + 64)
-    text = "total = total + 1\n" * (context // 18) + ("" if scene.family == "causal" else "total = f(")
+    text = "total = total + 1\n" * (context // 18)
     ended, events = threading.Semaphore(0), list[object]()
     lengths = "fixed" if runtime.family.attention == "bidirectional" and not runtime.family.expands else None
 
@@ -164,10 +174,12 @@ def play(
             profiler.enable()
         return open_fill(runtime, request, cache=scene.cache, lengths=lengths)
 
-    scheduler = Scheduler(open_one, model, max_active=requests, max_requests=2 * requests + 2, shared_rows=1 << 30)
+    scheduler = Scheduler(
+        open_one, launch=model.launch, max_active=requests, max_requests=2 * requests + 2, **EVERYTHING
+    )
     try:
         for number in range(requests):
-            scheduler.submit(scene.request(f"# {number:04}\n{text}"), listen)
+            scheduler.submit(scene.request(f"# {number:04}\n{text}"), listen, watches=watches)
         started_s = model._ended_s = time.process_time()
         gate.set()
         for _ in range(requests):
@@ -230,7 +242,7 @@ def show_profile(name: str, requests: int, layers: int, context: int, rows: int)
     runtime = open_runtime(SCENES[name], layers)
     play(runtime, SCENES[name], requests, context)
     profiler = cProfile.Profile(time.thread_time)
-    play(runtime, SCENES[name], requests, context, profiler)
+    play(runtime, SCENES[name], requests, context, profiler=profiler)
     profiler.disable()
     pstats.Stats(profiler).sort_stats("tottime").print_stats(rows)
 

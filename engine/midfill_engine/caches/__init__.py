@@ -18,8 +18,8 @@ REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes 
 @dataclass(frozen=True)
 class StepView:
     """A step over T positions of context and holes; arrays are [T], but `masked` [Th], the holes' positions that are to
-    be settled. `kept` positions have cached keys and values, of the `tokens`; others have -1 there. Block-causal attention computes blocks up
-    to `active_block`. `age` counts steps since everything was computed.
+    be settled. `kept` positions have cached keys and values, of the `tokens`; others have -1 there. Block-causal
+    attention computes blocks up to `active_block`. `age` counts steps since everything was computed.
     """
 
     sequence: Sequence

@@ -72,7 +72,9 @@ class RowCache:
             self._selection = self._select(sequence, compute, kept, bits)
         chosen = self._selection
         is_hybrid = sequence.frame.family.hybrid  # whose mask depends on the tokens
-        mask = sequence.mask(chosen.computed, np.concatenate((chosen.rest, chosen.computed))) if is_hybrid else chosen.mask
+        mask = (
+            sequence.mask(chosen.computed, np.concatenate((chosen.rest, chosen.computed))) if is_hybrid else chosen.mask
+        )
         return Pass(
             ids=torch.from_numpy(sequence.ids[chosen.computed]),
             positions=chosen.positions,

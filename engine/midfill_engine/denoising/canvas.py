@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from midfill_engine.denoising.outline import HoleOutline
-from midfill_engine.models.choice import Chosen
 from midfill_engine.models.sequence import Array
-from midfill_engine.samplers.base import Decision
+from midfill_engine.samplers.base import Decision, Proposals
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import FilledHole, HoleState
 
@@ -61,19 +60,19 @@ class Canvas:
     def deletable(self) -> Array:
         """[G]: the number of deletions that each hole can still settle without becoming too short."""
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
-        return self._count(~(self.anchored | is_deleted)) - self.least
+        return np.subtract(self._count(~(self.anchored | is_deleted)), self.least)
 
     @property
     def expandable(self) -> Array:
         """[G]: the number of positions that each hole can still gain."""
         return np.maximum(self.most - self._count(~self.anchored), 0)
 
-    def apply(self, decision: Decision, proposals: Chosen) -> None:
+    def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. The least confident deletions and expansions beyond a hole's limits stay masked."""
-        self.guesses, self.guessed = proposals.ids.numpy(), proposals.confidence.numpy()
+        self.guesses, self.guessed = proposals.ids, proposals.confidence
         if decision.edit is not None:
-            self._write(decision.edit.numpy() & ~self.masked & ~self.anchored)
-        settle = decision.settle.numpy() & self.masked
+            self._write(decision.edit & ~self.masked & ~self.anchored)
+        settle = decision.settle & self.masked
         if self.vocabulary.expand_id is not None:
             grows = settle & (self.guesses == self.vocabulary.expand_id)
             if grows.any():
@@ -81,7 +80,7 @@ class Canvas:
         settle = self._write(settle)
         self.masked = self.masked & ~settle
         if decision.remask is not None:
-            self.masked |= decision.remask.numpy() & ~settle & ~self.anchored
+            self.masked |= decision.remask & ~settle & ~self.anchored
 
     def _write(self, where: Array) -> Array:
         """Writes the guesses at `where` [T] except deletions beyond a hole's limit; returns the written positions."""
@@ -145,7 +144,9 @@ class Canvas:
 
     def reshape(self, order: list[int | None], mask_id: int) -> None:
         """Position i becomes the old position `order[i]`, or a new mask like the position before it if that is None."""
-        index = np.array([place if place is not None else order[i - 1] for i, place in enumerate(order)], dtype=np.int64)
+        index = np.array(
+            [place if place is not None else order[i - 1] for i, place in enumerate(order)], dtype=np.int64
+        )
         is_new = np.array([place is None for place in order], dtype=bool)
         if self.vocabulary.expand_id is not None:
             is_new |= ~self.anchored[index] & ~self.masked[index] & (self.ids[index] == self.vocabulary.expand_id)
@@ -210,6 +211,8 @@ class Canvas:
     def _without_lead(self, hole: int, spans: Spans) -> Spans:
         """Ranges relative to the answer, which starts behind the text that belongs to the context."""
         lead = len(self.outlines[hole].lead)
+        if not lead:
+            return spans
         return [(max(0, start - lead), max(0, end - lead)) for start, end in spans]
 
     def _text(self, hole: int, pieces: list[bytes], errors: str) -> tuple[str, Spans, Spans]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -78,7 +79,7 @@ def open_fill(
             for row in open_rows_now:  # the next step is the last one
                 row.num_steps = min(row.num_steps, row.step + 1)
         passes = [row.open_pass() for row in open_rows_now]
-        results = yield from ask(passes, show(first, step))
+        results = yield from ask(passes, partial(show, first, step))
         for row, result in zip(open_rows_now, results, strict=True):
             row.absorb(result)
         step, forwards = step + 1, forwards + 1
@@ -251,15 +252,15 @@ def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> Aski
     if shared is None:
         middle = len(rows) // 2
         row, shared = rows[middle], rows[middle].cache
-        (found[middle],) = yield from ask([row.open_pass()], show(row, 0))
+        (found[middle],) = yield from ask([row.open_pass()], partial(show, row, 0))
         shared.keep(found[middle])
     forwards = len(found)
     left = [index for index in range(len(rows)) if index not in found]
     for part in split(left, lambda _: 1, TRIALS_AT_ONCE):
-        event = None if forwards else show(rows[part[0]], 0)
+        showing = None if forwards else partial(show, rows[part[0]], 0)
         for index in part:
             rows[index].cache.begin_with(shared, rows[index].sequence(), with_room=False)
-        results = yield from ask([rows[index].open_pass() for index in part], event)
+        results = yield from ask([rows[index].open_pass() for index in part], showing)
         found |= dict(zip(part, results, strict=True))
         forwards += 1
     return [found[index] for index in range(len(rows))], shared, forwards

@@ -13,7 +13,7 @@ from midfill_engine.denoising.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Array, Frame, Sequence
-from midfill_engine.samplers import Decision, Sampler, StepState
+from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 
 @dataclass
@@ -81,7 +81,7 @@ class CanvasRow:
             return self._active
         first = int(blocks[self.canvas.masked].min())
         is_pipelined = self.plan.runtime.family.pipelined
-        reach = self.sampler.reach(torch.from_numpy(self.canvas.masked)) if is_pipelined else 0
+        reach = self.sampler.reach(self.canvas.masked) if is_pipelined else 0
         return max(first, int(blocks[reach - 1])) if reach else first
 
     def _choice(self, places: Array) -> Choice:
@@ -126,10 +126,10 @@ class CanvasRow:
 
     def _settle(self, places: Array, chosen: Chosen) -> None:
         """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
-        canvas, proposals = self.canvas, scatter(places, chosen, len(self.canvas.ids))
-        is_open = np.zeros_like(canvas.masked)
-        is_open[places] = canvas.masked[places]
-        masked = torch.from_numpy(is_open)
+        canvas = self.canvas
+        proposals = Proposals.of(chosen).spread(places, len(canvas.ids))
+        masked = np.zeros(len(canvas.ids), dtype=bool)
+        masked[places] = canvas.masked[places]
         if self.is_last_step:
             decision = Decision(masked)
         else:
@@ -138,20 +138,20 @@ class CanvasRow:
             decision = delay_neighbors(decision, proposals.ids == self.plan.runtime.tokens.expand_id)
         canvas.apply(decision, proposals)
 
-    def _show(self, proposals: Chosen, masked: Tensor) -> StepState:
+    def _show(self, proposals: Proposals, masked: Array) -> StepState:
         """What the sampler sees; `masked` [Th] positions may be settled."""
         block_size = self.plan.runtime.loaded.config.block_size
         return StepState(
             proposals=proposals,
-            ids=torch.from_numpy(self.canvas.ids),
+            ids=self.canvas.ids,
             masked=masked,
-            fixed=torch.from_numpy(self.canvas.anchored),
+            fixed=self.canvas.anchored,
             remaining=int(np.count_nonzero(self.canvas.masked)),
             step=self.step,
             num_steps=self.num_steps,
             quality=self.plan.quality,
             fast_threshold=self.plan.runtime.family.fast_threshold,
-            places=self.frame.layout.hole_positions[0] if block_size else None,
+            places=self.frame.positions[0, self.frame.num_context :] if block_size else None,
             block_size=block_size,
         )
 
@@ -165,26 +165,14 @@ class CanvasRow:
             self._settle(places, choose_again(transformer, hidden, choice, operators))
 
 
-def scatter(places: Array, chosen: Chosen, size: int) -> Chosen:
-    """Proposals for a canvas of `size` positions from the tokens chosen at its positions `places` [M]."""
-
-    def spread(values: Tensor, rest: int) -> Tensor:
-        found = np.full(size, rest, dtype=values.numpy().dtype)
-        found[places] = values.numpy()
-        return torch.from_numpy(found)
-
-    entropy = None if chosen.entropy is None else spread(chosen.entropy, 0)
-    return Chosen(spread(chosen.ids, -1), spread(chosen.confidence, 0), entropy)
-
-
-def delay_neighbors(decision: Decision, expands: Tensor) -> Decision:
+def delay_neighbors(decision: Decision, expands: Array) -> Decision:
     """Does not settle the neighbors of settled expansions, whose proposals were made for a shorter text; `expands` [T]
     is true where the proposal is one.
     """
     grows = decision.settle & expands
     if not grows.any():
         return decision
-    beside = torch.zeros_like(grows)
+    beside = np.zeros_like(grows)
     beside[1:] |= grows[:-1]
     beside[:-1] |= grows[1:] & ~beside[:-1]
     return Decision(decision.settle & (grows | ~beside), decision.remask, decision.edit)

@@ -16,7 +16,8 @@ from midfill_engine.denoising.plan import Plan
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.models.choice import Choice, choose
-from midfill_engine.samplers import Decision, StepState
+from midfill_engine.models.sequence import Array
+from midfill_engine.samplers import Decision, Proposals, StepState
 from midfill_engine.wire import ErrorCode
 
 ENDLESS: Final = 1024  # without a quota: the best guesses are taken at the end
@@ -33,7 +34,7 @@ class UniformRow:
     step: int = 0
     is_done: bool = False
     _scores: Tensor | None = None
-    _before: Tensor | None = None
+    _before: Array | None = None
 
     def __post_init__(self) -> None:
         assert isinstance(self.plan.runtime.loaded, CanvasModel)
@@ -64,18 +65,17 @@ class UniformRow:
         drawn = choose(scores, self._choice(temperature))
         best = choose(scores, self._choice(0.0))
         assert drawn.entropy is not None
-        canvas, anchored = self.canvas, torch.from_numpy(self.canvas.anchored)
-        ids, free = torch.from_numpy(canvas.ids), ~anchored
-        state = StepState(drawn, ids, free, anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
-        canvas.masked = ~canvas.anchored
-        canvas.apply(Decision(self.sampler.decide(state).settle), drawn)
+        canvas, free, proposed = self.canvas, ~self.canvas.anchored, Proposals.of(drawn)
+        state = StepState(proposed, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
+        canvas.masked = free.copy()
+        canvas.apply(Decision(self.sampler.decide(state).settle), proposed)
         canvas.guesses, canvas.guessed = best.ids.numpy(), best.confidence.numpy()
-        is_stable = self._before is not None and bool((self._before == best.ids)[free].all())
-        is_sure = float(drawn.entropy[free].mean()) < self.model.stop_entropy
-        self._before = best.ids
+        is_stable = self._before is not None and bool((self._before == canvas.guesses)[free].all())
+        is_sure = float(drawn.entropy[torch.from_numpy(free)].mean()) < self.model.stop_entropy
+        self._before = canvas.guesses
         if self.step >= self.num_steps or (is_stable and is_sure):
-            canvas.masked = ~canvas.anchored
-            canvas.apply(Decision(free), best)
+            canvas.masked = free.copy()
+            canvas.apply(Decision(free), Proposals.of(best))
             self.is_done = True
 
     def _choice(self, temperature: float) -> Choice:

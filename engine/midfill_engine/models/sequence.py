@@ -43,18 +43,18 @@ class Frame:
     @cached_property
     def is_before_holes(self) -> Array:
         """[T]"""
-        return self.positions[0] < self.positions[0, self.num_context :].min()
+        places: Array = self.positions[0]
+        return np.less(places, places[self.num_context :].min())
 
     @cached_property
     def blocks(self) -> Array:
         """[T]: the number of each position's block; all 0 where attention knows no blocks."""
+        places: Array = self.positions[0]
         if self.family.pipelined:
-            behind = (self.positions[0] - self.num_context) // self.block_size + 1
-            return np.where(self.is_hole, behind, 0)
+            return np.where(self.is_hole, (places - self.num_context) // self.block_size + 1, 0)
         if self.family.aligned:
-            return (self.positions[0] + -self.num_context % self.block_size) // self.block_size
-        size = self.block_size or int(self.positions.max()) + 1
-        return self.positions[0] // size
+            return np.floor_divide(places + -self.num_context % self.block_size, self.block_size)
+        return np.floor_divide(places, self.block_size or int(self.positions.max()) + 1)
 
     @cached_property
     def hole_blocks(self) -> Array:
@@ -73,7 +73,7 @@ class Frame:
             rows = rows - ((places - self.num_context) % self.block_size == 0)
         index = np.zeros(int(places.max()) + 1, dtype=np.int64)
         index[places] = np.arange(len(places))
-        return index[np.maximum(rows, 0)]
+        return index.take(np.maximum(rows, 0))
 
     def rows_of_scores(self, targets: Array) -> Array:
         """The positions [M] whose states score `targets` [M]: one earlier if scores are shifted."""
