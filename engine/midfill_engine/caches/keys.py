@@ -12,7 +12,7 @@ from midfill_engine.caches import Cache, StepView
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Array, Frame, Sequence
-from midfill_engine.models.transformer import KeyValues, TransformerConfig, rotary_tables, rotate
+from midfill_engine.models.transformer import KeyValues, StackedKeys, TransformerConfig, rotary_tables, rotate
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Selection:
 
 @dataclass
 class RowCache:
-    """`layers` are keys and values [1, K, T, E] per layer, computed from `tokens` [T], -1 where there are none yet.
+    """`layers` are keys and values of T positions, computed from `tokens` [T], -1 where there are none yet.
 
     `context_keys` is the context's KV cache, if it was computed once; `age` counts steps since everything was computed.
     """
@@ -45,7 +45,7 @@ class RowCache:
     cache: Cache
     context_keys: KeyValues | None
     config: TransformerConfig
-    layers: KeyValues = field(default_factory=list)
+    layers: StackedKeys | None = None
     tokens: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     age: int = 0
     _asked: tuple[Array, KeyValues] | None = None  # the last result of `_past`, while it is valid
@@ -54,7 +54,7 @@ class RowCache:
     _sequence: Sequence = field(init=False)  # of the last pass
 
     def reset(self, length: int) -> None:
-        self.layers, self._asked, self._fresh, self._selection, self.age = [], None, None, None, 0
+        self.layers, self._asked, self._fresh, self._selection, self.age = None, None, None, None, 0
         self.tokens = np.full(length, -1)
 
     def build_pass(self, sequence: Sequence, masked: Array, active: int, targets: Array, choice: Choice) -> Pass:
@@ -104,8 +104,8 @@ class RowCache:
         if not len(where):
             return None
         if self._asked is None or not np.array_equal(self._asked[0], where):
-            index = _index(where, self.layers[0][0].device)
-            self._asked = (where, [(keys[:, :, index], values[:, :, index]) for keys, values in self.layers])
+            assert self.layers is not None
+            self._asked = (where, self.layers.take(_index(where, self.layers.keys.device)))
         return self._asked[1]
 
     def keep(self, result: Result) -> None:
@@ -126,16 +126,15 @@ class RowCache:
         self._fresh = None
         if self._asked is not None and np.isin(where, self._asked[0]).any():
             self._asked = None
-        if not self.layers and len(where) == len(self.tokens):
-            self.layers = own
+        fresh = StackedKeys.of(own)
+        if self.layers is None and len(where) == len(self.tokens):
+            self.layers = fresh
             return
-        if not self.layers:
-            shape = (1, own[0][0].shape[1], len(self.tokens), own[0][0].shape[3])
-            self.layers = [(key.new_zeros(shape), value.new_zeros(shape)) for key, value in own]
-        index = _index(where, own[0][0].device)
-        for (keys, values), (key, value) in zip(self.layers, own, strict=True):
-            keys[:, :, index] = key
-            values[:, :, index] = value
+        if self.layers is None:
+            shape = (*fresh.keys.shape[:3], len(self.tokens), fresh.keys.shape[4])
+            self.layers = StackedKeys(fresh.keys.new_zeros(shape), fresh.values.new_zeros(shape))
+        index = _index(where, fresh.keys.device)
+        self.layers.keys[:, :, :, index], self.layers.values[:, :, :, index] = fresh.keys, fresh.values
 
     def begin_with(self, other: "RowCache", sequence: Sequence, *, with_room: bool) -> None:
         """Reuses the context's keys of another canvas's last pass; `with_room` to keep the holes' keys too.
@@ -147,10 +146,11 @@ class RowCache:
         frame, there = sequence.frame, other._sequence.frame
         num, room = frame.num_context, (0, 0, 0, len(sequence.ids) - frame.num_context)
         by = frame.positions[0, :num] - there.positions[0, :num]
-        layers = [(keys[:, :, :num], values[:, :, :num]) for keys, values in other.layers]
+        assert other.layers is not None
+        layers = other.layers.take(slice(num))
         layers = _turned(layers, torch.from_numpy(by), self.config) if by.any() else layers
         self.reset(len(sequence.ids))
-        self.layers = [(F.pad(key, room), F.pad(value, room)) for key, value in layers] if with_room else layers
+        self.layers = StackedKeys(F.pad(layers.keys, room), F.pad(layers.values, room)) if with_room else layers
         self.tokens[:num] = sequence.ids[:num]
 
 
@@ -160,11 +160,10 @@ def _index(where: Array, device: torch.device) -> Any:
     return slice(first, last + 1) if last - first + 1 == len(where) else torch.from_numpy(where).to(device)
 
 
-def _turned(layers: KeyValues, by: Tensor, config: TransformerConfig) -> KeyValues:
-    """Rotates keys `by` [C] positions; copies only those that move."""
-    first = int(by.nonzero()[0])
-    tables = rotary_tables(by[None, first:].to(layers[0][0].device), config, torch.float32)
-    return [
-        (torch.cat((key[:, :, :first], rotate(key[:, :, first:].float(), *tables).to(key.dtype)), dim=2), value)
-        for key, value in layers
-    ]
+def _turned(layers: StackedKeys, by: Tensor, config: TransformerConfig) -> StackedKeys:
+    """Rotates keys `by` [C] positions: a copy of them, and the same values."""
+    first, keys = int(by.nonzero()[0]), layers.keys.clone()
+    tables = rotary_tables(by[None, first:].to(keys.device), config, torch.float32)
+    for moved in keys[:, :, :, first:]:  # one after the other: all in fp32 would take as much again
+        moved.copy_(rotate(moved.float(), *tables))
+    return StackedKeys(keys, layers.values)

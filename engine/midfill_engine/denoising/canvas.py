@@ -60,12 +60,14 @@ class Canvas:
     def deletable(self) -> Array:
         """[G]: the number of deletions that each hole can still settle without becoming too short."""
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
-        return np.subtract(self._count(~(self.anchored | is_deleted)), self.least)
+        room: Array = self._count(~(self.anchored | is_deleted)) - self.least
+        return room
 
     @property
     def expandable(self) -> Array:
         """[G]: the number of positions that each hole can still gain."""
-        return np.maximum(self.most - self._count(~self.anchored), 0)
+        room: Array = np.maximum(self.most - self._count(~self.anchored), 0)
+        return room
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. The least confident deletions and expansions beyond a hole's limits stay masked."""

@@ -86,7 +86,7 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOpe
     tables = rotary_tables(positions[None], config, transformer.dtype)
     if positions.dim() == 2:  # of the heads of queries and of keys, which are as many
         tables = tables[0].repeat(1, 2, 1, 1), tables[1].repeat(1, 2, 1, 1)
-    kept: list[KeyValues] = [[] for _ in passes]
+    kept: list[list[tuple[Tensor, Tensor]]] = [[] for _ in passes]
     asked, every = WantedRows.of(passes, spans, device, tile), WantedRows(None, spans)
     for index, block in enumerate(transformer.blocks):
         sought = every if index + 1 < len(transformer.blocks) else asked

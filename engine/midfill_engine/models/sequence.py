@@ -44,7 +44,8 @@ class Frame:
     def is_before_holes(self) -> Array:
         """[T]"""
         places: Array = self.positions[0]
-        return np.less(places, places[self.num_context :].min())
+        is_before: Array = places < places[self.num_context :].min()
+        return is_before
 
     @cached_property
     def blocks(self) -> Array:
@@ -53,8 +54,9 @@ class Frame:
         if self.family.pipelined:
             return np.where(self.is_hole, (places - self.num_context) // self.block_size + 1, 0)
         if self.family.aligned:
-            return np.floor_divide(places + -self.num_context % self.block_size, self.block_size)
-        return np.floor_divide(places, self.block_size or int(self.positions.max()) + 1)
+            places = places + -self.num_context % self.block_size
+        blocks: Array = places // (self.block_size or int(self.positions.max()) + 1)
+        return blocks
 
     @cached_property
     def hole_blocks(self) -> Array:
@@ -73,7 +75,8 @@ class Frame:
             rows = rows - ((places - self.num_context) % self.block_size == 0)
         index = np.zeros(int(places.max()) + 1, dtype=np.int64)
         index[places] = np.arange(len(places))
-        return index.take(np.maximum(rows, 0))
+        found: Array = index[np.maximum(rows, 0)]
+        return found
 
     def rows_of_scores(self, targets: Array) -> Array:
         """The positions [M] whose states score `targets` [M]: one earlier if scores are shifted."""
