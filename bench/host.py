@@ -3,11 +3,11 @@
     python -m bench host [--scene dual] [--requests 1 --requests 16] [--profile 25] [--json FILE]
 
 Scheduler, fills, canvases, caches and events are the engine's own; only `NullModel` is not: it answers every pass with
-prepared states, keys, tokens and confidences of the right shapes. Times are CPU milliseconds of this process on one
-thread. `between` is the median from the end of a pass to the start of the next, for all requests together; `beside`
-that of the work a device would hide, because it is done while the pass runs; `whole` is all CPU time of the fills over
-the number of passes, so it has the reading of the request and the writing of the answer too. The passes themselves are
-in none of them.
+prepared states, keys, tokens and confidences of the right shapes. With `--kernels` the runner of the kernels answers,
+whose graph is replaced by prepared numbers. Times are CPU milliseconds of this process on one thread, for all requests
+together. `between` is the median from the end of a pass to the start of the next, `beside` that of what a device hides,
+because it is done while the pass runs, and `runner` that of the runner. `whole` is all but the runner's over the number
+of passes, so it has the reading of the requests and the writing of the answers too.
 """
 
 import cProfile
@@ -22,12 +22,14 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final
+from unittest.mock import patch
 
 import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 from tests.engine import tiny
+from torch import Tensor
 
 from bench.measure import describe, write_record
 from midfill_engine.denoising.denoise import open_fill
@@ -38,6 +40,7 @@ from midfill_engine.families.embedded import EMBEDDED
 from midfill_engine.loading.hub import load_embedded
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice, Chosen
+from midfill_engine.models.fused_runner import FusedRunner, Step
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
 
@@ -49,9 +52,11 @@ LETTERS: Final = b"abcdefghijklmnopqrstuvwxyz"
 
 
 class NullModel:
-    """Answers passes of `runtime`'s shape from tables. `spent_s` is the CPU time between its calls, one for each."""
+    """Answers passes of `runtime`'s shape from tables. CPU times of each pass: `spent_s` before it, `beside_s` while it
+    runs, `runner_s` in it.
+    """
 
-    def __init__(self, runtime: Runtime, num_tokens: int) -> None:
+    def __init__(self, runtime: Runtime, num_tokens: int, *, kernels: bool) -> None:
         config, vocabulary = runtime.loaded.config.transformer, runtime.vocabulary
         generator = torch.Generator().manual_seed(0)
         letters = [vocabulary.pieces.index(bytes([letter])) for letter in LETTERS]
@@ -61,21 +66,37 @@ class NullModel:
         self._confidence = torch.rand(size, generator=generator) * 0.6 + 0.3
         keys = torch.zeros(config.num_layers, 2, 1, config.num_kv_heads, num_tokens, config.head_dim)
         self._keys = lru_cache(lambda count: [(key, value) for key, value in keys[:, :, :, :, :count]])
-        self._turn, self._ended_s = 0, 0.0
-        self.spent_s, self.beside_s = list[float](), list[float]()
+        self._turn, self.ended_s = 0, 0.0
+        self.spent_s, self.beside_s, self.runner_s = list[float](), list[float](), list[float]()
+        runner = FusedRunner(runtime.loaded.model.transformer, runtime.operators) if kernels else None
+        self._begin = self._answer_all if runner is None else runner.launch
 
     def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
         """Like a device: what is done before the results are asked for is done beside the pass."""
-        self.spent_s.append(time.process_time() - self._ended_s)
-        results = [self._answer(step) for step in passes]
+        began_s = time.process_time()
+        self.spent_s.append(began_s - self.ended_s)
+        answer = self._begin(passes)
         launched_s = time.process_time()
 
         def wait() -> list[Result]:
-            self._ended_s = time.process_time()
-            self.beside_s.append(self._ended_s - launched_s)
+            asked_s = time.process_time()
+            results = answer()
+            self.ended_s = time.process_time()
+            self.beside_s.append(asked_s - launched_s)
+            self.runner_s.append(self.ended_s - asked_s + launched_s - began_s)
             return results
 
         return wait
+
+    def compute(self, step: Step) -> tuple[Tensor, Tensor]:
+        """In place of the graph of a kernels' step: states and numbers of as many rows."""
+        self._turn = (self._turn + 1) % NUM_SHIFTS
+        rows = slice(self._turn, self._turn + step.rows.own.shape[2])
+        return self._states[rows], torch.stack((self._ids[rows].float(), *[self._confidence[rows]] * 2))
+
+    def _answer_all(self, passes: list[Pass]) -> Callable[[], list[Result]]:
+        results = [self._answer(step) for step in passes]
+        return lambda: results
 
     def _answer(self, step: Pass) -> Result:
         self._turn = (self._turn + 1) % NUM_SHIFTS
@@ -131,6 +152,7 @@ class Figures:
     forwards: int
     between_ms: float
     beside_ms: float
+    runner_ms: float
     whole_ms: float
 
 
@@ -153,10 +175,11 @@ def play(
     context: int,
     *,
     watches: bool = True,
+    kernels: bool = False,
     profiler: cProfile.Profile | None = None,
 ) -> tuple[NullModel, float]:
     """Fills `requests` requests at once. Returns the model and the CPU seconds of all outside its passes."""
-    model = NullModel(runtime, context + scene.hole + 64)
+    model = NullModel(runtime, context + scene.hole + 64, kernels=kernels)
     text = "total = total + 1\n" * (context // 18)
     ended, events = threading.Semaphore(0), list[object]()
     lengths = "fixed" if runtime.family.attention == "bidirectional" and not runtime.family.expands else None
@@ -177,50 +200,54 @@ def play(
     scheduler = Scheduler(
         open_one, launch=model.launch, max_active=requests, max_requests=2 * requests + 2, **EVERYTHING
     )
+    null_graph = patch.object(Step, "_compute", lambda step: model.compute(step))
     try:
+        null_graph.start()
         for number in range(requests):
             scheduler.submit(scene.request(f"# {number:04}\n{text}"), listen, watches=watches)
-        started_s = model._ended_s = time.process_time()
+        started_s = model.ended_s = time.process_time()
         gate.set()
         for _ in range(requests):
             ended.acquire()
-        spent_s = time.process_time() - started_s
+        spent_s = time.process_time() - started_s - sum(model.runner_s)
     finally:
         scheduler.close()
+        null_graph.stop()
     if failed := [event for event in events if isinstance(event, RequestError)]:
         raise failed[0]
     assert sum(isinstance(event, InfillResponse) for event in events) == requests
     return model, spent_s
 
 
-def measure(name: str, runtime: Runtime, requests: int, context: int, repeats: int) -> Figures:
+def measure(name: str, runtime: Runtime, requests: int, context: int, repeats: int, **how: bool) -> Figures:
     """Medians of `repeats` plays; an earlier one warms up and does not count."""
-    scene, found = SCENES[name], list[Figures]()
+    found = list[Figures]()
     for turn in range(repeats + 1):
         runtime.prefixes.clear()
         runtime.contexts.clear()
         gc.collect()
-        model, spent_s = play(runtime, scene, requests, context)
-        between = model.spent_s[1:]  # the first has the reading of the requests
-        count = len(model.spent_s)
+        model, spent_s = play(runtime, SCENES[name], requests, context, **how)
+        count, steady = len(model.spent_s), slice(1, None)  # before the first pass the requests are read
+        times = (model.spent_s, model.beside_s, model.runner_s)
+        medians = [statistics.median(of_passes[steady]) for of_passes in times]
         if turn:
-            numbers = (statistics.median(between), statistics.median(model.beside_s[1:]), spent_s / count)
-            found.append(Figures(name, requests, count, *(1e3 * number for number in numbers)))
-    middle = {
-        key: statistics.median(getattr(each, key) for each in found) for key in ("between_ms", "beside_ms", "whole_ms")
-    }
+            found.append(Figures(name, requests, count, *(1e3 * value for value in (*medians, spent_s / count))))
+    fields = ("between_ms", "beside_ms", "runner_ms", "whole_ms")
+    middle = {field: statistics.median(getattr(each, field) for each in found) for field in fields}
     return Figures(name, requests, found[0].forwards, **middle)
 
 
 def draw_table(found: list[Figures], title: str) -> Table:
-    table = Table("scene", "requests", "passes", "between", "beside", "whole", title=title)
+    table = Table("scene", "requests", "passes", "between", "beside", "runner", "whole", title=title)
     for each in found:
-        times = (f"{value:.3f} ms" for value in (each.between_ms, each.beside_ms, each.whole_ms))
-        table.add_row(each.scene, str(each.requests), str(each.forwards), *times)
+        times = (each.between_ms, each.beside_ms, each.runner_ms, each.whole_ms)
+        table.add_row(each.scene, str(each.requests), str(each.forwards), *(f"{value:.3f} ms" for value in times))
     return table
 
 
-def run(scenes: list[str], counts: list[int], *, layers: int, context: int, repeats: int) -> dict[str, Any]:
+def run(
+    scenes: list[str], counts: list[int], *, layers: int, context: int, repeats: int, kernels: bool, watches: bool
+) -> dict[str, Any]:
     """The record of these scenes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -228,21 +255,22 @@ def run(scenes: list[str], counts: list[int], *, layers: int, context: int, repe
         found = []
         for name in scenes:
             runtime = open_runtime(SCENES[name], layers)
-            found += [measure(name, runtime, count, context, repeats) for count in counts]
+            for count in counts:
+                found.append(measure(name, runtime, count, context, repeats, kernels=kernels, watches=watches))
         machine = describe(torch.device("cpu"))
     finally:
         torch.set_num_threads(threads)
-    settings = {"layers": layers, "context": context, "repeats": repeats}
+    settings = {"layers": layers, "context": context, "repeats": repeats, "kernels": kernels, "watches": watches}
     return {"machine": machine, **settings, "steps": [asdict(each) for each in found]}
 
 
-def show_profile(name: str, requests: int, layers: int, context: int, rows: int) -> None:
+def show_profile(name: str, requests: int, layers: int, context: int, rows: int, **how: bool) -> None:
     """The functions that take longest in fills of one scene, with their callees' time left out."""
     torch.set_num_threads(1)
     runtime = open_runtime(SCENES[name], layers)
-    play(runtime, SCENES[name], requests, context)
+    play(runtime, SCENES[name], requests, context, **how)
     profiler = cProfile.Profile(time.thread_time)
-    play(runtime, SCENES[name], requests, context, profiler=profiler)
+    play(runtime, SCENES[name], requests, context, profiler=profiler, **how)
     profiler.disable()
     pstats.Stats(profiler).sort_stats("tottime").print_stats(rows)
 
@@ -253,6 +281,8 @@ def main(
     layers: Annotated[int, typer.Option(help="of the model")] = 28,
     context: Annotated[int, typer.Option(help="tokens before the hole")] = 1024,
     repeats: Annotated[int, typer.Option(help="plays of each scene")] = 5,
+    kernels: Annotated[bool, typer.Option(help="run passes by the kernels' runner")] = False,
+    watches: Annotated[bool, typer.Option(help="send the event of every step")] = True,
     profile: Annotated[int, typer.Option(help="show so many functions of the first scene instead")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
@@ -260,9 +290,9 @@ def main(
     names, counts = scene or list(SCENES), requests or [1, 16]
     if profile:
         for count in counts:
-            show_profile(names[0], count, layers, context, profile)
+            show_profile(names[0], count, layers, context, profile, kernels=kernels, watches=watches)
         return
-    record = run(names, counts, layers=layers, context=context, repeats=repeats)
+    record = run(names, counts, layers=layers, context=context, repeats=repeats, kernels=kernels, watches=watches)
     figures = [Figures(**each) for each in record["steps"]]
     Console(width=80).print(draw_table(figures, record["machine"]["device"]))
     if json_file is not None:

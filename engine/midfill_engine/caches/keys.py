@@ -57,7 +57,9 @@ class RowCache:
         self.layers, self._asked, self._fresh, self._selection, self.age = None, None, None, None, 0
         self.tokens = np.full(length, -1)
 
-    def build_pass(self, sequence: Sequence, masked: Array, active: int, targets: Array, choice: Choice) -> Pass:
+    def build_pass(
+        self, sequence: Sequence, masked: Array, active: int, targets: Array, choice: Choice, shows_states: bool
+    ) -> Pass:
         """The forward pass that scores the positions `targets` [M]; `masked` [Th] are those of the holes that are to be
         settled, `active` is the last block to compute.
         """
@@ -83,6 +85,7 @@ class RowCache:
             mask=mask,
             keeps=self.cache.keeps_rows,
             choice=choice,
+            shows_states=shows_states,
         )
 
     def _select(self, sequence: Sequence, compute: Array, kept: Array, bits: bytes) -> Selection:

@@ -69,7 +69,7 @@ class CanvasRow:
             is_open = is_open | (~masked & ~self.canvas.anchored & (blocks == self._active))
         self._places = np.flatnonzero(is_open)
         targets, choice = self._places + sequence.frame.num_context, self._choice(self._places)
-        return self.cache.build_pass(sequence, masked, self._active, targets, choice)
+        return self.cache.build_pass(sequence, masked, self._active, targets, choice, self.is_last_step)
 
     def _active_block(self, blocks: Array, last: int) -> int:
         """The last block that takes part in this step: the first with masks, or as far as the pipeline reaches; of the

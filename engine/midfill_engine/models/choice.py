@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,7 +84,7 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
 
 def check(chosen: Chosen) -> Chosen:
     """Raises BadScores."""
-    if not torch.isfinite(chosen.confidence).all():
+    if not np.isfinite(chosen.confidence.numpy()).all():
         raise BadScores("the model's scores are not numbers")
     return chosen
 

@@ -28,7 +28,7 @@ class Pass:
 
     `past` has keys and values [1, K, P, E] a layer; with `grows`, and a mask, the pass writes its own into the memory
     behind them. `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the
-    tokens of `choice`, and with `keeps` all T keys and values.
+    tokens of `choice`, and with `keeps` all T keys and values. Without `shows_states` the states may be missing.
     """
 
     ids: Tensor
@@ -39,6 +39,7 @@ class Pass:
     grows: bool = False
     keeps: bool = False
     choice: Choice | None = None
+    shows_states: bool = True
 
 
 @dataclass(frozen=True)
