@@ -89,7 +89,7 @@ class RowCache:
         )
 
     def _select(self, sequence: Sequence, compute: Array, kept: Array, bits: bytes) -> Selection:
-        frame, computed = sequence.frame, np.flatnonzero(compute)
+        frame, computed = sequence.frame, compute.nonzero()[0]
         if self._fresh is not None and not compute[self._fresh[0]].all():
             self._store(*self._fresh)
         rest, past = np.arange(frame.num_context), self.context_keys

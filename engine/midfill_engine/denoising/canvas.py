@@ -52,6 +52,10 @@ class Canvas:
         self.lengths: tuple[int, ...] = tuple(np.bincount(self.hole_of, minlength=len(self.outlines)).tolist())
         self._holes = [slice(start, end) for start, end in pairwise(accumulate(self.lengths, initial=0))]
 
+    @property
+    def num_masked(self) -> int:
+        return int(np.count_nonzero(self.masked))
+
     def _count(self, where: Array) -> Array:
         """[G]: the number of positions of `where` [T] in each hole."""
         return np.array([np.count_nonzero(where[hole]) for hole in self._holes])
@@ -77,7 +81,7 @@ class Canvas:
         settle = decision.settle & self.masked
         if self.vocabulary.expand_id is not None:
             grows = settle & (self.guesses == self.vocabulary.expand_id)
-            if grows.any():
+            if np.count_nonzero(grows):
                 settle &= ~self._excess(grows, self.expandable)
         settle = self._write(settle)
         self.masked = self.masked & ~settle
@@ -87,7 +91,7 @@ class Canvas:
     def _write(self, where: Array) -> Array:
         """Writes the guesses at `where` [T] except deletions beyond a hole's limit; returns the written positions."""
         deletes = where & self.vocabulary.is_deletion(self.guesses)
-        if deletes.any():
+        if np.count_nonzero(deletes):
             where = where & ~self._excess(deletes, self.deletable)
         self.ids = np.where(where, self.guesses, self.ids)
         self.confidence = np.where(where, self.guessed, self.confidence)
@@ -114,7 +118,7 @@ class Canvas:
         `ends_text` deletes all positions, but only after a deletion that has no mask before it.
         """
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
-        if not (is_deleted & ~self.anchored).any():
+        if not np.count_nonzero(is_deleted & ~self.anchored):
             return
         running, is_final = False, True
         room = self.deletable.tolist()

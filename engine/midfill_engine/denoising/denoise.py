@@ -73,14 +73,13 @@ def open_fill(
     yield Claim(plan.count_bytes())
     rows, forwards, reused = yield from begin_rows(plan)
     first, step = rows[0], 0
-    while any(not row.is_done for row in rows):
-        open_rows_now = [row for row in rows if not row.is_done]
+    while open_rows := [row for row in rows if not row.is_done]:
         if timer.is_over:
-            for row in open_rows_now:  # the next step is the last one
+            for row in open_rows:  # the next step is the last one
                 row.num_steps = min(row.num_steps, row.step + 1)
-        passes = [row.open_pass() for row in open_rows_now]
+        passes = [row.open_pass() for row in open_rows]
         results = yield from ask(passes, partial(show, first, step))
-        for row, result in zip(open_rows_now, results, strict=True):
+        for row, result in zip(open_rows, results, strict=True):
             row.absorb(result)
         step, forwards = step + 1, forwards + 1
     yield show(first, step)

@@ -32,7 +32,7 @@ class CanvasRow:
 
     @property
     def is_done(self) -> bool:
-        return not self.canvas.masked.any() and (not self.sampler.goes_on or self.is_last_step)
+        return not self.canvas.num_masked and (not self.sampler.goes_on or self.is_last_step)
 
     @property
     def is_last_step(self) -> bool:
@@ -67,7 +67,7 @@ class CanvasRow:
         is_open = masked & (blocks <= self._active) if last > self._active else masked
         if self.sampler.revises:
             is_open = is_open | (~masked & ~self.canvas.anchored & (blocks == self._active))
-        self._places = np.flatnonzero(is_open)
+        self._places = is_open.nonzero()[0]
         targets, choice = self._places + sequence.frame.num_context, self._choice(self._places)
         return self.cache.build_pass(sequence, masked, self._active, targets, choice, self.is_last_step)
 
@@ -127,9 +127,10 @@ class CanvasRow:
     def _settle(self, places: Array, chosen: Chosen) -> None:
         """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
         canvas = self.canvas
-        proposals = Proposals.of(chosen).spread(places, len(canvas.ids))
-        masked = np.zeros(len(canvas.ids), dtype=bool)
-        masked[places] = canvas.masked[places]
+        proposals, masked = Proposals.of(chosen).spread(places, len(canvas.ids)), canvas.masked
+        if len(places) != canvas.num_masked or self.sampler.revises:
+            masked = np.zeros(len(canvas.ids), dtype=bool)
+            masked[places] = canvas.masked[places]
         if self.is_last_step:
             decision = Decision(masked)
         else:
@@ -146,7 +147,7 @@ class CanvasRow:
             ids=self.canvas.ids,
             masked=masked,
             fixed=self.canvas.anchored,
-            remaining=int(np.count_nonzero(self.canvas.masked)),
+            remaining=self.canvas.num_masked,
             step=self.step,
             num_steps=self.num_steps,
             quality=self.plan.quality,

@@ -44,11 +44,15 @@ class Work:
 Asking = Generator[Work, list[Any], T]  # a part of a fill that asks for forward passes and returns T
 
 
+def count_rows(step: "Pass | CanvasPass") -> int:
+    return step.ids.shape[0]
+
+
 def ask(passes: Sequence[Any], showing: Showing | None = None) -> Asking[list[Any]]:
     """Runs passes in as many forward passes as their rows need and returns the results; the first has an event."""
     found: list[Any] = []
-    for part in split(passes, lambda step: len(step.ids), MAX_ROWS):
-        found += yield Work(part, sum(len(step.ids) for step in part), showing)
+    for part in split(passes, count_rows, MAX_ROWS) if len(passes) > 1 else [list(passes)] if passes else []:
+        found += yield Work(part, sum(map(count_rows, part)), showing)
         showing = None
     return found
 
