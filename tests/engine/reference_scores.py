@@ -17,7 +17,7 @@ from midfill_engine.loading import hub
 from midfill_engine.models.family import Family, Layout
 from midfill_engine.models.operators import TorchOperators
 from midfill_engine.models.packed import Pass, head_weight, run_packed
-from midfill_engine.models.sequence import Sequence
+from midfill_engine.models.sequence import Frame, Sequence
 
 RECORDED = Path(__file__).parent / "parity"
 
@@ -70,9 +70,10 @@ def score(loaded: hub.LoadedModel, family: Family, ids: Tensor, shift: int) -> T
     block_size = loaded.config.block_size
     mask_id = family.tokens(loaded.files).mask_id
     shifted = replace(family, logit_shift=shift)
-    sequence = Sequence(ids[:end], ids[end:], layout, shifted, block_size, mask_id)
-    rows = sequence.rows_of_scores(places)
-    step = Pass(ids, sequence.positions[0], wanted=rows, mask=sequence.mask(places, places))
+    frame = Frame(layout, shifted, block_size)
+    every = places.numpy()
+    rows, mask = frame.rows_of_scores(every), Sequence(frame, ids.numpy(), mask_id).mask(every, every)
+    step = Pass(ids, torch.from_numpy(frame.positions[0]), wanted=torch.from_numpy(rows), mask=mask)
     transformer = loaded.model.transformer
     (result,) = run_packed(transformer, [step], TorchOperators(torch.device("cpu"), torch.float32))
     return result.hidden @ head_weight(transformer).T

@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -349,7 +350,7 @@ def test_samplers_get_entropy_when_they_ask(runtime: Runtime, monkeypatch: pytes
 
         def decide(self, state: StepState) -> Decision:
             seen.append(state)
-            return Decision(state.best(1), remask=torch.zeros_like(state.masked))
+            return Decision(state.best(1), remask=np.zeros_like(state.masked))
 
     monkeypatch.setitem(SAMPLERS, "threshold", Curious)
     hole = {"hole": {"min_tokens": 6, "max_tokens": 8}}
@@ -363,7 +364,7 @@ def test_a_remasking_sampler_may_take_back_all_but_anchors(runtime: Runtime, mon
     class Fickle(Sampler):
         def decide(self, state: StepState) -> Decision:
             settle = state.best(2)
-            return Decision(settle, remask=torch.ones_like(settle) if state.step == 2 else None)
+            return Decision(settle, remask=np.ones_like(settle) if state.step == 2 else None)
 
     monkeypatch.setitem(SAMPLERS, "threshold", Fickle)
     hole = {"draft": "abcd        ", "keep": [[0, 4]], "max_tokens": 8, "min_tokens": 8}

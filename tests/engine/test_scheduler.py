@@ -272,6 +272,42 @@ def test_steps_of_open_fills_share_a_forward(make_scheduler: MakeScheduler) -> N
     assert b"midfill_shared_steps_total" in scheduler.metrics.show()
 
 
+def test_steps_are_shown_while_a_launched_forward_runs_and_built_only_for_who_watches(
+    make_scheduler: MakeScheduler,
+) -> None:
+    done, built = list[str](), list[str]()
+
+    def fill(asked: InfillRequest) -> Fill:
+        yield Claim(0)
+
+        def show() -> StepEvent:
+            built.append(asked.tag or "")
+            return StepEvent(step=0, num_steps=1, holes=[])
+
+        yield Work([1], 1, show)
+        return (yield from working(0))
+
+    def launch(passes: list[int]) -> Callable[[], list[int]]:
+        done.append("launched")
+
+        def wait() -> list[int]:
+            done.append("waited")
+            return passes
+
+        return wait
+
+    def listen(event: Event) -> None:
+        done.append("shown") if isinstance(event, StepEvent) else ended.set()
+
+    scheduler = make_scheduler(fill, launch=launch)
+    for name, watches in (("seen", True), ("unseen", False)):
+        ended = threading.Event()
+        scheduler.submit(request(name), listen, watches=watches)
+        assert ended.wait(LIMIT_S)
+    assert done == ["launched", "shown", "waited", "launched", "waited"]
+    assert built == ["seen"]
+
+
 def test_a_forward_holds_no_more_rows_than_allowed(make_scheduler: MakeScheduler) -> None:
     forwards = Forwards()
     scheduler = make_scheduler(lambda asked: working(6, num_rows=30), run=forwards, max_rows=64)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,9 +12,8 @@ from midfill_engine.caches import CACHES
 from midfill_engine.denoising.canvas import decode, merge
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS, HoleNeed, Lengths, LengthScores
-from midfill_engine.models.choice import Chosen
 from midfill_engine.registry import UnknownName
-from midfill_engine.samplers import SAMPLERS, StepState
+from midfill_engine.samplers import SAMPLERS, Proposals, StepState
 from midfill_engine.tokens.vocabulary import Vocabulary
 
 
@@ -25,11 +25,11 @@ def test_an_unknown_name_lists_the_known_ones(registry: object) -> None:
 
 
 def state(confidence: list[float], masked: list[int], step: int, num_steps: int, quality: float) -> StepState:
-    values = torch.tensor(confidence)
-    ids = torch.zeros_like(values, dtype=torch.int64)
-    fixed = torch.zeros_like(values, dtype=torch.bool)
-    is_masked = torch.tensor(masked, dtype=torch.bool)
-    return StepState(Chosen(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
+    values = np.array(confidence, dtype=np.float32)
+    ids = np.zeros(len(values), dtype=np.int64)
+    fixed = np.zeros(len(values), dtype=bool)
+    is_masked = np.array(masked, dtype=bool)
+    return StepState(Proposals(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,16 @@ def test_topk_settles_equally_many_a_step() -> None:
 def step_states(draw: st.DrawFn) -> StepState:
     """A row of a step that is not the last, with all that a sampler may ask for."""
     width = draw(st.integers(1, 24))
-    confidence = torch.tensor(draw(st.lists(st.floats(0.01, 1), min_size=width, max_size=width)))
-    masked = torch.tensor(draw(st.lists(st.booleans(), min_size=width, max_size=width)))
+    confidence = np.array(draw(st.lists(st.floats(0.01, 1), min_size=width, max_size=width)), dtype=np.float32)
+    masked = np.array(draw(st.lists(st.booleans(), min_size=width, max_size=width)))
+    rng = np.random.default_rng(draw(st.integers(0, 9)))
     masked[draw(st.integers(0, width - 1))] = True
     num_steps = draw(st.integers(2, 30))
     return StepState(
-        proposals=Chosen(torch.randint(0, 9, (width,)), confidence, entropy=-confidence.log()),
-        ids=torch.randint(0, 9, (width,)),
+        proposals=Proposals(rng.integers(0, 9, width), confidence, entropy=-np.log(confidence)),
+        ids=rng.integers(0, 9, width),
         masked=masked,
-        fixed=torch.tensor(draw(st.lists(st.booleans(), min_size=width, max_size=width))) & ~masked,
+        fixed=np.array(draw(st.lists(st.booleans(), min_size=width, max_size=width))) & ~masked,
         remaining=int(masked.sum()),
         step=draw(st.integers(1, num_steps - 1)),
         num_steps=num_steps,
@@ -96,12 +97,12 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
 
     def count(quality: float) -> int:
         sampler = SAMPLERS.find(name)()
-        torch.manual_seed(1)
-        values, width = torch.rand(24) * 0.6 + 0.4, 24
-        masked, fixed = torch.ones(width, dtype=torch.bool), torch.zeros(width, dtype=torch.bool)
+        width = 24
+        values = np.random.default_rng(1).random(width, dtype=np.float32) * 0.6 + 0.4
+        masked, fixed = np.ones(width, dtype=bool), np.zeros(width, dtype=bool)
         num_steps = max(1, sampler.count_steps(width, quality))
-        ids = torch.zeros(width, dtype=torch.int64)
-        proposals = Chosen(ids, values, -values.log())
+        ids = np.zeros(width, dtype=np.int64)
+        proposals = Proposals(ids, values, -np.log(values))
         for step in range(1, num_steps + 1):
             shown = StepState(proposals, ids, masked, fixed, int(masked.sum()), step, num_steps, quality)
             decision = sampler.decide(shown)
@@ -116,7 +117,7 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
 def test_the_entropy_bound_counts_all_but_the_largest() -> None:
     """Entropies 0.05, 0.08, 0.2, 1.0 with a bound of 0.15: the first three have 0.13 without their largest."""
     shown = state([0.9, 0.8, 0.7, 0.1], [1, 1, 1, 1], 1, 99, 0.8)
-    entropy = torch.tensor([0.2, 0.05, 1.0, 0.08])
+    entropy = np.array([0.2, 0.05, 1.0, 0.08], dtype=np.float32)
     shown = replace(shown, proposals=replace(shown.proposals, entropy=entropy))
     assert SAMPLERS.find("entropy-bound")().decide(shown).settle.tolist() == [True, True, False, True]
 
@@ -124,10 +125,10 @@ def test_the_entropy_bound_counts_all_but_the_largest() -> None:
 def test_a_pipeline_begins_a_block_when_the_one_before_is_under_way() -> None:
     confidence = [0.95] * 40
     begun = state(confidence, [1] * 40, 1, 99, 0.8)
-    assert SAMPLERS.find("pipeline")().decide(begun).settle.nonzero().max() == 15
+    assert SAMPLERS.find("pipeline")().decide(begun).settle.nonzero()[0].max() == 15
     later = state(confidence, [0] * 2 + [1] * 38, 2, 99, 0.8)
     assert [SAMPLERS.find(name)().reach(later.masked) for name in ("pipeline", "threshold")] == [32, 0]
-    assert SAMPLERS.find("pipeline")().decide(later).settle.nonzero().max() == 31
+    assert SAMPLERS.find("pipeline")().decide(later).settle.nonzero()[0].max() == 31
 
 
 needs = st.builds(

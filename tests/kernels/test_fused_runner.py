@@ -1,6 +1,7 @@
 """Passes through the fused transformer against the same passes through torch's operators, at toy size."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from midfill_engine.loading.runtime import open_fused
 from midfill_engine.models import fused_runner
 from midfill_engine.models.choice import Choice
-from midfill_engine.models.fused_runner import FusedRunner, Pool, why_not_fused
+from midfill_engine.models.fused_runner import FusedRunner, Mirror, Pool, Step, why_not_fused
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
@@ -163,6 +164,50 @@ def test_a_past_is_copied_once_for_as_long_as_it_is_the_same(
     for _ in range(3):
         runner.run([step])
     assert len(copies) == 1
+
+
+class OnDevice(torch.Tensor):
+    """A tensor as of a device: whatever takes its values to the host is counted."""
+
+    WAITS = ("cpu", "to", "tolist", "item", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__array__")
+    waits = 0
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_copy = func.__name__ == "copy_" and not isinstance(args[0], cls)
+        OnDevice.waits += is_copy or func.__name__ in cls.WAITS
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_step_waits_once_for_the_device_and_sends_it_one_copy(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, compute, send = list[int](), Step._compute, Mirror.send
+
+    def marked(self: Step) -> tuple[torch.Tensor, torch.Tensor]:
+        states, numbers = compute(self)
+        return states.as_subclass(OnDevice), numbers.as_subclass(OnDevice)  # type: ignore[return-value]
+
+    monkeypatch.setattr(Step, "_compute", marked)
+    monkeypatch.setattr(Mirror, "send", lambda self: (sent.append(1), send(self)))
+    model = draw(ONE_LAYER, device)
+    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    passes = [make_pass(model, 4, 7, 0, keeps=True), make_pass(model, 3, 0, 1, shows_states=False)]
+    for copies in (2, 1):  # the schedule is new at first
+        sent.clear()
+        OnDevice.waits = 0
+        results = runner.run(passes)
+        assert (OnDevice.waits, len(sent)) == (1, copies)
+        assert [len(result.hidden) for result in results] == [2, 0]
+
+
+def test_results_are_there_once_they_are_waited_for(device: torch.device) -> None:
+    model = draw(ONE_LAYER, device)
+    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    expected = run_packed(model, passes_of(model), TorchOperators(device, torch.float32))
+    for found, theirs in zip(runner.launch(passes_of(model))(), expected, strict=True):
+        assert_same(found, theirs)
+    assert runner.launch([])() == []
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, get_args
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from midfill_engine.models.family import Attention
+from midfill_engine.models.sequence import Array, Sequence
 from midfill_engine.registry import Registry
 
 REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes once per block of 32 tokens
@@ -17,24 +17,22 @@ REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes 
 
 @dataclass(frozen=True)
 class StepView:
-    """A step over T positions of context and holes; tensors are [T]. `masked` positions are to be settled, `kept` ones
-    have cached keys and values, `changed` ones are kept but hold another token now. Block-causal attention computes
-    `blocks` up to `active_block`. `age` counts steps since everything was computed.
+    """A step over T positions of context and holes; arrays are [T], but `masked` [Th], the holes' positions that are to
+    be settled. `kept` positions have cached keys and values, of the `tokens`; others have -1 there. Block-causal
+    attention computes blocks up to `active_block`. `age` counts steps since everything was computed.
     """
 
-    is_hole: Tensor
-    is_before_holes: Tensor
-    masked: Tensor
-    kept: Tensor
-    changed: Tensor
-    blocks: Tensor
+    sequence: Sequence
+    masked: Array
+    kept: Array
+    tokens: Array
     active_block: int
     age: int
 
     @property
-    def stale(self) -> Tensor:
+    def stale(self) -> Array:
         """[T]: the positions whose keys and values are missing or due."""
-        return ~self.kept | (self.age >= REFRESH_STEPS)
+        return np.ones_like(self.kept) if self.age >= REFRESH_STEPS else ~self.kept
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,19 @@ class Cache:
     `attentions` are the attention patterns it supports. `keeps_rows` is false if a row's own keys are not kept.
     """
 
-    compute: Callable[[StepView], Tensor]
+    compute: Callable[[StepView], Array]
     attentions: frozenset[Attention]
     keeps_rows: bool = True
 
 
-def compute_open_blocks(view: StepView) -> Tensor:
+def compute_open_blocks(view: StepView) -> Array:
     """A block is computed again once settled. A changed token changes the keys of its block and all later ones."""
-    news = view.blocks[~view.kept | view.changed]
-    first = int(news.min()) if len(news) else int(view.blocks.max()) + 1
-    return (view.blocks <= view.active_block) & (view.masked | (view.blocks >= first))
+    frame = view.sequence.frame
+    news = frame.blocks[view.tokens != view.sequence.ids]
+    first = int(news.min()) if len(news) else frame.last_block + 1
+    compute = frame.blocks >= first
+    compute[frame.num_context :] |= view.masked
+    return compute & (frame.blocks <= view.active_block)
 
 
 BIDIRECTIONAL: Final[frozenset[Attention]] = frozenset({"bidirectional"})
@@ -61,13 +62,15 @@ CACHES: Final = Registry(
     "cache",
     {
         # The reference for all other caches.
-        "none": Cache(lambda view: torch.ones_like(view.masked), frozenset(get_args(Attention)), keeps_rows=False),
+        "none": Cache(lambda view: np.ones_like(view.kept), frozenset(get_args(Attention)), keeps_rows=False),
         # Fast-dLLM's (arXiv 2505.22618): keeps the text before the first hole, whose keys change as holes are filled.
-        "prefix": Cache(lambda view: ~view.is_before_holes | view.stale, BIDIRECTIONAL),
+        "prefix": Cache(lambda view: ~view.sequence.frame.is_before_holes | view.stale, BIDIRECTIONAL),
         # Fast-dLLM's DualCache: keeps prefix and suffix.
-        "dual": Cache(lambda view: view.is_hole | view.stale, BIDIRECTIONAL),
+        "dual": Cache(lambda view: view.sequence.frame.is_hole | view.stale, BIDIRECTIONAL),
         # The context is encoded once for all steps, rows and requests: exact where it attends only to itself.
-        "frozen": Cache(lambda view: view.is_hole, frozenset({"context_frozen"}), keeps_rows=False),
+        "frozen": Cache(
+            lambda view: view.sequence.frame.is_hole.copy(), frozenset({"context_frozen"}), keeps_rows=False
+        ),
         # Finished blocks of a block-causal model (SDAR, LLaDA2.x): exact.
         "block": Cache(compute_open_blocks, frozenset({"block_causal"})),
     },

@@ -2,13 +2,14 @@
 
 import codecs
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from midfill_engine.denoising.outline import HoleOutline
-from midfill_engine.models.choice import Chosen
-from midfill_engine.samplers.base import Decision, rank
+from midfill_engine.models.sequence import Array
+from midfill_engine.samplers.base import Decision, Proposals
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import FilledHole, HoleState
 
@@ -23,62 +24,77 @@ class Canvas:
     `rule_of` [T] give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes each position must
     begin with. Each hole has `least` [G] to `most` [G] positions that are neither anchors nor deletions.
     `is_length_chosen`: the lengths were chosen, not only an upper bound. The last `spill` positions only complete a
-    block and are not part of the fill.
+    block and are not part of the fill. All but `allowed` are numpy's: nothing of it is ever on a device.
     """
 
     outlines: list[HoleOutline]
     vocabulary: Vocabulary
-    ids: Tensor
-    masked: Tensor
-    confidence: Tensor
-    anchored: Tensor
-    hole_of: Tensor
-    rule_of: Tensor
+    ids: Array
+    masked: Array
+    confidence: Array
+    anchored: Array
+    hole_of: Array
+    rule_of: Array
     leading: list[bytes]
-    allowed: Tensor
-    least: Tensor
-    most: Tensor
+    allowed: torch.Tensor
+    least: Array
+    most: Array
     is_length_chosen: bool
     spill: int = 0
 
     def __post_init__(self) -> None:
-        self.guesses = torch.full_like(self.ids, -1)
-        self.guessed = torch.zeros_like(self.confidence)  # the guesses' confidence
+        self.guesses = np.full_like(self.ids, -1)
+        self.guessed = np.zeros_like(self.confidence)  # the guesses' confidence
+        self._find_holes()
 
-    def _count(self, where: Tensor) -> Tensor:
-        """[G]: the number of positions of `where` [T] in each hole."""
-        return torch.bincount(self.hole_of[where], minlength=len(self.outlines))
+    def _find_holes(self) -> None:
+        """`lengths` [G] are the numbers of positions of the holes, anchors included."""
+        self.lengths: tuple[int, ...] = tuple(np.bincount(self.hole_of, minlength=len(self.outlines)).tolist())
+        self._holes = [slice(start, end) for start, end in pairwise(accumulate(self.lengths, initial=0))]
 
     @property
-    def deletable(self) -> Tensor:
+    def num_masked(self) -> int:
+        return int(np.count_nonzero(self.masked))
+
+    def _count(self, where: Array) -> Array:
+        """[G]: the number of positions of `where` [T] in each hole."""
+        return np.array([np.count_nonzero(where[hole]) for hole in self._holes])
+
+    @property
+    def deletable(self) -> Array:
         """[G]: the number of deletions that each hole can still settle without becoming too short."""
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
-        return self._count(~self.anchored & ~is_deleted) - self.least
+        room: Array = self._count(~(self.anchored | is_deleted)) - self.least
+        return room
 
     @property
-    def expandable(self) -> Tensor:
+    def expandable(self) -> Array:
         """[G]: the number of positions that each hole can still gain."""
-        return (self.most - self._count(~self.anchored)).clamp(min=0)
+        room: Array = np.maximum(self.most - self._count(~self.anchored), 0)
+        return room
 
-    def apply(self, decision: Decision, proposals: Chosen) -> None:
+    def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. The least confident deletions and expansions beyond a hole's limits stay masked."""
         self.guesses, self.guessed = proposals.ids, proposals.confidence
         if decision.edit is not None:
-            self._write(decision.edit & ~self.masked & ~self.anchored, proposals)
+            self._write(decision.edit & ~self.masked & ~self.anchored)
         settle = decision.settle & self.masked
         if self.vocabulary.expand_id is not None:
-            grows = settle & (proposals.ids == self.vocabulary.expand_id)
-            settle &= ~self._excess(grows, self.expandable, proposals)
-        settle = self._write(settle, proposals)
+            grows = settle & (self.guesses == self.vocabulary.expand_id)
+            if np.count_nonzero(grows):
+                settle &= ~self._excess(grows, self.expandable)
+        settle = self._write(settle)
         self.masked = self.masked & ~settle
         if decision.remask is not None:
-            self.masked = self.masked | (decision.remask & ~settle & ~self.anchored)
+            self.masked |= decision.remask & ~settle & ~self.anchored
 
-    def _write(self, where: Tensor, proposals: Chosen) -> Tensor:
-        """Writes the proposals at `where` [T] except deletions beyond a hole's limit; returns the written positions."""
-        where = where & ~self._excess(where & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
-        self.ids = torch.where(where, proposals.ids, self.ids)
-        self.confidence = torch.where(where, proposals.confidence, self.confidence)
+    def _write(self, where: Array) -> Array:
+        """Writes the guesses at `where` [T] except deletions beyond a hole's limit; returns the written positions."""
+        deletes = where & self.vocabulary.is_deletion(self.guesses)
+        if np.count_nonzero(deletes):
+            where = where & ~self._excess(deletes, self.deletable)
+        self.ids = np.where(where, self.guesses, self.ids)
+        self.confidence = np.where(where, self.guessed, self.confidence)
         return where
 
     def cut_spill(self, mask_id: int) -> None:
@@ -88,20 +104,23 @@ class Canvas:
             self.spill = 0
             self.reshape(list(range(num_kept)), mask_id)
 
-    def _excess(self, chosen: Tensor, room: Tensor, proposals: Chosen) -> Tensor:
+    def _excess(self, chosen: Array, room: Array) -> Array:
         """The positions among `chosen` [T] that exceed the `room` [G] of their hole, the least confident ones."""
-        excess = torch.zeros_like(chosen)
-        for hole in range(len(self.outlines)):
-            here = chosen & (self.hole_of == hole)
-            excess |= here & (rank(-proposals.confidence, here) >= room[hole])
+        excess = np.zeros_like(chosen)
+        for hole, most in zip(self._holes, room.tolist(), strict=True):
+            here = np.flatnonzero(chosen[hole])
+            best = (-self.guessed[hole][here]).argsort(kind="stable")
+            excess[hole.start + here[best[max(most, 0) :]]] = True
         return excess
 
     def delete_behind(self, *, ends_text: bool) -> None:
         """Deletes the masked positions after a deletion, up to the next anchor and within the hole's limit. With
         `ends_text` deletes all positions, but only after a deletion that has no mask before it.
         """
-        running, is_final = False, True
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
+        if not np.count_nonzero(is_deleted & ~self.anchored):
+            return
+        running, is_final = False, True
         room = self.deletable.tolist()
         for place, hole in enumerate(self.hole_of.tolist()):
             if place == 0 or hole != self.hole_of[place - 1] or self.anchored[place]:
@@ -118,18 +137,23 @@ class Canvas:
 
     def growth(self) -> list[int | None] | None:
         """The order for `reshape`: no deletions, two masks for each settled expansion; None if nothing changes."""
+        moves = self.vocabulary.is_deletion(self.ids) | (self.ids == self.vocabulary.expand_id)
+        if not (moves & ~self.masked & ~self.anchored).any():
+            return None
         order: list[int | None] = []
         for place, token in enumerate(self.ids.tolist()):
             if token == self.vocabulary.expand_id and not self.masked[place] and not self.anchored[place]:
                 order += [place, None]
             elif self.masked[place] or self.anchored[place] or token not in self.vocabulary.delete_ids:
                 order.append(place)
-        return None if order == list(range(len(self.ids))) else order
+        return order
 
     def reshape(self, order: list[int | None], mask_id: int) -> None:
         """Position i becomes the old position `order[i]`, or a new mask like the position before it if that is None."""
-        index = torch.tensor([place if place is not None else order[i - 1] for i, place in enumerate(order)]).long()
-        is_new = torch.tensor([place is None for place in order], dtype=torch.bool)
+        index = np.array(
+            [place if place is not None else order[i - 1] for i, place in enumerate(order)], dtype=np.int64
+        )
+        is_new = np.array([place is None for place in order], dtype=bool)
         if self.vocabulary.expand_id is not None:
             is_new |= ~self.anchored[index] & ~self.masked[index] & (self.ids[index] == self.vocabulary.expand_id)
         self.leading = [self.leading[place] if place is not None else b"" for place in order]
@@ -139,38 +163,35 @@ class Canvas:
         self.masked[is_new] = True
         self.confidence[is_new] = 0.0
         self.guesses[is_new] = -1
-
-    def hole_lengths(self) -> list[int]:
-        """Number of positions per hole, anchors included."""
-        return torch.bincount(self.hole_of, minlength=len(self.outlines)).tolist()
+        self._find_holes()
 
     def state(self, hole: int) -> HoleState:
         """The current state of a hole: settled tokens, and guesses where there are any."""
-        tokens = (self.hole_of == hole).nonzero().flatten().tolist()
-        tokens = tokens[: len(tokens) - self.spill] if hole == len(self.outlines) - 1 else tokens
-        masked, ids, guesses = (values.tolist() for values in (self.masked, self.ids, self.guesses))
-        shown = {token: guesses[token] if masked[token] else ids[token] for token in tokens}
-        known = self.vocabulary.pieces
-        pieces = [self.leading[token] if index < 0 else known[index] for token, index in shown.items()]
+        here = self._holes[hole]
+        if hole == len(self.outlines) - 1:
+            here = slice(here.start, here.stop - self.spill)
+        is_masked = self.masked[here]
+        masked, known = is_masked.tolist(), self.vocabulary.pieces
+        shown = np.where(is_masked, self.guesses[here], self.ids[here]).tolist()
+        pieces = [known[token] if token >= 0 else lead for token, lead in zip(shown, self.leading[here], strict=True)]
         text, ranges, _ = self._text(hole, pieces, "replace")
-        placed = list(zip(tokens, ranges, strict=True))
-        confidence = torch.where(self.masked, self.guessed, self.confidence).tolist()
+        confidence = np.where(is_masked, self.guessed[here], self.confidence[here]).tolist()
         seen = [
-            (span, round(confidence[token], 3))
-            for token, span in placed
-            if span[0] < span[1] and (guesses[token] >= 0 or not masked[token])
+            (span, round(value, 3))
+            for span, value, token in zip(ranges, confidence, shown, strict=True)
+            if span[0] < span[1] and token >= 0
         ]
-        return HoleState(
+        return HoleState.model_construct(  # valid by construction: checking took longer than all above
             text=text,
-            settled=merge([span for token, span in placed if not masked[token]]),
-            masked=sum(masked[token] for token in tokens),
+            settled=merge([span for span, is_open in zip(ranges, masked, strict=True) if not is_open]),
+            masked=sum(masked),
             tokens=[span for span, _ in seen],
             confidence=[value for _, value in seen],
         )
 
     def fill(self, hole: int, certainty: float | None = None) -> FilledHole:
         """The finished text. Invalid UTF-8 and tokens without text are left out."""
-        tokens = (self.hole_of == hole).nonzero().flatten().tolist()
+        tokens = range(len(self.ids))[self._holes[hole]]
         ids, confidence = self.ids.tolist(), self.confidence.tolist()
         text, ranges, whole = self._text(hole, [self.vocabulary.pieces[ids[token]] for token in tokens], "ignore")
         visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
@@ -196,6 +217,8 @@ class Canvas:
     def _without_lead(self, hole: int, spans: Spans) -> Spans:
         """Ranges relative to the answer, which starts behind the text that belongs to the context."""
         lead = len(self.outlines[hole].lead)
+        if not lead:
+            return spans
         return [(max(0, start - lead), max(0, end - lead)) for start, end in spans]
 
     def _text(self, hole: int, pieces: list[bytes], errors: str) -> tuple[str, Spans, Spans]:
@@ -213,12 +236,15 @@ class Canvas:
     @property
     def mean_log_confidence(self) -> float:
         """The mean log-confidence of the positions that are not anchors."""
-        logs = self.confidence[~self.anchored].double().clamp(min=1e-12).log()
+        logs = torch.from_numpy(self.confidence[~self.anchored]).double().clamp(min=1e-12).log()
         return float(logs.mean()) if len(logs) else 0.0
 
 
 def decode(pieces: list[bytes], errors: str) -> tuple[str, Spans]:
     """Text of byte pieces, and the character range of each. A character belongs to the piece with its last byte."""
+    whole = b"".join(pieces)
+    if whole.isascii():
+        return whole.decode(), list(pairwise(accumulate(map(len, pieces), initial=0)))
     decoder = codecs.getincrementaldecoder("utf-8")(errors=errors)
     text = ""
     ranges: Spans = []

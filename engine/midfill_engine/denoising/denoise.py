@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -34,7 +35,6 @@ from midfill_engine.lengths import Lengths, LengthScores
 from midfill_engine.loading.canvas_model import CanvasPass
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.models.sequence import Sequence as TokenSequence
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
@@ -73,14 +73,13 @@ def open_fill(
     yield Claim(plan.count_bytes())
     rows, forwards, reused = yield from begin_rows(plan)
     first, step = rows[0], 0
-    while any(not row.is_done for row in rows):
-        open_rows_now = [row for row in rows if not row.is_done]
+    while open_rows := [row for row in rows if not row.is_done]:
         if timer.is_over:
-            for row in open_rows_now:  # the next step is the last one
+            for row in open_rows:  # the next step is the last one
                 row.num_steps = min(row.num_steps, row.step + 1)
-        passes = [row.open_pass() for row in open_rows_now]
-        results = yield from ask(passes, show(first, step))
-        for row, result in zip(open_rows_now, results, strict=True):
+        passes = [row.open_pass() for row in open_rows]
+        results = yield from ask(passes, partial(show, first, step))
+        for row, result in zip(open_rows, results, strict=True):
             row.absorb(result)
         step, forwards = step + 1, forwards + 1
     yield show(first, step)
@@ -120,15 +119,14 @@ def encode_context(plan: Plan) -> Asking[tuple[EncodedContext | None, bool, int]
     runtime, family = plan.runtime, plan.runtime.family
     if family.attention != "context_frozen":
         return None, False, 0
-    layout = plan.lay_out([0] * len(plan.outline.holes))
+    frame = plan.frame([0] * len(plan.outline.holes))
     keeps = plan.cache.attentions == {"context_frozen"}
-    key = tuple(plan.context_ids.tolist()), tuple(layout.context_positions.tolist())
+    key = tuple(plan.context_ids.tolist()), tuple(frame.layout.context_positions.tolist())
     known = runtime.contexts.get(key) if keeps else None
     if known is not None:
         return known, True, 0
-    sequence = TokenSequence(plan.context_ids, torch.arange(0), layout, family)
-    positions = sequence.for_heads(sequence.positions, runtime.loaded.config.transformer.num_heads)
-    (result,) = yield from ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
+    positions = frame.for_heads(slice(None), runtime.loaded.config.transformer.num_heads)
+    (result,) = yield from ask([Pass(plan.context_ids, positions, frame.layout.edges.flatten(), keeps=True)])
     assert result.own is not None
     context = EncodedContext(result.hidden, result.own)
     if keeps:
@@ -253,15 +251,15 @@ def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> Aski
     if shared is None:
         middle = len(rows) // 2
         row, shared = rows[middle], rows[middle].cache
-        (found[middle],) = yield from ask([row.open_pass()], show(row, 0))
+        (found[middle],) = yield from ask([row.open_pass()], partial(show, row, 0))
         shared.keep(found[middle])
     forwards = len(found)
     left = [index for index in range(len(rows)) if index not in found]
     for part in split(left, lambda _: 1, TRIALS_AT_ONCE):
-        event = None if forwards else show(rows[part[0]], 0)
+        showing = None if forwards else partial(show, rows[part[0]], 0)
         for index in part:
             rows[index].cache.begin_with(shared, rows[index].sequence(), with_room=False)
-        results = yield from ask([rows[index].open_pass() for index in part], event)
+        results = yield from ask([rows[index].open_pass() for index in part], showing)
         found |= dict(zip(part, results, strict=True))
         forwards += 1
     return [found[index] for index in range(len(rows))], shared, forwards
@@ -279,7 +277,7 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
 def mean_confidences(row: CanvasRow, result: Result) -> list[float]:
     """Mean confidence of each hole's masked positions after one forward pass."""
     assert result.chosen is not None
-    holes = row.canvas.hole_of[row.canvas.masked]
+    holes = torch.from_numpy(row.canvas.hole_of[row.canvas.masked])
     shown = result.chosen.confidence
     of_holes = [shown[holes[: len(shown)] == hole] for hole in range(len(row.canvas.outlines))]
     return [float(values.mean()) if len(values) else 0.0 for values in of_holes]

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,21 +38,21 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
     if len(places) * plan.request.n > MAX_CANVAS_TOKENS:
         message = f"the holes take {len(places)} tokens, {plan.request.n} times, of {MAX_CANVAS_TOKENS} in all"
         raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
-    anchors = torch.tensor([rule is None for rule in rules], dtype=torch.bool)
+    anchors = np.array([rule is None for rule in rules], dtype=bool)
     max_hole = runtime.loaded.config.max_hole
     return Canvas(
         outlines=outlines,
         vocabulary=runtime.vocabulary,
-        ids=torch.tensor([token for token, _, _ in places], dtype=torch.int64),
+        ids=np.array([token for token, _, _ in places], dtype=np.int64),
         masked=~anchors,
-        confidence=anchors.float(),
+        confidence=anchors.astype(np.float32),
         anchored=anchors,
-        hole_of=torch.tensor([hole for _, hole, _ in places], dtype=torch.int64),
-        rule_of=torch.tensor([numbers[rule] if rule else 0 for rule in rules], dtype=torch.int64),
+        hole_of=np.array([hole for _, hole, _ in places], dtype=np.int64),
+        rule_of=np.array([numbers[rule] if rule else 0 for rule in rules], dtype=np.int64),
         leading=[rule[1].encode() if rule else b"" for rule in rules],
         allowed=torch.stack(masks) if masks else runtime.vocabulary.allowed()[None],
-        least=torch.tensor([outline.min_tokens for outline in outlines]),
-        most=torch.tensor([outline.need(max_hole).max_tokens for outline in outlines]),
+        least=np.array([outline.min_tokens for outline in outlines]),
+        most=np.array([outline.need(max_hole).max_tokens for outline in outlines]),
         is_length_chosen=policy.chooses,
         spill=spill,
     )

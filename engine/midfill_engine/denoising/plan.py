@@ -1,7 +1,7 @@
 """Parses a request into a plan: what to fill, with which variants, settings and seed. Knows tokens; runs no model."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,7 +16,8 @@ from midfill_engine.errors import RequestError
 from midfill_engine.lengths import LENGTHS, LengthPolicy
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
-from midfill_engine.models.family import AuthorsSetting, Family, Layout, Pieces
+from midfill_engine.models.family import AuthorsSetting, Family, Pieces
+from midfill_engine.models.sequence import Frame
 from midfill_engine.registry import UnknownName
 from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal
@@ -43,10 +44,10 @@ class Plan:
     def context_ids(self) -> Tensor:
         return torch.tensor([token for text in self.texts for token in text], dtype=torch.int64)
 
-    def lay_out(self, hole_lengths: list[int]) -> Layout:
+    def frame(self, hole_lengths: Sequence[int]) -> Frame:
         """Assigns positions to holes of these lengths."""
-        lengths = [len(text) for text in self.texts]
-        return self.runtime.family.lay_out(lengths, hole_lengths, self.runtime.loaded.config.hole_span)
+        lengths, family, config = [len(text) for text in self.texts], self.runtime.family, self.runtime.loaded.config
+        return Frame(family.lay_out(lengths, list(hole_lengths), config.hole_span), family, config.block_size)
 
     @property
     def quality(self) -> float:

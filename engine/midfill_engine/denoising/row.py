@@ -1,7 +1,9 @@
 """One alternative of a fill: selects the positions of each step, applies the sampler, keeps keys and values."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,10 +11,9 @@ from midfill_engine.caches.keys import RowCache
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
-from midfill_engine.models.family import Layout
 from midfill_engine.models.packed import Pass, Result, choose_again
-from midfill_engine.models.sequence import Sequence
-from midfill_engine.samplers import Decision, Sampler, StepState
+from midfill_engine.models.sequence import Array, Frame, Sequence
+from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 
 @dataclass
@@ -25,67 +26,76 @@ class CanvasRow:
     temperature: float
     generator: torch.Generator
     step: int = 0
-    _open: Tensor = field(init=False)  # [Th]: positions this step may settle
+    _places: Array = field(init=False)  # [M]: positions that this step may settle or revise
     _active: int = 0
+    _laid: tuple[tuple[int, ...], Frame] | None = None  # the holes' lengths, and their frame
 
     @property
     def is_done(self) -> bool:
-        return not bool(self.canvas.masked.any()) and (not self.sampler.goes_on or self.is_last_step)
+        return not self.canvas.num_masked and (not self.sampler.goes_on or self.is_last_step)
 
     @property
     def is_last_step(self) -> bool:
         return self.step >= self.num_steps
 
     @property
-    def layout(self) -> Layout:
-        return self.plan.lay_out(self.canvas.hole_lengths())
+    def frame(self) -> Frame:
+        """That of the canvas as it is: a new one once a hole has another length."""
+        if self._laid is None or self._laid[0] != self.canvas.lengths:
+            self._laid = (self.canvas.lengths, self.plan.frame(self.canvas.lengths))
+        return self._laid[1]
+
+    @cached_property
+    def _context_ids(self) -> Array:
+        return self.plan.context_ids.numpy()
 
     def sequence(self) -> Sequence:
         """The canvas as model input. Deletions are shown as masks if the model never saw one in training."""
-        family, tokens = self.plan.runtime.family, self.plan.runtime.tokens
+        family, mask_id = self.plan.runtime.family, self.plan.runtime.tokens.mask_id
         hidden = self.canvas.masked
         if not family.shows_deleted:
             hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids)
-        ids = self.canvas.ids.masked_fill(hidden, tokens.mask_id)
-        block_size = self.plan.runtime.loaded.config.block_size
-        return Sequence(self.plan.context_ids, ids, self.layout, family, block_size, tokens.mask_id)
+        ids = np.concatenate((self._context_ids, np.where(hidden, mask_id, self.canvas.ids)))
+        return Sequence(self.frame, ids, mask_id)
 
     def open_pass(self) -> Pass:
         """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""
         self.step += 1
-        sequence = self.sequence()
-        num_context, blocks = sequence.num_context, sequence.blocks
-        masked = torch.cat((torch.zeros(num_context, dtype=torch.bool), self.canvas.masked))
-        self._active = self._active_block(blocks, masked)
-        is_open = masked & (blocks <= self._active)
+        sequence, masked = self.sequence(), self.canvas.masked
+        blocks, last = sequence.frame.hole_blocks, sequence.frame.last_block
+        self._active = self._active_block(blocks, last)
+        is_open = masked & (blocks <= self._active) if last > self._active else masked
         if self.sampler.revises:
-            revisable = ~self.canvas.masked & ~self.canvas.anchored
-            is_open[num_context:] |= revisable & (blocks[num_context:] == self._active)
-        self._open = is_open[num_context:]
-        targets = is_open.nonzero().flatten()
-        return self.cache.build_pass(sequence, masked, self._active, targets, self._choice(targets - num_context))
+            is_open = is_open | (~masked & ~self.canvas.anchored & (blocks == self._active))
+        self._places = is_open.nonzero()[0]
+        targets, choice = self._places + sequence.frame.num_context, self._choice(self._places)
+        return self.cache.build_pass(sequence, masked, self._active, targets, choice, self.is_last_step)
 
-    def _active_block(self, blocks: Tensor, masked: Tensor) -> int:
-        """The last block that takes part in this step: the first with masks, or as far as the pipeline reaches."""
-        if self.is_last_step:
-            return int(blocks.max())
+    def _active_block(self, blocks: Array, last: int) -> int:
+        """The last block that takes part in this step: the first with masks, or as far as the pipeline reaches; of the
+        holes' positions' `blocks` [Th], and the `last` one of all.
+        """
+        if self.is_last_step or not last:
+            return last
         if self.sampler.goes_on:
             return self._active
-        first = int(blocks[masked].min())
-        reach = self.sampler.reach(self.canvas.masked) if self.plan.runtime.family.pipelined else 0
-        return max(first, int(blocks[len(self.plan.context_ids) + reach - 1])) if reach else first
+        first = int(blocks[self.canvas.masked].min())
+        is_pipelined = self.plan.runtime.family.pipelined
+        reach = self.sampler.reach(self.canvas.masked) if is_pipelined else 0
+        return max(first, int(blocks[reach - 1])) if reach else first
 
-    def _choice(self, places: Tensor) -> Choice:
+    def _choice(self, places: Array) -> Choice:
         """The token choice at the canvas positions `places` [M]."""
-        canvas, tokens = self.canvas, self.plan.runtime.tokens
-        holes, barred = canvas.hole_of[places], {}
+        canvas, tokens, barred = self.canvas, self.plan.runtime.tokens, dict[int, Tensor]()
         if self.plan.policy.may_delete:
-            barred.update(dict.fromkeys(tokens.delete_ids, canvas.deletable[holes] <= 0))
+            is_short = torch.from_numpy((canvas.deletable <= 0)[canvas.hole_of[places]])
+            barred.update(dict.fromkeys(tokens.delete_ids, is_short))
         if tokens.expand_id is not None and self.plan.policy.may_expand:
-            barred[tokens.expand_id] = (canvas.expandable[holes] <= 0) | self.is_last_step
+            is_full = (canvas.expandable <= 0) | self.is_last_step
+            barred[tokens.expand_id] = torch.from_numpy(is_full[canvas.hole_of[places]])
         return Choice(
             allowed=canvas.allowed,
-            rule_of=canvas.rule_of[places],
+            rule_of=torch.from_numpy(canvas.rule_of[places]),
             barred=barred,
             temperature=self.temperature,
             top_p=self.plan.request.top_p,
@@ -98,68 +108,72 @@ class CanvasRow:
         """Finishes the step: applies the sampler's decision, then lets the canvas shrink and grow."""
         assert result.chosen is not None
         self.cache.keep(result)
-        places = self._open.nonzero().flatten()
-        self._settle(places, result.chosen)
+        self._settle(self._places, result.chosen)
         if self.is_last_step:
-            self._settle_all(places, result.hidden[: len(places)])
-        if self.plan.runtime.tokens.deletes_rest and self.plan.policy.may_delete:
+            self._settle_all(self._places, result.hidden[: len(self._places)])
+        tokens, may_delete = self.plan.runtime.tokens, self.plan.policy.may_delete
+        if tokens.deletes_rest and may_delete:
             self.canvas.delete_behind(ends_text=False)
-        if self.plan.runtime.tokens.ends_text and self.plan.policy.may_delete:
+        if tokens.ends_text and may_delete:
             if not self.sampler.goes_on or self.is_last_step:
                 self.canvas.delete_behind(ends_text=True)
             if self.is_done:
-                self.canvas.cut_spill(self.plan.runtime.tokens.mask_id)
+                self.canvas.cut_spill(tokens.mask_id)
         order = self.canvas.growth() if self.plan.policy.removes else None
         if order is not None:
-            self.canvas.reshape(order, self.plan.runtime.tokens.mask_id)
+            self.canvas.reshape(order, tokens.mask_id)
             self.cache.reset(0)
 
-    def _settle(self, places: Tensor, chosen: Chosen) -> None:
+    def _settle(self, places: Array, chosen: Chosen) -> None:
         """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
-        proposals = scatter(places, chosen, len(self.canvas.ids))
-        masked = torch.zeros_like(self.canvas.masked)
-        masked[places] = self.canvas.masked[places]
+        canvas = self.canvas
+        proposals, masked = Proposals.of(chosen).spread(places, len(canvas.ids)), canvas.masked
+        if len(places) != canvas.num_masked or self.sampler.revises:
+            masked = np.zeros(len(canvas.ids), dtype=bool)
+            masked[places] = canvas.masked[places]
+        if self.is_last_step:
+            decision = Decision(masked)
+        else:
+            decision = self.sampler.decide(self._show(proposals, masked))
+        if self.plan.policy.may_expand:
+            decision = delay_neighbors(decision, proposals.ids == self.plan.runtime.tokens.expand_id)
+        canvas.apply(decision, proposals)
+
+    def _show(self, proposals: Proposals, masked: Array) -> StepState:
+        """What the sampler sees; `masked` [Th] positions may be settled."""
         block_size = self.plan.runtime.loaded.config.block_size
-        state = StepState(
+        return StepState(
             proposals=proposals,
             ids=self.canvas.ids,
             masked=masked,
             fixed=self.canvas.anchored,
-            remaining=int(self.canvas.masked.sum()),
+            remaining=self.canvas.num_masked,
             step=self.step,
             num_steps=self.num_steps,
             quality=self.plan.quality,
             fast_threshold=self.plan.runtime.family.fast_threshold,
-            places=self.layout.hole_positions[0] if block_size else None,
+            places=self.frame.positions[0, self.frame.num_context :] if block_size else None,
             block_size=block_size,
         )
-        decision = Decision(masked) if self.is_last_step else self.sampler.decide(state)
-        if self.plan.policy.may_expand:
-            grows = decision.settle & (proposals.ids == self.plan.runtime.tokens.expand_id)
-            decision = delay_neighbors(decision, grows)
-        self.canvas.apply(decision, proposals)
 
-    def _settle_all(self, places: Tensor, hidden: Tensor) -> None:
+    def _settle_all(self, places: Array, hidden: Tensor) -> None:
         """Settles whatever is still masked after the last step; deletions that the hole cannot afford are replaced."""
         transformer, operators = self.plan.runtime.loaded.model.transformer, self.plan.runtime.operators
-        while bool(self.canvas.masked[places].any()):
+        while self.canvas.masked[places].any():
             is_left = self.canvas.masked[places]
-            places, hidden = places[is_left], hidden[is_left.to(hidden.device)]
+            places, hidden = places[is_left], hidden[torch.from_numpy(is_left).to(hidden.device)]
             choice = self._choice(places)
             self._settle(places, choose_again(transformer, hidden, choice, operators))
 
 
-def scatter(places: Tensor, chosen: Chosen, size: int) -> Chosen:
-    """Proposals for a canvas of `size` positions from the tokens chosen at its positions `places` [M]."""
-    ids = torch.full((size,), -1).scatter(0, places, chosen.ids)
-    confidence = torch.zeros(size).scatter(0, places, chosen.confidence)
-    entropy = None if chosen.entropy is None else torch.zeros(size).scatter(0, places, chosen.entropy)
-    return Chosen(ids, confidence, entropy)
-
-
-def delay_neighbors(decision: Decision, grows: Tensor) -> Decision:
-    """Does not settle the neighbors of the expansions `grows`, whose proposals were made for a shorter text."""
-    beside = torch.zeros_like(grows)
+def delay_neighbors(decision: Decision, expands: Array) -> Decision:
+    """Does not settle the neighbors of settled expansions, whose proposals were made for a shorter text; `expands` [T]
+    is true where the proposal is one.
+    """
+    grows = decision.settle & expands
+    if not grows.any():
+        return decision
+    beside = np.zeros_like(grows)
     beside[1:] |= grows[:-1]
     beside[:-1] |= grows[1:] & ~beside[:-1]
     return Decision(decision.settle & (grows | ~beside), decision.remask, decision.edit)

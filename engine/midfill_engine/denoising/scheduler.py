@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
-from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
+from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Showing, Work
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.groups import split
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
@@ -27,6 +28,7 @@ SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 ROWS: Final = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
 Run = Callable[[list[Any]], list[Any]]
+Launch = Callable[[list[Any]], Callable[[], list[Any]]]
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +61,8 @@ class Metrics:
 
 @dataclass(eq=False)
 class Scheduler:
-    """`open_fill` starts a request's coroutine, `run` computes a list of passes, in order.
+    """`open_fill` starts a request's coroutine, `run` computes a list of passes, in order. `launch` begins that and
+    returns what waits for the results: steps are shown meanwhile, otherwise before.
 
     `max_active` fills of any kind run at once, half as many short ones more. `shared_rows` limits the rows of long
     fills in a forward pass that short ones wait for, `max_bytes` the claims of all fills together. `recover` is called
@@ -69,6 +72,7 @@ class Scheduler:
     open_fill: Callable[[InfillRequest], Fill]
     run: Run = lambda passes: []
     _: KW_ONLY
+    launch: Launch | None = None
     max_requests: int = 64
     max_active: int = MAX_ACTIVE
     max_rows: int = MAX_ROWS
@@ -84,6 +88,8 @@ class Scheduler:
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._active: deque[Ticket] = deque()
+        self._unseen = list[tuple[Ticket, Showing]]()  # steps that are to be shown
+        self._has_cancelled = False
         for kind in Kind:
             self.metrics.depth.labels(kind).set_function(partial(self._count_waiting, kind))
         self._is_closed = False
@@ -105,7 +111,7 @@ class Scheduler:
         with self._changed:
             return sum(ticket.kind is kind for ticket in self._waiting)
 
-    def submit(self, request: InfillRequest, listener: Listener, client: str = "") -> Ticket:
+    def submit(self, request: InfillRequest, listener: Listener, client: str = "", *, watches: bool = True) -> Ticket:
         """Raises RequestError (`busy`) if too many requests are open, or too many of a named client."""
         with self._changed:
             if self._is_closed:
@@ -117,7 +123,7 @@ class Scheduler:
                 message = f"{len(held)} requests are open already"
                 headers = {"retry-after": str(self._retry_after_s())}
                 raise RequestError(ErrorCode.BUSY, message, "try again in a moment", headers=headers)
-            ticket = Ticket(request, listener, self._wake, client)
+            ticket = Ticket(request, listener, self._wake, client, watches)
             self._waiting.append(ticket)
             self._changed.notify()
         return ticket
@@ -133,10 +139,12 @@ class Scheduler:
             self._is_closed = True
             for ticket in (*self._waiting, *self._active):
                 ticket.is_cancelled = True
+            self._has_cancelled = True
             self._changed.notify()
 
     def _wake(self) -> None:
         with self._changed:
+            self._has_cancelled = True
             self._changed.notify()
 
     def _retry_after_s(self) -> int:
@@ -156,6 +164,7 @@ class Scheduler:
             for group in split(chosen, lambda each: each[1].num_rows, self.max_rows):
                 self._end_cancelled()
                 self._forward([(ticket, work) for ticket, work in group if not ticket.is_cancelled])
+            self._show()
             self._end_cancelled()
             if not self.num_open:
                 self.rest()
@@ -167,7 +176,10 @@ class Scheduler:
             return bool(self._waiting or self._active)
 
     def _end_cancelled(self) -> None:
+        if not self._has_cancelled:
+            return
         with self._changed:
+            self._has_cancelled = False
             cancelled = [ticket for ticket in (*self._waiting, *self._active) if ticket.is_cancelled]
         for ticket in cancelled:
             stopped = is_ending() if self._is_closed else None
@@ -194,8 +206,8 @@ class Scheduler:
                         ticket.listener(item)
                         return None
                     case Work():
-                        if item.event is not None:
-                            ticket.listener(item.event)
+                        if ticket.watches and item.showing is not None:
+                            self._unseen.append((ticket, item.showing))
                         return item
         except StopIteration as stop:
             assert isinstance(stop.value, InfillResponse)
@@ -205,6 +217,16 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 - one request's failure must never end the thread that serves all
             self._end(ticket, self._explain(error))
         return None
+
+    def _show(self) -> None:
+        """Builds and sends the events of steps that nobody has seen yet."""
+        unseen, self._unseen = self._unseen, []
+        for ticket, showing in unseen:
+            try:
+                if not ticket.is_cancelled:
+                    ticket.listener(showing() if callable(showing) else showing)
+            except Exception as error:  # noqa: BLE001 - see _advance
+                self._end(ticket, self._explain(error))
 
     def _admit(self, ticket: Ticket, claim: Claim) -> bool:
         """True if a fill may use memory now. Raises RequestError if it never fits."""
@@ -231,7 +253,7 @@ class Scheduler:
         started_s = time.perf_counter()
         passes = [step for _, work in group for step in work.passes]
         try:
-            results = self.run(passes) if len(group) > 1 else self._run_alone(passes)
+            results = self._run(passes, is_alone=len(group) == 1)
         except Exception as error:  # noqa: BLE001 - see _advance
             if len(group) == 1:
                 self._end(group[0][0], self._explain(error))
@@ -246,22 +268,29 @@ class Scheduler:
         self.metrics.forward_seconds.inc(time.perf_counter() - started_s)
         self.metrics.rows.observe(sum(work.num_rows for _, work in group))
         self.metrics.shared.inc(len(group) if len(group) > 1 else 0)
+        found = iter(results)
         for ticket, work in group:
             self._turns.count(ticket.client, work.num_rows)
             ticket.num_rows += work.num_rows
             ticket.work = None
-            ticket.answer, results = results[: len(work.passes)], results[len(work.passes) :]
+            ticket.answer = list(islice(found, len(work.passes)))
 
-    def _run_alone(self, passes: list[Any]) -> list[Any]:
-        """One request's passes together; after an out-of-memory error once more in halves."""
+    def _run(self, passes: list[Any], *, is_alone: bool) -> list[Any]:
+        """All passes in one forward pass; one request's, after an out-of-memory error, once more in halves."""
         try:
-            return self.run(passes)
+            if self.launch is None:
+                self._show()
+                return self.run(passes)
+            wait = self.launch(passes)
+            self._show()
+            return wait()
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not is_alone or not is_out_of_memory(error):
                 raise
             self.recover()
         middle = -(-len(passes) // 2)
-        return self.run(passes[:middle]) + (self.run(passes[middle:]) if passes[middle:] else [])
+        halves = (half for half in (passes[:middle], passes[middle:]) if half)
+        return [result for half in halves for result in self._run(half, is_alone=False)]
 
     def _end(self, ticket: Ticket, event: InfillResponse | RequestError) -> None:
         if ticket.fill is not None:

@@ -28,12 +28,15 @@ class Kind(StrEnum):
 
 @dataclass(eq=False)
 class Ticket:
-    """An open request. `listener` runs on the worker thread; its last event is no StepEvent. `num_rows` are done."""
+    """An open request. `listener` runs on the worker thread; its last event is no StepEvent. It hears of the steps
+    before its forward passes only if it `watches`. `num_rows` are done.
+    """
 
     request: InfillRequest
     listener: Listener
     wake: Callable[[], None]
     client: str = ""
+    watches: bool = True
     fill: Fill | None = None
     work: Work | None = None
     num_rows: int = 0

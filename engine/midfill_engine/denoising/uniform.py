@@ -7,6 +7,7 @@ EB-Sampler, arXiv 2505.24857). Text behind a hole is part of the canvas, so that
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,8 @@ from midfill_engine.denoising.plan import Plan
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.models.choice import Choice, choose
-from midfill_engine.samplers import Decision, StepState
+from midfill_engine.models.sequence import Array
+from midfill_engine.samplers import Decision, Proposals, StepState
 from midfill_engine.wire import ErrorCode
 
 ENDLESS: Final = 1024  # without a quota: the best guesses are taken at the end
@@ -32,13 +34,13 @@ class UniformRow:
     step: int = 0
     is_done: bool = False
     _scores: Tensor | None = None
-    _before: Tensor | None = None
+    _before: Array | None = None
 
     def __post_init__(self) -> None:
         assert isinstance(self.plan.runtime.loaded, CanvasModel)
         self.model, self.sampler = self.plan.runtime.loaded, self.plan.sampler()
         self.num_steps = min(self.plan.request.steps or self.model.num_steps, self.model.num_steps)
-        line, places, lengths = list[int](), list[int](), self.canvas.hole_lengths()
+        line, places, lengths = list[int](), list[int](), list(self.canvas.lengths)
         behind = texts_behind(self.plan.texts, lengths, self.model.canvas_length)
         for length, text in zip(lengths, behind, strict=True):
             places += range(len(line), len(line) + length)
@@ -52,7 +54,7 @@ class UniformRow:
         self.step += 1
         noise = self._fillable[torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)]
         line = self._line.clone()
-        line[self._hole_places] = torch.where(self.canvas.masked, noise, self.canvas.ids)
+        line[self._hole_places] = torch.from_numpy(np.where(self.canvas.masked, noise.numpy(), self.canvas.ids))
         return CanvasPass(line, self.past, self._scores)
 
     def absorb(self, scores: Tensor) -> None:
@@ -63,23 +65,23 @@ class UniformRow:
         drawn = choose(scores, self._choice(temperature))
         best = choose(scores, self._choice(0.0))
         assert drawn.entropy is not None
-        canvas, free = self.canvas, ~self.canvas.anchored
-        state = StepState(drawn, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
-        canvas.masked = free.clone()
-        canvas.apply(Decision(self.sampler.decide(state).settle), drawn)
-        canvas.guesses, canvas.guessed = best.ids, best.confidence
-        is_stable = self._before is not None and bool((self._before == best.ids)[free].all())
-        is_sure = float(drawn.entropy[free].mean()) < self.model.stop_entropy
-        self._before = best.ids
+        canvas, free, proposed = self.canvas, ~self.canvas.anchored, Proposals.of(drawn)
+        state = StepState(proposed, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
+        canvas.masked = free.copy()
+        canvas.apply(Decision(self.sampler.decide(state).settle), proposed)
+        canvas.guesses, canvas.guessed = best.ids.numpy(), best.confidence.numpy()
+        is_stable = self._before is not None and bool((self._before == canvas.guesses)[free].all())
+        is_sure = float(drawn.entropy[torch.from_numpy(free)].mean()) < self.model.stop_entropy
+        self._before = canvas.guesses
         if self.step >= self.num_steps or (is_stable and is_sure):
-            canvas.masked = free.clone()
-            canvas.apply(Decision(free), best)
+            canvas.masked = free.copy()
+            canvas.apply(Decision(free), Proposals.of(best))
             self.is_done = True
 
     def _choice(self, temperature: float) -> Choice:
         return Choice(
             allowed=self.canvas.allowed,
-            rule_of=self.canvas.rule_of,
+            rule_of=torch.from_numpy(self.canvas.rule_of),
             temperature=temperature,
             is_scaled=temperature > 0,
             generator=self.generator,

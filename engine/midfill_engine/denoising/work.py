@@ -1,6 +1,6 @@
 """Messages from a fill to the scheduler: memory claims and forward passes. Knows neither tensors nor the scheduler."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,24 +23,37 @@ class Claim:
     num_bytes: int
 
 
+Showing = StepEvent | Callable[[], StepEvent]  # an event, or what builds it where somebody wants to see it
+
+
 @dataclass(frozen=True)
 class Work:
-    """Passes to run, `num_rows` rows together; their results are sent back in order. `event` is shown first."""
+    """Passes to run, `num_rows` rows together; their results are sent back in order. `showing` is the event that shows
+    the fill before these, and is built before they are sent back.
+    """
 
     passes: "list[Pass] | list[CanvasPass]"
     num_rows: int
-    event: StepEvent | None = None
+    showing: Showing | None = None
+
+    @property
+    def event(self) -> StepEvent | None:
+        return self.showing() if callable(self.showing) else self.showing
 
 
 Asking = Generator[Work, list[Any], T]  # a part of a fill that asks for forward passes and returns T
 
 
-def ask(passes: Sequence[Any], event: StepEvent | None = None) -> Asking[list[Any]]:
-    """Runs passes in as many forward passes as their rows need and returns the results; shows `event` first."""
+def count_rows(step: "Pass | CanvasPass") -> int:
+    return step.ids.shape[0]
+
+
+def ask(passes: Sequence[Any], showing: Showing | None = None) -> Asking[list[Any]]:
+    """Runs passes in as many forward passes as their rows need and returns the results; the first has an event."""
     found: list[Any] = []
-    for part in split(passes, lambda step: len(step.ids), MAX_ROWS):
-        found += yield Work(part, sum(len(step.ids) for step in part), event)
-        event = None
+    for part in split(passes, count_rows, MAX_ROWS) if len(passes) > 1 else [list(passes)] if passes else []:
+        found += yield Work(part, sum(map(count_rows, part)), showing)
+        showing = None
     return found
 
 
@@ -69,8 +82,8 @@ def together(*askings: Asking[Any]) -> Asking[list[Any]]:
         answers = {}
         for group in split(asked.items(), lambda each: each[1].num_rows, MAX_ROWS):
             passes: list[Any] = [step for _, work in group for step in work.passes]
-            event = next((work.event for _, work in group if work.event), None)
-            results = iter((yield Work(passes, sum(work.num_rows for _, work in group), event)))
+            showing = next((work.showing for _, work in group if work.showing), None)
+            results = iter((yield Work(passes, sum(work.num_rows for _, work in group), showing)))
             answers |= {number: [next(results) for _ in work.passes] for number, work in group}
     return found
 

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -104,6 +105,10 @@ class Runtime:
         if self.fused is not None:
             return self.fused.run(passes)
         return run_packed(self.loaded.model.transformer, passes, self.operators)
+
+    def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
+        """Begins what `run` does; what is returned waits for the results. Nothing else may run before."""
+        return partial(self.run, passes) if self.fused is None or not passes else self.fused.launch(passes)
 
     def free_memory(self) -> None:
         self.contexts.clear()

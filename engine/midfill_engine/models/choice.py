@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,7 +85,7 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
 
 def check(chosen: Chosen) -> Chosen:
     """Raises BadScores."""
-    if not torch.isfinite(chosen.confidence).all():
+    if not np.isfinite(chosen.confidence.numpy()).all():
         raise BadScores("the model's scores are not numbers")
     return chosen
 
@@ -117,9 +118,12 @@ def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     if choice.is_scaled and scaled is not log_probs:
         log_probs = scaled.log_softmax(dim=-1)
     ids = _argmax(scaled + _gumbel(scaled, choice) if choice.temperature > 0 else scaled)
-    entropy = torch.special.entr(log_probs.exp()).sum(dim=-1).cpu() if choice.needs_entropy else None
-    confidence = log_probs.gather(1, ids[:, None])[:, 0].exp().cpu()
-    return Chosen(ids.cpu(), confidence, entropy)
+    entropy = torch.special.entr(log_probs.exp()).sum(dim=-1) if choice.needs_entropy else None
+    confidence = log_probs.gather(1, ids[:, None])[:, 0].exp()
+    if ids.device.type == "cpu":
+        return Chosen(ids, confidence, entropy)
+    numbers = torch.stack([ids.float(), confidence, *([] if entropy is None else [entropy])]).cpu()  # ids below 2^24
+    return Chosen(numbers[0].long(), numbers[1], None if entropy is None else numbers[2])
 
 
 def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
@@ -127,9 +131,9 @@ def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
     # Adding is vectorized on a CPU; masked_fill is not and takes seven times as long.
     allowed = choice.allowed.to(wide.device)
     penalties = torch.zeros(allowed.shape, device=wide.device).masked_fill(~allowed, -torch.inf)  # [R, V']
-    rules = choice.rule_of[rows].to(wide.device)
-    has_one_rule = torch.equal(rules, rules[:1].expand_as(rules))
-    known = wide[:, : allowed.shape[1]] + penalties[rules[:1] if has_one_rule else rules]
+    rules = choice.rule_of[rows]
+    has_one_rule = torch.equal(rules, rules[:1].expand_as(rules))  # asked on the host: a device would be waited for
+    known = wide[:, : allowed.shape[1]] + penalties[(rules[:1] if has_one_rule else rules).to(wide.device)]
     for token, is_barred in choice.barred.items():
         known[:, token].masked_fill_(is_barred[rows].to(wide.device), -torch.inf)
     return known

@@ -4,11 +4,14 @@ A pass's length alone selects the way, and kernels compute every row alone, so r
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
+from operator import is_
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,9 +21,10 @@ from midfill_engine.models.fused import FusedModel, Rows, make_room, pack_transf
 from midfill_engine.models.fused_branches import BranchRunner, put_away, unstacked
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, Stacks, choose_packed, run_packed
-from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
+from midfill_engine.models.sequence import Array
+from midfill_engine.models.transformer import KeyValues, StackedKeys, Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
-from midfill_kernels.head import Rules, TokenPredictions, propose
+from midfill_kernels.head import Rules, propose
 from midfill_kernels.launch import ROW_BUCKETS, capture_graph
 from midfill_kernels.rotary import rotary_tables
 
@@ -29,6 +33,8 @@ CHECKED_ROWS: Final = 100  # of a prompt that is compared at the start
 MAX_RULES: Final = 32  # sets of allowed tokens in one step; the first allows all
 SLOTS: Final = 4096  # initial size of the pool
 SCHEDULE_ROOM: Final = 4
+INPUTS: Final = {"ids": torch.int64, "positions": torch.int64, "of_row": torch.int32}  # of each row
+ALIGNMENT: Final = 16  # bytes
 MAX_ERROR: Final = 0.05  # share of the states' norm, because bf16 rounds in another order
 
 
@@ -54,18 +60,21 @@ class RuleNeeds:
     """
 
     choice: Choice | None
-    codes: Tensor
-    of_row: Tensor
+    codes: tuple[int, ...]
+    of_row: Array
 
     @classmethod
     def of(cls, step: Pass) -> "RuleNeeds":
         choice = step.choice
         if choice is None or not choice.is_greedy or not len(step.wanted):
-            return cls(None, torch.empty(0), torch.empty(0))
-        codes = choice.rule_of << len(choice.barred)
+            return cls(None, (), np.zeros(0, dtype=np.int64))
+        codes = choice.rule_of.numpy() << len(choice.barred)
         for bit, token in enumerate(sorted(choice.barred)):
-            codes = codes | (choice.barred[token].long() << bit)
-        return cls(choice, *torch.unique(codes, return_inverse=True))
+            codes |= choice.barred[token].numpy().astype(np.int64) << bit
+        if (codes == codes[0]).all():
+            return cls(choice, (int(codes[0]),), np.zeros_like(codes))
+        distinct, of_row = np.unique(codes, return_inverse=True)
+        return cls(choice, tuple(distinct.tolist()), of_row)
 
 
 class FusedRunner:
@@ -79,11 +88,17 @@ class FusedRunner:
         self.branches = BranchRunner(self._pool.model)
         self._steps: dict[int, Step] = {}
         self._device = transformer.embedding.weight.device
-        self._find_sets = lru_cache(MAX_RULES)(self._make_sets)  # the next step mostly asks for the same
+        # The next step mostly asks for the same.
+        self._find_sets = lru_cache(MAX_RULES)(self._make_sets)
+        self._find_schedule = lru_cache(len(ROW_BUCKETS))(self._make_schedule)
 
-    @torch.inference_mode()
     def run(self, passes: list[Pass]) -> list[Result]:
         """Runs all passes; returns their results in order."""
+        return self.launch(passes)()
+
+    @torch.inference_mode()
+    def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
+        """Begins to run all passes; what is returned waits for their results. Nothing else may be launched before."""
         found: dict[int, Result] = {}
         needs = [RuleNeeds.of(step) for step in passes]
         theirs, ours, branches = list[int](), list[int](), list[int]()
@@ -91,17 +106,28 @@ class FusedRunner:
             is_long, is_branched = len(step.ids) >= LONG_ROWS, step.stacks is not None
             is_special = not is_branched and (step.mask is not None or len(need.codes) >= MAX_RULES)
             (theirs if is_long or is_special else branches if is_branched else ours).append(index)
-        if theirs:
-            found |= dict(zip(theirs, self._run_torch([passes[index] for index in theirs]), strict=True))
-        for part in split(branches, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
-            steps = [passes[index] for index in part]
-            results = choose_packed(self._transformer, steps, self.branches.run(steps), self._operators)
-            found |= dict(zip(part, results, strict=True))
-        for part in split(ours, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
-            for group in split(part, lambda index: len(needs[index].codes), MAX_RULES - 1):
-                results = self._run_step([passes[index] for index in group], [needs[index] for index in group])
-                found |= dict(zip(group, results, strict=True))
-        return [found[index] for index in range(len(passes))]
+        parts = split(ours, lambda index: len(passes[index].ids), ROW_BUCKETS[-1])
+        groups = [
+            group for part in parts for group in split(part, lambda index: len(needs[index].codes), MAX_RULES - 1)
+        ]
+        begun: Callable[[], list[Result]] = list
+        for number, group in enumerate(groups):
+            begun = self._begin_step([passes[index] for index in group], [needs[index] for index in group])
+            if number + 1 < len(groups):
+                found |= dict(zip(group, begun(), strict=True))
+
+        @torch.inference_mode()
+        def wait() -> list[Result]:
+            found.update(zip(groups[-1] if groups else (), begun(), strict=True))
+            if theirs:
+                found.update(zip(theirs, self._run_torch([passes[index] for index in theirs]), strict=True))
+            for part in split(branches, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
+                steps = [passes[index] for index in part]
+                results = choose_packed(self._transformer, steps, self.branches.run(steps), self._operators)
+                found.update(zip(part, results, strict=True))
+            return [found[index] for index in range(len(passes))]
+
+        return wait
 
     def check(self, *, is_causal: bool = False) -> None:
         """Compares steps with torch's operators on this device: of rows that see each other; or, as a causal model's
@@ -145,42 +171,58 @@ class FusedRunner:
         pairs = zip(passes, results, strict=True)
         return [result if step.stacks is None else put_away(step, result) for step, result in pairs]
 
-    def _run_step(self, passes: list[Pass], needs: list[RuleNeeds]) -> list[Result]:
-        """Runs all rows in one step of the smallest bucket."""
-        num_rows = sum(len(step.ids) for step in passes)
-        bucket = ROW_BUCKETS[bisect_left(ROW_BUCKETS, num_rows)]
+    def _begin_step(self, passes: list[Pass], needs: list[RuleNeeds]) -> Callable[[], list[Result]]:
+        """Launches all rows in one step of the smallest bucket; what is returned waits for their results."""
+        lengths = [len(step.ids) for step in passes]
+        ends = list(accumulate(lengths))
+        bucket = ROW_BUCKETS[bisect_left(ROW_BUCKETS, ends[-1])]
         starts = self._pool.place([step.past for step in passes])
-        started = zip(passes, starts, strict=True)
-        sequences = [CachedSequence(len(step.ids), start, length_of(step.past)) for step, start in started]
-        ends = torch.tensor([len(step.ids) for step in passes]).cumsum(0).tolist()
-        spans = [slice(end - len(step.ids), end) for end, step in zip(ends, passes, strict=True)]
-        wanted = [span.start + step.wanted for span, step in zip(spans, passes, strict=True)]
-        sets, of_row = self._stack_rules(needs, wanted, bucket)
-        ids, positions = torch.zeros(2, bucket, dtype=torch.int64)
-        ids[:num_rows] = torch.cat([step.ids for step in passes]).cpu()
-        positions[:num_rows] = torch.cat([step.positions for step in passes]).cpu()
-        heads = (self._pool.model.heads.query, self._pool.model.heads.key_value)
-        schedule = schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
+        triples = zip(lengths, starts, passes, strict=True)
+        sequences = tuple(CachedSequence(length, start, length_of(asked.past)) for length, start, asked in triples)
+        firsts = (end - length for end, length in zip(ends, lengths, strict=True))
+        wanted = [first + asked.wanted.numpy() for first, asked in zip(firsts, passes, strict=True)]
+        schedule = self._find_schedule(sequences, bucket)
         step = self._open_step(bucket, schedule, sequences)
-        states, proposals = step.run(ids, positions, schedule, sets, of_row)
-        # Copied to the CPU at once; ids are integers below 2^24, which fp32 holds.
-        numbers = torch.stack((proposals.ids.float(), proposals.probability, proposals.entropy)).cpu()
-        results = []
-        for asked, need, rows, span in zip(passes, needs, wanted, spans, strict=True):
-            kept = keep_rows(step.rows.own, span) if asked.keeps else None
-            of_ids, confidence, entropy = numbers[:, rows]
-            chosen = None if need.choice is None else check(Chosen(of_ids.long(), confidence, entropy))
-            results.append(Result(states[rows.to(self._device)], kept, chosen))
+        sets, of_row = self._stack_rules(needs, wanted, ends[-1])
+        ids = np.concatenate([asked.ids.numpy() for asked in passes])
+        positions = np.concatenate([asked.positions.numpy() for asked in passes])
+        step.launch(ids, positions, of_row, schedule, sets)
+        return lambda: self._read_step(step, passes, needs, wanted, ends)
+
+    def _read_step(
+        self, step: "Step", passes: list[Pass], needs: list[RuleNeeds], wanted: list[Array], ends: list[int]
+    ) -> list[Result]:
+        """The results of a step that was launched, whose passes end at the rows `ends`."""
+        numbers, results = step.read(), list[Result]()
+        keeps = any(asked.keeps for asked in passes)
+        kept = keep_rows(step.rows.own, slice(0, ends[-1])) if keeps else None
+        for asked, need, rows, end in zip(passes, needs, wanted, ends, strict=True):
+            own = kept.take(slice(end - len(asked.ids), end)) if kept is not None and asked.keeps else None
+            is_undecided = need.choice is None and asked.choice is not None
+            states = self._take_states(step.states, rows if asked.shows_states or is_undecided else rows[:0])
+            ids, confidence, entropy = map(torch.from_numpy, (numbers[0, rows].astype(np.int64), *numbers[1:, rows]))
+            chosen = None if need.choice is None else check(Chosen(ids, confidence, entropy))
+            results.append(Result(states, own, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
 
-    def _stack_rules(self, needs: list[RuleNeeds], wanted: list[Tensor], num_rows: int) -> tuple[list[Tensor], Tensor]:
+    def _take_states(self, states: Tensor, rows: Array) -> Tensor:
+        """A copy of the `rows` [M] of `states`, which the next step overwrites."""
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+            return states[rows[0] : rows[-1] + 1].clone()
+        return states[torch.from_numpy(rows).to(self._device)] if len(rows) else states[:0]
+
+    def _make_schedule(self, sequences: tuple[CachedSequence, ...], bucket: int) -> CachedSchedule:
+        heads = (self._pool.model.heads.query, self._pool.model.heads.key_value)
+        return schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
+
+    def _stack_rules(self, needs: list[RuleNeeds], wanted: list[Array], num_rows: int) -> tuple[list[Tensor], Array]:
         """The passes' sets of tokens [N, V], and for each of `num_rows` rows the number of its set; 0 allows all."""
-        sets, of_row, count = list[Tensor](), torch.zeros(num_rows, dtype=torch.int32), 1
+        sets, of_row, count = list[Tensor](), np.zeros(num_rows, dtype=np.int32), 1
         for need, rows in zip(needs, wanted, strict=True):
             if need.choice is not None:
                 barred = tuple(sorted(need.choice.barred))
-                sets.append(self._find_sets(need.choice.allowed, barred, tuple(need.codes.tolist())))
-                of_row[rows] = (count + need.of_row).to(torch.int32)
+                sets.append(self._find_sets(need.choice.allowed, barred, need.codes))
+                of_row[rows] = count + need.of_row
                 count += len(need.codes)
         return sets, of_row
 
@@ -193,7 +235,7 @@ class FusedRunner:
             sets[(numbers >> bit) & 1 == 1, token] = False
         return sets.to(self._device)
 
-    def _open_step(self, bucket: int, schedule: CachedSchedule, sequences: list[CachedSequence]) -> "Step":
+    def _open_step(self, bucket: int, schedule: CachedSchedule, sequences: tuple[CachedSequence, ...]) -> "Step":
         """The step of a bucket; a new one if the known one has no room for the work."""
         if any(step.model is not self._pool.model for step in self._steps.values()):
             self._steps.clear()  # they would keep the old pool in memory
@@ -240,62 +282,108 @@ class Pool:
             self.resize(max(SLOTS, 2 * needed))
 
     def _copy(self, past: KeyValues) -> None:
-        slots = slice(self._end, self._end + length_of(past))
-        for (keys, values), (key, value) in zip(self.model.cache, past, strict=True):
-            keys[slots] = key[0].transpose(0, 1)
-            values[slots] = value[0].transpose(0, 1)
+        slots, stacked = slice(self._end, self._end + length_of(past)), StackedKeys.of(past)
+        self.model.cache[:, 0, slots] = stacked.keys[:, 0].transpose(1, 2)
+        self.model.cache[:, 1, slots] = stacked.values[:, 0].transpose(1, 2)
         self._places[id(past)] = (self._end, past)
         self._end = slots.stop
 
 
 class Step:
-    """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere."""
+    """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere. One copy
+    takes its input to the device, a second one the schedule if it changed, and one its numbers to the host.
+    """
 
-    def __init__(self, model: FusedModel, bucket: int, sequences: list[CachedSequence], num_tokens: int) -> None:
+    def __init__(self, model: FusedModel, bucket: int, sequences: tuple[CachedSequence, ...], num_tokens: int) -> None:
         device, heads = model.embedding.device, model.heads
         self.model = model
-        self._ids = torch.zeros(bucket, dtype=torch.int64, device=device)
+        self._input = Mirror({name: torch.zeros(bucket, dtype=dtype) for name, dtype in INPUTS.items()}, device)
         self._rules = torch.ones(MAX_RULES, num_tokens, dtype=torch.bool, device=device)
-        self._of_row = torch.zeros(bucket, dtype=torch.int32, device=device)
-        tables = torch.zeros(2, bucket, heads.width // 2, device=device)
-        self.rows = Rows(
-            (tables[0], tables[1]),
-            schedule_cached(sequences, (heads.query, heads.key_value), device, num_rows=bucket, room=SCHEDULE_ROOM),
-            make_room(model.config, bucket, model.embedding),
+        self._sets = list[Tensor]()  # in `_rules` now
+        room = schedule_cached(
+            sequences, (heads.query, heads.key_value), torch.device("cpu"), num_rows=bucket, room=SCHEDULE_ROOM
         )
-        self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, TokenPredictions]] | None = None
+        self._work = Mirror({name: value for name, value in vars(room).items() if isinstance(value, Tensor)}, device)
+        self._on_host = replace(room, **self._work.host)  # type: ignore[arg-type]  # its fields
+        self._schedule: CachedSchedule | None = None  # in `rows` now
+        tables = torch.zeros(2, bucket, heads.width // 2, device=device)
+        own = make_room(model.config, bucket, model.embedding)
+        self.rows = Rows((tables[0], tables[1]), replace(room, **self._work.device), own)  # type: ignore[arg-type]
+        self._numbers = torch.zeros(3, bucket, pin_memory=device.type == "cuda")
+        self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]] | None = None
 
-    def run(
-        self, ids: Tensor, positions: Tensor, schedule: CachedSchedule, sets: list[Tensor], of_row: Tensor
-    ) -> tuple[Tensor, TokenPredictions]:
-        """States [bucket, D] and proposals; both are overwritten by the next run."""
-        self._ids.copy_(ids)
-        device, config = self._ids.device, self.model.config
-        tables = rotary_tables(positions.to(device), config.head_dim, config.rope_base)
-        for ours, theirs in zip(self.rows.tables, tables, strict=True):
-            ours.copy_(theirs)
-        self.rows.schedule.refill(schedule)
-        if sets:
+    def launch(self, ids: Array, positions: Array, of_row: Array, schedule: CachedSchedule, sets: list[Tensor]) -> None:
+        """Begins to compute `states` [bucket, D] and the numbers of `read`; the next launch overwrites both. `ids`,
+        `positions` and the numbers `of_row` of the rules are those of the first rows.
+        """
+        for name, values in zip(INPUTS, (ids, positions, of_row), strict=True):
+            held = self._input.host[name].numpy()
+            held[: len(values)], held[len(values) :] = values, 0
+        self._input.send()
+        if self._schedule is not schedule:
+            self._on_host.refill(schedule)
+            self._work.send()
+            self._schedule = schedule
+        is_same = len(sets) == len(self._sets) and all(map(is_, sets, self._sets))
+        if sets and not is_same:
             self._rules[1 : 1 + sum(map(len, sets))] = torch.cat(sets)  # the first one allows all
-        self._of_row.copy_(of_row)
-        if not self._ids.is_cuda:
-            return self._compute()
+            self._sets = sets
+        if not self._rules.is_cuda:
+            self.states, self._found = self._compute()
+            return
         if self._captured is None:
             self._captured = capture_graph(self._compute)
-        graph, result = self._captured
+        graph, (self.states, self._found) = self._captured
         graph.replay()
-        return result
 
-    def _compute(self) -> tuple[Tensor, TokenPredictions]:
-        normed = self.model.hidden(self._ids, self.rows)
-        return normed, propose(normed, self.model.head, rules=Rules(self._rules, self._of_row))
+    def read(self) -> Array:
+        """[3, bucket]: each row's token, its probability, the entropy. Waits for them, and is the only wait of a step.
+        Ids are integers below 2^24, which fp32 holds.
+        """
+        self._numbers.copy_(self._found, non_blocking=True)
+        if self._found.is_cuda:
+            torch.cuda.current_stream().synchronize()
+        return self._numbers.numpy()
+
+    def _compute(self) -> tuple[Tensor, Tensor]:
+        ids, positions, of_row = (self._input.device[name] for name in INPUTS)
+        config = self.model.config
+        for ours, theirs in zip(
+            self.rows.tables, rotary_tables(positions, config.head_dim, config.rope_base), strict=True
+        ):
+            ours.copy_(theirs)
+        normed = self.model.hidden(ids, self.rows)
+        found = propose(normed, self.model.head, rules=Rules(self._rules, of_row))
+        return normed, torch.stack((found.ids.float(), found.probability, found.entropy))
+
+
+class Mirror:
+    """Tensors on the `host`, and the same on a `device`; `send` copies them all at once."""
+
+    def __init__(self, values: dict[str, Tensor], device: torch.device) -> None:
+        sizes = [value.nbytes + -value.nbytes % ALIGNMENT for value in values.values()]
+        self._host = torch.zeros(sum(sizes), dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._device = torch.zeros(sum(sizes), dtype=torch.uint8, device=device)
+        self.host, self.device = (
+            {
+                name: part[: value.nbytes].view(value.dtype).view(value.shape)
+                for (name, value), part in zip(values.items(), torch.split(whole, sizes), strict=True)
+            }
+            for whole in (self._host, self._device)
+        )
+
+    def send(self) -> None:
+        """The next one must not come before the device has read these."""
+        self._device.copy_(self._host, non_blocking=True)
 
 
 def length_of(past: KeyValues | None) -> int:
-    return 0 if past is None else past[0][0].shape[2]
+    if past is None:
+        return 0
+    return past.keys.shape[3] if isinstance(past, StackedKeys) else past[0][0].shape[2]
 
 
-def keep_rows(own: Tensor, span: slice) -> KeyValues:
-    """Keys and values [1, K, T, E] a layer of the rows `span` of `own` [L, 2, R, K, E]: a copy."""
+def keep_rows(own: Tensor, span: slice) -> StackedKeys:
+    """Keys and values of the rows `span` of `own` [L, 2, R, K, E]: a copy."""
     block = own[:, :, span].transpose(2, 3).clone(memory_format=torch.contiguous_format)
-    return [(layer[0][None], layer[1][None]) for layer in block]
+    return StackedKeys(block[:, 0, None], block[:, 1, None])

@@ -40,7 +40,8 @@ class Pass:
     `past` has keys and values [1, K, P, E] a layer; with `grows`, and a mask, the pass writes its own into the memory
     behind them. `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the
     tokens of `choice`, and with `keeps` all T keys and values. Passes with `stacks` are for `FusedRunner`: they have no
-    `past`, and `mask` [T, tail + T] is about their tail and themselves.
+    `past`, and `mask` [T, tail + T] is about their tail and themselves. Without `shows_states` the states may be
+    missing.
     """
 
     ids: Tensor
@@ -52,6 +53,7 @@ class Pass:
     keeps: bool = False
     choice: Choice | None = None
     stacks: Stacks | None = None
+    shows_states: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOpe
     tables = rotary_tables(positions[None], config, transformer.dtype)
     if positions.dim() == 2:  # of the heads of queries and of keys, which are as many
         tables = tables[0].repeat(1, 2, 1, 1), tables[1].repeat(1, 2, 1, 1)
-    kept: list[KeyValues] = [[] for _ in passes]
+    kept: list[list[tuple[Tensor, Tensor]]] = [[] for _ in passes]
     asked, every = WantedRows.of(passes, spans, device, tile), WantedRows(None, spans)
     for index, block in enumerate(transformer.blocks):
         sought = every if index + 1 < len(transformer.blocks) else asked

@@ -3,14 +3,45 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 
-KeyValues = list[tuple[Tensor, Tensor]]  # a (key, value) [1, heads, positions, width] a layer, keys rotated
+KeyValues = Sequence[tuple[Tensor, Tensor]]  # a (key, value) [1, heads, positions, width] a layer, keys rotated
+
+
+class StackedKeys(Sequence[tuple[Tensor, Tensor]]):
+    """`keys` and `values` of all layers, each in one tensor [L, 1, K, T, E], so that selecting, storing and copying is
+    an operation or two and not two a layer.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values = keys, values
+
+    @classmethod
+    def of(cls, layers: KeyValues) -> "StackedKeys":
+        """`layers` as stacks, copied unless they are already."""
+        if isinstance(layers, StackedKeys):
+            return layers
+        return cls(torch.stack([key for key, _ in layers]), torch.stack([value for _, value in layers]))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __getitem__(self, index: slice) -> "StackedKeys": ...
+    def __getitem__(self, index: int | slice) -> "tuple[Tensor, Tensor] | StackedKeys":
+        keys, values = self.keys[index], self.values[index]
+        return StackedKeys(keys, values) if isinstance(index, slice) else (keys, values)
+
+    def take(self, where: slice | Tensor) -> "StackedKeys":
+        """Those of the positions `where`, as views if these are a range."""
+        return StackedKeys(self.keys[:, :, :, where], self.values[:, :, :, where])
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,39 @@
 import math
 from dataclasses import dataclass
 
-from torch import Tensor
+import numpy as np
 
 from midfill_engine.models.choice import Chosen
+from midfill_engine.models.sequence import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Proposals:
+    """Tokens chosen for T positions, as numpy's arrays: `ids`, their probabilities `confidence`, and if a sampler needs
+    it the distributions' `entropy` (nats); each [T].
+    """
+
+    ids: Array
+    confidence: Array
+    entropy: Array | None = None
+
+    @classmethod
+    def of(cls, chosen: Chosen) -> "Proposals":
+        entropy = None if chosen.entropy is None else chosen.entropy.numpy()
+        return cls(chosen.ids.numpy(), chosen.confidence.numpy(), entropy)
+
+    def spread(self, places: Array, size: int) -> "Proposals":
+        """These for `size` positions, of which they stand at `places` [M]; elsewhere ids are -1 and numbers 0."""
+        ids, confidence, entropy = np.empty(size, np.int64), np.zeros(size, np.float32), self.entropy
+        ids.fill(-1)
+        ids[places], confidence[places] = self.ids, self.confidence
+        if entropy is not None:
+            entropy = np.zeros(size, np.float32)
+            entropy[places] = self.entropy
+        return Proposals(ids, confidence, entropy)
+
+
+@dataclass(frozen=True, eq=False)
 class StepState:
     """A step to decide on, over T hole positions. `step` counts from 1 to `num_steps`.
 
@@ -19,16 +46,16 @@ class StepState:
     at dial 0. `places` [T] are absolute positions in blocks of `block_size`, None without blocks.
     """
 
-    proposals: Chosen
-    ids: Tensor
-    masked: Tensor
-    fixed: Tensor
+    proposals: Proposals
+    ids: Array
+    masked: Array
+    fixed: Array
     remaining: int
     step: int
     num_steps: int
     quality: float
     fast_threshold: float = 0.5
-    places: Tensor | None = None
+    places: Array | None = None
     block_size: int = 0
 
     @property
@@ -43,29 +70,33 @@ class StepState:
         """The number of positions to settle now in order to finish in equal steps."""
         return -(-self.remaining // max(1, self.num_steps - self.step + 1))  # the remaining steps include this one
 
-    def best(self, count: int, by: Tensor | None = None) -> Tensor:
+    def best(self, count: int, by: Array | None = None) -> Array:
         """[T]: the `count` masked positions with the highest confidence, or the highest `by` [T]."""
-        scores = self.proposals.confidence if by is None else by
-        return self.masked & (rank(-scores, self.masked) < count)
+        places, best = self.masked.nonzero()[0], np.zeros(len(self.masked), dtype=bool)
+        scores = (self.proposals.confidence if by is None else by)[places]
+        best[places[(-scores).argsort(kind="stable")[: max(count, 0)]]] = True
+        return best
 
     @property
-    def takeable(self) -> Tensor:
+    def takeable(self) -> Array:
         """[T]: settled positions that may be remasked."""
         return ~self.masked & ~self.fixed
 
 
-def rank(values: Tensor, among: Tensor) -> Tensor:
+def rank(values: Array, among: Array) -> Array:
     """[T]: 0 for the smallest of `values` [T] at the positions `among` [T], 1 for the next; all others come last."""
-    return values.masked_fill(~among, math.inf).argsort(stable=True).argsort()
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[np.where(among, values, np.inf).argsort(kind="stable")] = np.arange(len(values))
+    return ranks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decision:
     """Positions [T] to settle, settled ones to remask, settled ones to replace by their proposal; never anchors."""
 
-    settle: Tensor
-    remask: Tensor | None = None
-    edit: Tensor | None = None
+    settle: Array
+    remask: Array | None = None
+    edit: Array | None = None
 
 
 class Sampler:
@@ -87,7 +118,7 @@ class Sampler:
         """Upper bound of steps for a request that names none."""
         return num_masked
 
-    def reach(self, masked: Tensor) -> int:
+    def reach(self, masked: Array) -> int:
         """The number of positions of the `masked` [T] canvas, from the left, whose blocks take part in the next step;
         0: one block. Only called for models that decode several blocks at once.
         """

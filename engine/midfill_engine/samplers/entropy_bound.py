@@ -2,7 +2,7 @@
 0.75 (1 - q) nats, which limits the error of settling them as if independent (EB-Sampler, arXiv 2505.24857, section 4).
 """
 
-import torch
+import numpy as np
 
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
@@ -13,8 +13,7 @@ class EntropyBound(Sampler):
     def decide(self, state: StepState) -> Decision:
         assert state.proposals.entropy is not None
         bound = 0.75 * (1 - state.quality)
-        entropy = state.proposals.entropy.masked_fill(~state.masked, torch.inf)
-        ordered = entropy.sort(stable=True).values  # ascending, so the largest of a prefix is its last
-        before = ordered.cumsum(dim=0) - ordered
-        count = int(((before <= bound) & ordered.isfinite()).sum())
-        return Decision(state.best(max(count, state.quota), -entropy))
+        ordered = np.sort(state.proposals.entropy[state.masked])  # ascending, so the largest of a prefix is its last
+        before = ordered.cumsum(dtype=np.float64).astype(np.float32) - ordered
+        count = int((before <= bound).sum())
+        return Decision(state.best(max(count, state.quota), -state.proposals.entropy))

@@ -4,6 +4,8 @@ After step i of n a share 1 - i/n is masked. As in Open-dCoder's code the confid
 at every step, with the token in place.
 """
 
+import numpy as np
+
 from midfill_engine.samplers.base import Decision, Sampler, StepState, rank
 
 
@@ -13,7 +15,8 @@ class P2(Sampler):
     is_scaled = True
 
     def decide(self, state: StepState) -> Decision:
-        movable = state.masked | state.takeable & (state.proposals.ids >= 0)
+        movable = state.masked | (state.takeable & (state.proposals.ids >= 0))
         share = 1 - state.step / state.num_steps
-        stays = movable & (rank(state.proposals.confidence, movable) < (movable.sum() * share).long())
+        count = int(np.float32(movable.sum()) * np.float32(share))
+        stays = movable & (rank(state.proposals.confidence, movable) < count)
         return Decision(state.masked & ~stays, state.takeable & stays)

@@ -7,9 +7,9 @@ only confident positions; then at least its best one.
 from dataclasses import replace
 from typing import Final
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from midfill_engine.models.sequence import Array
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
 BLOCK_TOKENS: Final = 16
@@ -18,22 +18,22 @@ ACT_SHARE: Final = 0.95
 
 
 class Pipeline(Sampler):
-    def reach(self, masked: Tensor) -> int:
+    def reach(self, masked: Array) -> int:
         end, share_before = 0, 1.0
         while end < len(masked) and share_before >= JOIN_SHARE:
             here = masked[end : end + BLOCK_TOKENS]
-            end, share_before = end + len(here), 1 - float(here.float().mean())
+            end, share_before = end + len(here), 1 - float(here.mean(dtype=np.float32))
         return end
 
     def decide(self, state: StepState) -> Decision:
-        settle, share_before = torch.zeros_like(state.masked), 1.0
+        settle, share_before = np.zeros_like(state.masked), 1.0
         is_sure = state.proposals.confidence >= state.threshold
         for start in range(0, self.reach(state.masked), BLOCK_TOKENS):
             block = slice(start, start + BLOCK_TOKENS)
-            here = torch.zeros_like(state.masked)
+            here = np.zeros_like(state.masked)
             here[block] = state.masked[block]
             settle |= here & is_sure
             if share_before >= ACT_SHARE:
                 settle |= replace(state, masked=here).best(1)
-            share_before = 1 - float(here[block].float().mean())
-        return Decision(settle if bool(settle.any()) else state.best(min(state.quota, 1)))
+            share_before = 1 - float(here[block].mean(dtype=np.float32))
+        return Decision(settle if settle.any() else state.best(min(state.quota, 1)))

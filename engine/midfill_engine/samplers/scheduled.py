@@ -3,8 +3,8 @@
 from typing import Final
 
 import torch
-from torch import Tensor
 
+from midfill_engine.models.sequence import Array
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
 LAST_TIME: Final = 1e-3
@@ -18,7 +18,7 @@ class TopK(Sampler):
     def count_steps(self, num_masked: int, quality: float) -> int:
         return max(1, round(num_masked * quality))
 
-    def score(self, state: StepState) -> Tensor:
+    def score(self, state: StepState) -> Array:
         """[T]: the score by which positions are ranked."""
         return state.proposals.confidence
 
@@ -32,7 +32,7 @@ class Entropy(TopK):
     needs_entropy = True
     is_scaled = True
 
-    def score(self, state: StepState) -> Tensor:
+    def score(self, state: StepState) -> Array:
         assert state.proposals.entropy is not None
         return -state.proposals.entropy
 

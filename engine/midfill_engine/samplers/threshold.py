@@ -16,7 +16,7 @@ class Threshold(Sampler):
 
     def decide(self, state: StepState) -> Decision:
         is_sure = state.proposals.confidence >= state.threshold
-        return Decision(state.masked & is_sure | state.best(state.quota))
+        return Decision((state.masked & is_sure) | state.best(state.quota))
 
 
 class SubBlocks(Threshold):
@@ -30,7 +30,7 @@ class SubBlocks(Threshold):
         if state.places is None:
             return super().decide(state)
         opens = state.masked & (state.places % state.block_size == 0)
-        if bool(opens.any()):
+        if opens.any():
             return Decision(opens)
         part = state.places // max(1, state.block_size // PARTS)
         here = state.masked & (part == part[state.masked].min())
@@ -44,7 +44,7 @@ class SeededBlocks(Threshold):
         if state.places is None:
             return super().decide(state)
         opens = state.masked & ((state.places - state.places[0]) % state.block_size == 0)
-        return Decision(opens) if bool(opens.any()) else super().decide(state)
+        return Decision(opens) if opens.any() else super().decide(state)
 
 
 class Editing(Threshold):
@@ -63,7 +63,7 @@ class Editing(Threshold):
         return num_masked + (MAX_ROUNDS + 1) * (num_masked // BLOCK_TOKENS + 2)
 
     def decide(self, state: StepState) -> Decision:
-        proposals, is_full = state.proposals, not bool(state.masked.any())
+        proposals, is_full = state.proposals, not state.masked.any()
         other = (proposals.ids >= 0) & (proposals.ids != state.ids)
         edit = state.takeable & other & (proposals.confidence > SURE)
         self._rounds = self._rounds + 1 if is_full else 0

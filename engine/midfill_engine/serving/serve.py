@@ -207,6 +207,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     scheduler = Scheduler(
         fill,
         runtime.run,
+        launch=runtime.launch,
         max_bytes=free_bytes(runtime.device),
         shared_rows=SHARED_ROWS if runtime.device.type == "cpu" else SHARED_ROWS_OF_DEVICE,
         recover=runtime.free_memory,

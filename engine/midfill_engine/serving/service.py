@@ -133,7 +133,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     @app.post("/v1/infill", response_model=None)
     async def infill(http: Request) -> Response:
         request = await read_body(http, wire.InfillRequest)
-        asked = Asked(http, state.use(request.model).scheduler, [request])
+        asked = Asked(http, state.use(request.model).scheduler, [request], watches=request.stream)
         return EventStream(asked.events(), asked) if request.stream else json_response((await asked.wait())[0])
 
     for path, door in DOORS.items():

@@ -53,15 +53,17 @@ def client_of(http: Request) -> str:
 
 
 class Asked:
-    """The requests behind one answer, submitted together or not at all. Raises RequestError."""
+    """The requests behind one answer, submitted together or not at all; `watches` to see steps. Raises RequestError."""
 
-    def __init__(self, http: Request, scheduler: Scheduler, requests: Sequence[InfillRequest]) -> None:
+    def __init__(
+        self, http: Request, scheduler: Scheduler, requests: Sequence[InfillRequest], *, watches: bool = False
+    ) -> None:
         self._http = http
         self._mailboxes = [Mailbox() for _ in requests]
         self._tickets: list[Ticket] = []
         try:
             for request, mailbox in zip(requests, self._mailboxes, strict=True):
-                self._tickets.append(scheduler.submit(request, mailbox.post, client_of(http)))
+                self._tickets.append(scheduler.submit(request, mailbox.post, client_of(http), watches=watches))
         except RequestError:
             self.cancel()
             raise

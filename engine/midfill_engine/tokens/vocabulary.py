@@ -4,8 +4,10 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -104,6 +106,9 @@ class Vocabulary:
         """The mask [V] of tokens that begin with a letter, a digit, an underscore or a dollar sign."""
         return self._mark(index for index, piece in enumerate(self.pieces) if NAMED.match(piece))
 
-    def is_deletion(self, ids: Tensor) -> Tensor:
+    def is_deletion(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """True where `ids` are tokens that shorten a hole."""
-        return torch.isin(ids, torch.tensor(self.delete_ids, dtype=ids.dtype, device=ids.device))
+        found = np.zeros(ids.shape, dtype=bool)
+        for token in self.delete_ids:
+            found |= ids == token
+        return found

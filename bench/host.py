@@ -1,0 +1,303 @@
+"""Times the host's part of a step: everything between two forward passes, with a model whose passes cost nothing.
+
+    python -m bench host [--scene dual] [--requests 1 --requests 16] [--profile 25] [--json FILE]
+
+Scheduler, fills, canvases, caches and events are the engine's own; only `NullModel` is not: it answers every pass with
+prepared states, keys, tokens and confidences of the right shapes. With `--kernels` the runner of the kernels answers,
+whose graph is replaced by prepared numbers. Times are CPU milliseconds of this process on one thread, for all requests
+together. `between` is the median from the end of a pass to the start of the next, `beside` that of what a device hides,
+because it is done while the pass runs, and `runner` that of the runner. `whole` is all but the runner's over the number
+of passes, so it has the reading of the requests and the writing of the answers too.
+"""
+
+import cProfile
+import gc
+import pstats
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Final
+from unittest.mock import patch
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from tests.engine import tiny
+from torch import Tensor
+
+from bench.measure import describe, write_record
+from midfill_engine.denoising.denoise import open_fill
+from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.errors import RequestError
+from midfill_engine.families import FAMILIES
+from midfill_engine.families.embedded import EMBEDDED
+from midfill_engine.loading.hub import load_embedded
+from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.models.choice import Choice, Chosen
+from midfill_engine.models.fused_runner import FusedRunner, Step
+from midfill_engine.models.packed import Pass, Result
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
+
+MAX_ROWS: Final = 2048  # of a pass
+NUM_SHIFTS: Final = 97  # passes see different parts of the prepared tables
+STEPS: Final = 16
+EVERYTHING: Final = {"max_rows": 1 << 30, "shared_rows": 1 << 30}  # each step of all requests is one pass
+LETTERS: Final = b"abcdefghijklmnopqrstuvwxyz"
+
+
+class NullModel:
+    """Answers passes of `runtime`'s shape from tables. CPU times of each pass: `spent_s` before it, `beside_s` while it
+    runs, `runner_s` in it.
+    """
+
+    def __init__(self, runtime: Runtime, num_tokens: int, *, kernels: bool) -> None:
+        config, vocabulary = runtime.loaded.config.transformer, runtime.vocabulary
+        generator = torch.Generator().manual_seed(0)
+        letters = [vocabulary.pieces.index(bytes([letter])) for letter in LETTERS]
+        size = MAX_ROWS + NUM_SHIFTS
+        self._states = torch.randn(size, config.dim, generator=generator)
+        self._ids = torch.tensor(letters)[torch.randint(len(letters), (size,), generator=generator)]
+        self._confidence = torch.rand(size, generator=generator) * 0.6 + 0.3
+        keys = torch.zeros(config.num_layers, 2, 1, config.num_kv_heads, num_tokens, config.head_dim)
+        self._keys = lru_cache(lambda count: [(key, value) for key, value in keys[:, :, :, :, :count]])
+        self._turn, self.ended_s = 0, 0.0
+        self.spent_s, self.beside_s, self.runner_s = list[float](), list[float](), list[float]()
+        runner = FusedRunner(runtime.loaded.model.transformer, runtime.operators) if kernels else None
+        self._begin = self._answer_all if runner is None else runner.launch
+
+    def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
+        """Like a device: what is done before the results are asked for is done beside the pass."""
+        began_s = time.process_time()
+        self.spent_s.append(began_s - self.ended_s)
+        answer = self._begin(passes)
+        launched_s = time.process_time()
+
+        def wait() -> list[Result]:
+            asked_s = time.process_time()
+            results = answer()
+            self.ended_s = time.process_time()
+            self.beside_s.append(asked_s - launched_s)
+            self.runner_s.append(self.ended_s - asked_s + launched_s - began_s)
+            return results
+
+        return wait
+
+    def compute(self, step: Step) -> tuple[Tensor, Tensor]:
+        """In place of the graph of a kernels' step: states and numbers of as many rows."""
+        self._turn = (self._turn + 1) % NUM_SHIFTS
+        rows = slice(self._turn, self._turn + step.rows.own.shape[2])
+        return self._states[rows], torch.stack((self._ids[rows].float(), *[self._confidence[rows]] * 2))
+
+    def _answer_all(self, passes: list[Pass]) -> Callable[[], list[Result]]:
+        results = [self._answer(step) for step in passes]
+        return lambda: results
+
+    def _answer(self, step: Pass) -> Result:
+        self._turn = (self._turn + 1) % NUM_SHIFTS
+        rows = slice(self._turn, self._turn + len(step.wanted))
+        own = self._keys(len(step.ids)) if step.keeps else None
+        return Result(self._states[rows], own, None if step.choice is None else self._choose(step.choice, rows))
+
+    def _choose(self, choice: Choice, rows: slice) -> Chosen:
+        confidence = self._confidence[rows]
+        entropy = -confidence.log() if choice.needs_entropy else None
+        return Chosen(self._ids[rows] if choice.forced is None else choice.forced, confidence, entropy)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Fills of one kind: a hole of `hole` tokens between the text and `after`, `before` right in front of it. Unless
+    the model is causal, each of 16 steps settles as many tokens.
+    """
+
+    family: str
+    cache: str | None
+    hole: int = 64
+    before: str = "total = f("
+    after: str = ")\nprint(total)\n"
+    forbid: tuple[str, ...] = ()
+
+    def request(self, text: str) -> InfillRequest:
+        """The request with `text` before the hole."""
+        is_causal = self.family == "causal"
+        least, steps, quality = (0, None, None) if is_causal else (self.hole, STEPS, 1.0)
+        hole = HoleSegment(hole=HoleSpec(min_tokens=least, max_tokens=self.hole, forbid=list(self.forbid)))
+        segments = [TextSegment(text=text + self.before), hole, TextSegment(text=self.after)]
+        return InfillRequest(segments=segments, steps=steps, quality=quality)
+
+
+SCENES: Final = {
+    "dual": Scene("dream", "dual"),
+    "none": Scene("dream", "none"),
+    "expand": Scene("dreamon", "dual"),
+    "block": Scene("sdar", "block"),
+    "frozen": Scene("embedded", "frozen"),
+    "lines": Scene("causal", None, 24, "", "\nprint(total)\n", ("\n",)),
+    "bodies": Scene("causal", None, 48, "def fill(items):\n    ", "\n\nprint(total)\n"),
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """CPU milliseconds of a step of `requests` fills together; see the top of this module."""
+
+    scene: str
+    requests: int
+    forwards: int
+    between_ms: float
+    beside_ms: float
+    runner_ms: float
+    whole_ms: float
+
+
+def open_runtime(scene: Scene, num_layers: int) -> Runtime:
+    """A tiny random model with as many layers as a large one: the host's work grows with layers, not with widths."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if scene.family == EMBEDDED.name:
+            tiny.make_embedded(folder, dim=32, num_layers=num_layers)
+            return Runtime.of(load_embedded(folder))
+        config = tiny.config_of(scene.family, num_hidden_layers=num_layers)
+        tiny.make_random(folder, FAMILIES.find(scene.family), config=config)
+        return load_runtime(str(folder), "cpu", dtype="fp32")
+
+
+def play(
+    runtime: Runtime,
+    scene: Scene,
+    requests: int,
+    context: int,
+    *,
+    watches: bool = True,
+    kernels: bool = False,
+    profiler: cProfile.Profile | None = None,
+) -> tuple[NullModel, float]:
+    """Fills `requests` requests at once. Returns the model and the CPU seconds of all outside its passes."""
+    model = NullModel(runtime, context + scene.hole + 64, kernels=kernels)
+    text = "total = total + 1\n" * (context // 18)
+    ended, events = threading.Semaphore(0), list[object]()
+    lengths = "fixed" if runtime.family.attention == "bidirectional" and not runtime.family.expands else None
+
+    def listen(event: object) -> None:
+        events.append(event)
+        if not isinstance(event, StepEvent):
+            ended.release()
+
+    gate = threading.Event()
+
+    def open_one(request: InfillRequest) -> Any:
+        gate.wait()
+        if profiler is not None and not any(isinstance(event, StepEvent) for event in events):
+            profiler.enable()
+        return open_fill(runtime, request, cache=scene.cache, lengths=lengths)
+
+    scheduler = Scheduler(
+        open_one, launch=model.launch, max_active=requests, max_requests=2 * requests + 2, **EVERYTHING
+    )
+    null_graph = patch.object(Step, "_compute", lambda step: model.compute(step))
+    try:
+        null_graph.start()
+        for number in range(requests):
+            scheduler.submit(scene.request(f"# {number:04}\n{text}"), listen, watches=watches)
+        started_s = model.ended_s = time.process_time()
+        gate.set()
+        for _ in range(requests):
+            ended.acquire()
+        spent_s = time.process_time() - started_s - sum(model.runner_s)
+    finally:
+        scheduler.close()
+        null_graph.stop()
+    if failed := [event for event in events if isinstance(event, RequestError)]:
+        raise failed[0]
+    assert sum(isinstance(event, InfillResponse) for event in events) == requests
+    return model, spent_s
+
+
+def measure(name: str, runtime: Runtime, requests: int, context: int, repeats: int, **how: bool) -> Figures:
+    """Medians of `repeats` plays; an earlier one warms up and does not count."""
+    found = list[Figures]()
+    for turn in range(repeats + 1):
+        runtime.prefixes.clear()
+        runtime.contexts.clear()
+        gc.collect()
+        model, spent_s = play(runtime, SCENES[name], requests, context, **how)
+        count, steady = len(model.spent_s), slice(1, None)  # before the first pass the requests are read
+        times = (model.spent_s, model.beside_s, model.runner_s)
+        medians = [statistics.median(of_passes[steady]) for of_passes in times]
+        if turn:
+            found.append(Figures(name, requests, count, *(1e3 * value for value in (*medians, spent_s / count))))
+    fields = ("between_ms", "beside_ms", "runner_ms", "whole_ms")
+    middle = {field: statistics.median(getattr(each, field) for each in found) for field in fields}
+    return Figures(name, requests, found[0].forwards, **middle)
+
+
+def draw_table(found: list[Figures], title: str) -> Table:
+    table = Table("scene", "requests", "passes", "between", "beside", "runner", "whole", title=title)
+    for each in found:
+        times = (each.between_ms, each.beside_ms, each.runner_ms, each.whole_ms)
+        table.add_row(each.scene, str(each.requests), str(each.forwards), *(f"{value:.3f} ms" for value in times))
+    return table
+
+
+def run(
+    scenes: list[str], counts: list[int], *, layers: int, context: int, repeats: int, kernels: bool, watches: bool
+) -> dict[str, Any]:
+    """The record of these scenes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = []
+        for name in scenes:
+            runtime = open_runtime(SCENES[name], layers)
+            for count in counts:
+                found.append(measure(name, runtime, count, context, repeats, kernels=kernels, watches=watches))
+        machine = describe(torch.device("cpu"))
+    finally:
+        torch.set_num_threads(threads)
+    settings = {"layers": layers, "context": context, "repeats": repeats, "kernels": kernels, "watches": watches}
+    return {"machine": machine, **settings, "steps": [asdict(each) for each in found]}
+
+
+def show_profile(name: str, requests: int, layers: int, context: int, rows: int, **how: bool) -> None:
+    """The functions that take longest in fills of one scene, with their callees' time left out."""
+    torch.set_num_threads(1)
+    runtime = open_runtime(SCENES[name], layers)
+    play(runtime, SCENES[name], requests, context, **how)
+    profiler = cProfile.Profile(time.thread_time)
+    play(runtime, SCENES[name], requests, context, profiler=profiler, **how)
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(rows)
+
+
+def main(
+    scene: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(SCENES)}; all if none is named")] = None,
+    requests: Annotated[list[int] | None, typer.Option(help="how many at once")] = None,
+    layers: Annotated[int, typer.Option(help="of the model")] = 28,
+    context: Annotated[int, typer.Option(help="tokens before the hole")] = 1024,
+    repeats: Annotated[int, typer.Option(help="plays of each scene")] = 5,
+    kernels: Annotated[bool, typer.Option(help="run passes by the kernels' runner")] = False,
+    watches: Annotated[bool, typer.Option(help="send the event of every step")] = True,
+    profile: Annotated[int, typer.Option(help="show so many functions of the first scene instead")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+) -> None:
+    """The host's part of a step."""
+    names, counts = scene or list(SCENES), requests or [1, 16]
+    if profile:
+        for count in counts:
+            show_profile(names[0], count, layers, context, profile, kernels=kernels, watches=watches)
+        return
+    record = run(names, counts, layers=layers, context=context, repeats=repeats, kernels=kernels, watches=watches)
+    figures = [Figures(**each) for each in record["steps"]]
+    Console(width=80).print(draw_table(figures, record["machine"]["device"]))
+    if json_file is not None:
+        write_record(json_file, record)
+
+
+if __name__ == "__main__":
+    typer.run(main)
