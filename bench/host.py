@@ -32,8 +32,7 @@ from tests.engine import tiny
 from torch import Tensor
 
 from bench.measure import describe, write_record
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.backends import open_fill
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.families.embedded import EMBEDDED
@@ -42,6 +41,7 @@ from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.fused_runner import FusedRunner, Step
 from midfill_engine.models.packed import Pass, Result
+from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
 
 MAX_ROWS: Final = 2048  # of a pass

@@ -3,9 +3,9 @@
 from collections.abc import Generator
 from typing import Any
 
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.work import Work
+from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.scheduling.work import Work
 from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent
 
 

@@ -33,11 +33,11 @@ from torch import Tensor, nn
 from bench.green import stop_unless_green
 from bench.in_process import denoise, drain
 from bench.measure import ROOT, describe, write_record
-from midfill_engine.denoising import stretch as stretches
-from midfill_engine.denoising.continuing import limit_search
-from midfill_engine.denoising.effort import EFFORTS
-from midfill_engine.denoising.stretch import Stretch
-from midfill_engine.denoising.writing import TokenWriter
+from midfill_engine.causal import stretch as stretches
+from midfill_engine.causal.continuing import limit_search
+from midfill_engine.causal.effort import EFFORTS
+from midfill_engine.causal.stretch import Stretch
+from midfill_engine.causal.writing import TokenWriter
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading.device import choose_dtype
 from midfill_engine.loading.hub import LoadedModel

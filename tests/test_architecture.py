@@ -37,7 +37,9 @@ FLOORS: dict[str, Floors] = {
         ("errors", "tokens", "models", "lengths"),
         ("families", "samplers", "caches"),
         ("loading",),
-        ("denoising",),
+        ("requests", "scheduling"),
+        ("causal", "diffusion"),
+        ("backends",),
         ("serving",),
         ("__main__",),
     ),
@@ -246,6 +248,21 @@ def test_no_room_runs_a_checkpoints_code() -> None:
         if word in path.read_text(encoding="utf-8")
     ]
     assert not wrong
+
+
+def test_nothing_but_the_interface_asks_for_a_familys_backend() -> None:
+    """Above the models no room branches on the kind of a model; what one heeds is declared by its family."""
+    engine = ROOMS["midfill_engine"][0]
+    rooms = ("requests", "scheduling", "causal", "diffusion", "backends", "serving")
+    asking, branching = set(), []
+    for name, path in modules_of(engine).items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr == "backend":
+                asking.add(name)
+            words = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            if name.partition(".")[0] in rooms and any(ast.unparse(word) == "'causal'" for word in words):
+                branching.append(f"{name}:{node.lineno}")
+    assert (asking, branching) == ({"backends"}, [])
 
 
 def test_imports_are_found_inside_functions(tmp_path: Path) -> None:

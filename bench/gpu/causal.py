@@ -30,18 +30,18 @@ from bench.gpu.serving import make_model
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
 from bench.measure import describe, write_record
+from midfill_engine.backends import open_fill
 from midfill_engine.caches.stores import PrefixStore
+from midfill_engine.causal import branches
+from midfill_engine.causal.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.denoising import branches
-from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Scheduler
-from midfill_engine.denoising.work import Asking, Fill
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime, open_fused
 from midfill_engine.models.packed import Pass, Result
+from midfill_engine.scheduling.scheduler import Scheduler
+from midfill_engine.scheduling.work import Asking, Fill
 from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS, byte_of_character
 from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, InfillRequest, InfillResponse, Stats, TextSegment
 from midfill_kernels.launch import is_interpreted

@@ -24,15 +24,15 @@ from tests.engine import tiny
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
 from bench.measure import describe, write_record
+from midfill_engine.backends import open_fill
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.work import Work
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
 from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.family import Model
 from midfill_engine.models.transformer import TransformerConfig
+from midfill_engine.scheduling.work import Work
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
 from midfill_kernels.launch import is_interpreted
 

@@ -22,8 +22,8 @@ from bench.quality.calibration import calibrate
 from bench.quality.fitting import NUM_FOLDS, fold_of, package_of, regress
 from bench.quality.proposals import Local, by_product
 from bench.quality.suite import Task, read_suite
-from midfill_engine.denoising.filler import WORDS
-from midfill_engine.denoising.judging import PATH, Candidate, JudgeWeights, shipped_weights
+from midfill_engine.causal.filler import WORDS
+from midfill_engine.causal.judging import PATH, Candidate, JudgeWeights, shipped_weights
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import BASE, HoleSegment, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.engines.client import EngineClient

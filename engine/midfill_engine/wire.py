@@ -31,6 +31,7 @@ Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 ShortText = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
+Keeps = Literal["tokens", "lines", "nothing"]
 Wish = Literal["min_tokens", "lines", "steps", "quality", "max_ms", "seconds"]
 """What a request may ask for and not every model heeds: fields of it or its holes, `lines` for both bounds of lines,
 `seconds` for `line_ms` and `body_ms`.
@@ -324,7 +325,7 @@ class ModelInfo(Message):
     max_context_tokens: int
     max_hole_tokens: int
     sees_suffix: bool = True
-    keeps: Literal["tokens", "lines", "nothing"] = "tokens"
+    keeps: Keeps = "tokens"
     heeds: tuple[Wish, ...] = WISHES
     weights: str = ""
     ids: ModelIds = Field(default_factory=ModelIds)

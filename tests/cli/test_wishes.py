@@ -9,10 +9,10 @@ from tests.engine import tiny
 from tests.engine.conftest import run_server
 from tests.engine.fakes import RunningServer, Service
 
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.backends import open_fill
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.serving.security import Security
 from midfill_engine.serving.service import EngineState, Ready
 from midfill_engine.wire import WISHES, ModelInfo

@@ -13,11 +13,11 @@ import uvicorn
 from tests.engine import tiny
 from tests.engine.fakes import INFO, LIMIT_S, FakeFills, RunningServer, Service
 
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.backends import open_fill
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.hub import load_embedded
 from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.serving.connection import ConnectionLimits, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Scheduler
-from midfill_engine.denoising.work import Work
+from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.scheduling.scheduler import Scheduler
+from midfill_engine.scheduling.work import Work
 from midfill_engine.serving.security import Security
 from midfill_engine.serving.service import EngineState, create_app
 from midfill_engine.wire import (

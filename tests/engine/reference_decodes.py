@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from tests.engine import tiny
 
 from bench.in_process import denoise, drain
-from midfill_engine.denoising import denoise as denoising
+from midfill_engine.diffusion import denoise as denoising
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, open_checkpoint
 from midfill_engine.wire import InfillRequest

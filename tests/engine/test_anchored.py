@@ -9,15 +9,15 @@ from tests.engine.fakes import drain_work
 from tests.engine.test_filler import TEXT, answer_of, ask, base, pretrained, read_whole, run_together, weights
 
 from bench.quality.known import list_gaps
-from midfill_engine.denoising.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
-from midfill_engine.denoising.branches import read_prefix
-from midfill_engine.denoising.continuing import fill_causally, lay_stretch, open_filler
-from midfill_engine.denoising.filler import Filler
-from midfill_engine.denoising.split import Split, find_unmatched, keep_breaks
-from midfill_engine.denoising.stretch import Stretch
-from midfill_engine.denoising.work import Fill
-from midfill_engine.denoising.writing import Drawing, Edge
+from midfill_engine.causal.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
+from midfill_engine.causal.branches import read_prefix
+from midfill_engine.causal.continuing import fill_causally, lay_stretch, open_filler
+from midfill_engine.causal.filler import Filler
+from midfill_engine.causal.split import Split, find_unmatched, keep_breaks
+from midfill_engine.causal.stretch import Stretch
+from midfill_engine.causal.writing import Drawing, Edge
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.scheduling.work import Fill
 from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, TextSegment
 
 __all__ = ["base", "pretrained", "weights"]  # the fixtures

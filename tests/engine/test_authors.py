@@ -15,7 +15,7 @@ from tests.engine.test_families import ask, copy_checkpoint, load, wanting
 
 from bench.in_process import denoise
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.denoising.plan import take_authors
+from midfill_engine.diffusion.plan import take_authors
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading import hub

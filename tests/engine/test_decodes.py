@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from tests.engine import reference_decodes, tiny
 from torch import Tensor
 
-from midfill_engine.denoising.plan import seeded
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models import choice
+from midfill_engine.requests.seeds import seeded
 
 
 @pytest.mark.parametrize("name", reference_decodes.recorded_decodes())

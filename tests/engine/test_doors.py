@@ -7,7 +7,7 @@ import pytest
 from tests.engine import tiny
 from tests.engine.fakes import Service
 
-from midfill_engine.denoising.prompt import lay_prompt
+from midfill_engine.causal.prompt import lay_prompt
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import learned
 from midfill_engine.loading.runtime import load_runtime

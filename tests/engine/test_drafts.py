@@ -7,7 +7,8 @@ from tests.engine import tiny
 from tests.engine.test_packed import run_together
 
 from bench.in_process import denoise, drain
-from midfill_engine.denoising.denoise import EMPTY, open_fill
+from midfill_engine.backends import open_fill
+from midfill_engine.diffusion.denoise import EMPTY
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime

@@ -10,8 +10,8 @@ from tests.engine.fakes import CountedFill
 from tests.engine.test_bounds import body, line, selection
 from tests.engine.test_filler import base
 
-from midfill_engine.denoising.continuing import limit_search, open_filler
-from midfill_engine.denoising.effort import (
+from midfill_engine.causal.continuing import limit_search, open_filler
+from midfill_engine.causal.effort import (
     EFFORTS,
     LAST,
     LATE,
@@ -20,16 +20,16 @@ from midfill_engine.denoising.effort import (
     WHOLE,
     WORTH,
     Effort,
-    Timer,
     allow_small,
     choose_effort,
 )
-from midfill_engine.denoising.filler import Filler
-from midfill_engine.denoising.split import Split
-from midfill_engine.denoising.stretch import Stretch
-from midfill_engine.denoising.writing import Drawing
+from midfill_engine.causal.filler import Filler
+from midfill_engine.causal.split import Split
+from midfill_engine.causal.stretch import Stretch
+from midfill_engine.causal.writing import Drawing
 from midfill_engine.loading.pace import ROUNDS, ROWS, Pace
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.requests.timer import Timer
 from midfill_engine.wire import GivenText, HoleSpec, InfillRequest, InfillResponse
 
 __all__ = ["base"]  # the fixture
@@ -152,6 +152,6 @@ def test_what_is_asked_for_is_made_however_slow_it_is(base: Runtime, monkeypatch
 def test_a_timer_ends_at_the_earlier_time() -> None:
     ticks = count()
     timer = Timer.of(10_000, lambda: float(next(ticks)))
-    assert timer.ends_s == 10 and timer.begin(1.0).ends_s == 1 + LAST
+    assert timer.ends_s == 10 and timer.begin(1.0).ends_s == 2
     assert timer.begin(100.0).ends_s == 10 and timer.begin(float("inf")) is timer
     assert not Timer().is_over and Timer(lambda: 5.0, 5.0).is_over and torch.get_num_threads() == 1

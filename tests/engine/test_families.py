@@ -15,10 +15,9 @@ from tests.engine.test_denoise import run
 from tests.engine.test_packed import run_together
 
 from bench.in_process import denoise
+from midfill_engine.backends import open_fill
 from midfill_engine.caches import CACHES
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.work import Claim, Work
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading import hub
@@ -26,6 +25,7 @@ from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS
+from midfill_engine.scheduling.work import Claim, Work
 from midfill_engine.tokens.tokenizer import byte_of_character, read_hub_tokenizer
 from midfill_engine.wire import InfillRequest, TextSegment
 
@@ -164,7 +164,7 @@ def test_many_canvases_take_several_forwards_with_the_same_end(
 ) -> None:
     runtime = open_family("llada")
     _, whole, holes = works_of(runtime, ask(n=3))
-    monkeypatch.setattr("midfill_engine.denoising.work.MAX_ROWS", 100)
+    monkeypatch.setattr("midfill_engine.scheduling.work.MAX_ROWS", 100)
     _, parts, same = works_of(runtime, ask(n=3))
     assert max(work.num_rows for work in parts) <= 100 < max(work.num_rows for work in whole)
     assert len(parts) > len(whole) and same == holes

@@ -16,13 +16,13 @@ from tests.engine.fakes import drain_work
 from tests.engine.test_denoise import run
 
 from bench.in_process import denoise
-from midfill_engine.denoising import branches
-from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
-from midfill_engine.denoising.branches import Path as Written
-from midfill_engine.denoising.continuing import fill_causally
-from midfill_engine.denoising.filler import MAX_THROUGH, Filler
-from midfill_engine.denoising.judging import Candidate, rank, shipped_weights
-from midfill_engine.denoising.prompt import (
+from midfill_engine.causal import branches
+from midfill_engine.causal.branches import Beam, log_probs, read_prefix, score
+from midfill_engine.causal.branches import Path as Written
+from midfill_engine.causal.continuing import fill_causally
+from midfill_engine.causal.filler import MAX_THROUGH, Filler
+from midfill_engine.causal.judging import Candidate, rank, shipped_weights
+from midfill_engine.causal.prompt import (
     AHEAD_CHARACTERS,
     MAX_BEFORE,
     READ_CHARACTERS,
@@ -34,15 +34,15 @@ from midfill_engine.denoising.prompt import (
     find_following,
     lay_prompt,
 )
-from midfill_engine.denoising.stretch import Block, Stretch
-from midfill_engine.denoising.work import Claim, Fill, Work, counted
-from midfill_engine.denoising.writing import Drawing
+from midfill_engine.causal.stretch import Block, Stretch
+from midfill_engine.causal.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.gguf_files import make_reader
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass
+from midfill_engine.scheduling.work import Claim, Fill, Work, counted
 from midfill_engine.wire import (
     MAX_EXCERPT_CHARACTERS,
     MAX_EXCERPTS,
@@ -274,7 +274,7 @@ def test_a_name_that_is_needed_or_unused_is_weighed() -> None:
 def test_excerpts_stand_between_the_text_behind_and_the_text_before(
     base: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("midfill_engine.denoising.prompt.MAX_BEFORE", 9999)  # the tiny vocabulary has hardly any words
+    monkeypatch.setattr("midfill_engine.causal.prompt.MAX_BEFORE", 9999)  # the tiny vocabulary has hardly any words
     after = "\n" + "".join(f"after_{number} = {number}\n" for number in range(200))
     before = "".join(f"line_{number} = {number}\n" for number in range(400))
     for size in (1, 90, 400):
@@ -487,7 +487,7 @@ def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monke
     drafts = [Candidate(text, -nats, logs=(("", -nats),)) for nats, text in enumerate(("a", "b", "c", "d", "e", "f"))]
 
     def judge(most: float) -> tuple[list[Candidate], int]:
-        monkeypatch.setattr("midfill_engine.denoising.filler.MAX_BEHIND", most)
+        monkeypatch.setattr("midfill_engine.causal.filler.MAX_BEHIND", most)
         one = Filler(base, stretch)
         prefix, _ = drain_work(base, read_prefix(base, one.prompt.ids))
         given = [Candidate("sure", -90.0, certainty=0.01, logs=(("", -90.0),))]
@@ -526,8 +526,8 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
             return [next(iter(each), ())[:3] for each in follows]
 
         monkeypatch.setattr(Filler, "_guess", guess)
-        monkeypatch.setattr("midfill_engine.denoising.filler.MAX_READ_ALONG", most)
-        monkeypatch.setattr("midfill_engine.denoising.filler.NEARLY_CERTAIN", -0.2)
+        monkeypatch.setattr("midfill_engine.causal.filler.MAX_READ_ALONG", most)
+        monkeypatch.setattr("midfill_engine.causal.filler.NEARLY_CERTAIN", -0.2)
         filler = Filler(base, stretch, names=names)
         prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
         drafts, num_passes = drain_work(base, counted(filler.draft_lines(prefix)))

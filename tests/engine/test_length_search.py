@@ -6,8 +6,9 @@ import pytest
 import torch
 from tests.engine import tiny
 
-from midfill_engine.denoising.denoise import open_fill, trial_row, try_over_one_context
-from midfill_engine.denoising.plan import read_request
+from midfill_engine.backends import open_fill
+from midfill_engine.diffusion.denoise import trial_row, try_over_one_context
+from midfill_engine.diffusion.plan import read_request
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Result

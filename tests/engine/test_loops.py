@@ -9,10 +9,10 @@ import torch
 from tests.engine import tiny
 from tests.engine.fakes import drain_work
 
-from midfill_engine.denoising.branches import Path as Written
-from midfill_engine.denoising.branches import read_prefix
-from midfill_engine.denoising.filler import Filler
-from midfill_engine.denoising.stretch import MAX_LINES, Block, Stretch
+from midfill_engine.causal.branches import Path as Written
+from midfill_engine.causal.branches import read_prefix
+from midfill_engine.causal.filler import Filler
+from midfill_engine.causal.stretch import MAX_LINES, Block, Stretch
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.loops import find_loop, is_endless

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine import tiny
 
-from midfill_engine.denoising.outline import (
+from midfill_engine.errors import RequestError
+from midfill_engine.loading.runtime import WEIGHTS, Runtime
+from midfill_engine.requests.outline import (
     Heal,
     encode_ends,
     needs_of_texts,
@@ -18,8 +20,6 @@ from midfill_engine.denoising.outline import (
     split_segments,
     trim_context,
 )
-from midfill_engine.errors import RequestError
-from midfill_engine.loading.runtime import WEIGHTS, Runtime
 from midfill_engine.tokens.tokenizer import Tokenizer, heal, read_embedded_tokenizer
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bench.in_process import denoise, drain
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.work import Fill, Work
+from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models import operators, packed
 from midfill_engine.models.choice import Choice, choose
@@ -20,6 +19,7 @@ from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.models.transformer import Transformer, TransformerConfig
+from midfill_engine.scheduling.work import Fill, Work
 from midfill_engine.wire import InfillRequest, InfillResponse
 from training.batches import enable_batches, run_batch
 

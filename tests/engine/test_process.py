@@ -26,7 +26,7 @@ HOLDING = """
 import threading
 from midfill_engine import __main__
 from midfill_engine.loading import runtime
-from midfill_engine.denoising import scheduler
+from midfill_engine.scheduling import scheduler
 told, run, stop = threading.Event(), runtime.Runtime.run, scheduler.Scheduler.stop
 def wait_and_run(self, passes):
     assert len(passes) < 8 or told.wait(60)

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, wait_until
 
-from midfill_engine.denoising import scheduler as scheduler_module
-from midfill_engine.denoising import turns as turns_module
-from midfill_engine.denoising.scheduler import Scheduler, is_out_of_memory
-from midfill_engine.denoising.turns import Event
-from midfill_engine.denoising.work import Claim, Fill, Work
 from midfill_engine.errors import RequestError
+from midfill_engine.scheduling import scheduler as scheduler_module
+from midfill_engine.scheduling import turns as turns_module
+from midfill_engine.scheduling.scheduler import Scheduler, is_out_of_memory
+from midfill_engine.scheduling.turns import Event
+from midfill_engine.scheduling.work import Claim, Fill, Work
 from midfill_engine.wire import ErrorCode, FilledHole, InfillRequest, InfillResponse, Stats, StepEvent
 
 

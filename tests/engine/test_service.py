@@ -12,8 +12,8 @@ import httpx
 import pytest
 from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, RunningServer, Service
 
-from midfill_engine.denoising.turns import Ticket
 from midfill_engine.errors import RequestError
+from midfill_engine.scheduling.turns import Ticket
 from midfill_engine.serving import service as service_module
 from midfill_engine.serving.connection import ConnectionLimits
 from midfill_engine.wire import (

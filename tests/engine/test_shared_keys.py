@@ -6,11 +6,11 @@ import pytest
 from tests.engine import tiny
 from tests.engine.test_length_search import open_model
 
-from midfill_engine.denoising import denoise
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.work import Work
+from midfill_engine import backends
+from midfill_engine.backends import open_fill
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.scheduling.work import Work
 from midfill_engine.serving.serve import make_ready
 from midfill_engine.serving.service import EngineState
 from midfill_engine.starting import ServeOptions
@@ -72,7 +72,7 @@ def test_an_engine_on_a_cpu_is_served_with_an_approximate_cache_and_asked_for_th
     if family != "embedded":
         tiny.make_random(tmp_path, FAMILIES.find(family))
     opened: list[str | None] = []
-    monkeypatch.setattr(denoise, "open_fill", lambda *_, cache, lengths: opened.append(cache))
+    monkeypatch.setattr(backends, "open_fill", lambda *_, cache, lengths: opened.append(cache))
     model = family if family == "embedded" else str(tmp_path)
     for cache in (None, "none"):
         ready = make_ready(EngineState(), ServeOptions(model=model, device="cpu", cache=cache))

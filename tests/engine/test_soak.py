@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from tests.engine import tiny
 
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Scheduler
-from midfill_engine.denoising.turns import Event, Ticket
+from midfill_engine.backends import open_fill
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.memory import return_freed
 from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.scheduling.scheduler import Scheduler
+from midfill_engine.scheduling.turns import Event, Ticket
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 MAX_OPEN = 24

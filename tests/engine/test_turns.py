@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.engine.fakes import LIMIT_S, wait_until
 
-from midfill_engine.denoising import turns as turns_module
-from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Scheduler
-from midfill_engine.denoising.turns import MAX_PASSED_S, Event, Kind, Turns, kind_of
-from midfill_engine.denoising.work import Claim, Fill, Work
+from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.scheduling import turns as turns_module
+from midfill_engine.scheduling.scheduler import Scheduler
+from midfill_engine.scheduling.turns import MAX_PASSED_S, Event, Kind, Turns, kind_of
+from midfill_engine.scheduling.work import Claim, Fill, Work
 from midfill_engine.wire import FilledHole, InfillRequest, InfillResponse, Stats, StepEvent
 
 LINE: dict[str, Any] = {"forbid": ["\n"]}

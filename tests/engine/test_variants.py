@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midfill_engine.caches import CACHES
-from midfill_engine.denoising.canvas import decode, merge
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS, HoleNeed, Lengths, LengthScores
 from midfill_engine.registry import UnknownName
 from midfill_engine.samplers import SAMPLERS, Proposals, StepState
+from midfill_engine.tokens.pieces import decode, merge
 from midfill_engine.tokens.vocabulary import Vocabulary
 
 

@@ -8,13 +8,13 @@ import pytest
 from tests.engine import tiny
 from tests.engine.fakes import drain_work
 
-from midfill_engine.denoising import filler
-from midfill_engine.denoising.filler import Filler
-from midfill_engine.denoising.judging import Candidate
-from midfill_engine.denoising.stretch import Stretch
-from midfill_engine.denoising.work import MAX_ROWS, Asking, Work, counted, together
+from midfill_engine.causal import filler
+from midfill_engine.causal.filler import Filler
+from midfill_engine.causal.judging import Candidate
+from midfill_engine.causal.stretch import Stretch
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.scheduling.work import MAX_ROWS, Asking, Work, counted, together
 
 BEFORE = "def total(items):\n    result = 0\n    for item in items:\n        result += item\n    return result\n\n"
 AFTER = "\n    print(count, key)\n"

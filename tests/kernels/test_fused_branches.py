@@ -9,16 +9,16 @@ import torch
 from tests.engine import tiny
 
 from bench.in_process import denoise, drain
-from midfill_engine.denoising import branches
-from midfill_engine.denoising.branches import Beam, read_prefix, score
-from midfill_engine.denoising.branches import Path as Written
-from midfill_engine.denoising.work import Asking
+from midfill_engine.causal import branches
+from midfill_engine.causal.branches import Beam, read_prefix, score
+from midfill_engine.causal.branches import Path as Written
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.pace import measure_pace
 from midfill_engine.loading.runtime import Runtime, open_checkpoint
 from midfill_engine.models import fused_branches, fused_runner
 from midfill_engine.models.fused_runner import FusedRunner
 from midfill_engine.models.packed import Pass, run_packed
+from midfill_engine.scheduling.work import Asking
 from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ def test_a_beam_grows_beyond_its_first_room(
     pair: tuple[Runtime, Runtime], by_kernels: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two beams behind one prefix; texts that are only followed leave nothing behind."""
-    monkeypatch.setattr("midfill_engine.denoising.held.LEAST_ROOM", 8)
+    monkeypatch.setattr("midfill_engine.causal.held.LEAST_ROOM", 8)
 
     def use(runtime: Runtime) -> object:
         encode, found = runtime.loaded.tokenizer.encode, list[object]()

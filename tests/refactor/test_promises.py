@@ -7,7 +7,7 @@ import pytest
 from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
 
-from midfill_engine.denoising.outline import split_draft
+from midfill_engine.requests.outline import split_draft
 from midfill_engine.wire import HoleSegment, InfillRequest
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.generating.needs import Resolver

@@ -11,7 +11,7 @@ from tests.refactor.trees import GIT_USER, init_git
 from tests.refactor.workers import ScriptedWorkers
 from typer.testing import CliRunner
 
-from midfill_engine.denoising.outline import split_draft
+from midfill_engine.requests.outline import split_draft
 from midfill_engine.wire import HoleSegment, InfillRequest
 from midfill_infill.cli import build_app
 from midfill_infill.refactor.generating.generate import generate

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from midfill_engine.denoising.prompt import lay_prompt
+from midfill_engine.causal.prompt import lay_prompt
 from midfill_engine.loading.runtime import load_runtime
 from training.data import spans
 from training.data.cutter import Cutter

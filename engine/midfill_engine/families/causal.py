@@ -28,12 +28,14 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
 
 CAUSAL: Final = Family(
     name="causal",
+    backend="causal",
     attention="causal",
     logit_shift=1,
     shape=read_shape,
     tokens=read_tokens,
     max_hole=512,
     heeds=("min_tokens", "lines", "max_ms", "seconds"),
+    keeps="lines",
     model_types=tuple(SHAPES),
     known=(
         KnownModel("HuggingFaceTB/SmolLM2-135M", 0.135, "Apache-2.0"),

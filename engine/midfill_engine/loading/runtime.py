@@ -130,7 +130,7 @@ class Runtime:
             max_context_tokens=self.loaded.config.max_context,
             max_hole_tokens=self.loaded.config.max_hole,
             sees_suffix=self.family.sees_suffix,
-            keeps="lines" if self.family.attention == "causal" else "tokens",
+            keeps=self.family.keeps,
             heeds=self.family.heeds,
             weights=self._weights_digest,
             ids=ModelIds(

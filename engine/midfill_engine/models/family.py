@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.transformer import Transformer, TransformerConfig
-from midfill_engine.wire import Wish
+from midfill_engine.wire import Keeps, Wish
 
+Backend = Literal["causal", "diffusion"]
 Attention = Literal["context_frozen", "bidirectional", "block_causal", "causal", "canvas"]
 CACHES_BY_ATTENTION: Final[Mapping[Attention, str]] = {"context_frozen": "frozen", "block_causal": "block"}
 LENGTHS_BY_ATTENTION: Final[Mapping[Attention, str]] = {
@@ -161,23 +162,26 @@ class KnownModel:
 class Family:
     """`shape` and `tensors` read a checkpoint of the family: its config.json, and its tensors' names by ours.
 
-    `attention` is the attention pattern. With `context_frozen` context positions see context only; with `block_causal`
-    a position sees its own block of `block_size` and all before; with `canvas` the holes and the text behind them see
-    all, and the text before sees itself causally. Block-causal variants: `pipelined` (the prompt is one block, the
-    others are counted from its end, several may be open), `aligned` (all blocks are counted from the prompt's end),
-    `hybrid` (finished text sees itself causally, and scores the first token of the next block).
+    `backend` names what fills with its models. `attention` is the attention pattern. With `context_frozen` context
+    positions see context only; with `block_causal` a position sees its own block of `block_size` and all before; with
+    `canvas` the holes and the text behind them see all, and the text before sees itself causally. Block-causal
+    variants: `pipelined` (the prompt is one block, the others are counted from its end, several may be open), `aligned`
+    (all blocks are counted from the prompt's end), `hybrid` (finished text sees itself causally, and scores the first
+    token of the next block).
 
     `logit_shift` is 1 if the scores of a position stand one position earlier. `expands`: it has a token that lengthens
     a hole. `claims`: if a checkpoint of the `model_types` belongs to the family. `heals`: white space at a hole's edges
     moves into it. `own_certainty`: how often what the model writes is right, if measured. `shows_deleted`: a settled
     deletion that stays in the canvas is shown, not masked. `quality` is the dial's default, `fast_threshold` the
-    confidence that settles a token at dial 0. `heeds`: the wishes of a request that its models heed.
+    confidence that settles a token at dial 0. `heeds`: the wishes of a request that its models heed; `keeps`: the
+    smallest part of a draft that they fill around.
     """
 
     name: str
     shape: Callable[[Values], TransformerConfig]
     tokens: Callable[[CheckpointFiles], SpecialTokens]
     tensors: Mapping[str, str] = field(default_factory=lambda: LLAMA_TENSORS)
+    backend: Backend = "diffusion"
     attention: Attention = "bidirectional"
     logit_shift: int = 0
     sampler: str = "threshold"
@@ -199,6 +203,7 @@ class Family:
     authors: AuthorsSetting | None = None
     known: tuple[KnownModel, ...] = ()
     heeds: tuple[Wish, ...] = ("min_tokens", "steps", "quality", "max_ms")
+    keeps: Keeps = "tokens"
 
     @property
     def cache(self) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from midfill_engine import wire
-from midfill_engine.denoising.scheduler import MAX_ACTIVE
+from midfill_engine.scheduling.scheduler import MAX_ACTIVE
 from midfill_engine.serving.fim import (
     ForeignRequest,
     Tolerant,

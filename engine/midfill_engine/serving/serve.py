@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from midfill_engine.denoising.scheduler import SHARED_ROWS, Scheduler
 from midfill_engine.errors import RequestError, StartError
 from midfill_engine.loading.memory import available_bytes, total_bytes
+from midfill_engine.scheduling.scheduler import SHARED_ROWS, Scheduler
 from midfill_engine.serving.connection import ConnectionLimits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app
@@ -27,7 +27,7 @@ from midfill_engine.starting import ServeOptions
 from midfill_engine.wire import ErrorCode, InfillRequest
 
 if TYPE_CHECKING:
-    from midfill_engine.denoising.work import Fill
+    from midfill_engine.scheduling.work import Fill
 
 EXIT_DEVICE_LOST: Final = 4
 SHARED_ROWS_OF_DEVICE: Final = 512  # this many rows cost hardly more than one if memory bandwidth is the limit
@@ -178,15 +178,15 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     os.environ.setdefault("LRU_CACHE_CAPACITY", "16")
     import torch  # takes seconds to import, and the socket answers before that
 
-    from midfill_engine.denoising.denoise import open_fill
-    from midfill_engine.denoising.plan import find_variants, usual_cache
+    from midfill_engine.backends import find_backend, open_fill
     from midfill_engine.loading.device import choose_num_threads, free_bytes
     from midfill_engine.loading.memory import return_freed
     from midfill_engine.loading.runtime import load_runtime
 
     runtime = load_runtime(options.model, options.device, options.operators, options.dtype, options.weights)
+    backend = find_backend(runtime)
     try:
-        find_variants(runtime, None, options.cache, options.lengths)
+        backend.check_variants(runtime, options.cache, options.lengths)
     except RequestError as error:
         raise StartError(error.code, error.message, error.next_step) from error
     if runtime.device.type == "cpu":
@@ -194,7 +194,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
 
     if "seconds" in runtime.family.heeds:
         logger.info("a pass costs %.4f s and %.4f s a row", runtime.pace.pass_s, runtime.pace.row_s)
-    cache = options.cache or usual_cache(runtime)
+    cache = options.cache or backend.usual_cache(runtime)
 
     def fill(request: InfillRequest) -> "Fill":
         wants_exact = options.cache is None and request.quality == "authors"

@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from midfill_engine import wire
-from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError
+from midfill_engine.scheduling.scheduler import Scheduler, is_ending
 from midfill_engine.serving import fim, llamacpp
 from midfill_engine.serving.access import AccessLogger
 from midfill_engine.serving.security import Gate, Security, error_response

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from midfill_engine.denoising.scheduler import Scheduler
-from midfill_engine.denoising.turns import Event, Ticket
 from midfill_engine.errors import RequestError
+from midfill_engine.scheduling.scheduler import Scheduler
+from midfill_engine.scheduling.turns import Event, Ticket
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 PING_INTERVAL_S: Final = 15.0

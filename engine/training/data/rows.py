@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.denoising.prompt import cut_behind, find_following, lay_before
+from midfill_engine.causal.prompt import cut_behind, find_following, lay_before
 from midfill_infill.context.excerpts import find_excerpts
 from training.data import spans
 from training.data.cutter import Cutter, Ids

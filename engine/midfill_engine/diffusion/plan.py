@@ -1,6 +1,5 @@
 """Parses a request into a plan: what to fill, with which variants, settings and seed. Knows tokens; runs no model."""
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +9,6 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache
-from midfill_engine.denoising.outline import HoleOutline, RequestOutline, no_healing, outline_request
-from midfill_engine.denoising.work import MAX_ROWS
 from midfill_engine.errors import RequestError
 from midfill_engine.lengths import LENGTHS, LengthPolicy
 from midfill_engine.loading.runtime import Runtime
@@ -19,11 +16,12 @@ from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
 from midfill_engine.models.family import AuthorsSetting, Family, Pieces
 from midfill_engine.models.sequence import Frame
 from midfill_engine.registry import UnknownName
+from midfill_engine.requests.outline import HoleOutline, RequestOutline, check_room, no_healing, outline_request
 from midfill_engine.samplers import SAMPLERS, Sampler
+from midfill_engine.scheduling.work import MAX_ROWS
 from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, Segment, TextSegment
 
-MIN_TEMPERATURE: Final = 1e-6  # smaller ones overflow the scores
 MAX_RULES: Final = 64  # token masks of a request; every string in one is compared with all tokens
 TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 
@@ -90,7 +88,7 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     if not request.drafts:
         message = f"{runtime.names[0]} cannot tell how likely a given text is"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "use a model of the family 'causal', or leave drafts out")
-    sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
+    sampler, policy, chosen_cache = find_variants(runtime, cache, lengths, request.sampler)
     opening, closing = tokens.opening(request.tag), list(tokens.closing)
     tokenizer, healing = runtime.loaded.tokenizer, heal if family.heals else no_healing
     excerpts = [TextSegment(text=f"{text}\n\n") for text in request.excerpts]
@@ -104,24 +102,11 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     return Plan(runtime, request, outline, texts, sampler, policy, chosen_cache)
 
 
-def check_wishes(runtime: Runtime, request: InfillRequest) -> None:
-    """Raises RequestError for what the model would not heed."""
-    unheeded = [wish for wish in request.wishes if wish not in runtime.family.heeds]
-    if unheeded:
-        fields = {"lines": "min_lines and max_lines"}
-        named = ", ".join(fields.get(wish, wish) for wish in unheeded)
-        message = f"{runtime.names[0]}, a model of the family {runtime.family.name!r}, does not heed {named}"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out; /v1/models says what a model `heeds`")
-
-
 def find_variants(
-    runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
+    runtime: Runtime, cache_name: str | None, lengths_name: str | None, sampler_name: str | None = None
 ) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
     """Looks up variants by name; defaults are the family's. Raises RequestError for unknown and unfit ones."""
     family, next_step = runtime.family, "leave it out to take the model's own"
-    if family.attention == "causal" and (sampler_name or cache_name or lengths_name):
-        message = f"models of the family {family.name!r} read from the left, without a sampler, cache or length policy"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     cache_name = cache_name or family.cache
     try:
         make_sampler = SAMPLERS.find(sampler_name or family.sampler)
@@ -158,14 +143,6 @@ def count_rules(outlines: list[HoleOutline]) -> int:
     return len(rules)
 
 
-def check_room(outline: RequestOutline, max_hole: int) -> None:
-    for index, hole in enumerate(outline.holes):
-        room = max_hole - hole.num_anchored
-        if room < max(len(hole.masked), hole.min_tokens):
-            message = f"hole {index} needs more than the {max_hole} tokens that this model fills at once"
-            raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
-
-
 def take_authors(family: Family, request: InfillRequest) -> InfillRequest:
     """`request` with the authors' settings wherever it leaves the default. Raises RequestError if none are known."""
     if request.quality != "authors":
@@ -191,17 +168,3 @@ def _limited(segment: Segment, setting: AuthorsSetting) -> Segment:
         return segment
     limit = max(setting.max_tokens, segment.hole.min_tokens)
     return HoleSegment(hole=segment.hole.model_copy(update={"max_tokens": limit}))
-
-
-def with_seed(request: InfillRequest) -> InfillRequest:
-    """Draws a seed if none was given and tokens are sampled."""
-    if request.temperature < MIN_TEMPERATURE:
-        request = request.model_copy(update={"temperature": 0.0})
-    if request.seed is not None:
-        return request
-    return request.model_copy(update={"seed": secrets.randbelow(2**31) if request.temperature else 0})
-
-
-def seeded(seed: int | None, row: int) -> torch.Generator:
-    """The generator of a row. Row 0 of a seed is the same whatever else is requested."""
-    return torch.Generator().manual_seed(((seed or 0) + row * 0x9E3779B97F4A7C15) % 2**63)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.held import Laid, lay_behind, open_prompt, open_tail
-from midfill_engine.denoising.work import Asking, ask
+from midfill_engine.causal.held import Laid, lay_behind, open_prompt, open_tail
 from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, score_rows
+from midfill_engine.scheduling.work import Asking, ask
 
 MAX_TREE_ROWS: Final = 768
 READ_ROWS: Final = 256

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.branches import Beam, LinePath, Path, first_scores, read_prefix, score
-from midfill_engine.denoising.canvas import decode
-from midfill_engine.denoising.effort import WHOLE, Effort
-from midfill_engine.denoising.judging import Candidate, Kind, Logs, add_logs, choose_weights, rank
-from midfill_engine.denoising.prompt import WORD, find_following
-from midfill_engine.denoising.stretch import Block
-from midfill_engine.denoising.work import Asking, together
-from midfill_engine.denoising.writing import Drawing, TokenWriter, others_of
+from midfill_engine.causal.branches import Beam, LinePath, Path, first_scores, read_prefix, score
+from midfill_engine.causal.effort import LAST, WHOLE, Effort
+from midfill_engine.causal.judging import Candidate, Kind, Logs, add_logs, choose_weights, rank
+from midfill_engine.causal.prompt import WORD, find_following
+from midfill_engine.causal.stretch import Block
+from midfill_engine.causal.writing import Drawing, TokenWriter, others_of
+from midfill_engine.scheduling.work import Asking, together
+from midfill_engine.tokens.pieces import decode
 from midfill_engine.tokens.vocabulary import NAMED
 from midfill_engine.wire import BASE
 
@@ -79,7 +79,7 @@ class Filler(TokenWriter):
         prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids, lambda: bool(fitting) and self.timer.is_over)
         if fitting and self.timer.is_over:
             return self.rank(fitting)
-        self.timer = timer = self.timer.begin(self.most_s)
+        self.timer = timer = self.timer.begin(LAST * self.most_s)
         weighing = self.weigh(prefix, fitting[: self.effort.judged])
         if self.drawing.temperature and not (self.stretch.single and self.stretch.is_bounded):
             given, drafted = yield from together(weighing, self.draw(prefix, self.drawing))

@@ -6,15 +6,10 @@ them after `LAST` times as long. A model as small as the default one has up to `
 busy machine must not change its fills.
 """
 
-import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from midfill_engine.loading.pace import Pace
-
-Clock = Callable[[], float]
 
 LATE: Final = 2.0
 SMALL: Final = 400e6  # parameters; the widths were chosen for a model of a third
@@ -76,26 +71,3 @@ def choose_effort(pace: Pace, most_s: float, *, is_body: bool) -> Effort:
     """
     limit_s = max(LATE * most_s, WORTH * EFFORTS[-1].estimate_s(pace, is_body=is_body))
     return next(effort for effort in EFFORTS if effort.estimate_s(pace, is_body=is_body) <= limit_s)
-
-
-@dataclass(frozen=True)
-class Timer:
-    """A search is over from `ends_s` on, in seconds of `clock`. Then it ends with the best that it has."""
-
-    clock: Clock = time.perf_counter
-    ends_s: float = math.inf
-
-    @classmethod
-    def of(cls, max_ms: int | None, clock: Clock = time.perf_counter) -> "Timer":
-        return cls(clock, math.inf if max_ms is None else clock() + max_ms / 1000)
-
-    def begin(self, most_s: float) -> "Timer":
-        """The timer of a search that begins now and should take so many seconds."""
-        return Timer(self.clock, min(self.ends_s, self.clock() + LAST * most_s)) if math.isfinite(most_s) else self
-
-    @property
-    def is_over(self) -> bool:
-        return math.isfinite(self.ends_s) and self.clock() >= self.ends_s
-
-
-ENDLESS: Final = Timer()

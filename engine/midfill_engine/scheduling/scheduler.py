@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
-from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Showing, Work
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.groups import split
+from midfill_engine.scheduling.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
+from midfill_engine.scheduling.work import MAX_ROWS, Claim, Fill, Showing, Work
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 MAX_ACTIVE: Final = 8

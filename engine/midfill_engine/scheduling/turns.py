@@ -8,8 +8,8 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any, Final
 
-from midfill_engine.denoising.work import Claim, Fill, Work
 from midfill_engine.errors import RequestError
+from midfill_engine.scheduling.work import Claim, Fill, Work
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent
 
 SHORT_HOLE_TOKENS: Final = 32

@@ -9,13 +9,14 @@ from typing import Final
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.branches import Beam, Path, first_scores, read_prefix
-from midfill_engine.denoising.filler import MAX_LINE_TOKENS, Filler
-from midfill_engine.denoising.judging import Candidate
-from midfill_engine.denoising.split import find_unmatched
-from midfill_engine.denoising.work import Asking
-from midfill_engine.denoising.writing import Edge
+from midfill_engine.causal.branches import Beam, Path, first_scores, read_prefix
+from midfill_engine.causal.effort import LAST
+from midfill_engine.causal.filler import MAX_LINE_TOKENS, Filler
+from midfill_engine.causal.judging import Candidate
+from midfill_engine.causal.split import find_unmatched
+from midfill_engine.causal.writing import Edge
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.scheduling.work import Asking
 from midfill_engine.tokens.vocabulary import NAMED
 
 MORE_TOKENS: Final = 6  # beyond twice those of a masked text
@@ -98,7 +99,7 @@ class AnchoredFiller(Filler):
     def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Texts that contain the anchors, best first."""
         prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
-        self.timer = self.timer.begin(self.most_s)
+        self.timer = self.timer.begin(LAST * self.most_s)
         ways = yield from self.cross(prefix)
         self.pending_nats = ways[0].nats if ways else 0.0  # anchors are no news
         return self.rank((yield from self.judge(prefix, self.within(list(map(self._text, ways))), [])))

@@ -1,19 +1,17 @@
 """The canvas of one fill: token ids of all holes, which are masked, and their text. Knows no sampler, no request."""
 
-import codecs
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
 
-from midfill_engine.denoising.outline import HoleOutline
 from midfill_engine.models.sequence import Array
+from midfill_engine.requests.outline import HoleOutline
 from midfill_engine.samplers.base import Decision, Proposals
+from midfill_engine.tokens.pieces import Spans, decode, merge
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import FilledHole, HoleState
-
-Spans = list[tuple[int, int]]
 
 
 @dataclass
@@ -238,29 +236,3 @@ class Canvas:
         """The mean log-confidence of the positions that are not anchors."""
         logs = torch.from_numpy(self.confidence[~self.anchored]).double().clamp(min=1e-12).log()
         return float(logs.mean()) if len(logs) else 0.0
-
-
-def decode(pieces: list[bytes], errors: str) -> tuple[str, Spans]:
-    """Text of byte pieces, and the character range of each. A character belongs to the piece with its last byte."""
-    whole = b"".join(pieces)
-    if whole.isascii():
-        return whole.decode(), list(pairwise(accumulate(map(len, pieces), initial=0)))
-    decoder = codecs.getincrementaldecoder("utf-8")(errors=errors)
-    text = ""
-    ranges: Spans = []
-    for index, piece in enumerate(pieces):
-        start = len(text)
-        text += decoder.decode(piece, final=index == len(pieces) - 1)
-        ranges.append((start, len(text)))
-    return text, ranges
-
-
-def merge(spans: Spans) -> Spans:
-    """Ascending ranges with neighbors joined and empty ones dropped."""
-    merged: Spans = []
-    for start, end in spans:
-        if merged and merged[-1][1] == start:
-            merged[-1] = (merged[-1][0], end)
-        elif start < end:
-            merged.append((start, end))
-    return merged

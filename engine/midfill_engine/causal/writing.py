@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.branches import Beam, Path, first_scores
-from midfill_engine.denoising.canvas import decode
-from midfill_engine.denoising.effort import ENDLESS, Timer
-from midfill_engine.denoising.prompt import lay_prompt
-from midfill_engine.denoising.stretch import Block, Stretch
-from midfill_engine.denoising.work import Asking
+from midfill_engine.causal.branches import Beam, Path, first_scores
+from midfill_engine.causal.prompt import lay_prompt
+from midfill_engine.causal.stretch import Block, Stretch
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.loops import is_endless
+from midfill_engine.requests.timer import ENDLESS, Timer
+from midfill_engine.scheduling.work import Asking
+from midfill_engine.tokens.pieces import decode
 from midfill_engine.tokens.vocabulary import Vocabulary
 
 LONGER: Final = 1.5  # times the longest finished body: the limit of the others

@@ -11,23 +11,16 @@ import torch
 from midfill_engine.caches import CACHES
 from midfill_engine.caches.keys import RowCache
 from midfill_engine.caches.stores import EncodedContext
-from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.denoising.continuing import fill_causally
-from midfill_engine.denoising.effort import Clock, Timer
-from midfill_engine.denoising.laying import lay_canvas
-from midfill_engine.denoising.outline import is_blank
-from midfill_engine.denoising.plan import (
+from midfill_engine.diffusion.canvas import Canvas
+from midfill_engine.diffusion.laying import lay_canvas
+from midfill_engine.diffusion.plan import (
     TRIALS_AT_ONCE,
     Plan,
-    check_wishes,
     read_request,
-    seeded,
     take_authors,
-    with_seed,
 )
-from midfill_engine.denoising.row import CanvasRow
-from midfill_engine.denoising.uniform import UniformRow
-from midfill_engine.denoising.work import Asking, Claim, Fill, ask
+from midfill_engine.diffusion.row import CanvasRow
+from midfill_engine.diffusion.uniform import UniformRow
 from midfill_engine.errors import RequestError
 from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded
 from midfill_engine.groups import split
@@ -35,6 +28,10 @@ from midfill_engine.lengths import Lengths, LengthScores
 from midfill_engine.loading.canvas_model import CanvasPass
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
+from midfill_engine.requests.outline import is_blank
+from midfill_engine.requests.seeds import seeded, with_seed
+from midfill_engine.requests.timer import Clock, Timer
+from midfill_engine.scheduling.work import Asking, Claim, Fill, ask
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
@@ -53,20 +50,16 @@ MAX_STEPS: Final = 1024
 EMPTY: Final = 1e-3  # certainty of a fill without tokens
 
 
-def open_fill(
+def fill_by_denoising(
     runtime: Runtime,
     request: InfillRequest,
-    *,
+    clock: Clock = time.perf_counter,
     cache: str | None = None,
     lengths: str | None = None,
-    clock: Clock = time.perf_counter,
 ) -> Fill:
-    """A fill as a coroutine: claims memory, asks for forward passes by `Work`, yields events. Its time is one of
-    `clock`, in seconds. Raises RequestError.
+    """`cache` and `lengths` name variants, None the model's own. The time that the request has is one of `clock`, in
+    seconds. Raises RequestError.
     """
-    check_wishes(runtime, request)
-    if runtime.family.attention == "causal":
-        return (yield from fill_causally(runtime, request, clock))
     started_s, timer = clock(), Timer.of(request.max_ms, clock)
     request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.denoising.plan import Plan
+from midfill_engine.diffusion.canvas import Canvas
+from midfill_engine.diffusion.plan import Plan
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.models.choice import Choice, choose

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.keys import RowCache
-from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.denoising.plan import Plan
+from midfill_engine.diffusion.canvas import Canvas
+from midfill_engine.diffusion.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Array, Frame, Sequence

@@ -12,21 +12,22 @@ from dataclasses import replace
 
 import torch
 
-from midfill_engine.denoising.anchored import AnchoredFiller, bound_tokens
-from midfill_engine.denoising.branches import MAX_TREE_ROWS
-from midfill_engine.denoising.effort import ENDLESS, WHOLE, Clock, Effort, Timer, allow_small, choose_effort
-from midfill_engine.denoising.filler import Filler
-from midfill_engine.denoising.judging import Candidate, Kind, choose_weights
-from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_segments
-from midfill_engine.denoising.plan import check_room, seeded, with_seed
-from midfill_engine.denoising.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
-from midfill_engine.denoising.split import Split
-from midfill_engine.denoising.stretch import Stretch
-from midfill_engine.denoising.work import Asking, Claim, Fill, counted
-from midfill_engine.denoising.writing import Drawing
+from midfill_engine.causal.anchored import AnchoredFiller, bound_tokens
+from midfill_engine.causal.branches import MAX_TREE_ROWS
+from midfill_engine.causal.effort import WHOLE, Effort, allow_small, choose_effort
+from midfill_engine.causal.filler import Filler
+from midfill_engine.causal.judging import Candidate, Kind, choose_weights
+from midfill_engine.causal.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
+from midfill_engine.causal.split import Split
+from midfill_engine.causal.stretch import Stretch
+from midfill_engine.causal.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import HEAD_ROWS
+from midfill_engine.requests.outline import RequestOutline, check_room, no_healing, outline_request, split_segments
+from midfill_engine.requests.seeds import seeded, with_seed
+from midfill_engine.requests.timer import ENDLESS, Clock, Timer
+from midfill_engine.scheduling.work import Asking, Claim, Fill, counted
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
@@ -103,6 +104,14 @@ def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.
         stats=stats,
         seed=request.seed,
     )
+
+
+def check_variants(runtime: Runtime, cache: str | None, lengths: str | None) -> None:
+    """Raises RequestError for the name of a cache or length policy: here neither takes part."""
+    if cache or lengths:
+        family = runtime.family.name
+        message = f"models of the family {family!r} read from the left, without a sampler, cache or length policy"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
 
 
 def lay_stretch(

@@ -98,6 +98,15 @@ def outline_request(
     return RequestOutline(pieces, holes)
 
 
+def check_room(outline: RequestOutline, max_hole: int) -> None:
+    """Raises RequestError if a hole needs more than the `max_hole` tokens that fit into one."""
+    for index, hole in enumerate(outline.holes):
+        room = max_hole - hole.num_anchored
+        if room < max(len(hole.masked), hole.min_tokens):
+            message = f"hole {index} needs more than the {max_hole} tokens that this model fills at once"
+            raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
+
+
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
     """Upper bounds of the tokens needed from each text's beginning and end, from character counts."""
     weights, last = weigh_sides(len(texts)), len(texts) - 1

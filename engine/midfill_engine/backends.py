@@ -1,0 +1,72 @@
+"""The ways to fill a request behind one interface: a family names its backend and declares what its models heed. Knows
+no tokens.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from midfill_engine.causal import continuing
+from midfill_engine.diffusion import denoise, plan
+from midfill_engine.errors import RequestError
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.registry import Registry
+from midfill_engine.requests.timer import Clock
+from midfill_engine.scheduling.work import Fill
+from midfill_engine.wire import ErrorCode, InfillRequest
+
+Name = str | None  # of a cache or a length policy, None for the model's own
+
+
+@dataclass(frozen=True)
+class Backend:
+    """`fill` takes the names of a cache and a length policy, `check_variants` raises RequestError for names that do not
+    fit the model, `usual_cache` names the cache that an engine takes if none is named.
+    """
+
+    fill: Callable[[Runtime, InfillRequest, Clock, Name, Name], Fill]
+    check_variants: Callable[[Runtime, Name, Name], object]
+    usual_cache: Callable[[Runtime], str]
+
+
+BACKENDS: Final = Registry(
+    "backend",
+    {
+        "causal": Backend(
+            lambda runtime, request, clock, *_: continuing.fill_causally(runtime, request, clock),
+            continuing.check_variants,
+            lambda runtime: runtime.family.cache,
+        ),
+        "diffusion": Backend(denoise.fill_by_denoising, plan.find_variants, plan.usual_cache),
+    },
+)
+
+
+def find_backend(runtime: Runtime) -> Backend:
+    return BACKENDS.find(runtime.family.backend)
+
+
+def open_fill(
+    runtime: Runtime,
+    request: InfillRequest,
+    *,
+    cache: Name = None,
+    lengths: Name = None,
+    clock: Clock = time.perf_counter,
+) -> Fill:
+    """A fill as a coroutine: claims memory, asks for forward passes by `Work`, yields events. Its time is one of
+    `clock`, in seconds. Raises RequestError.
+    """
+    check_wishes(runtime, request)
+    return (yield from find_backend(runtime).fill(runtime, request, clock, cache, lengths))
+
+
+def check_wishes(runtime: Runtime, request: InfillRequest) -> None:
+    """Raises RequestError for what the model would not heed."""
+    unheeded = [wish for wish in request.wishes if wish not in runtime.family.heeds]
+    if unheeded:
+        fields = {"lines": "min_lines and max_lines"}
+        named = ", ".join(fields.get(wish, wish) for wish in unheeded)
+        message = f"{runtime.names[0]}, a model of the family {runtime.family.name!r}, does not heed {named}"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out; /v1/models says what a model `heeds`")

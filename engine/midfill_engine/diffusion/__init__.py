@@ -1,0 +1,1 @@
+"""Fills requests by denoising: canvases, rows, steps. Knows no drafts from the left, no HTTP."""

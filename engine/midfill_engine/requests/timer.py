@@ -1,0 +1,32 @@
+"""The time that a request has. Knows no model."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Timer:
+    """A search is over from `ends_s` on, in seconds of `clock`. Then it ends with the best that it has."""
+
+    clock: Clock = time.perf_counter
+    ends_s: float = math.inf
+
+    @classmethod
+    def of(cls, max_ms: int | None, clock: Clock = time.perf_counter) -> "Timer":
+        return cls(clock, math.inf if max_ms is None else clock() + max_ms / 1000)
+
+    def begin(self, most_s: float) -> "Timer":
+        """The timer of a search that begins now and takes at most so many seconds."""
+        return Timer(self.clock, min(self.ends_s, self.clock() + most_s)) if math.isfinite(most_s) else self
+
+    @property
+    def is_over(self) -> bool:
+        return math.isfinite(self.ends_s) and self.clock() >= self.ends_s
+
+
+ENDLESS: Final = Timer()
