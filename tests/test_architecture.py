@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-OURS = ("midfill_kernels", "midfill_engine", "midfill_infill", "midfill_lsp")
+OURS = ("midfill_kernels", "midfill_engine", "midfill_infill", "midfill_lsp", "training", "bench")
 
 # room -> (our modules it may import, foreign packages it must never import)
 ROOMS = {
@@ -27,6 +27,8 @@ ROOMS = {
         ("torch", "triton", "httpx", "fastapi", "socket", "urllib.request", "http", "tokenizers")
         + ("midfill_infill.cli", "midfill_infill.refactor"),
     ),
+    # A program on top of the packages that ships with none: its rows show what a request shows, which infill chooses.
+    "training": (ROOT / "engine/training", ("midfill_engine", "midfill_infill.context.excerpts"), ()),
 }
 Floors = Sequence[Sequence[str]]
 # The rooms inside a package, lowest floor first: a room imports itself and rooms of lower floors, nothing beside it.
