@@ -223,7 +223,7 @@ def make_runtime(name: str, config: TransformerConfig) -> Runtime:
 
 def make_request(runtime: Runtime, hole: str, seconds: tuple[float, float] | None) -> InfillRequest:
     """Of lines of this repository's code; the given texts are other lines of it."""
-    lines = (ROOT / "infill/midfill_infill/fill.py").read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = (ROOT / "infill/midfill_infill/filling/fill.py").read_text(encoding="utf-8").splitlines(keepends=True)
     middle, size, encode = len(lines) // 2, PLACES[hole], runtime.loaded.tokenizer.encode
     texts = []
     for start in range(0, 20 * GIVEN, 20):

@@ -16,7 +16,7 @@ from midfill_infill.cli.live import color_diff, render_preview
 from midfill_infill.cli.results import Results
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
-from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.document import Document
 

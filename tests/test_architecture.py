@@ -47,16 +47,14 @@ FLOORS: dict[str, Floors] = {
     ),
     "midfill_infill": (
         ("errors",),
-        ("config", "written", "git", "certainty"),
+        ("config", "git"),
         ("languages", "engines.records"),
         ("text",),
-        ("syntax", "reroll", "refactor.journal"),
+        ("syntax", "refactor.journal"),
         ("context", "answers", "repeats", "refactor.writing"),
-        ("engines", "splicing", "wishes"),
-        ("proposals", "doubts"),
-        ("candidates",),
-        ("repairing", "refactor.planning"),
-        ("fill",),
+        ("engines", "splicing"),
+        ("proposals",),
+        ("filling", "refactor.planning"),
         ("sandbox",),
         ("until",),
         ("measuring",),
@@ -230,7 +228,7 @@ def test_wire_needs_nothing_of_the_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["midfill_infill", "midfill_infill.fill", "midfill_infill.cli", "midfill_lsp.server"]
+    "module", ["midfill_infill", "midfill_infill.filling.fill", "midfill_infill.cli", "midfill_lsp.server"]
 )
 def test_import_loads_neither_torch_nor_numpy(module: str) -> None:
     heavy = ("torch", "triton", "tokenizers", "numpy")

@@ -21,10 +21,10 @@ from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.serving.security import Security
 from midfill_engine.serving.service import EngineState, Ready
-from midfill_infill import candidates
 from midfill_infill.cli import main, results
 from midfill_infill.engines import supervise
 from midfill_infill.engines.endpoint import Endpoint
+from midfill_infill.filling import candidates
 
 __all__ = ["run_server"]
 MOMENTS = {

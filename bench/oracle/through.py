@@ -16,7 +16,7 @@ from bench.oracle.editor import Editor
 from bench.oracle.places import Gap, Place
 from bench.oracle.stand_in import StandIn, serve
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.syntax.holes import body_named
 
 COMMAND_TIMEOUT_S: Final = 60

@@ -23,7 +23,7 @@ from midfill_engine.wire import BASE
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.proposals import PROPOSERS, Surroundings
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.syntax.outline import outline

@@ -24,7 +24,7 @@ from midfill_engine.wire import BASE
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.refactor.planning.recipes.type_hints import find
 from midfill_infill.text.document import Document
 

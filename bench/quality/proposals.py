@@ -33,10 +33,10 @@ from midfill_engine.causal.judging import JudgeWeights, Kind, shipped_weights
 from midfill_engine.loading import runtime
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
-from midfill_infill.candidates import Place
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.filling.candidates import Place
+from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.proposals import PROPOSERS, Surroundings, propose
 from midfill_infill.syntax.holes import hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document

@@ -26,8 +26,8 @@ from midfill_engine.wire import BASE
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, fill
-from midfill_infill.reroll import keep_ranges, put_drafts
+from midfill_infill.filling.fill import Filled, Options, fill
+from midfill_infill.filling.reroll import keep_ranges, put_drafts
 from midfill_infill.syntax.holes import body_at, hole_at_cursor
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole

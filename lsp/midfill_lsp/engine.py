@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, fill, propose_fill
+from midfill_infill.filling.fill import Filled, Options, Preview, fill, propose_fill
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.settings import Settings

@@ -13,7 +13,7 @@ from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
 from midfill_infill.config import choose_quality, choose_seconds
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, finish
+from midfill_infill.filling.fill import Filled, Options, Preview, finish
 from midfill_infill.syntax.holes import find_large, measure
 from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.engine import Filler

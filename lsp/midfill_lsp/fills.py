@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from lsprotocol.types import MessageType
 
-from midfill_infill import written
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Options
-from midfill_infill.reroll import KEEP_SHARE
-from midfill_infill.wishes import tell_left_out
-from midfill_infill.written import Written
+from midfill_infill.filling import written
+from midfill_infill.filling.fill import Options
+from midfill_infill.filling.reroll import KEEP_SHARE
+from midfill_infill.filling.wishes import tell_left_out
+from midfill_infill.filling.written import Written
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, check, explain, put_in

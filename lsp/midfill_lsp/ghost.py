@@ -11,10 +11,10 @@ from functools import partial
 
 from lsprotocol import types
 
-from midfill_infill.candidates import Alternative
 from midfill_infill.config import choose_seconds
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, propose_fill
+from midfill_infill.filling.candidates import Alternative
+from midfill_infill.filling.fill import Filled, Options, propose_fill
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pygls.exceptions import JsonRpcInvalidParams
 
-from midfill_infill.wishes import Length
+from midfill_infill.filling.wishes import Length
 
 Token = int | str
 Whole = Annotated[int, Field(ge=0, lt=2**63)]

@@ -5,8 +5,8 @@ from typing import Any
 
 from lsprotocol import types
 
-from midfill_infill.candidates import DRAFTED
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.candidates import DRAFTED
 from midfill_infill.text.document import Document
 from midfill_lsp.messages import FillParams, Payload, Position, Range, RepeatParams, What
 from midfill_lsp.pending import Pending

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import count
 
-from midfill_infill.candidates import Alternative, PlacedFill
-from midfill_infill.fill import Filled
-from midfill_infill.reroll import keep_ranges
+from midfill_infill.filling.candidates import Alternative, PlacedFill
+from midfill_infill.filling.fill import Filled
+from midfill_infill.filling.reroll import keep_ranges
 from midfill_infill.text.spans import Hole, find_gaps
 from midfill_lsp.edits import FillFailed, Replacement
 from midfill_lsp.messages import DraftParams, Position

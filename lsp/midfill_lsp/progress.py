@@ -10,7 +10,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
-from midfill_infill.fill import Preview
+from midfill_infill.filling.fill import Preview
 from midfill_lsp.messages import PreviewHole, PreviewParams, Range, Token
 from midfill_lsp.text import to_units
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from midfill_infill import config
 from midfill_infill.context.references import Reference, find_references
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Options
+from midfill_infill.filling.fill import Options
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_exclusions, find_innermost, find_path, take_view

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
-from midfill_infill.candidates import SHOWN
+from midfill_infill.filling.candidates import SHOWN
 
 Count = Annotated[int, Field(ge=1, le=1024)]
 _COUNT: Final = "a whole number from 1 to 1024"

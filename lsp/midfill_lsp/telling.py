@@ -6,10 +6,10 @@ from functools import partial
 
 from lsprotocol import types
 
-from midfill_infill.candidates import DRAFTED, PlacedFill
 from midfill_infill.engines.offer import offer
-from midfill_infill.fill import Filled
-from midfill_infill.wishes import can_lengthen
+from midfill_infill.filling.candidates import DRAFTED, PlacedFill
+from midfill_infill.filling.fill import Filled
+from midfill_infill.filling.wishes import can_lengthen
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillResult, FillStats, HoleFill, OldText, PendingFill, PendingFills, PendingText, Range
 from midfill_lsp.pending import Pending, PendingHole, PendingStore

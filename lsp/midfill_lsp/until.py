@@ -9,7 +9,7 @@ from pathlib import Path
 from lsprotocol import types
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Options, Preview
+from midfill_infill.filling.fill import Options, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.engine import Events, Filler, Say

@@ -12,8 +12,8 @@ from pygls.uris import to_fs_path
 
 from midfill_infill.context import exclusions
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.reroll import put_drafts
 from midfill_infill.languages import REGISTRY
-from midfill_infill.reroll import put_drafts
 from midfill_infill.syntax import holes
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document

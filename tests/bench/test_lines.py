@@ -17,9 +17,9 @@ from bench.quality.calibration import threshold_of
 from bench.quality.proposals import Fill, kept, measure, recurs
 from bench.quality.suite import SuiteError, Task, read_suite
 from midfill_engine.wire import Stats
-from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.fill import Filled
+from midfill_infill.filling.candidates import Alternative, PlacedFill
+from midfill_infill.filling.fill import Filled
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit, Hole, Patch
 

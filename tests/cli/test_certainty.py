@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill_infill import written
-from midfill_infill.candidates import LIKELY, SURE, describe_certainty
 from midfill_infill.cli import build_app
 from midfill_infill.cli.results import DEMONSTRATOR
+from midfill_infill.filling import written
+from midfill_infill.filling.candidates import LIKELY, SURE, describe_certainty
 from midfill_infill.proposals import Proposal
 
 Answer = Callable[..., None]
@@ -66,7 +66,7 @@ def test_a_fill_that_the_model_did_not_draft_says_where_it_comes_from(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proposal = Proposal("return a", 0.4, "like `total`")
-    monkeypatch.setattr("midfill_infill.fill.propose", lambda *_: [proposal])
+    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: [proposal])
     answer(rows=[["return ("]], certainty=0.3)
     assert fill()[0].splitlines()[0].endswith("replaced by 1, a guess (40%), like `total`")
     assert json.loads(fill("--json")[0])["holes"][0]["origin"] == "like `total`"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.cli.fake_engine import Plan, read_record
 
-from midfill_infill import candidates
-from midfill_infill.candidates import MAX_TRIED, MIN_WHOLE
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.fill import Filled, Options, Preview, fill, propose_fill
+from midfill_infill.filling import candidates
+from midfill_infill.filling.candidates import MAX_TRIED, MIN_WHOLE
+from midfill_infill.filling.fill import Filled, Options, Preview, fill, propose_fill
 from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.splice import Sieve
 from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_range
@@ -124,7 +124,7 @@ def test_so_many_are_tried_at_most(engine_client: Start, monkeypatch: pytest.Mon
 
 def propose_only(monkeypatch: pytest.MonkeyPatch, *proposals: tuple[str, float]) -> None:
     listed = [Proposal(text, certainty, "somebody's") for text, certainty in proposals]
-    monkeypatch.setattr("midfill_infill.fill.propose", lambda *_: listed)
+    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: listed)
 
 
 def test_what_proposers_say_is_sent_and_named_in_the_answer(
@@ -163,7 +163,7 @@ def test_the_first_sound_proposal_is_there_before_an_engine(monkeypatch: pytest.
     shown = Preview.of(found, 0, is_proposed=True)
     assert [each.text for each in shown.holes] == ["rows = list(path)"] * 2 and not shown.is_chosen
     assert propose_fill(*make(), Options(max_tokens=99)) is None, "only an engine counts tokens"
-    monkeypatch.setattr("midfill_infill.fill.MAX_PROPOSED", 1)
+    monkeypatch.setattr("midfill_infill.filling.fill.MAX_PROPOSED", 1)
     assert propose_fill(*make(), Options()) is None and propose_fill(*one(), Options())
     propose_only(monkeypatch, ("rows = (", 0.9))
     assert propose_fill(*one(), Options()) is None, "a fault is not shown"

@@ -12,11 +12,11 @@ from rich.console import Console
 from tests.cli.fake_engine import read_record, read_report
 from typer.testing import CliRunner
 
-from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.cli import build_app
 from midfill_infill.cli.live import LiveView, color_diff, render_preview
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import HolePreview, Preview
+from midfill_infill.filling.candidates import Alternative, PlacedFill
+from midfill_infill.filling.fill import HolePreview, Preview
 from midfill_infill.refactor.writing.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax import holes
@@ -244,7 +244,7 @@ def test_an_internal_error_quotes_no_code(file: Path, answer: Answer, monkeypatc
     def fail(*_: object, **__: object) -> None:
         raise ValueError("def secret(): pass")
 
-    monkeypatch.setattr("midfill_infill.fill.find_excerpts", fail)
+    monkeypatch.setattr("midfill_infill.filling.fill.find_excerpts", fail)
     for options in ([], ["--json"]):
         result = RUNNER.invoke(build_app(), ["fill", "t.py:3", *options])
         assert result.exit_code == 70 and "ValueError in " in result.stderr

@@ -12,12 +12,12 @@ from rich.console import Console
 from tests.cli.fake_engine import read_report
 from typer.testing import CliRunner
 
-from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.cli import build_app, results
 from midfill_infill.cli.live import LiveView
 from midfill_infill.cli.results import Results, choose
 from midfill_infill.errors import TABLE, MidfillError
-from midfill_infill.fill import Filled, HolePreview, Preview
+from midfill_infill.filling.candidates import Alternative, PlacedFill
+from midfill_infill.filling.fill import Filled, HolePreview, Preview
 from midfill_infill.refactor.writing.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs

@@ -9,7 +9,7 @@ from tests.cli.fake_engine import Plan, read_record, wait_for
 
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.filling.fill import Filled, Options, Preview, fill
 from midfill_infill.proposals import Proposal
 from midfill_infill.syntax import holes
 from midfill_infill.text.document import Document
@@ -167,7 +167,7 @@ def test_an_empty_body_is_no_alternative_to_sound_text(engine_client: Start) -> 
 
 @pytest.fixture
 def idle_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_infill.fill.propose", lambda *_: [Proposal("pass", 0.1, "")])
+    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: [Proposal("pass", 0.1, "")])
 
 
 @pytest.mark.usefixtures("idle_proposal")

@@ -15,8 +15,8 @@ from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner, Result
 
 from midfill_engine.wire import ModelInfo
-from midfill_infill import certainty
 from midfill_infill.cli import build_app
+from midfill_infill.filling import certainty
 
 SOURCE = '''def scale{n}(value):
     """Return the value."""

@@ -21,10 +21,10 @@ from midfill_infill.engines import supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.filling.fill import Filled, Options, fill
+from midfill_infill.filling.wishes import Length, bound_length, count_lines, is_within
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.text.document import Document
-from midfill_infill.wishes import Length, bound_length, count_lines, is_within
 
 __all__ = ["run_server"]
 SOURCE = "def total(items):\n    first = 0\n    return first\n\n\ntotal([])\n"

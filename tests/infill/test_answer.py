@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from midfill_engine import wire
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.languages import REGISTRY, Language
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.syntax.outline import outline

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.wire import FilledHole, ModelInfo
-from midfill_infill import certainty
-from midfill_infill.candidates import Answer, Place
-from midfill_infill.certainty import Evidence, Fit, fit, lose, rate_unseen
+from midfill_infill.filling import certainty
+from midfill_infill.filling.candidates import Answer, Place
+from midfill_infill.filling.certainty import Evidence, Fit, fit, lose, rate_unseen
 from midfill_infill.syntax.holes import find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from midfill_infill import written
-from midfill_infill.doubts import DOUBTFUL, Doubts
+from midfill_infill.filling import written
+from midfill_infill.filling.doubts import DOUBTFUL, Doubts
+from midfill_infill.filling.written import Written
 from midfill_infill.proposals import Surroundings, propose
 from midfill_infill.syntax.holes import body_named, hole_at_cursor
 from midfill_infill.text.document import Document
-from midfill_infill.written import Written
 
 INVENTORY = '''
 def clean(name):

@@ -13,7 +13,7 @@ from tests.infill.test_requests import Recorder
 from midfill_engine import wire
 from midfill_infill.context.references import Reference, show_text
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, fill, propose_fill
+from midfill_infill.filling.fill import Filled, Options, fill, propose_fill
 from midfill_infill.proposals import PROPOSERS, Surroundings, propose
 from midfill_infill.refactor.writing.imports import put_in
 from midfill_infill.repeats.repeat import find_repeats

@@ -35,7 +35,7 @@ from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import HoleQuery
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.filling.fill import Filled, Options, Preview, fill
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
 

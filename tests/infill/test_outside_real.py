@@ -15,7 +15,7 @@ from midfill_engine.wire import BASE
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient, get_json
 from midfill_infill.engines.endpoint import parse_engine
-from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.filling.fill import Filled, Options, Preview, fill
 from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
 

@@ -14,8 +14,8 @@ from midfill_infill.context.excerpts import find_excerpts
 from midfill_infill.context.references import Reference
 from midfill_infill.context.requests import build_hole, build_request, build_text
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Options, fill
-from midfill_infill.reroll import put_drafts
+from midfill_infill.filling.fill import Options, fill
+from midfill_infill.filling.reroll import put_drafts
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole

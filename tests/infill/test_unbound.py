@@ -8,7 +8,7 @@ from tests.infill.test_answer import Answering, answer
 
 from midfill_engine import wire
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.splicing.splice import find_needs
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document

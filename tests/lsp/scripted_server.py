@@ -12,9 +12,9 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from midfill_engine.wire import Stats
-from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, HolePreview, Options, Preview
+from midfill_infill.filling.candidates import Alternative, PlacedFill
+from midfill_infill.filling.fill import Filled, HolePreview, Options, Preview
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole

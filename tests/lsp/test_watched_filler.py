@@ -12,10 +12,10 @@ from typing import NoReturn
 import pytest
 
 from midfill_engine.wire import MAX_EXCERPTS, FilledHole, InfillRequest, InfillResponse, Stats
-from midfill_infill.candidates import Alternative
 from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.filling.candidates import Alternative
+from midfill_infill.filling.fill import Filled, Options, Preview, fill
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document

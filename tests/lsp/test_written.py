@@ -13,8 +13,8 @@ from tests.lsp.editor import Editor
 from tests.lsp.soak import kill_engine
 from tests.lsp.test_editing import body
 
-from midfill_infill.doubts import DOUBTFUL
-from midfill_infill.written import Written
+from midfill_infill.filling.doubts import DOUBTFUL
+from midfill_infill.filling.written import Written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -20,10 +20,10 @@ from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
 from typer.testing import CliRunner, Result
 
-from midfill_infill import written
 from midfill_infill.cli import build_app
 from midfill_infill.cli.refactor import SUBCOMMANDS
 from midfill_infill.errors import TABLE
+from midfill_infill.filling import written
 from midfill_infill.refactor.generating import engines, ray_workers
 from midfill_infill.refactor.journal.places import find_place, hold_lock
 
@@ -382,7 +382,7 @@ def test_refusals_exit_5(root: Path, generated: None) -> None:
 
 def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(lambda _: "return ("))
-    monkeypatch.setattr("midfill_infill.fill.propose", lambda *_: [])  # no sibling that would stand in
+    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: [])  # no sibling that would stand in
     run("plan", "--stubs")
     assert run("generate").exit_code == 3
     result = run("apply", "--all")

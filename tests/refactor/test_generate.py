@@ -310,7 +310,7 @@ def test_reroll_draws_another_fill_as_the_next_attempt(place: Repository) -> Non
 def test_the_repository_is_read_as_it_was_planned(place: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Sequence[Reference]] = []
     monkeypatch.setattr(
-        "midfill_infill.fill.propose", lambda names, around, index: seen.append(around.references) or []
+        "midfill_infill.filling.fill.propose", lambda names, around, index: seen.append(around.references) or []
     )
     (place.root / ".env").write_text("hunter2 = 1\n")
     (place.root / "secret.py").symlink_to(place.root / ".env")

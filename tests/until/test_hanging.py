@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from midfill_engine.wire import InfillRequest
 from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Options
+from midfill_infill.filling.fill import Options
 from midfill_infill.refactor.generating import engines
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.syntax.holes import find_stubs, hole_at_range

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from midfill_infill.candidates import Alternative, Answer, Place
+from midfill_infill.filling.candidates import Alternative, Answer, Place
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import find_stubs

@@ -81,7 +81,7 @@ def fill_command(
         from midfill_infill.cli.filling import Output, run_fill
         from midfill_infill.cli.target import HoleOptions, open_source, parse_target
         from midfill_infill.engines.supervise import EngineSettings
-        from midfill_infill.fill import Options
+        from midfill_infill.filling.fill import Options
 
         output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors, min_certainty)
         output.check(n, until)

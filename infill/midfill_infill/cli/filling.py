@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from midfill_infill import config, written
+from midfill_infill import config
 from midfill_infill.cli import results as show
 from midfill_infill.cli.results import Results, ask_before, choose, hold_back
 from midfill_infill.cli.target import HoleOptions, Source, choose_holes
@@ -22,10 +22,11 @@ from midfill_infill.engines import offer, supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, fill, propose_fill
+from midfill_infill.filling import written
+from midfill_infill.filling.fill import Filled, Options, Preview, fill, propose_fill
+from midfill_infill.filling.wishes import tell_left_out
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
-from midfill_infill.wishes import tell_left_out
 
 if TYPE_CHECKING:
     from midfill_infill.until.trying import Goal

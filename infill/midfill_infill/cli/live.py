@@ -11,9 +11,9 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from midfill_infill.candidates import Alternative
 from midfill_infill.cli.view import FillView
-from midfill_infill.fill import HolePreview, Preview
+from midfill_infill.filling.candidates import Alternative
+from midfill_infill.filling.fill import HolePreview, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, find_gaps
 from midfill_infill.text.visible import visible

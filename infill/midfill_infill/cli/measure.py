@@ -20,7 +20,7 @@ from midfill_infill.errors import INTERRUPTED, MidfillError
 
 if TYPE_CHECKING:
     from midfill_infill.engines.client import EngineClient
-    from midfill_infill.fill import Options
+    from midfill_infill.filling.fill import Options
     from midfill_infill.measuring.gaps import Gap
     from midfill_infill.measuring.outcomes import GapOutcome
     from midfill_infill.measuring.passing import Passing
@@ -192,7 +192,7 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
     from midfill_infill.engines.endpoint import parse_engine
     from midfill_infill.engines.outside import PROTOCOLS
     from midfill_infill.engines.supervise import EngineSettings
-    from midfill_infill.fill import Options
+    from midfill_infill.filling.fill import Options
 
     quality, (seconds, _) = config.choose_quality(None, Path.cwd()), config.choose_seconds(Path.cwd())
     wanted = Options(quality=quality, seconds=seconds, presets=("quality", "seconds"))

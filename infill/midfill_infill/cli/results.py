@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from midfill_infill.candidates import LIKELY, Alternative, PlacedFill, describe_certainty, describe_fill
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled
+from midfill_infill.filling.candidates import LIKELY, Alternative, PlacedFill, describe_certainty, describe_fill
+from midfill_infill.filling.fill import Filled
 from midfill_infill.syntax.holes import find_large, measure
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document

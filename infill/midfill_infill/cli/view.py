@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from midfill_infill.fill import Preview
+    from midfill_infill.filling.fill import Preview
 
 
 def can_draw_bar() -> bool:

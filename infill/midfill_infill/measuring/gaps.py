@@ -14,9 +14,9 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill import git
-from midfill_infill.certainty import Kind
 from midfill_infill.context.exclusions import find_exclusions
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.certainty import Kind
 from midfill_infill.languages import find_language
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.places import Repository

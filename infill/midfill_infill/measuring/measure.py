@@ -8,13 +8,14 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final, Protocol
 
-from midfill_infill import certainty, config, written
-from midfill_infill.candidates import Alternative
+from midfill_infill import config
 from midfill_infill.context.references import Reference, find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.installed import distribution_version
 from midfill_infill.errors import OF_HOLE_OR_ENGINE, OF_ONE_HOLE, MidfillError
-from midfill_infill.fill import Filled, Options, fill, find_model, propose_fill
+from midfill_infill.filling import certainty, written
+from midfill_infill.filling.candidates import Alternative
+from midfill_infill.filling.fill import Filled, Options, fill, find_model, propose_fill
 from midfill_infill.measuring.gaps import Gap
 from midfill_infill.measuring.outcomes import GapOutcome, Store
 

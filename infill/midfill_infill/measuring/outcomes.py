@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from midfill_engine.wire import ModelInfo
-from midfill_infill import certainty
-from midfill_infill.certainty import KINDS, Evidence, Fit, Kind
+from midfill_infill.filling import certainty
+from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
 
 FRESH_S: Final = 24 * 3600.0
 MOST_KEPT: Final = 600  # fills of one kind, the latest

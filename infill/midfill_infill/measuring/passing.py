@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from midfill_infill.candidates import Alternative
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.candidates import Alternative
 from midfill_infill.measuring.gaps import Gap
 from midfill_infill.sandbox.command import Command, read_words
 from midfill_infill.until.choosing import place_tests

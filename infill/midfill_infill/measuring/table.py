@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
-from midfill_infill.candidates import LIKELY, SURE
-from midfill_infill.certainty import KINDS, MIN_MEASURED, Kind
+from midfill_infill.filling.candidates import LIKELY, SURE
+from midfill_infill.filling.certainty import KINDS, MIN_MEASURED, Kind
 from midfill_infill.measuring.outcomes import GapOutcome, rate_better
 
 Z: Final = 1.96  # of a 95 % interval

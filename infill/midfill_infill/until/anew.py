@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from midfill_engine import wire
-from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill
 from midfill_infill.errors import MidfillError
-from midfill_infill.reroll import put_drafts
+from midfill_infill.filling.candidates import Alternative, Answer, Place, PlacedFill
+from midfill_infill.filling.reroll import put_drafts
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.candidates import Alternative
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Options, Preview
+from midfill_infill.filling.candidates import Alternative
+from midfill_infill.filling.fill import Options, Preview
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy

@@ -6,7 +6,7 @@ from typing import Final
 
 import tree_sitter
 
-from midfill_infill.candidates import Alternative
+from midfill_infill.filling.candidates import Alternative
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.document import Document
 from midfill_infill.until.anew import Fault

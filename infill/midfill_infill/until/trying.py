@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from midfill_engine import wire
-from midfill_infill.candidates import Alternative, Place
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, add_stats
+from midfill_infill.filling.candidates import Alternative, Place
+from midfill_infill.filling.fill import Filled, Options, Preview, add_stats
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import sort_holes

@@ -19,7 +19,7 @@ from midfill_infill.cli.until import read_goal, warn_of
 from midfill_infill.cli.view import note
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import SOME_FAILED, MidfillError
-from midfill_infill.fill import Options
+from midfill_infill.filling.fill import Options
 from midfill_infill.refactor.generating import engines
 from midfill_infill.refactor.generating.generate import Progress, generate
 from midfill_infill.refactor.generating.ray_workers import RayWorkers

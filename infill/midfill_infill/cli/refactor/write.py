@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from midfill_infill import written
-from midfill_infill.candidates import LIKELY
 from midfill_infill.cli import options
 from midfill_infill.cli.options import flag, option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
 from midfill_infill.cli.until import warn_of
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling import written
+from midfill_infill.filling.candidates import LIKELY
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, hold_lock
 from midfill_infill.refactor.journal.records import HoleRow, State, Trouble

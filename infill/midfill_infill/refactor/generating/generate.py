@@ -18,11 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from midfill_infill import config, written
+from midfill_infill import config
 from midfill_infill.context.references import Reference, find_references, read_text, show_text
 from midfill_infill.errors import OF_HOLE_OR_ENGINE, OF_ONE_HOLE, MidfillError
-from midfill_infill.fill import Filled, fill
-from midfill_infill.fill import Options as FillOptions
+from midfill_infill.filling import written
+from midfill_infill.filling.fill import Filled, fill
+from midfill_infill.filling.fill import Options as FillOptions
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.needs import Resolver
 from midfill_infill.refactor.generating.promises import find_promise

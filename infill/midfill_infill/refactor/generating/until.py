@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Options, fill
+from midfill_infill.filling.fill import Options, fill
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import Made, Progress, RunFiller, Show, record
 from midfill_infill.refactor.journal.journal import Journal

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from midfill_infill.candidates import describe_certainty
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.candidates import describe_certainty
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, StateChange
 from midfill_infill.refactor.reporting.export import Exported, patch

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from midfill_infill import written
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling import written
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository

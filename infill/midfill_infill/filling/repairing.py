@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from midfill_engine import wire
-from midfill_infill.candidates import Row
 from midfill_infill.context.requests import build_hole
 from midfill_infill.context.segments import Segments
+from midfill_infill.filling.candidates import Row
 from midfill_infill.text.spans import find_gaps, merge_spans
 
 

@@ -11,15 +11,15 @@ from itertools import islice
 from typing import Final
 
 from midfill_engine import wire
-from midfill_infill.certainty import Evidence, Fits, Kind
-from midfill_infill.doubts import Doubts
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.certainty import Evidence, Fits, Kind
+from midfill_infill.filling.doubts import Doubts
+from midfill_infill.filling.wishes import Bounds, is_within
+from midfill_infill.filling.written import Written
 from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.splice import Spliced, SplicedFill, find_needs, find_sieve, splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
-from midfill_infill.wishes import Bounds, is_within
-from midfill_infill.written import Written
 
 MAX_TRIED: Final = 40
 SURE: Final = 0.75

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from midfill_infill.filling.written import Written
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
-from midfill_infill.written import Written
 
 DOUBTFUL: Final = 0.45  # certainty of doubtful fills, less than likely
 WEAKENED: Final = 0.1  # factor on the certainty of a proposal that only Midfill wrote

@@ -7,8 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
-from midfill_infill import certainty
-from midfill_infill.candidates import LIKELY, Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
 from midfill_infill.config import Quality, Seconds
 from midfill_infill.context.excerpts import MAX_CHARACTERS, find_excerpts
 from midfill_infill.context.origins import Origins, find_origins
@@ -16,14 +14,16 @@ from midfill_infill.context.references import Reference
 from midfill_infill.context.requests import build_hole, build_request
 from midfill_infill.context.segments import Segments, build_segments, with_intent
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling import certainty
+from midfill_infill.filling.candidates import LIKELY, Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
+from midfill_infill.filling.repairing import mask_errors, recall
+from midfill_infill.filling.wishes import CHARS_PER_TOKEN, Bounds, Length, bound_length, is_within, leave_out
+from midfill_infill.filling.written import Written
 from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
-from midfill_infill.repairing import mask_errors, recall
 from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
-from midfill_infill.wishes import CHARS_PER_TOKEN, Bounds, Length, bound_length, is_within, leave_out
-from midfill_infill.written import Written
 
 if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's start-up time
     from midfill_infill.engines.client import EngineClient
