@@ -67,7 +67,7 @@ def test_a_data_folder_that_cannot_be_written_is_told_in_one_sentence(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
     result = run("--model", "embedded", "--lines", "1", "--bodies", "0")
     assert result.exit_code == 1
-    assert "cannot be kept in" in result.stderr and "set XDG_DATA_HOME to another folder." in result.stderr
+    assert "cannot be kept in" in result.output and "set XDG_DATA_HOME to another folder." in result.output
 
 
 def test_json_holds_no_code(run: Callable[..., Result], set_plan: Callable[..., Plan], tmp_path: Path) -> None:
