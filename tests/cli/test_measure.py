@@ -59,6 +59,17 @@ def test_the_table_and_the_files_as_they_were(
     assert {path.name: path.read_bytes() for path in tree.glob("*.py")} == before
 
 
+def test_a_data_folder_that_cannot_be_written_is_told_in_one_sentence(
+    run: Callable[..., Result], set_plan: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_plan(rows=[["return total"]], certainty=0.6)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    result = run("--model", "embedded", "--lines", "1", "--bodies", "0")
+    assert result.exit_code == 1
+    assert "cannot be kept in" in result.output and "set XDG_DATA_HOME to another folder." in result.output
+
+
 def test_json_holds_no_code(run: Callable[..., Result], set_plan: Callable[..., Plan], tmp_path: Path) -> None:
     set_plan(rows=[["return total"]])
     result = run("--model", "embedded", "--lines", "12", "--bodies", "0", "--json")

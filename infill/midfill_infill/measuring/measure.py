@@ -73,7 +73,7 @@ class Measuring:
 
     def run(self, gaps: Sequence[Gap], *, again: bool = False) -> Iterator[GapOutcome]:
         """Yields an outcome for each gap: that of an earlier run of the day, unless `again`. The first gap is always
-        filled, to know which model answers. Raises MidfillError if the engine fails, OSError if nothing can be kept.
+        filled, to know which model answers. Raises MidfillError if the engine fails or nothing can be kept.
         """
         num_failed = 0
         for gap in gaps:
@@ -87,7 +87,7 @@ class Measuring:
             yield known
 
     def fit(self) -> certainty.Fits:
-        """How sure this model's fills are from now on. Raises OSError."""
+        """How sure this model's fills are from now on. Raises MidfillError if that cannot be kept."""
         return self._store.fit(self.model)
 
     def _how(self, gap: Gap) -> str:

@@ -4,12 +4,14 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from midfill_engine.wire import ModelInfo
+from midfill_infill.errors import MidfillError
 from midfill_infill.filling import certainty
 from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
 
@@ -72,15 +74,16 @@ class Store:
         return known if known and is_same and known.at > time.time() - FRESH_S else None
 
     def add(self, outcome: GapOutcome) -> None:
-        """Raises OSError."""
+        """Raises MidfillError if it cannot be kept."""
         self._put(outcome)
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(self._path, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write(json.dumps(asdict(outcome)) + "\n")
+        with _told_if_not_kept(self._path):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(self._path, "a", encoding="utf-8", opener=_open_own) as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
 
     def fit(self, model: str) -> dict[Kind, Fit]:
         """Fits how likely a fill of this model is right, from all its outcomes, and keeps the fits for later fills.
-        Raises OSError.
+        Raises MidfillError if they cannot be kept.
         """
         fits: dict[Kind, Fit] = {}
         for kind in KINDS:
@@ -88,8 +91,25 @@ class Store:
             seen = [each for each in ours if not each.error][-MOST_KEPT:]
             if len(seen) >= certainty.MIN_MEASURED and rate_better(seen) is not None:
                 fits[kind] = certainty.fit([(each.evidence, each.is_right) for each in seen])
-        certainty.save(self._info, model, fits)
+        with _told_if_not_kept(self._path):
+            certainty.save(self._info, model, fits)
         return fits
+
+
+@contextmanager
+def _told_if_not_kept(path: Path) -> Iterator[None]:
+    """Raises MidfillError in place of OSError."""
+    try:
+        yield
+    except OSError as error:
+        message = f"what was measured cannot be kept in {path.parent} ({os.strerror(error.errno or 0)})"
+        raise MidfillError(
+            "write_failed", message, "make it writable, or set XDG_DATA_HOME to another folder"
+        ) from error
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def rate_better(seen: Sequence[GapOutcome]) -> list[float] | None:

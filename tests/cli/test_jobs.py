@@ -1,0 +1,133 @@
+"""The transcripts of docs/jobs: each command is typed as it stands, by the default model, and answers as the page says.
+
+`...` stands for any text in a line, and alone for any lines. Skipped where the default model is not on the machine.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted((ROOT / "docs/jobs").glob("*.md"))
+MODELS = Path(os.environ.get("MIDFILL_TEST_MODELS", os.devnull))
+FOLDERS = {"tests": "shop", "hints": "shop", "engine": "shop"}  # of examples/; others are filled in a copy of all of it
+SANDBOXED = ("tests", "hints")
+MARK = "---- the end of a command"
+
+pytestmark = pytest.mark.skipif(not list(MODELS.glob("smollm2/*.gguf")), reason="the default model is not here")
+
+
+def read_transcript(page: Path) -> list[tuple[str, str]]:
+    """The commands of a page, each with what it prints."""
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    found = list[tuple[str, str]]()
+    for line in "".join(blocks).splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], ""))
+        else:
+            found[-1] = found[-1][0], found[-1][1] + line + "\n"
+    return found
+
+
+def pattern_of(said: str) -> re.Pattern[str]:
+    lines = [
+        r"(?:[^\n]*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", r"[^\n]*") + "\n"
+        for line in said.splitlines()
+    ]
+    return re.compile("".join(lines))
+
+
+@contextmanager
+def a_home(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An empty home with the default model; engines that were started there are ended."""
+    data, run = tmp_path / "data/midfill", tmp_path / "run"
+    data.mkdir(parents=True)
+    run.mkdir(mode=0o700)
+    (data / "models").symlink_to(MODELS)
+    own = {name: str(tmp_path / name.lower()) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
+    paths = os.pathsep.join(str(ROOT / name) for name in ("lsp", "infill", "engine", "kernels"))
+    environment = os.environ | own | {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_RUNTIME_DIR": str(run)}
+    environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": paths}
+    environment |= {"COLUMNS": "200", "TERM": "dumb", "GIT_CONFIG_GLOBAL": os.devnull}
+    environment.pop("MIDFILL_CONFIG", None)
+    try:
+        yield environment
+    finally:
+        subprocess.run(["midfill", "engine", "stop"], env=environment, capture_output=True, timeout=60)
+
+
+class Ollama(BaseHTTPRequestHandler):
+    """Ollama's API, by a model that knows one body."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        shown = {"capabilities": ["completion", "insert"], "model_info": {"qwen2.context_length": 32768}}
+        body = {"response": "    return round(price * (1 - rate))\n", "done": True, "done_reason": "stop"}
+        data = json.dumps({"/api/show": shown, "/api/generate": body}[self.path]).encode() + b"\n"
+        self.send_response(200)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def find_free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def an_ollama() -> Iterator[str]:
+    """The address of a running one."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Ollama)
+    threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_tells_what_happens(page: Path, tmp_path: Path) -> None:
+    if page.stem in SANDBOXED and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not here")
+    folder = tmp_path / "work"
+    shutil.copytree(ROOT / "examples" / FOLDERS.get(page.stem, ""), folder)
+    transcript = read_transcript(page)
+    port = str(find_free_port())
+    script = "".join(f"{command}\necho '{MARK}' $?\n" for command, _ in transcript) + "kill $(jobs -p) 2>/dev/null\n"
+    git = "git init -q && git config user.name a && git config user.email a@b && git add -A && git commit -qm begin\n"
+    with a_home(tmp_path) as environment, an_ollama() as address:
+        done = subprocess.run(
+            ["bash", "-c", git + script.replace("8427", port)],
+            cwd=folder,
+            env=environment | {"OLLAMA_HOST": address},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=300,
+        )
+    parts = done.stdout.decode().split(MARK)
+    assert len(parts) > len(transcript), done.stdout.decode()
+    for (command, said), printed in zip(transcript, parts, strict=False):
+        own = re.sub(r"\A \d+\n", "", printed)
+        own += "\n" * bool(own and not own.endswith("\n"))
+        assert pattern_of(said).fullmatch(own), f"$ {command}\n{own}"
+
+
+def test_there_are_five() -> None:
+    assert len(PAGES) == 5 and all(read_transcript(page) for page in PAGES)
