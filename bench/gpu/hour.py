@@ -22,18 +22,21 @@ from typing import Annotated, Final
 import typer
 
 PLAN: Final = """\
-second  call, from the tree's root; cargo/N travels with it, OUT comes back (an H200 took these times on 2026-11-26)
-  0     the machine is asked for; in every call export PYTHONPATH=/tmp/midfill-hour/site, filled by the first:
+second  call, from the tree's root; cargo/N travels with it, OUT comes back (times of H200s, 2026-11-26 and 27)
+  0     a machine is asked for (30 to 100 s); each call exports PYTHONPATH=/tmp/midfill-hour/site, which the first fills
  30     pip install --no-index --no-deps --target $PYTHONPATH cargo/0/wheels/*.whl
- 35-140 python -m bench.gpu.hour start cargo/0 OUT
-        kernels' tests (20 s) beside the trainer's first steps (40 s), then benches (60 s)
-145-700 python -m bench.gpu.hour feed cargo/1 OUT --end-at-s END --stay-s 520
+ 35-170 python -m bench.gpu.hour start cargo/0 OUT
+        kernels' tests (20 s) beside the trainer's first steps (40 s), then benches (90 s), causal models first:
+        their kernels and the host's part of a step were changed on 2026-11-27 and have not run on a GPU since
+175-210 python -m bench.gpu.hour feed cargo/N OUT --end-at-s END      # every cargo but the last, 12 s each
+210-700 python -m bench.gpu.hour feed cargo/LAST OUT --end-at-s END --stay-s 480
         python -m bench.gpu.hour finish OUT --end-at-s END
         the base is whole: training, and in the same call the adapter comes home
-700-870 python -m bench quality SUITE --model /tmp/midfill-hour/adapter --device cuda
-Call again within seconds of each answer. A call that was lost is made again. More cargos can be fed while it trains."""
+700-870 python -m bench gpu.causal, python -m bench quality SUITE --model /tmp/midfill-hour/adapter --device cuda
+Call again within seconds of each answer. A call that was lost is made again. More cargos can be fed while it trains.
+Do all on one machine: once it is given back, another may not be lent (2026-11-27)."""
 PIECE_BYTES: Final = 15 << 20  # of a result
-CARGO_BYTES: Final = 58 << 20  # of a cargo: the tree takes the rest
+CARGO_BYTES: Final = 27 << 20  # of a cargo: the tree takes the rest, 20 MiB of it the adapter that ships
 ROOT: Final = Path(__file__).parents[2]
 WAYS: Final = ("--compile", "--no-compile")  # the first whose steps end with numbers
 TRAINER: Final = (
@@ -42,6 +45,7 @@ TRAINER: Final = (
 )
 RATE: Final = 4e-4
 BENCHES: Final = {  # by the name of the record
+    "causal": "gpu.causal --seconds 35",
     "serving-7B": "gpu.serving --shape 7B --repeats 5",
     "operators": "gpu.operators --no-rivals --repeats 50",
     "serving-0.5B": "gpu.serving --shape 0.5B --repeats 5",
@@ -231,7 +235,7 @@ def start(
     kept: Kept = KEPT,
     trainer: Trainer = TRAINER,
     tests: Annotated[bool, typer.Option(help="The kernels' tests, and benches of those that pass.")] = True,
-    bench_s: Annotated[float, typer.Option(help="Seconds for benches.")] = 110.0,
+    bench_s: Annotated[float, typer.Option(help="Seconds for benches.")] = 120.0,
 ) -> None:
     """Take the tree and a piece of the base in; test kernels beside the trainer's first steps; time kernels."""
     hour = Hour(kept, out, trainer)
