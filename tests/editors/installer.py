@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -33,15 +34,15 @@ print(json.dumps({"data": found}, indent=2))
 """
 
 
-def make_wheel(folder: Path, version: str = "0.1", *, needs: str = "", says: str = "") -> Path:
-    """A wheel with what the installer starts; `midfill_lsp` prints `says`, by default the version."""
+def make_wheel(folder: Path, version: str = "0.1", *, needs: str = "", main: str = "") -> Path:
+    """A wheel with what the installer starts; `main` is the server, by default it prints the version."""
     path = folder / f"midfill-{version}-py3-none-any.whl"
     needed = (
         f'Provides-Extra: engine\nRequires-Dist: {needs}; extra == "engine"\n' if needs else "Provides-Extra: engine\n"
     )
     files = {
         "midfill_lsp/__init__.py": "", "midfill_lsp/server.py": "",
-        "midfill_lsp/__main__.py": f"print({says or version!r})",
+        "midfill_lsp/__main__.py": main or f"print({version!r})",
         "midfill_infill/__init__.py": "", "midfill_infill/fill.py": "", "midfill_infill/__main__.py": MODEL,
         "midfill_engine/__init__.py": "", "midfill_engine/__main__.py": "import time; time.sleep(600)",
         f"midfill-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: midfill\nVersion: {version}\n{needed}",
@@ -57,6 +58,17 @@ def make_wheel(folder: Path, version: str = "0.1", *, needs: str = "", says: str
 
 def _hash(text: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+def pack(folder: Path, server: tuple[str, ...], **more: str) -> Path:
+    """The folder `server` of a packed plugin: the installer and a wheel whose server is the program `server`."""
+    folder.mkdir()
+    for name in ("install.py", "install.json"):
+        shutil.copy(INSTALLER.with_name(name), folder)
+    path = os.pathsep.join(str(ROOT / room) for room in ("lsp", "infill", "engine", "kernels"))
+    starts = f"import os\nos.environ['PYTHONPATH'] = {path!r}\nos.execv({server[0]!r}, {list(server)!r})"
+    make_wheel(folder, main=starts, **more)
+    return folder
 
 
 @dataclass
@@ -76,6 +88,8 @@ class Home:
     def environment(self, **more: str) -> dict[str, str]:
         own = {"HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder / "runtime")}
         own |= {f"XDG_{kind}_HOME": str(self.folder / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
+        folders = os.environ["PATH"].split(os.pathsep)
+        own["PATH"] = os.pathsep.join(folder for folder in folders if not Path(folder, "midfill").exists())
         own["RUSTUP_HOME"] = str(self.folder.parent / "rustup")  # pip asks rustc for its version
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MIDFILL_", "PYTHON"))}
         return {**kept, **own, **more}

@@ -202,7 +202,7 @@ def test_an_update_keeps_the_old_one_until_it_works(installed: Home, tmp_path: P
 
 
 def test_the_same_version_with_other_content_is_an_update(installed: Home, tmp_path: Path) -> None:
-    home, other = installed, make_wheel(tmp_path, says="other")
+    home, other = installed, make_wheel(tmp_path, main="print('other')")
     before = json.loads((home.store / "current" / "midfill.json").read_text())
     home.install(other)
     after = json.loads((home.store / "current" / "midfill.json").read_text())

@@ -3,7 +3,7 @@ local notices = {}
 vim.notify = function(message) table.insert(notices, message) end
 
 local function wait(what, condition)
-  if not vim.wait(tonumber(vim.env.TEST_WAIT_MS or 100000), condition, 20) then
+  if not vim.wait(tonumber(vim.env.TEST_WAIT_MS or 60000), condition, 20) then
     error('waited in vain for ' .. what .. '; notices: ' .. vim.inspect(notices))
   end
 end

@@ -56,14 +56,17 @@ local function start(ways, words, hear, fail)
       local is_read, message = pcall(vim.json.decode, line)
       if is_read then
         has_spoken = true
-        vim.schedule(function() hear(message, log) end)
+        vim.schedule(function()
+          running = message.kind == 'progress' and running or nil
+          hear(message, log)
+        end)
       end
     end
   end
   local options = { stdin = true, stdout = read, stderr = function(_, data) table.insert(log, data) end }
-  running = vim.system(vim.list_extend(vim.list_extend(way, {}), words), options, vim.schedule_wrap(function()
-    running = nil
+  running = vim.system(vim.list_extend(way, words), options, vim.schedule_wrap(function()
     if not has_spoken then
+      running = nil
       start(ways, words, hear, fail)
     end
   end))
@@ -72,8 +75,11 @@ end
 --- Ends the servers, then calls `next`.
 local function stop(next)
   local clients = vim.lsp.get_clients({ name = 'midfill' })
+  if #clients == 0 then
+    return next()
+  end
   vim.tbl_map(function(client) client:stop() end, clients)
-  return #clients == 0 and next() or vim.defer_fn(function() stop(next) end, 100)
+  vim.defer_fn(function() stop(next) end, 100)
 end
 
 --- Starts the server for what is open; a working command of the user's own stays.
