@@ -59,7 +59,7 @@ def test_what_a_workspace_must_not_choose() -> None:
     machine = {name for name, schema in properties.items() if schema["scope"] == "machine"}
     assert (
         machine
-        == {"midfill.serverCommand", "midfill.model", "midfill.device"}
+        == {"midfill.serverCommand", "midfill.model", "midfill.device", "midfill.torchIndex"}
         == set(trust["restrictedConfigurations"])
     )
     assert trust["supported"] == "limited"
@@ -115,6 +115,13 @@ def bundle(test: str, folder: Path) -> Path:
 def test_what_the_extension_remembers(tmp_path: Path) -> None:
     built = bundle("extension.test.ts", tmp_path)
     done = subprocess.run(["node", "--test", str(built)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_how_the_installer_is_started(tmp_path: Path) -> None:
+    built = bundle("install.test.ts", tmp_path)
+    environment = {**os.environ, "SENTENCES": str(ROOT / "editors" / "install.json"), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(["node", "--test", str(built)], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
