@@ -60,14 +60,18 @@ def _hash(text: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
-def pack(folder: Path, server: tuple[str, ...], **more: str) -> Path:
+def start_of(server: tuple[str, ...]) -> str:
+    """The text of a module that becomes the program `server`, with this tree's packages."""
+    path = os.pathsep.join(str(ROOT / room) for room in ("lsp", "infill", "engine", "kernels"))
+    return f"import os\nos.environ['PYTHONPATH'] = {path!r}\nos.execv({server[0]!r}, {list(server)!r})"
+
+
+def pack(folder: Path, server: tuple[str, ...], *, needs: str = "") -> Path:
     """The folder `server` of a packed plugin: the installer and a wheel whose server is the program `server`."""
     folder.mkdir()
     for name in ("install.py", "install.json"):
         shutil.copy(INSTALLER.with_name(name), folder)
-    path = os.pathsep.join(str(ROOT / room) for room in ("lsp", "infill", "engine", "kernels"))
-    starts = f"import os\nos.environ['PYTHONPATH'] = {path!r}\nos.execv({server[0]!r}, {list(server)!r})"
-    make_wheel(folder, main=starts, **more)
+    make_wheel(folder, main=start_of(server), needs=needs)
     return folder
 
 
