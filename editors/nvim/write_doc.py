@@ -35,6 +35,9 @@ COMMANDS = {
     "next_edit": "make the last change again where it fits the cursor's line, and go to the next such place",
     "all_edits": "make the last change again wherever it fits",
     "dismiss": "forget the last change",
+    "install": "install the server, update it or repair it, in Neovim's data folder; its model too",
+    "uninstall": "remove what :Midfill install made",
+    "cancel_install": "stop an installation; nothing of it stays",
     "status": "what the server last said of itself",
 }
 
@@ -53,7 +56,8 @@ def render() -> str:
     filetypes = re.findall(r"'(\w+)'", re.search(r"filetypes = \{(.*?)\}", config, re.DOTALL)[1])  # type: ignore[index]
     parts = [
         _section("midfill", "Fills gaps in code with a language model that runs on your machine."),
-        "Needs Neovim 0.11 or newer and the command `midfill`. Put this folder on 'runtimepath'.\n"
+        "Needs Neovim 0.11 or newer. Put this folder on 'runtimepath'; :Midfill install installs the server where the\n"
+        "command `midfill` is not on your path.\n"
         f"It starts the server for {', '.join(filetypes)}.\n"
         "See |:checkhealth| midfill. Change how the server runs, and its settings, with\n>lua\n"
         "    vim.lsp.config('midfill', { settings = { midfill = { device = 'cpu' } } })\n<\n",

@@ -12,6 +12,15 @@ from midfill_lsp.settings import RULES, Settings
 PACKAGE = Path(__file__).with_name("package.json")
 # What chooses a program, or what code is run on, is never a workspace's to say.
 MACHINE = ("serverCommand", "model", "device")
+OWN = {
+    "midfill.torchIndex": {
+        "type": ["string", "null"],
+        "default": None,
+        "scope": "machine",
+        "description": "Where the extension's own server takes torch from: a package index; empty, pip's usual one. By default,"
+        " PyTorch's index for CPUs on Linux without an NVIDIA GPU, else the usual one.",
+    }
+}
 
 
 def render() -> dict[str, Any]:
@@ -27,7 +36,7 @@ def render() -> dict[str, Any]:
         scope = "machine" if rule.key in MACHINE else "resource"
         default = list(default) if isinstance(default, tuple) else default
         properties[f"midfill.{rule.key}"] = {**schema, "default": default, "scope": scope, "description": rule.help}
-    return properties
+    return properties | OWN
 
 
 if __name__ == "__main__":

@@ -15,16 +15,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.editors.installer import Home, make_wheel, pack, start_of
 from tests.lsp.editor import ROOT, SCRIPTED, server_environment
 from tests.lsp.scripted_server import GROWS
 
 EXTENSION = ROOT / "editors" / "vscode"
 CODE_SERVER = ROOT / ".venv" / "code-server"
 DRIVERS = Path(__file__).parent / "vscode"
-MAX_CODE_LINES = 900
+MAX_CODE_LINES = 1000
 FILES = {
     "body.py": "# 😀\nimport os\n\n\n"
     "def second(b):\n    '''Doc.'''\n\n    return b + 1\n\n\ndef third(c):\n    return c\n",
@@ -40,6 +42,16 @@ FILES = {
     "test_shop.py": "import shop\n\n\ndef test_discount():\n    assert shop.discount(200, 10) == 180\n",
     "buffer.py": f"# 😀 {GROWS}\r\ndef second(b):\r\n    return b + 1\r\n",
 }
+
+
+USER_SETTINGS = {
+    "telemetry.telemetryLevel": "off", "workbench.startupEditor": "none", "editor.minimap.enabled": False,
+    "security.workspace.trust.startupPrompt": "never", "security.workspace.trust.banner": "never",
+    "files.autoSave": "off", "workbench.tips.enabled": False,
+    "workbench.colorTheme": "Default Dark Modern", "editor.fontSize": 14, "window.commandCenter": False,
+    "extensions.ignoreRecommendations": True, "terminal.integrated.gpuAcceleration": "off",
+    "git.enabled": False, "editor.accessibilitySupport": "off",
+}  # fmt: skip
 
 
 def package() -> dict[str, object]:
@@ -59,7 +71,7 @@ def test_what_a_workspace_must_not_choose() -> None:
     machine = {name for name, schema in properties.items() if schema["scope"] == "machine"}
     assert (
         machine
-        == {"midfill.serverCommand", "midfill.model", "midfill.device"}
+        == {"midfill.serverCommand", "midfill.model", "midfill.device", "midfill.torchIndex"}
         == set(trust["restrictedConfigurations"])
     )
     assert trust["supported"] == "limited"
@@ -118,6 +130,13 @@ def test_what_the_extension_remembers(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_how_the_installer_is_started(tmp_path: Path) -> None:
+    built = bundle("install.test.ts", tmp_path)
+    environment = {**os.environ, "SENTENCES": str(ROOT / "editors" / "install.json"), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(["node", "--test", str(built)], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("num_fills", [100, pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_no_fill_in_the_buffer_loses_a_text(num_fills: int, tmp_path: Path) -> None:
     command = ["node", "--test", str(bundle("buffer.test.ts", tmp_path))]
@@ -157,19 +176,11 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     chosen = {"midfill.serverCommand": ["touch", str(tmp_path / "owned")], "midfill.model": "theirs"}
     (folder / ".vscode" / "settings.json").write_text(json.dumps(chosen))
     settings = {
-        "midfill.steps": 40, "midfill.trigger": "auto", "midfill.ghostTextCertainty": 0.1,
-        "telemetry.telemetryLevel": "off", "workbench.startupEditor": "none", "editor.minimap.enabled": False,
-        "security.workspace.trust.startupPrompt": "never", "security.workspace.trust.banner": "never",
-        "files.autoSave": "off", "workbench.tips.enabled": False,
-        "workbench.colorTheme": "Default Dark Modern", "editor.fontSize": 14, "window.commandCenter": False,
-        "extensions.ignoreRecommendations": True, "terminal.integrated.gpuAcceleration": "off",
-        "git.enabled": False, "editor.accessibilitySupport": "off",
+        **USER_SETTINGS, "midfill.steps": 40, "midfill.trigger": "auto", "midfill.ghostTextCertainty": 0.1,
     }  # fmt: skip
     for kind, own in {"User": settings, "Machine": {"midfill.serverCommand": [*SCRIPTED]}}.items():
         (data / kind).mkdir(parents=True)
         (data / kind / "settings.json").write_text(json.dumps(own))
-    command = [str(CODE_SERVER / "node_modules" / ".bin" / "code-server"), "--user-data-dir", str(data)]
-    command += ["--extensions-dir", str(extensions)]
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     programs = tmp_path / ".local" / "bin"
@@ -180,28 +191,38 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     pytest_of_folder.write_text(f'#!/bin/sh\nexec {sys.executable} -m pytest -p no:cacheprovider "$@"\n')
     pytest_of_folder.chmod(0o755)
     environment = server_environment(HOME=str(tmp_path), MIDFILL_RUNTIME_DIR=str(runtime))
+    more = {"WORK": str(folder), "SETTINGS": str(data / "User" / "settings.json")}
+    try:
+        with serve(data, extensions, environment) as address:
+            yield f"{address}/?folder={folder}", {**environment, **more}
+    finally:
+        for lock in runtime.glob("*.lock"):  # the doctor starts an engine
+            os.kill(int(lock.read_text()), signal.SIGKILL)
+
+
+@contextmanager
+def serve(data: Path, extensions: Path, environment: dict[str, str]) -> Iterator[str]:
+    """A code-server with the extension; its address."""
+    command = [str(CODE_SERVER / "node_modules" / ".bin" / "code-server"), "--user-data-dir", str(data)]
+    command += ["--extensions-dir", str(extensions)]
     vsix = str(EXTENSION / "dist" / "midfill.vsix")
     subprocess.run(
         [*command, "--install-extension", vsix], env=environment, check=True, timeout=100, capture_output=True
     )
     port = free_port()
     flags = ["--auth", "none", "--disable-telemetry", "--disable-update-check"]
-    log = tmp_path / "served.log"
+    log = data.parent / "served.log"
     with log.open("wb") as written:
         served = subprocess.Popen(
             [*command, *flags, "--bind-addr", f"127.0.0.1:{port}"], env=environment, start_new_session=True,
             stdout=written, stderr=subprocess.STDOUT,
         )  # fmt: skip
-    more = {"CODE_SERVER": str(CODE_SERVER), "CHROMIUM": str(find_chromium())}
-    more |= {"WORK": str(folder), "SETTINGS": str(data / "User" / "settings.json")}
     try:
         wait_for(f"http://127.0.0.1:{port}/healthz", log)
-        yield f"http://127.0.0.1:{port}/?folder={folder}", {**environment, **more}
+        yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(served.pid, signal.SIGKILL)
         served.wait()
-        for lock in runtime.glob("*.lock"):  # the doctor starts an engine
-            os.kill(int(lock.read_text()), signal.SIGKILL)
 
 
 def wait_for(address: str, log: Path) -> None:
@@ -217,6 +238,7 @@ def wait_for(address: str, log: Path) -> None:
 def drive(driver: str, vscode: tuple[str, dict[str, str]], folder: Path, timeout_s: float, **more: str) -> str:
     """What a driver prints that finds nothing wrong."""
     address, environment = vscode
+    more |= {"CODE_SERVER": str(CODE_SERVER), "CHROMIUM": str(find_chromium())}
     shots = os.environ.get("MIDFILL_SHOTS", str(folder / "shots"))
     command = ["node", str(DRIVERS / driver), address, shots]
     done = subprocess.run(command, env={**environment, **more}, capture_output=True, text=True, timeout=timeout_s)
@@ -244,3 +266,50 @@ def test_random_sequences_leave_pending_what_must_be(
     more = {"SEQUENCES": str(num_sequences), "SEED": os.environ.get("SEED", str(num_sequences))}
     told = drive("model.mjs", vscode, tmp_path, timeout_s=400 + 170 * num_sequences, **more)
     assert f"{30 * num_sequences} operations, 0 wrong" in told
+
+
+def drive_install(tmp_path: Path, scenes: str, wanted: str, server: Path | None, timeout_s: float, **more: str) -> None:
+    """Drives a VS Code with an empty home, whose extension brings what is in `server`."""
+    home, data, extensions = Home(tmp_path / "home"), tmp_path / "data", tmp_path / "extensions"
+    home.folder.mkdir()
+    (home.folder / "runtime").mkdir(mode=0o700)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "fill.py").write_text(
+        "def a(width, height):\n    return width * height\n\n\ndef b(width, height):\n    ...\n"
+    )
+    (data / "User").mkdir(parents=True)
+    (data / "User" / "settings.json").write_text(json.dumps({**USER_SETTINGS, "midfill.trigger": "manual"}))
+    environment = home.environment(**more)
+    with serve(data, extensions, environment) as address:
+        brought = next(extensions.glob("midfill.midfill-*")) / "server"
+        if server is not None:
+            shutil.rmtree(brought)
+            shutil.copytree(server, brought)
+        store = data / "User" / "globalStorage" / "midfill.midfill" / "server"
+        known = {"STORE": str(store), "SERVER": str(brought), "SCENES": scenes, "WANTED": wanted}
+        known["SETTINGS"] = str(data / "User" / "settings.json")
+        told = drive("install.mjs", (f"{address}/?folder={folder}", {**environment, **known}), tmp_path, timeout_s)
+    assert [f"ok {name}" for name in scenes.split()] == told.splitlines()
+    assert not store.exists() and not home.model.exists()
+
+
+@needs_vscode
+@pytest.mark.timeout(700)
+def test_one_click_installs_repairs_updates_and_removes_the_server(tmp_path: Path) -> None:
+    server = pack(tmp_path / "server", SCRIPTED)
+    (tmp_path / "later").mkdir()
+    other = make_wheel(tmp_path / "later", "0.2", main=start_of(SCRIPTED))
+    needs = make_wheel(tmp_path / "later", "0.3", needs="nosuchpackage")
+    more = {"OTHER": str(other), "NEEDS": str(needs), "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+    more |= {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    scenes = "offer cancel install fill repair fill update fill remove offline"
+    drive_install(tmp_path, scenes, "return 'ß😀'", server, timeout_s=600, **more)
+
+
+@needs_vscode
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_one_click_with_the_real_server(tmp_path: Path) -> None:
+    scenes = "offer button fill remove"
+    drive_install(tmp_path, scenes, "return width", None, timeout_s=1700, TEST_WAIT_MS="900000")

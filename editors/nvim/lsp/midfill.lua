@@ -14,8 +14,14 @@ local function apply_edit(error, params, context)
   return vim.lsp.handlers['workspace/applyEdit'](error, params, context)
 end
 
+--- The command on the path, else what `:Midfill install` has installed.
+local function find_command()
+  local is_plugin, install = pcall(require, 'midfill.install')
+  return vim.fn.executable('midfill') == 0 and is_plugin and install.command() or { 'midfill', 'lsp' }
+end
+
 return {
-  cmd = { 'midfill', 'lsp' },
+  cmd = find_command(),
   filetypes = {
     'python', 'javascript', 'javascriptreact', 'typescript', 'typescriptreact', 'go', 'rust', 'java', 'c', 'cpp',
   },

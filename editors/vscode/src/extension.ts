@@ -7,7 +7,7 @@ import { readKeys } from "./keys.ts";
 import { type PendingFill, type PreviewHole, type Range, type Repeat, shift } from "./layout.ts";
 import { drawPending, fillsOf, findDocument, forgetPending, hover, takePending } from "./pending.ts";
 import { refreshOld, registerOld, toggleOld } from "./old.ts";
-import { findCommand, offerInstall, runDoctor } from "./server.ts";
+import { findCommand, install, isOwn, offerInstall, offerUpdate, removeEverything, runDoctor, watchServer } from "./server.ts";
 import { showHoles, showPreview, showRepeats, toRange } from "./view.ts";
 
 interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: boolean; message: string; snoozing?: boolean }
@@ -37,7 +37,6 @@ export function activate(activated: vscode.ExtensionContext): void {
   item = vscode.window.createStatusBarItem("midfill.status", vscode.StatusBarAlignment.Right, 100);
   item.name = "Midfill";
   item.command = "midfill.showMenu";
-  showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
   item.show();
   void readKeys(context);
   context.subscriptions.push(log, item, watchDocuments(), registerOld(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
@@ -77,10 +76,13 @@ export function activate(activated: vscode.ExtensionContext): void {
     doctor: runDoctor,
     showLog: () => log.show(),
     restart,
+    install,
+    removeEverything,
   };
   for (const [name, command] of Object.entries(commands)) {
     context.subscriptions.push(vscode.commands.registerCommand(`midfill.${name}`, command));
   }
+  watchServer(context, log, restart, stop);
   starts = start();
 }
 
@@ -94,9 +96,14 @@ function restart(): Promise<void> {
   return starts;
 }
 
-async function start(): Promise<void> {
+async function stop(): Promise<void> {
   if (client) await client.dispose().catch(() => {}); // one that did not start cannot be stopped either
   client = undefined;
+  showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
+}
+
+async function start(): Promise<void> {
+  await stop();
   const command = findCommand();
   if (!command) return void offerInstall();
   log.info(`starting ${command.join(" ")}`);
@@ -148,8 +155,10 @@ async function start(): Promise<void> {
   try {
     await client.start();
     showStatus({ kind: "Normal", busy: false, message: "Midfill is ready." });
+    if (isOwn(command)) void offerUpdate();
   } catch (error) {
     showStatus({ kind: "Error", busy: false, message: `Midfill's server does not start: ${String(error)}` });
+    if (isOwn(command)) void offerInstall();
   }
 }
 

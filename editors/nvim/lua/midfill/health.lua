@@ -8,9 +8,13 @@ function M.check()
   end
   vim.health.ok(vim.lsp.inline_completion and 'ghost text: vim.lsp.inline_completion' or 'ghost text: own extmarks')
   local command = vim.lsp.config.midfill.cmd
+  local log = require('midfill.install').log
+  if log then
+    vim.health.info('the last lines of `:Midfill install`:\n' .. log:sub(-2000))
+  end
   if type(command) ~= 'table' or vim.fn.executable(command[1]) == 0 then
     return vim.health.error(('the server %s is not found'):format(vim.inspect(command)), {
-      'install it: pipx install "midfill[engine]"', "or name it: vim.lsp.config('midfill', { cmd = { '/path/to/midfill', 'lsp' } })",
+      'install or repair it: :Midfill install', "or name it: vim.lsp.config('midfill', { cmd = { '/path/to/midfill', 'lsp' } })",
     })
   end
   vim.health.ok('server command: ' .. table.concat(command, ' '))

