@@ -44,7 +44,7 @@ const scenes = {
   },
   async button() {
     await press("is not installed yet", "Install");
-    await told(/installing torch: \d+ MB/);
+    await told(/installing torch: [1-9]\d* MB/);
     await shot("vscode-install-progress");
     await told("Midfill is installed.");
     await clear();
