@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Asked for first and alone: other resolvers would fetch several GB of CUDA on a machine without a GPU.
 TORCH ?= torch>=2.11,<2.14
-SOURCES := lsp infill engine kernels tests bench
+SOURCES := lsp infill engine kernels editors tests bench
 # Tests that compute in the number format of MIDFILL_DTYPE.
 COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors denoise drafts families gguf int8 packed runtime \
 	shared_keys variants)

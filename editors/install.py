@@ -311,6 +311,20 @@ def digest(source: Path) -> str:
     return sha256.hexdigest()
 
 
+def find_uv() -> str | None:
+    """uv, unless pip alone is configured: uv does not read where pip is told to find packages."""
+    places = [os.environ.get("PIP_CONFIG_FILE") or "", "~/.pip/pip.conf", "~/.config/pip/pip.conf", "/etc/pip.conf"]
+    places += ["~/Library/Application Support/pip/pip.conf", "/etc/xdg/pip/pip.conf"]
+    told = " ".join(name for name in os.environ if name.startswith("PIP_"))
+    for place in filter(None, places):
+        try:
+            told += Path(place).expanduser().read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    is_pips = re.search(r"index[-_]url|find[-_]links", told, re.IGNORECASE)
+    return None if is_pips and not os.environ.get("UV_INDEX_URL") else shutil.which("uv", path=search_path())
+
+
 class Maker:
     """Makes an environment and fills it, with uv or with venv and pip."""
 
@@ -383,7 +397,7 @@ def build(runner: Runner, old: Path | None, source: Path, torch_index: str | Non
 
     The copy shares its files with the old one by hard links: installers replace files and never write into them.
     """
-    uv = shutil.which("uv", path=search_path())
+    uv = find_uv()
     if old is not None and runs(old):
         try:
             shutil.copytree(old, runner.new, symlinks=True, copy_function=os.link)

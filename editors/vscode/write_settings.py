@@ -17,8 +17,8 @@ OWN = {
         "type": ["string", "null"],
         "default": None,
         "scope": "machine",
-        "description": "Where the extension's own server takes torch from: a package index; empty, pip's usual one. By default,"
-        " PyTorch's index for CPUs on Linux without an NVIDIA GPU, else the usual one.",
+        "description": "The package index that the extension's own server takes torch from; empty, pip's usual one. By"
+        " default, it is PyTorch's for CPUs on Linux without an NVIDIA GPU, else the usual one.",
     }
 }
 

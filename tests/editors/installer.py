@@ -5,12 +5,13 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,10 @@ class Home:
         done = subprocess.run(command, env=self.environment(), check=True, capture_output=True, text=True, timeout=60)
         return done.stdout.strip()
 
+    def close(self) -> None:
+        """Ends what a failed test left running."""
+        end_below(self.folder)
+
     def files(self) -> list[str]:
         """All that is in the home, folders too."""
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
@@ -130,16 +135,23 @@ def finish(process: "subprocess.Popen[str]", timeout_s: float = TIMEOUT_S) -> di
     return {**last, "told": told, "log": log}
 
 
-def processes_below(folder: Path) -> list[str]:
-    """The command lines of what runs from a folder or with it in its environment."""
-    found = []
+def processes_below(folder: Path) -> dict[int, str]:
+    """The processes with a folder in their environment, as all have that a home started: their command lines by id."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if str(folder).encode() in (entry / "environ").read_bytes() and (entry / "cmdline").read_bytes():
-                found.append((entry / "cmdline").read_text().replace("\0", " "))
-        except OSError:
+            command = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
+            if command and str(folder).encode() in (entry / "environ").read_bytes():
+                found[int(entry.name)] = command
+        except OSError:  # it ended, or is another user's
             continue
     return found
+
+
+def end_below(folder: Path) -> None:
+    for pid in processes_below(folder):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def wait(what: str, condition: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
@@ -147,7 +159,3 @@ def wait(what: str, condition: Callable[[], object], timeout_s: float = TIMEOUT_
     while not condition():
         assert time.monotonic() < until, f"waited in vain for {what}"
         time.sleep(0.02)
-
-
-def drain(process: "subprocess.Popen[str]") -> None:
-    threading.Thread(target=process.communicate, daemon=True).start()

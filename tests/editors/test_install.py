@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.editors.installer import INSTALLER, ROOT, Home, drain, finish, make_wheel, processes_below, wait
+from tests.editors.installer import INSTALLER, ROOT, Home, end_below, finish, make_wheel, processes_below, wait
 
 NOWHERE = "http://127.0.0.1:9/simple"
 needs_proc = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
@@ -27,7 +27,9 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made = Home(tmp_path / "home")
     made.folder.mkdir()
     yield made
-    assert not processes_below(made.folder)
+    left = processes_below(made.folder)
+    end_below(made.folder)
+    assert not left
 
 
 @pytest.fixture(scope="module")
@@ -158,19 +160,10 @@ def test_after_a_kill_the_next_run_cleans_up(home: Home, wheel: Path, tmp_path: 
     process = home.start("install", "--source", wheel, TEST_HANGS=str(mark))
     wait("the download of the model", mark.exists)
     process.kill()
-    process.communicate(timeout=1) if not processes_below(home.folder) else drain(process)
-    for entry in Path("/proc").glob("[0-9]*"):
-        if str(home.folder).encode() in read_environ(entry):
-            os.kill(int(entry.name), signal.SIGKILL)
+    end_below(home.folder)  # what it had started
+    process.communicate()
     assert home.install(wheel)["kind"] == "done"
     assert sorted(path.name[:4] for path in home.store.iterdir()) == ["curr", "env-"]
-
-
-def read_environ(entry: Path) -> bytes:
-    try:
-        return (entry / "environ").read_bytes()
-    except OSError:
-        return b""
 
 
 def test_two_at_once(home: Home, wheel: Path, tmp_path: Path) -> None:
@@ -250,6 +243,28 @@ def test_no_python_is_one_sentence(installer: ModuleType, monkeypatch: pytest.Mo
         with pytest.raises(installer.Failure) as caught:
             installer.Maker(runner, None).make()
         assert (caught.value.reason, caught.value.message) == ("no_python", sentence)
+
+
+def test_uv_only_where_pip_is_not_told_of_an_index(
+    installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(installer, "search_path", lambda: str(tmp_path))
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / "uv").touch(mode=0o755)
+    config = tmp_path / "pip.conf"
+    monkeypatch.setattr(Path, "expanduser", lambda path: tmp_path / "none" if path != config else path)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    config.write_text("[global]\ntimeout = 10\n")
+    assert installer.find_uv() == str(tmp_path / "uv")
+    config.write_text("[global]\nextra-index-url = https://mirror\n")
+    assert installer.find_uv() is None
+    monkeypatch.setenv("UV_INDEX_URL", "https://mirror")
+    assert installer.find_uv() == str(tmp_path / "uv")
+    monkeypatch.delenv("UV_INDEX_URL")
+    monkeypatch.delenv("PIP_CONFIG_FILE")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror")
+    assert installer.find_uv() is None
 
 
 def test_an_old_python_finds_a_newer_one(

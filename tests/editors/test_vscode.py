@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -281,7 +281,7 @@ def drive_install(tmp_path: Path, scenes: str, wanted: str, server: Path | None,
     (data / "User").mkdir(parents=True)
     (data / "User" / "settings.json").write_text(json.dumps({**USER_SETTINGS, "midfill.trigger": "manual"}))
     environment = home.environment(**more)
-    with serve(data, extensions, environment) as address:
+    with serve(data, extensions, environment) as address, closing(home):
         brought = next(extensions.glob("midfill.midfill-*")) / "server"
         if server is not None:
             shutil.rmtree(brought)

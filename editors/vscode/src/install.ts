@@ -3,7 +3,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { accessSync, constants, createReadStream, lstatSync, readdirSync, readFileSync, realpathSync } from "node:fs";
+import { accessSync, constants, createReadStream, existsSync, lstatSync, readdirSync, readFileSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
 
@@ -69,6 +69,7 @@ export async function isOutdated(store: string, wheel: string): Promise<boolean>
 
 /** Why nothing can be installed here, as one sentence; undefined where it can. */
 export function refusal(server: string, platform: string = process.platform, path = searchPath()): string | undefined {
+  if (!existsSync(join(server, "install.json"))) return "This build of Midfill's extension brings no server: set `midfill.serverCommand`.";
   const ways = JSON.parse(readFileSync(join(server, "install.json"), "utf8")) as Record<string, string>;
   if (platform === "win32") return ways.win32;
   if (WAYS.some(([program]) => findProgram(program, path))) return undefined;

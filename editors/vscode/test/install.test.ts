@@ -83,6 +83,7 @@ test("where nothing can be installed, one sentence says why", () => {
   assert.equal(refusal(folder, "linux"), undefined);
   assert.equal(refusal(folder, "darwin", "/nowhere"), "brew");
   assert.equal(refusal(folder, "linux", "/nowhere"), "any");
+  assert.match(refusal(join(folder, "bin"))!, /brings no server/);
   make("ours");
   for (const name of ["python3", "python", "uv"]) rmSync(join(folder, "bin", name));
   assert.equal(refusal(folder, "linux", join(folder, "bin")), "take ours");

@@ -28,8 +28,8 @@ end
 --- The sentence for a system without Python.
 local function no_python(installer)
   local ways = vim.json.decode(table.concat(vim.fn.readfile(vim.fs.joinpath(installer, 'install.json'))))
-  if vim.fn.has('win32') == 1 or vim.fn.has('mac') == 1 then
-    return ways[vim.fn.has('mac') == 1 and 'darwin' or 'win32']
+  if vim.fn.has('mac') == 1 then
+    return ways.darwin
   end
   for name, way in pairs(ways) do
     if vim.fn.executable(name) == 1 then
@@ -94,6 +94,9 @@ end
 local function run(action, words, finish)
   if running then
     return say('it is being installed already; `:Midfill cancel_install` ends that', vim.log.levels.WARN)
+  end
+  if vim.fn.has('win32') == 1 then
+    return say('it runs on Linux and macOS: on Windows, run Neovim in WSL', vim.log.levels.ERROR)
   end
   local installer, source = parts()
   local shown = ''
