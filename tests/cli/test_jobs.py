@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted((ROOT / "docs/jobs").glob("*.md"))
 MODELS = Path(os.environ.get("MIDFILL_TEST_MODELS", os.devnull))
 FOLDERS = {"tests": "shop", "hints": "shop", "engine": "shop"}  # of examples/; others are filled in a copy of all of it
+QUICK = ("body", "engine")  # the others take half a minute each
 SANDBOXED = ("tests", "hints")
 MARK = "---- the end of a command"
 
@@ -102,7 +103,14 @@ def an_ollama() -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[] if page.stem in QUICK else [pytest.mark.soak, pytest.mark.timeout(600)])
+        for page in PAGES
+    ],
+    ids=lambda page: page.stem,
+)
 def test_a_page_tells_what_happens(page: Path, tmp_path: Path) -> None:
     if page.stem in SANDBOXED and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not here")
