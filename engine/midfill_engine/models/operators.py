@@ -120,7 +120,7 @@ def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, rows: Span) -> T
     if not shares or not folds:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=rows.bias, enable_gqa=shares)
     folded, bias = query.reshape(1, num_groups, -1, query.shape[3]), rows.repeat_bias(num_heads // num_groups)
-    return F.scaled_dot_product_attention(folded, key, value, attn_mask=bias).view(query.shape)
+    return F.scaled_dot_product_attention(folded, key, value, attn_mask=bias).reshape(query.shape)
 
 
 def attend_by_products(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
