@@ -23,7 +23,7 @@ from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_kernels.cached_attention import (
     BranchedSequence,
     CachedSequence,
-    StackedKeys,
+    StackPlace,
     cached_attention,
     schedule_branched,
     schedule_cached,
@@ -59,8 +59,8 @@ def compile_step(config: TransformerConfig, num_rows: int) -> list[Program]:
 def _attend_to_branches(model: FusedModel, rows: Rows) -> None:
     """Attention of rows that see a past, and themselves by bits."""
     num_rows, heads = rows.own.shape[2], model.heads
-    past = StackedKeys(CONTEXT, 0, 16, 16, 16)
-    sequence = BranchedSequence(num_rows, past, StackedKeys(), torch.ones(num_rows, num_rows, dtype=torch.bool))
+    past = StackPlace(CONTEXT, 0, 16, 16, 16)
+    sequence = BranchedSequence(num_rows, past, StackPlace(), torch.ones(num_rows, num_rows, dtype=torch.bool))
     schedule = schedule_branched([sequence], (heads.query, heads.key_value), META, num_rows=num_rows)
     q = torch.zeros(num_rows, heads.query, heads.width, dtype=model.embedding.dtype, device=META)
     cached_attention(q, (rows.own[0, 0], rows.own[0, 1]), (model.embedding, model.embedding), schedule)

@@ -43,7 +43,7 @@ class CachedSequence:
 
 
 @dataclass(frozen=True)
-class StackedKeys:
+class StackPlace:
     """`length` keys and values outside the cache. In units of 16 bytes: the first key's `place` behind the anchor, and
     the strides from a layer to the next one, from a head, and from the keys to the values.
     """
@@ -55,7 +55,7 @@ class StackedKeys:
     value_stride: int = 0
 
     @classmethod
-    def of(cls, stack: Tensor | None, anchor: Tensor) -> "StackedKeys":
+    def of(cls, stack: Tensor | None, anchor: Tensor) -> "StackPlace":
         """`stack` [L, 2, K, length, E], the heads of a key contiguous; None has no keys. Its owner keeps the memory."""
         if stack is None or not stack.shape[3]:
             return cls()
@@ -73,8 +73,8 @@ class BranchedSequence:
     """
 
     num_rows: int
-    past: StackedKeys
-    tail: StackedKeys
+    past: StackPlace
+    tail: StackPlace
     seen: Tensor
 
 
@@ -155,7 +155,7 @@ def schedule_branched(
         listed = [
             _Segment(past.length, past.place, (-1, 0), past),
             _Segment(tail.length, tail.place, (count, width), tail),
-            _Segment(rows, None, (own, width), StackedKeys()),
+            _Segment(rows, None, (own, width), StackPlace()),
         ]
         segments.append((rows, listed))
         words.append(bits.flatten())
@@ -177,7 +177,7 @@ class _Segment:
     length: int
     start: int | None
     words: tuple[int, int] = (0, 0)
-    stack: StackedKeys | None = None
+    stack: StackPlace | None = None
 
     def cut(self, first_row: int, split_keys: int) -> Iterator[tuple[tuple[int, int, int], tuple[int, ...]]]:
         """The fields of each split: first key, number of keys, whether they are fresh; and those of branches."""

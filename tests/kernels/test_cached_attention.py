@@ -6,7 +6,7 @@ from torch import Tensor
 from midfill_kernels.cached_attention import (
     BranchedSequence,
     CachedSequence,
-    StackedKeys,
+    StackPlace,
     branched_attention_reference,
     cached_attention,
     cached_attention_reference,
@@ -123,7 +123,7 @@ class Branches:
         return memory.to(self.anchor.dtype)[:, :, :, 4 : 4 + length]
 
     def sequence(self, number: int) -> BranchedSequence:
-        past, tail = (StackedKeys.of(stack, self.anchor) for stack in self.stacks[number])
+        past, tail = (StackPlace.of(stack, self.anchor) for stack in self.stacks[number])
         return BranchedSequence(len(self.seen[number]), past, tail, self.seen[number])
 
     def attend(

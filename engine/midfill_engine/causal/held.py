@@ -1,7 +1,7 @@
 """Memory of keys and values that grows as texts are read: in torch's layout, or in stacks that kernels read."""
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -27,23 +27,21 @@ class Laid:
     choice: Choice | None = None
 
 
-class Tail(Protocol):
-    """The tokens that a beam has read behind a prefix. `length` counts the prefix, `num_shown` those before a mask."""
+class Growing:
+    """Memory of keys and values, of which `length` tokens are in use, a prefix included."""
 
     length: int
-    num_shown: int
-
-    def lay(self, rows: Laid, spare: int) -> Pass:
-        """The pass over these rows, which all are wanted; where memory must grow, there will be room for more."""
 
     def grow(self, count: int) -> int:
         """Keeps `count` more tokens, which a pass wrote; returns the position of the first one."""
+        self.length += count
+        return self.length - count
 
 
-class Held:
+class Held(Growing):
     """A KV cache that grows in place, because concatenating it in every step took half of the step's time."""
 
-    num_shown = 0
+    num_shown = 0  # tokens before the mask of `lay`
 
     def __init__(self, keys_values: KeyValues) -> None:
         self.length = keys_values[0][0].shape[2]
@@ -74,20 +72,17 @@ class Held:
         return Pass(torch.tensor(ids), rows, wanted, self.with_room(left), mask, grows=True)
 
     def lay(self, rows: Laid, spare: int) -> Pass:
+        """The pass over these rows, which all are wanted; where memory must grow, there will be room for more."""
         size = len(rows.ids)
         past = self.with_room(size, spare)
         return Pass(rows.ids, rows.positions, torch.arange(size), past, rows.mask, grows=True, choice=rows.choice)
-
-    def grow(self, count: int) -> int:
-        self.length += count
-        return self.length - count
 
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
         """What was read of a prompt: `ids`, and the `state` of the last one."""
         return Prefix(ids, self.keys_values, state)
 
 
-class PromptStack:
+class PromptStack(Growing):
     """A prompt that is being read into a stack with room for all of it."""
 
     def __init__(self, runtime: Runtime, size: int, known: Tensor | None) -> None:
@@ -104,16 +99,12 @@ class PromptStack:
             torch.tensor(ids), rows, wanted, mask=torch.ones(size, size, dtype=torch.bool).tril(), stacks=stacks
         )
 
-    def grow(self, count: int) -> int:
-        self.length += count
-        return self.length - count
-
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
         stack = self._block[:, :, :, : self.length]
         return Prefix(ids, [(layer[0][None], layer[1][None]) for layer in stack], state, stack)
 
 
-class TailStack:
+class TailStack(Growing):
     """Tokens behind a prefix, in a stack of their own; many beams share the prefix's."""
 
     def __init__(self, runtime: Runtime, prefix: Tensor) -> None:
@@ -130,10 +121,6 @@ class TailStack:
         stacks, wanted = Stacks(self._prefix, tail, room), torch.arange(size)
         return Pass(rows.ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
 
-    def grow(self, count: int) -> int:
-        self.length += count
-        return self.length - count
-
 
 def open_prompt(runtime: Runtime, entry: Prefix | None, known: int, size: int) -> Held | PromptStack:
     """Memory for a prompt of `size` tokens of which `known` ones were read into `entry`."""
@@ -142,7 +129,7 @@ def open_prompt(runtime: Runtime, entry: Prefix | None, known: int, size: int) -
     return Held(cut(entry.keys_values, known)) if entry is not None else Held.empty(runtime)
 
 
-def open_tail(runtime: Runtime, prefix: Prefix) -> Tail:
+def open_tail(runtime: Runtime, prefix: Prefix) -> Held | TailStack:
     return TailStack(runtime, _stack_of(prefix)) if runtime.reads_stacks else Held(prefix.keys_values)
 
 

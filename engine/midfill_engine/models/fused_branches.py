@@ -20,7 +20,7 @@ from midfill_kernels.cached_attention import (
     UNIT_BYTES,
     BranchedSequence,
     CachedSchedule,
-    StackedKeys,
+    StackPlace,
     schedule_branched,
 )
 from midfill_kernels.launch import ROW_BUCKETS, capture_graph
@@ -73,7 +73,7 @@ class BranchRunner:
 
     def _sequence(self, step: Pass) -> BranchedSequence:
         assert step.stacks is not None and step.mask is not None and not step.keeps
-        past, tail = (StackedKeys.of(stack, self._anchor) for stack in (step.stacks.past, step.stacks.tail))
+        past, tail = (StackPlace.of(stack, self._anchor) for stack in (step.stacks.past, step.stacks.tail))
         return BranchedSequence(len(step.ids), past, tail, step.mask)
 
     def _open_step(self, bucket: int, schedule: CachedSchedule) -> "BranchStep":
