@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.ports import find_free_port
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted((ROOT / "docs/jobs").glob("*.md"))
@@ -85,12 +85,6 @@ class Ollama(BaseHTTPRequestHandler):
         pass
 
 
-def find_free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @contextmanager
 def an_ollama() -> Iterator[str]:
     """The address of a running one."""
@@ -117,12 +111,11 @@ def test_a_page_tells_what_happens(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     shutil.copytree(ROOT / "examples" / FOLDERS.get(page.stem, ""), folder)
     transcript = read_transcript(page)
-    port = str(find_free_port())
     script = "".join(f"{command}\necho '{MARK}' $?\n" for command, _ in transcript) + "kill $(jobs -p) 2>/dev/null\n"
     git = "git init -q && git config user.name a && git config user.email a@b && git add -A && git commit -qm begin\n"
     with a_home(tmp_path) as environment, an_ollama() as address:
         done = subprocess.run(
-            ["bash", "-c", git + script.replace("8427", port)],
+            ["bash", "-c", git + script.replace("8427", str(find_free_port()))],
             cwd=folder,
             env=environment | {"OLLAMA_HOST": address},
             stdout=subprocess.PIPE,

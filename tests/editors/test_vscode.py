@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import pytest
 from tests.editors.installer import Home, make_wheel, pack, start_of
 from tests.lsp.editor import ROOT, SCRIPTED, server_environment
 from tests.lsp.scripted_server import GROWS
+from tests.ports import find_free_port
 
 EXTENSION = ROOT / "editors" / "vscode"
 CODE_SERVER = ROOT / ".venv" / "code-server"
@@ -156,12 +156,6 @@ def find_chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A code-server with the extension in Restricted Mode; its address and the driver's environment.
@@ -209,7 +203,7 @@ def serve(data: Path, extensions: Path, environment: dict[str, str]) -> Iterator
     subprocess.run(
         [*command, "--install-extension", vsix], env=environment, check=True, timeout=100, capture_output=True
     )
-    port = free_port()
+    port = find_free_port()
     flags = ["--auth", "none", "--disable-telemetry", "--disable-update-check"]
     log = data.parent / "served.log"
     with log.open("wb") as written:

@@ -3,13 +3,13 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.ports import find_free_port
 
 from midfill_engine.wire import BASE
 from midfill_infill.context.references import Reference
@@ -36,9 +36,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None or MODEL is None, reason="no lla
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free_port()
     command = [PROGRAM, "-m", MODEL, "--host", "127.0.0.1", "--port", port, "-c", 2048, "-t", 1, "--no-warmup"]
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 60

@@ -1,0 +1,9 @@
+"""Ports of this machine for servers that tests start."""
+
+import socket
+
+
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
