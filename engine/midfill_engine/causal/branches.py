@@ -86,7 +86,7 @@ def score(
 ) -> Asking[list[list[float]]]:
     """The exact log-probability of every token of each text, given the prefix and the text's earlier tokens.
 
-    With a mask `ends` [V], each text gets one more value: the log-probability that one of these tokens comes next.
+    With `ends`, a mask [V] or ids, each text gets one more value: the log-probability that one of them comes next.
     """
     found: list[list[float]] = []
     for group in split(texts, len, MAX_TREE_ROWS):

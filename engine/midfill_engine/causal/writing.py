@@ -93,11 +93,12 @@ class TokenWriter:
         self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
         vocabulary = runtime.vocabulary
         self.edge = Edge(vocabulary, self.is_spaced, self.forbid)
-        self.ends = vocabulary.ending(stretch.after)
+        ends = vocabulary.ending(stretch.after)
         self.stops = torch.zeros_like(self.edge.later)
         self.stops[list(runtime.tokens.special_ids)] = True
         if self.prompt.has_suffix:
-            self.ends = self.stops | (self.ends & vocabulary.beginning(b"\n"))
+            ends = self.stops | (ends & vocabulary.beginning(b"\n"))
+        self.ends = ends.nonzero().flatten()  # ids: a mask is searched anew for every path
 
     def spelled(self, path: Path) -> int:
         """The number of bytes of a path, pending ones included."""
