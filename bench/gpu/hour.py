@@ -26,8 +26,7 @@ second  call, from the tree's root; cargo/N travels with it, OUT comes back (tim
   0     a machine is asked for (30 to 100 s); each call exports PYTHONPATH=/tmp/midfill-hour/site, which the first fills
  30     pip install --no-index --no-deps --target $PYTHONPATH cargo/0/wheels/*.whl
  35-170 python -m bench.gpu.hour start cargo/0 OUT
-        kernels' tests (20 s) beside the trainer's first steps (40 s), then benches (90 s), causal models first:
-        their kernels and the host's part of a step were changed on 2026-11-27 and have not run on a GPU since
+        kernels' tests (25 s) beside the trainer's first steps (40 s), then benches (90 s), causal models first
 175-210 python -m bench.gpu.hour feed cargo/N OUT --end-at-s END      # every cargo but the last, 12 s each
 210-700 python -m bench.gpu.hour feed cargo/LAST OUT --end-at-s END --stay-s 480
         python -m bench.gpu.hour finish OUT --end-at-s END

@@ -148,6 +148,21 @@ def test_attention_in_bf16_is_near_fp32(monkeypatch: pytest.MonkeyPatch, rows: i
         torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
 
 
+@pytest.mark.parametrize("num_groups", (3, 9))
+def test_attention_may_come_in_any_layout(monkeypatch: pytest.MonkeyPatch, num_groups: int) -> None:
+    """On a GPU rows lie outside heads in what torch's attention returns."""
+    generator = torch.Generator().manual_seed(num_groups)
+    query, key, value = (torch.randn(1, n, t, 64, generator=generator) for n, t in ((9, 5), *[(num_groups, 40)] * 2))
+    span = Span(0, 5, 5, torch.where(torch.ones(5, 40, dtype=torch.bool).tril(35), 0.0, -torch.inf))
+    expected, attend = operators.attend_in_groups(query, key, value, span), F.scaled_dot_product_attention
+
+    def attend_on_a_gpu(*args: Any, **options: Any) -> Tensor:
+        return attend(*args, **options).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attend_on_a_gpu)
+    assert torch.equal(operators.attend_in_groups(query, key, value, span), expected)
+
+
 def test_long_passes_in_bf16_are_the_same_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two by products and a short one by torch's attention."""
     monkeypatch.setattr(operators, "lacks_bf16_attention", lambda: True)
