@@ -113,7 +113,7 @@ def make_tokenizer(vocab_size: int) -> Any:
 def open_runtimes(device: torch.device, shape: str) -> tuple[dict[str, Runtime], str]:
     """Runtimes by operators over the same weights, and the model's name."""
     if shape == SHAPE and SMOLLM2.is_here:
-        plain, name = load_runtime(SMOLLM2.name, device.type), SMOLLM2.name
+        plain, name = load_runtime(SMOLLM2.name, device.type, "torch"), SMOLLM2.name
     else:
         family, dtype = FAMILIES.find("causal"), torch.bfloat16 if device.type == "cuda" else torch.float32
         loaded = make_model(SHAPES[shape], 4096, device, dtype)

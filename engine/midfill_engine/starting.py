@@ -38,8 +38,9 @@ class ServeOptions(Message):
     token_file: Path | None = Field(
         default=None, description="File with the token, or with lines of NAME TOKEN; MIDFILL_TOKEN goes first."
     )
-    operators: Literal["torch", "kernels"] = Field(
-        default="torch", description="What computes a step: torch, or Midfill's kernels on a GPU."
+    operators: Literal["auto", "torch", "kernels"] = Field(
+        default="auto",
+        description="What computes a step: torch, or Midfill's kernels, which auto takes on Hopper GPUs.",
     )
     cache: str | None = Field(default=None, description="KV cache: `none` is exact, `midfill doctor` shows the usual.")
     lengths: str | None = Field(default=None, description="How long holes are made, such as fixed.")

@@ -11,7 +11,7 @@ from torch.nn import RMSNorm
 
 from bench.in_process import denoise, drain
 from midfill_engine.errors import StartError
-from midfill_engine.loading import device
+from midfill_engine.loading import device, runtime
 from midfill_engine.loading.runtime import find_model, load_runtime, open_checkpoint
 from midfill_engine.models import packed
 from midfill_engine.models.packed import feed_forward
@@ -19,14 +19,14 @@ from midfill_engine.wire import InfillRequest
 
 
 def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:
-    runtime = load_runtime(str(checkpoint_folder), "cpu")
-    assert runtime.names == ("random", str(checkpoint_folder), "embedded")
-    assert runtime.info.device == "cpu"
-    before = runtime.info.weights
+    loaded = load_runtime(str(checkpoint_folder), "cpu")
+    assert loaded.names == ("random", str(checkpoint_folder), "embedded")
+    assert loaded.info.device == "cpu"
+    before = loaded.info.weights
     with torch.no_grad():
-        runtime.loaded.model.transformer.embedding.weight[5] += 1e-3
+        loaded.loaded.model.transformer.embedding.weight[5] += 1e-3
     assert len(before) == 16 and load_runtime(str(checkpoint_folder), "cpu").info.weights == before
-    assert replace(runtime).info.weights != before
+    assert replace(loaded).info.weights != before
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,37 @@ def test_fp16_is_for_apples_gpus(checkpoint_folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("MIDFILL_DTYPE", "fp16")
     with pytest.raises(StartError, match="on the device 'cpu' name fp32, bf16 or auto"):
         load_runtime(str(checkpoint_folder), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("where", "capability", "hip", "expected"),
+    [
+        ("cuda", (9, 0), None, True),
+        ("cuda", (8, 9), None, False),
+        ("cuda", (9, 4), "6.2", False),
+        ("mps", (9, 0), None, False),
+        ("cpu", (9, 0), None, False),
+    ],
+)
+def test_kernels_are_chosen_on_gpus_where_they_were_measured(
+    monkeypatch: pytest.MonkeyPatch, where: str, capability: tuple[int, int], hip: str | None, expected: bool
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert device.is_measured(torch.device(where)) is expected
+
+
+def test_without_working_kernels_torch_computes_unless_kernels_are_asked_for(
+    checkpoint_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernels refuse a CPU, as they refuse a GPU on which their steps differ from torch's."""
+    monkeypatch.setattr(runtime, "is_measured", lambda _: True)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert load_runtime(str(checkpoint_folder), "cpu", dtype="fp32").fused is None and not caplog.records
+    assert load_runtime(str(checkpoint_folder), "cpu", dtype="bf16").fused is None
+    assert "the kernels do not work here: the kernels need" in caplog.text
+    with pytest.raises(StartError, match="the kernels need"):
+        load_runtime(str(checkpoint_folder), "cpu", "kernels", dtype="bf16")
 
 
 @pytest.mark.parametrize("suffix", ["\n\n\nprint(add(1, 2))\n", ""])

@@ -15,6 +15,7 @@ DEVICES: Final = ("auto", "cpu", "cuda", "mps")
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DTYPE_VARIABLE: Final = "MIDFILL_DTYPE"
 ONE_THREAD_PARAMETERS: Final = 20_000_000
+HOPPER: Final = (9, 0)  # compute capability
 BFLOAT16_CPU_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
@@ -46,6 +47,12 @@ def choose_dtype(device: torch.device, name: str = "auto") -> torch.dtype:
     if device.type == "cuda" or (device.type == "cpu" and cpu_flags() & BFLOAT16_CPU_FLAGS):
         return torch.bfloat16
     return torch.float32
+
+
+def is_measured(device: torch.device) -> bool:
+    """True for GPUs on which the kernels were tested and measured: NVIDIA's Hopper."""
+    is_nvidia = device.type == "cuda" and torch.version.hip is None
+    return is_nvidia and torch.cuda.get_device_capability(device) == HOPPER
 
 
 def no_device(message: str) -> StartError:

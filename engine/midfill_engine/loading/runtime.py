@@ -23,7 +23,7 @@ from midfill_engine.loading import canvas_model, hub
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.catalog import WORKSPACE_BYTES
-from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes
+from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes, is_measured
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.memory import total_bytes
@@ -72,15 +72,19 @@ class Runtime:
         family: Family = EMBEDDED,
         operators: TorchOperators | None = None,
         kernels: bool = False,
+        falls_back: bool = False,
     ) -> "Runtime":
-        """`kernels`: steps use Midfill's. Raises CheckpointError for unknown ids, and OperatorsError."""
+        """`kernels`: steps use Midfill's, or with `falls_back` torch's if they do not work. Raises CheckpointError for
+        unknown ids, and OperatorsError.
+        """
         tokens = family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
         operators = operators or TorchOperators(loaded.weight.device, loaded.dtype)
         is_causal = family.attention == "causal"
-        fused = open_fused(loaded.model.transformer, operators, is_causal=is_causal) if kernels else None
+        open_runner = try_fused if falls_back else open_fused
+        fused = open_runner(loaded.model.transformer, operators, is_causal=is_causal) if kernels else None
         return cls(loaded, family, tokens, vocabulary, operators, (loaded.config.name, *aliases), fused=fused)
 
     @property
@@ -177,6 +181,15 @@ def open_fused(transformer: Transformer, operators: TorchOperators, *, is_causal
     return fused
 
 
+def try_fused(transformer: Transformer, operators: TorchOperators, *, is_causal: bool = False) -> "FusedRunner | None":
+    """The runner of `open_fused`, or None if the kernels do not work on this machine."""
+    try:
+        return open_fused(transformer, operators, is_causal=is_causal)
+    except Exception as error:  # noqa: BLE001 - compilers and drivers raise errors of many classes; torch needs neither
+        logger.warning("torch computes the steps, because the kernels do not work here: %s", error)
+        return None
+
+
 def find_model(name: str) -> Path:
     """The checkpoint folder for the name of a shipped model, a path or a hub id. Raises StartError."""
     shipped = sorted(config.parent.name for config in WEIGHTS.glob("*/config.json"))
@@ -200,17 +213,21 @@ def find_model(name: str) -> Path:
 def open_checkpoint(
     folder: Path, device: torch.device, dtype: torch.dtype, name: str, operators: str = "torch", weights: str = "stored"
 ) -> Runtime:
-    """Loads a folder of the embedded or a published family, or an adapter. Raises CheckpointError, StartError."""
+    """Loads a folder of the embedded or a published family, or an adapter. Raises CheckpointError, StartError.
+
+    `operators` are torch, kernels, or auto: kernels in bf16 on GPUs that they were measured on, if they work.
+    """
     files = open_files(folder)
     family = find_family(files)
     if files.merges and family in (EMBEDDED, DIFFUSION_GEMMA):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
-    kernels, rows = operators == "kernels" and weights != "int8", None
+    kernels = operators == "kernels" or (operators == "auto" and dtype == torch.bfloat16 and is_measured(device))
+    rows = None
     if weights == "int8" and isinstance(files, GgufFiles):
         rows = files.find_rows(family.tensors["embedding.weight"])
     chosen = choose_operators(weights, device, dtype, rows)
     if family.attention == "canvas":
-        if kernels or weights != "stored":
+        if operators == "kernels" or weights != "stored":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
         return Runtime.of(canvas_model.load(folder, device, dtype), name, family.name, family=family)
     stored_bytes = sum(path.stat().st_size for path in {*files.shards.values()})
@@ -225,11 +242,19 @@ def open_checkpoint(
     else:
         loaded = hub.load(files, family, device, dtype, pack)
         files.release()
-    return Runtime.of(loaded, name, family.name, family=family, operators=chosen, kernels=kernels)
+    return Runtime.of(
+        loaded,
+        name,
+        family.name,
+        family=family,
+        operators=chosen,
+        kernels=kernels and weights != "int8",
+        falls_back=operators == "auto",
+    )
 
 
 def load_runtime(
-    name: str, device: str = "auto", operators: str = "torch", dtype: str = "auto", weights: str | None = None
+    name: str, device: str = "auto", operators: str = "auto", dtype: str = "auto", weights: str | None = None
 ) -> Runtime:
     """Loads a shipped model, a checkpoint folder or a hub id. Raises StartError.
 
@@ -239,7 +264,7 @@ def load_runtime(
     try:
         chosen = choose_device(device)
         load = partial(open_checkpoint, folder, chosen, choose_dtype(chosen, dtype), name, operators)
-        if weights is None and name in PACKAGED and chosen.type == "cpu" and operators == "torch":
+        if weights is None and name in PACKAGED and chosen.type == "cpu" and operators != "kernels":
             with suppress(OperatorsError):
                 return load("int8")
         return load(weights or "stored")
