@@ -123,6 +123,59 @@ def test_a_blank_line_takes_a_statement_with_its_block(line: str, answer: str) -
     assert filled == "def f(x):\n    a()\n    if x:\n        y()\n    z()\n    return x\n"
 
 
+JAVA = "class A {\n    int b;\n    class B {\n        int c;\nHOLE\n    }\n}\n"
+RUST = "impl A for B {\nHOLE\n}\n"
+EXTEND = "fn f<I>(&self, x: I)\nwhere\n    I: C,\n{\n    g(x);\n}"
+TRACED = "class A {\n    void f(int a) {\n        HOLE;\n    }\n};\n"
+UNION = "type A =\n  | 'a'\n  | 'b'\n\n" * 5 + "HOLE;\n"
+NESTED = (
+    "f(\n    (x) => {\n        HOLE;\n    });\n" + "function g(x) {\n  if (x) {\n    g(x);\n    return x;\n  }\n}\n" * 3
+)
+LABELED = "class A {\n    class B {\n    HOLE;\n    };\n};\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "expected"),
+    [
+        ("java", JAVA, "@D\nprivate int d;", "        @D\n        private int d;"),
+        ("java", JAVA, "        @D\n    private int d;", "        @D\n        private int d;"),
+        ("java", JAVA, "private int d;", "        private int d;"),
+        (
+            "java",
+            JAVA.replace("    ", "  "),
+            "    @D\n        @E\n        private int d;",
+            "    @D\n    @E\n    private int d;",
+        ),
+        ("rust", RUST, EXTEND, "    " + EXTEND.replace("\n", "\n    ")),
+        ("cpp", TRACED, 'trace("a"\n      "b", a);', 'trace("a"\n              "b", a);'),
+        ("cpp", TRACED, "return a |\n    b;", "return a |\n            b;"),
+        ("cpp", TRACED, "return a |\n        b;", "return a |\n                b;"),
+        (
+            "cpp",
+            LABELED,
+            "public:\n    int c;\nprotected:\n    int d;",
+            "public:\n        int c;\n    protected:\n        int d;",
+        ),
+        ("typescript", UNION, "type C =\n    | 'a'\n    | 'b';", "type C =\n  | 'a'\n  | 'b';"),
+        (
+            "tsx",
+            NESTED,
+            "a();\n                if (x) {\n                    b();\n                }",
+            "a();\n        if (x) {\n          b();\n        }",
+        ),
+        ("python", "def f(self):\n    HOLE\n", 'self.g(a,\n{"a": 1})', 'self.g(a,\n    {"a": 1})'),
+    ],
+)
+def test_lines_that_hang_on_the_first_one_go_with_it(language: str, source: str, answer: str, expected: str) -> None:
+    """From column 0, or in another unit."""
+    place = "HOLE;" if "HOLE;" in source else "HOLE"
+    start, is_blank = source.index(place), "\nHOLE\n" in source
+    document = Document(source.replace(place, "" if is_blank else place).encode(), language)
+    hole = hole_at_cursor(document, start) if is_blank else hole_at_range(document, start, start + len(place))
+    filled = splice(document, [hole], [answer]).patch.apply(document.data).decode()
+    assert filled == source.replace(place, expected)
+
+
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     note = "# Notes\n\nold\n"
     document = Document(note.encode(), None, Path("notes.md"))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final
 
 from midfill_infill.answers.draft import ADDED, DraftText, join, trim
@@ -13,6 +13,7 @@ from midfill_infill.text.lines import count_columns, is_finished
 
 _OPENS: Final = re.compile(r"[{:\[]\s*$")
 _BRACKETS: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[()\[\]{}]""")
+_WORDS: Final = re.compile(r"""\w+|["'`(\[{]""")
 _HANGING: Final = 8  # columns: lines indented no deeper hang, and need not align
 _DEFAULT_STEP: Final = 4
 _STEPS: Final = (4, 2, 8, 3)
@@ -21,14 +22,16 @@ UNITS: Final = frozenset((*_STEPS, 6, 8, 12, 16))  # a foreign unit behind an in
 
 @dataclass(frozen=True)
 class Indentation:
-    """What the document says of indentation at a hole. `first` is the indentation of the answer's first line, as the
-    engine wrote it. `frozen` are lines of the answer whose start must not change. `is_whole_line`: the first line's
-    indentation is part of the fill. `is_free`: the document has no unit, or both tabs and spaces. `is_aligning`: lines
-    that go on behind an unfinished one are aligned by spaces behind the document's tabs.
+    """What the document says of indentation at a hole: the `unit` around it and the document's `usual_unit`. `first`
+    is the indentation of the answer's first line, as the engine wrote it. `frozen` are lines of the answer whose
+    start must not change. `is_whole_line`: the first line's indentation is part of the fill. `is_free`: the document
+    has no unit, or both tabs and spaces. `is_aligning`: lines that go on behind an unfinished one are aligned by
+    spaces behind the document's tabs.
     """
 
     indent: str
     unit: str
+    usual_unit: str = ""
     first: str = ""
     frozen: frozenset[int] = frozenset()
     is_whole_line: bool = False
@@ -53,12 +56,12 @@ def list_layouts(draft: DraftText, frame: Indentation) -> Iterator[DraftText]:
     yield draft
     whites = [white for number, white in list_indents(draft, frame) if number]
     if whites and not frame.is_tabbed and not any("\t" in white for white in whites):
-        margin, width, sizes = min(map(len, whites)), len(frame.unit), list(map(len, whites))
+        margin, sizes = min(map(len, whites)), list(map(len, whites))
         deeper = {size - before for before, size in pairwise([margin, *sizes]) if size > before}
-        for step in _STEPS:  # all of the answer is in another unit
-            is_possible = step != width and margin and step in (deeper or _STEPS)
-            if is_possible and margin * width == len(frame.indent) * step:
-                yield _map_lines(draft, frame, partial(_scale, base=0, step=step, unit=frame.unit))
+        for unit, step in product(filter(None, dict.fromkeys((frame.unit, frame.usual_unit))), _STEPS):
+            is_possible = step != len(unit) and margin and step in (deeper or _STEPS)
+            if is_possible and margin * len(unit) == len(frame.indent) * step:  # all of the answer is in another unit
+                yield _map_lines(draft, frame, partial(_scale, base=0, step=step, unit=unit))
     aligned = find_aligned(draft, frame, is_placed=False)
     foreign = [number for number, white in list_indents(draft, frame) if frame.is_foreign(white)]
     if frame.is_free or aligned.issuperset(foreign):
@@ -70,12 +73,10 @@ def list_layouts(draft: DraftText, frame: Indentation) -> Iterator[DraftText]:
 
 
 def find_aligned(draft: DraftText, frame: Indentation, *, is_placed: bool = True) -> set[int]:
-    """The lines that tabs do not indent but spaces align: below an open bracket, or behind an unfinished line as the
-    document aligns them or by no level's width. The first line of a draft that `is_placed` stands at the hole's
-    indentation.
+    """The lines that spaces align and no level indents: below what follows an open bracket, and in a document of tabs
+    behind an unfinished line as the document aligns them or by no level's width. The first line of a draft that
+    `is_placed` stands at the hole's indentation.
     """
-    if not frame.is_tabbed:
-        return set()
     lines, indents = [line.text.strip() for line in draft.lines()], dict(list_indents(draft, frame))
     indents.setdefault(0, frame.indent if is_placed else "")
     aligned = set()
@@ -86,7 +87,7 @@ def find_aligned(draft: DraftText, frame: Indentation, *, is_placed: bool = True
             aligned.add(number)
         if spaces > 1 and white.endswith(" " * spaces):
             is_below = spaces == _find_open(lines[number - 1]) + 1
-            goes_on = not is_finished(lines[number - 1].encode("utf-8", "replace"))
+            goes_on = frame.is_tabbed and not is_finished(lines[number - 1].encode("utf-8", "replace"))
             if is_below or (goes_on and (frame.is_aligning or spaces % 2)):
                 aligned.add(number)
     return aligned
@@ -129,11 +130,14 @@ def _conversions(draft: DraftText, frame: Indentation) -> Iterator[Callable[[str
     if any("\t" in white for white in whites):
         yield lambda white: white.replace("\t", unit)
         return
+    blocks, _ = find_steps(draft, frame, set())
     for step in _STEPS:
-        if step != len(unit) and all(width % step == 0 for width in spaced):
+        if step == len(unit) or (step == _HANGING and step not in blocks):  # lines hang by so much in any unit
+            continue
+        if all(width % step == 0 for width in spaced):
             yield partial(_scale, base=0, step=step, unit=unit)
         base = len(frame.indent)
-        if step != len(unit) and base and all((width - base) % step == 0 for width in spaced if width > base):
+        if base and all((width - base) % step == 0 for width in spaced if width > base):
             yield partial(_scale, base=base, step=step, unit=unit)
 
 
@@ -200,16 +204,26 @@ def find_steps(draft: DraftText, frame: Indentation, aligned: Set[int]) -> tuple
 
 
 def count_misaligned(draft: DraftText, frame: Indentation) -> int:
-    """The lines far right of an open bracket's line that do not begin behind the bracket, as aligned lines do."""
+    """The lines far right of the line before them that begin neither behind its open bracket nor, if it leaves none
+    open, below one of its words; and a second line that begins behind the first one's bracket as if that stood in
+    column 0.
+    """
     found, indents = 0, dict(list_indents(draft, frame))
     shown = [(number, line.text.rstrip()) for number, line in enumerate(draft.lines()) if line.text.strip()]
     for (number, text), (following, _) in pairwise(shown):
-        white = indents.get(number, "" if number else frame.indent)
-        depth = columns_of(indents.get(following, "")) - columns_of(white)
-        opened = _find_open(text)
-        if opened >= 0 and depth > _HANGING and "\t" not in white:
-            shift = 0 if number or frame.is_whole_line else columns_of(white)
-            found += columns_of(indents[following]) != shift + opened + 1
+        white, column = indents.get(number, "" if number else frame.indent), columns_of(indents.get(following, ""))
+        if "\t" in white:
+            continue
+        shift, opened, depth = (
+            0 if number or frame.is_whole_line else columns_of(white),
+            _find_open(text),
+            column - columns_of(white),
+        )
+        if depth > _HANGING:
+            starts = [opened + 1] if opened >= 0 else [match.start() for match in _WORDS.finditer(text)]
+            found += column - shift not in starts
+        elif shift and column == opened + 1:
+            found += depth not in (len(frame.unit), 2 * len(frame.unit))
     return found
 
 

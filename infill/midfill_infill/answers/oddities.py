@@ -1,6 +1,7 @@
 """Counts lines whose indentation contradicts the syntax tree. Knows nodes and columns, no language."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import tree_sitter
@@ -9,25 +10,11 @@ from midfill_infill.text.lines import Lines
 
 _CLOSERS: Final = {")": "(", "]": "[", "}": "{"}
 _OPENERS: Final = ("(", "[", "{", "#{", "${", ":", "->", "=>")
-# Tokens that open a line at the column of the statement that they continue, or at any.
+# Tokens that open a line at the column of the statement that they continue, or deeper.
 _CONTINUING: Final = frozenset(
-    (
-        "{",
-        "else",
-        "elif",
-        "except",
-        "finally",
-        "catch",
-        "case",
-        "default",
-        "while",
-        "until",
-        "where",
-        "public",
-        "private",
-    )
-    + ("protected", "in", "and", "or", "implements", "extends", "throws", "from")
+    "{ else elif except finally catch case default while until where in and or implements extends throws from".split()
 )
+_MODIFIERS: Final = ("modifiers", "annotation", "marker_annotation", "decorator")
 _LISTS: Final = ("block", "module", "program", "source_file", "translation_unit", "statement_block", "statement_list")
 _INNER: Final = (
     "expression",
@@ -42,58 +29,71 @@ _INNER: Final = (
 ) + ("if_statement", "for_statement", "while_statement", "for_in_statement", "for_range_loop")
 
 
-def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], frozen: frozenset[int]) -> int:
+@dataclass(frozen=True)
+class Oddities:
+    """The number of lines that do not begin where their tree wants it, and of those that go on at the column of the
+    line that they continue, which few files do.
+    """
+
+    wrong: int = 0
+    flat: int = 0
+
+    def __add__(self, other: "Oddities") -> "Oddities":
+        return Oddities(self.wrong + other.wrong, self.flat + other.flat)
+
+
+_NONE: Final = Oddities()
+_WRONG: Final = Oddities(wrong=1)
+_FLAT: Final = Oddities(flat=1)
+
+
+def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], frozen: frozenset[int]) -> Oddities:
     """Lines that begin in `span` and not where their tree wants it: beside the sibling before them, deeper than what
     they continue, and a closing bracket where its opening line begins. `frozen` lines count from the span's first.
     """
     first = lines.at(span[0])
-    odd = 0
+    odd = _NONE
     for number in range(first, lines.at(max(span[0], span[1] - 1)) + 1):
         start = lines.first_char(number)
         if span[0] <= start < span[1] and number - first not in frozen and not lines.is_blank(number):
-            odd += _is_odd(tree.root_node, lines, start)
+            odd += _judge_line(tree.root_node, lines, start)
     return odd
 
 
-def _is_odd(root: tree_sitter.Node, lines: Lines, start: int) -> bool:
+def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Oddities:
     leaf = root.descendant_for_byte_range(start, start + 1)
-    if (
-        leaf is None
-        or leaf.start_byte != start
-        or leaf.is_extra
-        or leaf.is_error
-        or leaf.type in _CONTINUING
-        or leaf.type == "{"
-    ):
-        return False
+    if leaf is None or leaf.start_byte != start or leaf.is_extra or leaf.is_error:
+        return _NONE
     column = _column(lines, start)
     if (opener := _CLOSERS.get(leaf.type)) is not None:
-        return column not in _closing_columns(leaf, opener, lines, column)
+        return _NONE if column in _closing_columns(leaf, opener, lines, column) else _WRONG
     top = leaf
     while top.parent is not None and top.parent.parent is not None and top.parent.start_byte == start:
         top = top.parent
         if top.is_extra or top.type in ("labeled_statement", "case_statement", "access_specifier"):
-            return False
+            return _NONE
     parent = top.parent
     if parent is None or parent.is_error or top.type.startswith(("preproc", "#")):
-        return False
+        return _NONE
+    if leaf.type in _CONTINUING and not _is_in_brackets(top):
+        return _WRONG if column < _column(lines, parent.start_byte) else _NONE
     for sibling in _siblings_before(top):
-        is_listed = sibling.start_byte > parent.start_byte or parent.type in _LISTS
+        is_listed = sibling.start_byte > parent.start_byte or parent.type in _LISTS or sibling.type in _MODIFIERS
         if is_listed and lines.first_char(lines.at(sibling.start_byte)) == sibling.start_byte:
-            return column != _column(lines, sibling.start_byte)
+            return _NONE if column == _column(lines, sibling.start_byte) else _WRONG
     following = top.next_named_sibling
     if (
         following is not None
         and parent.type in _LISTS
         and lines.first_char(lines.at(following.start_byte)) == following.start_byte
     ):
-        return not following.is_extra and column != _column(lines, following.start_byte)
+        return _NONE if following.is_extra or column == _column(lines, following.start_byte) else _WRONG
     if parent.parent is None:
-        return False
+        return _NONE
     if parent.type == "declaration_list" and parent.parent.type.startswith(("namespace", "linkage")):
-        return False
+        return _NONE
     before = top.prev_sibling
-    is_opened = parent.children[0].type in _CLOSERS.values()
+    is_opened = _is_in_brackets(top)
     outer = _column(lines, parent.start_byte)
     if (
         is_opened and lines.first_char(lines.at(parent.start_byte)) != parent.start_byte
@@ -101,7 +101,13 @@ def _is_odd(root: tree_sitter.Node, lines: Lines, start: int) -> bool:
         outer = min(outer, _column(lines, parent.parent.start_byte))
     is_deeper = is_opened or (before is not None and before.type in _OPENERS) or top.type in _LISTS
     is_deeper = is_deeper or any(part in parent.type for part in _INNER)
-    return column <= outer if is_deeper else column < outer
+    if column > outer:
+        return _NONE
+    return _WRONG if is_deeper or column < outer else _FLAT
+
+
+def _is_in_brackets(node: tree_sitter.Node) -> bool:
+    return node.parent is not None and node.parent.children[0].type in _CLOSERS.values()
 
 
 def _siblings_before(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:

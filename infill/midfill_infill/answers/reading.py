@@ -258,6 +258,7 @@ class _Answer:
         frame = Indentation(
             self.hole.indent,
             self.unit,
+            self.document.indent_unit,
             first,
             self.trials.frozen_lines(draft, self.index),
             is_whole_line=self.hole.kind == "line",
@@ -285,7 +286,8 @@ class _Answer:
         aligned = find_aligned(draft, frame)
         foreign = sum(frame.is_foreign(white) for number, white in code if number not in aligned)
         errors = max(0, self._count(draft) - self.trials.num_errors)
-        odd = self.trials.count_oddities(draft, self.index, frame.frozen)
+        oddities = self.trials.count_oddities(draft, self.index, frame.frozen)
+        odd = oddities.wrong
         columns, widths = columns_of(self.hole.indent), list(map(columns_of, whites))
         if self.hole.is_body:
             odd += sum(width < columns for width in widths)
@@ -301,11 +303,14 @@ class _Answer:
         known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | find_usual_steps(self.document.lines)
         is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known)
         is_strange = bool(others) and others.isdisjoint(known | {2 * columns_of(frame.unit)})
-        strange = is_strange + bool(others and others.isdisjoint(known)) + len(steps - known)
+        strange = is_strange + bool(others and others.isdisjoint(known)) + len(steps - known) + oddities.flat
         if is_strange and columns % _OTHER_GRID and not any(width % _OTHER_GRID for width in widths):
             is_foreign_unit = True  # all of the answer is in a wider unit, which the hole's indentation is not in
-        if others and not is_plain and (hanging := find_hanging_steps(self.document.lines)):
-            strange += others.isdisjoint(hanging)
+        hanging = find_hanging_steps(self.document.lines)
+        if others and hanging and others.isdisjoint(hanging):
+            strange += not is_plain
+            # Blocks would tell the answer's unit.
+            is_foreign_unit = is_foreign_unit or (not steps and others == {2 * columns_of(frame.unit)})
         is_padded = frame.is_tabbed and any("\t    " in white for number, white in code if number not in aligned)
         skewed = count_misaligned(draft, frame)
         if frame.is_free:

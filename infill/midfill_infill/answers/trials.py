@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tree_sitter
 
 from midfill_infill.answers.draft import DraftText
-from midfill_infill.answers.oddities import count_oddities
+from midfill_infill.answers.oddities import Oddities, count_oddities
 from midfill_infill.languages import Language
 from midfill_infill.syntax.idle import does_nothing, is_comment, is_idle
 from midfill_infill.syntax.problems import Span, captures, find_problems, function_end, parse_again
@@ -19,7 +19,7 @@ from midfill_infill.text.spans import Hole, merge_spans
 _NAME = "midfill"
 # Lines that stand at the margin whatever is around them: directives of a preprocessor, labels for `goto`.
 _OUTDENTED = re.compile(
-    r"#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|(?!default\b)\w+:\s*$"
+    r"#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|(?!(default|public|protected|private)\b)\w+:\s*$"
 )
 
 
@@ -160,7 +160,7 @@ class Trials:
         end = function_end(self.language, self._baseline.tree, start) or self._baseline.spans[index][0]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
-    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> int:
+    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Oddities:
         """Lines of a draft whose indentation contradicts the tree."""
         trial = self._try_alone(draft, index)
         return count_oddities(trial.tree, Lines(trial.source), trial.spans[index], frozen)
