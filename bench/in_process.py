@@ -1,12 +1,28 @@
 """Fills requests in this process, one after another, without scheduler and service."""
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
 
 from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.scheduling.work import Work
+from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent
+
+T = TypeVar("T")
+
+
+def complete(
+    runtime: Runtime, coroutine: Coroutine[Any, Any, T], see: Callable[[Any], object] = lambda awaited: None
+) -> T:
+    """The result of a fill or of a part of it, each of whose forwards runs by itself. `see` gets all that it awaits."""
+    results: list[Any] | None = None
+    while True:
+        try:
+            awaited = coroutine.send(results)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        see(awaited)
+        results = runtime.run(awaited.passes) if isinstance(awaited, Work) else None  # type: ignore[arg-type]  # its own
 
 
 def denoise(
@@ -18,21 +34,16 @@ def denoise(
     row; the answer ranks fills by mean log confidence. Raises RequestError.
     """
     fill = open_fill(runtime, request, cache=cache, lengths=lengths)
-    answer: Any = None
+    results: list[Any] | None = None
     while True:
         try:
-            item = fill.send(answer)
+            awaited = fill.send(results)
         except StopIteration as stop:
             assert isinstance(stop.value, InfillResponse)
             return stop.value
-        answer = None
-        match item:
-            case StepEvent():
-                yield item
-            case Work():
-                if item.event is not None:
-                    yield item.event
-                answer = runtime.run(item.passes)  # type: ignore[arg-type]  # a fill asks its own runtime
+        if isinstance(awaited, Show | Work) and awaited.event is not None:
+            yield awaited.event
+        results = runtime.run(awaited.passes) if isinstance(awaited, Work) else None  # type: ignore[arg-type]  # its own
 
 
 def drain(steps: Generator[StepEvent, None, InfillResponse]) -> InfillResponse:

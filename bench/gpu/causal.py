@@ -29,6 +29,7 @@ from tests.engine import tiny
 from bench.gpu.serving import make_model
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
+from bench.in_process import complete
 from bench.measure import describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.caches.stores import PrefixStore
@@ -41,7 +42,7 @@ from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime, open_fused
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.scheduling.scheduler import Scheduler
-from midfill_engine.scheduling.work import Asking, Fill
+from midfill_engine.scheduling.work import Fill
 from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS, byte_of_character
 from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, InfillRequest, InfillResponse, Stats, TextSegment
 from midfill_kernels.launch import is_interpreted
@@ -126,15 +127,6 @@ def open_runtimes(device: torch.device, shape: str) -> tuple[dict[str, Runtime],
     return {"torch": plain, "kernels": replace(plain, fused=fused, prefixes=PrefixStore())}, name
 
 
-def drain(runtime: Runtime, asking: Asking[Any]) -> Any:
-    answer: Any = None
-    while True:
-        try:
-            answer = runtime.run(asking.send(answer).passes)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            return stop.value
-
-
 def make_text(runtime: Runtime, tokens: int, number: int) -> str:
     """Code of about so many tokens, its own for each number."""
     encode, text = runtime.loaded.tokenizer.encode, ""
@@ -157,20 +149,20 @@ def make_requests(runtime: Runtime, scene: str, sizes: Sizes, count: int) -> lis
     return requests
 
 
-def write_body(runtime: Runtime, sizes: Sizes, request: InfillRequest) -> Fill:
+async def write_body(runtime: Runtime, sizes: Sizes, request: InfillRequest) -> InfillResponse:
     """The passes of a body: six beginnings, so many tokens of each, every second one guessed, and the text after."""
     segment = request.segments[0]
     assert isinstance(segment, TextSegment)
     encode = runtime.loaded.tokenizer.encode
-    prefix, _ = yield from read_prefix(runtime, tuple(encode(segment.text)))
+    prefix, _ = await read_prefix(runtime, tuple(encode(segment.text)))
     beam, first = Beam(runtime, prefix), encode("value")
-    paths, logs = yield from beam.open([(token, *first) for token in encode("abcdef")])
+    paths, logs = await beam.open([(token, *first) for token in encode("abcdef")])
     num_passes, scores = sizes.body // 2, list(logs[:, None])
     for _ in range(num_passes):
         guesses = [(int(each[-1].argmax()),) for each in scores]
         paths = [path.add(guess[0], 0.0) for path, guess in zip(paths, guesses, strict=True)]
-        paths, scores = yield from beam.read(paths, guesses)
-    yield from beam.follow(paths, [encode(AFTER)[:30]] * len(paths))
+        paths, scores = await beam.read(paths, guesses)
+    await beam.follow(paths, [encode(AFTER)[:30]] * len(paths))
     stats = Stats(steps=num_passes, forwards=num_passes + 2, tokens=sizes.body, ms=0.0)
     return InfillResponse(model="", holes=[FilledHole(text="", tokens=[], confidence=[])], stats=stats)
 
@@ -268,9 +260,9 @@ def lay_passes(runtime: Runtime, sizes: Sizes) -> list[tuple[str, Pass, Callable
     def draw(count: int) -> tuple[int, ...]:
         return tuple(torch.randint(len(SPECIAL_TOKENS), vocab_size, (count,), generator=generator).tolist())
 
-    prefix, _ = drain(runtime, read_prefix(runtime, draw(sizes.context)))
+    prefix, _ = complete(runtime, read_prefix(runtime, draw(sizes.context)))
     beam = Beam(runtime, prefix)
-    paths, _ = drain(runtime, beam.open([draw(1) for _ in range(5)]))
+    paths, _ = complete(runtime, beam.open([draw(1) for _ in range(5)]))
     reading = beam.read([path.add(draw(1)[0], 0.0) for path in paths], [draw(2)] * len(paths))
     scoring = score(runtime, prefix, [list(draw(12)) for _ in range(sizes.texts)])
     whole = max(sizes.context // branches.READ_ROWS, 1) * branches.READ_ROWS
@@ -279,11 +271,11 @@ def lay_passes(runtime: Runtime, sizes: Sizes) -> list[tuple[str, Pass, Callable
     for _ in range(0, len(prompt), branches.READ_ROWS):
         work = parts.send(answer)
         answer = runtime.run(work.passes)  # type: ignore[arg-type]
-    found: list[tuple[str, Pass, Callable[[Result], object]]] = []
-    found.append(("beam, 5 paths x 3 rows", only(next(reading).passes), lambda one: log_probs(runtime, [one.hidden])))
-    found.append(("scoring", only(next(scoring).passes), lambda one: one.chosen))
-    found.append(("part of a prompt", only(work.passes), lambda one: one.hidden))
-    return found
+    return [
+        ("beam, 5 paths x 3 rows", only(reading.send(None).passes), lambda one: log_probs(runtime, [one.hidden])),
+        ("scoring", only(scoring.send(None).passes), lambda one: one.chosen),
+        ("part of a prompt", only(work.passes), lambda one: one.hidden),
+    ]
 
 
 def only(passes: Sequence[Any]) -> Pass:

@@ -32,8 +32,8 @@ from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.family import Model
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.scheduling.work import Work
-from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
+from midfill_engine.scheduling.work import Show, Work
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
 from midfill_kernels.launch import is_interpreted
 
 TESTS: Final = (
@@ -94,8 +94,8 @@ def run_fill(runtime: Runtime, request: InfillRequest, cache: str) -> tuple[floa
             assert isinstance(stop.value, InfillResponse)
             return time.perf_counter() - started, forward_s, first_s, stop.value
         answer = None
-        event = item.event if isinstance(item, Work) else item
-        if isinstance(event, StepEvent) and event.step == 1:
+        event = item.event if isinstance(item, Show | Work) else None
+        if event is not None and event.step == 1:
             first_s = time.perf_counter() - started
         if isinstance(item, Work):
             before = time.perf_counter()

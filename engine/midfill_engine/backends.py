@@ -14,7 +14,7 @@ from midfill_engine.loading.runtime import Runtime
 from midfill_engine.registry import Registry
 from midfill_engine.requests.timer import Clock
 from midfill_engine.scheduling.work import Fill
-from midfill_engine.wire import ErrorCode, InfillRequest
+from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse
 
 Name = str | None  # of a cache or a length policy, None for the model's own
 
@@ -47,19 +47,19 @@ def find_backend(runtime: Runtime) -> Backend:
     return BACKENDS.find(runtime.family.backend)
 
 
-def open_fill(
+async def open_fill(
     runtime: Runtime,
     request: InfillRequest,
     *,
     cache: Name = None,
     lengths: Name = None,
     clock: Clock = time.perf_counter,
-) -> Fill:
-    """A fill as a coroutine: claims memory, asks for forward passes by `Work`, yields events. Its time is one of
-    `clock`, in seconds. Raises RequestError.
+) -> InfillResponse:
+    """A fill, which awaits memory, forward passes, and that its steps are shown. Its time is one of `clock`, in
+    seconds. Raises RequestError.
     """
     check_wishes(runtime, request)
-    return (yield from find_backend(runtime).fill(runtime, request, clock, cache, lengths))
+    return await find_backend(runtime).fill(runtime, request, clock, cache, lengths)
 
 
 def check_wishes(runtime: Runtime, request: InfillRequest) -> None:

@@ -2,17 +2,18 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import httpx
 
+from bench.in_process import complete
 from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.scheduling.scheduler import Scheduler
-from midfill_engine.scheduling.work import Work
+from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.serving.security import Security
 from midfill_engine.serving.service import EngineState, create_app
 from midfill_engine.wire import (
@@ -28,18 +29,6 @@ from midfill_engine.wire import (
 ENDLESS: Final = 10**9  # steps of a fill that somebody must cancel
 LIMIT_S: Final = 60.0  # how long a test waits for what must happen, on the slowest of machines
 
-T = TypeVar("T")
-
-
-def drain_work(runtime: Runtime, work: Generator[Work, Any, T]) -> T:
-    """What comes of work whose forwards are run one by one."""
-    answer: Any = None
-    while True:
-        try:
-            answer = runtime.run(work.send(answer).passes)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-
 
 class CountedFill:
     """A fill whose passes are run one by one; their number and that of their rows may move its clock."""
@@ -48,15 +37,12 @@ class CountedFill:
         self.passes = self.rows = 0
 
     def run(self, runtime: Runtime, request: InfillRequest, clock: Callable[[], float]) -> InfillResponse:
-        fill, answer = open_fill(runtime, request, clock=clock), None
-        while True:
-            try:
-                item = fill.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            answer = runtime.run(item.passes) if isinstance(item, Work) else None  # type: ignore[arg-type]
-            if isinstance(item, Work):
-                self.passes, self.rows = self.passes + 1, self.rows + item.num_rows
+        return complete(runtime, open_fill(runtime, request, clock=clock), self._count)
+
+    def _count(self, awaited: object) -> None:
+        if isinstance(awaited, Work):
+            self.passes += 1
+            self.rows += awaited.num_rows
 
 
 class Pace:
@@ -98,14 +84,14 @@ class FakeFills:
     closed: list[InfillRequest] = field(default_factory=list)
     on_step: Callable[[int], None] = lambda step: None
 
-    def __call__(self, request: InfillRequest) -> Generator[StepEvent, None, InfillResponse]:
+    async def __call__(self, request: InfillRequest) -> InfillResponse:
         try:
             for step in range(self.num_steps):
                 time.sleep(self.step_s)
                 self.on_step(step)
                 self.stepped.append(request)
                 hole = HoleState(text=self.shown, settled=[], masked=1)
-                yield StepEvent(step=step, num_steps=self.num_steps, holes=[hole])
+                await Show(StepEvent(step=step, num_steps=self.num_steps, holes=[hole]))
             filled = FilledHole(text=self.filled or str(self.num_steps), tokens=[(0, 1)], confidence=[0.5])
             stats = Stats(steps=self.num_steps, forwards=1, tokens=1, ms=1.0)
             return InfillResponse(model="fake", holes=[filled], stats=stats)

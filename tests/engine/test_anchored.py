@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from tests.engine.fakes import drain_work
 from tests.engine.test_filler import TEXT, answer_of, ask, base, pretrained, read_whole, run_together, weights
 
+from bench.in_process import complete
 from bench.quality.known import list_gaps
 from midfill_engine.causal.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
 from midfill_engine.causal.branches import read_prefix
@@ -85,8 +85,8 @@ def test_anchors_stay_and_what_was_a_line_stays_one(base: Runtime, seed: int) ->
 
 
 def cross(base: Runtime, filler: AnchoredFiller) -> list[Crossing]:
-    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
-    return drain_work(base, filler.cross(prefix))
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+    return complete(base, filler.cross(prefix))
 
 
 def test_a_path_through_all_parts_has_the_likelihood_of_its_tokens(base: Runtime) -> None:
@@ -113,8 +113,8 @@ def test_an_anchor_decides_what_comes_before_it(base: Runtime) -> None:
         ways = cross(base, filler)
         first = [filler._bytes(way.path)[: way.starts[0]] for way in ways]
         alone = Filler(base, stretch)
-        prefix, _ = drain_work(base, read_prefix(base, alone.prompt.ids))
-        likeliest = drain_work(base, alone.draft_lines(prefix))
+        prefix, _ = complete(base, read_prefix(base, alone.prompt.ids))
+        likeliest = complete(base, alone.draft_lines(prefix))
         best = max(likeliest, key=lambda each: each.nats)
         changed += first[0] != alone.pending + best.text.encode()
     assert changed > 4

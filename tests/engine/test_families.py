@@ -14,7 +14,7 @@ from tests.engine import reference_scores, tiny
 from tests.engine.test_denoise import run
 from tests.engine.test_packed import run_together
 
-from bench.in_process import denoise
+from bench.in_process import complete, denoise
 from midfill_engine.backends import open_fill
 from midfill_engine.caches import CACHES
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
@@ -137,26 +137,17 @@ def test_d2f_opens_a_block_when_a_tenth_of_the_one_before_is_settled(
 ) -> None:
     """Two of sixteen at one a step. Other samplers know one block at a time."""
     runtime = open_family("d2f-dream")
-    fill, asked, answer = open_fill(runtime, ask({"min_tokens": 40, "max_tokens": 40}, sampler=sampler)), [], None
-    with pytest.raises(StopIteration):
-        while True:
-            item = fill.send(answer)
-            answer = runtime.run(item.passes) if isinstance(item, Work) else None
-            asked += [len(step.wanted) for step in item.passes] if isinstance(item, Work) else []
+    _, works, _ = works_of(runtime, ask({"min_tokens": 40, "max_tokens": 40}, sampler=sampler))
+    asked = [len(step.wanted) for work in works for step in work.passes]
     assert asked[:3] == ([16, 15, 30] if sampler == "pipeline" else [16, 15, 14])
 
 
 def works_of(runtime: Runtime, request: InfillRequest, lengths: str | None = None) -> tuple[int, list[Work], list[Any]]:
     """The memory that a fill claims, all that it asks for, and its answer's holes."""
-    fill, works, claimed, answer = open_fill(runtime, request, lengths=lengths), list[Work](), 0, None
-    while True:
-        try:
-            item = fill.send(answer)
-        except StopIteration as stop:
-            return claimed, works, stop.value.holes
-        answer = runtime.run(item.passes) if isinstance(item, Work) else None
-        works += [item] if isinstance(item, Work) else []
-        claimed += item.num_bytes if isinstance(item, Claim) else 0
+    seen = list[object]()
+    answer = complete(runtime, open_fill(runtime, request, lengths=lengths), seen.append)
+    claimed = sum(awaited.num_bytes for awaited in seen if isinstance(awaited, Claim))
+    return claimed, [awaited for awaited in seen if isinstance(awaited, Work)], answer.holes
 
 
 def test_many_canvases_take_several_forwards_with_the_same_end(

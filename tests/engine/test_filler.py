@@ -12,10 +12,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 from tests.engine import tiny
-from tests.engine.fakes import drain_work
 from tests.engine.test_denoise import run
 
-from bench.in_process import denoise
+from bench.in_process import complete, denoise
 from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
@@ -42,7 +41,7 @@ from midfill_engine.loading.gguf_files import make_reader
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass
-from midfill_engine.scheduling.work import Claim, Fill, Work, counted
+from midfill_engine.scheduling.work import Claim, Fill, ForwardCounter, Work
 from midfill_engine.wire import (
     MAX_EXCERPT_CHARACTERS,
     MAX_EXCERPTS,
@@ -75,10 +74,10 @@ def read_whole(base: Runtime, ids: list[int]) -> torch.Tensor:
 def test_a_tree_scores_texts_as_each_by_itself(base: Runtime) -> None:
     ids = tuple(base.loaded.tokenizer.encode(TEXT))
     texts = [base.loaded.tokenizer.encode(text) for text in ("return a\n", "return b\nx", "ret", "raise", "return a\n")]
-    prefix, _ = drain_work(base, read_prefix(base, ids))
-    together = drain_work(base, score(base, prefix, texts))
+    prefix, _ = complete(base, read_prefix(base, ids))
+    together = complete(base, score(base, prefix, texts))
     for text, logs in zip(texts, together, strict=True):
-        (alone,) = drain_work(base, score(base, prefix, [text]))
+        (alone,) = complete(base, score(base, prefix, [text]))
         assert torch.allclose(torch.tensor(logs), torch.tensor(alone), atol=1e-5)
         whole = read_whole(base, [*ids, *text])[len(ids) - 1 : -1]
         exact = whole[torch.arange(len(text)), torch.tensor(text)]
@@ -88,9 +87,9 @@ def test_a_tree_scores_texts_as_each_by_itself(base: Runtime) -> None:
 def test_an_end_is_as_likely_as_all_tokens_that_end(base: Runtime) -> None:
     encode = base.loaded.tokenizer.encode
     ids, texts = tuple(encode(TEXT)), [encode("return a"), encode("return"), []]
-    prefix, _ = drain_work(base, read_prefix(base, ids))
+    prefix, _ = complete(base, read_prefix(base, ids))
     ends = base.vocabulary.ending("\n")
-    for text, logs in zip(texts, drain_work(base, score(base, prefix, texts, ends)), strict=True):
+    for text, logs in zip(texts, complete(base, score(base, prefix, texts, ends)), strict=True):
         after = read_whole(base, [*ids, *text])[-1]
         assert len(logs) == len(text) + 1
         assert logs[-1] == pytest.approx(float(after[ends].logsumexp(dim=0)), abs=1e-4)
@@ -100,14 +99,14 @@ def test_a_beam_reads_as_one_pass_does(base: Runtime) -> None:
     """Beyond the room for its first keys, and after texts that were only followed; the prefix stays as it was."""
     encode = base.loaded.tokenizer.encode
     ids, texts = tuple(encode(TEXT)), [tuple(encode("if x")), tuple(encode("if y"))]
-    prefix, _ = drain_work(base, read_prefix(base, ids))
+    prefix, _ = complete(base, read_prefix(base, ids))
     before = [part.clone() for pair in prefix.keys_values for part in pair]
     beam = Beam(base, prefix)
-    paths, _ = drain_work(base, beam.open(texts))
+    paths, _ = complete(base, beam.open(texts))
     for token in encode(":\n    y = [2, 3]\n" * 4):
         grown = [Written((*path.ids, token), path.logs, path.places) for path in paths]
-        paths, logs = drain_work(base, beam.read(grown))
-        behind = drain_work(base, beam.follow(paths, [texts[0]] * len(paths)))
+        paths, logs = complete(base, beam.read(grown))
+        behind = complete(base, beam.follow(paths, [texts[0]] * len(paths)))
         for path, found, followed in zip(paths, logs, behind, strict=True):
             whole = read_whole(base, [*ids, *path.ids, *texts[0]])[len(ids) + len(path.ids) - 1 : -1]
             assert torch.allclose(found, whole[0], atol=1e-4)
@@ -121,11 +120,11 @@ def test_a_beam_reads_as_one_pass_does(base: Runtime) -> None:
 def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> None:
     first, second = (tuple(base.loaded.tokenizer.encode(TEXT * 9 + end)) for end in ("x = 1\n", "y = [2]\n"))
     base.prefixes.clear()
-    drain_work(base, read_prefix(base, first))
-    kept, known = drain_work(base, read_prefix(base, second))
-    same, known_again = drain_work(base, read_prefix(base, second))
+    complete(base, read_prefix(base, first))
+    kept, known = complete(base, read_prefix(base, second))
+    same, known_again = complete(base, read_prefix(base, second))
     base.prefixes.clear()
-    anew, unknown = drain_work(base, read_prefix(base, second))
+    anew, unknown = complete(base, read_prefix(base, second))
     assert (known >= len(base.loaded.tokenizer.encode(TEXT * 9)) - 1, known_again, unknown) == (True, len(second), 0)
     assert same is kept
     assert torch.allclose(kept.state, anew.state, atol=1e-5)
@@ -174,8 +173,8 @@ def test_a_word_that_the_edge_cuts_is_left_to_the_fill(base: Runtime) -> None:
 
 def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime) -> None:
     filler = Filler(base, Stretch("value = co", "\n", single=True))
-    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
-    drafts = drain_work(base, filler.draft_lines(prefix))
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+    drafts = complete(base, filler.draft_lines(prefix))
 
     def chance(before: tuple[int, ...], letters: bytes) -> float:
         logs = read_whole(base, list(before))[-1]
@@ -186,8 +185,8 @@ def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime) -> None:
 
     assert filler.pending == b"co"
     assert filler.pending_nats == pytest.approx(math.log(chance(filler.prompt.ids, b"co")), abs=1e-4)
-    (plain,) = drain_work(base, Filler(base, filler.stretch).compare([Candidate("py")]))
-    found = {each.text: each.nats for each in drain_work(base, Filler(base, filler.stretch).fill([Candidate("py")]))}
+    (plain,) = complete(base, Filler(base, filler.stretch).compare([Candidate("py")]))
+    found = {each.text: each.nats for each in complete(base, Filler(base, filler.stretch).fill([Candidate("py")]))}
     drafted = {each.text: each.nats for each in drafts if each.text.strip()}
     assert found["py"] == pytest.approx(plain.nats - filler.pending_nats, abs=1e-3)
     shared = found.keys() & drafted.keys()
@@ -222,11 +221,11 @@ def test_a_line_with_a_name_is_as_likely_as_if_it_were_given(
     paths, make = list[Written](), Filler._candidate
     monkeypatch.setattr(Filler, "_candidate", lambda self, path: (paths.append(path), make(self, path))[1])
     filler = Filler(base, Stretch(before, "\n", single=True), names=["total"], unused=["key"])
-    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
-    drafted = drain_work(base, filler.draft_lines(prefix))
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+    drafted = complete(base, filler.draft_lines(prefix))
     kinds = {(each.names > 0, each.used > 0) for each in filler.count_names(drafted)}
     assert kinds == {(False, False), (True, False), (False, True), (True, True)}
-    exact = drain_work(base, score(base, prefix, [path.ids for path in paths], filler.ends))
+    exact = complete(base, score(base, prefix, [path.ids for path in paths], filler.ends))
     for path, logs in zip(paths, exact, strict=True):
         assert path.logs == pytest.approx(logs, abs=1e-3)
 
@@ -249,7 +248,7 @@ def test_what_is_likely_after_the_last_lines_alone_weighs_less(base: Runtime) ->
     assert one - other == pytest.approx(7 * weights.common) and weights.common > 0
     filler = Filler(base, Stretch("a = 0\n" * 40 + "b = a\nc = b\nd =", " + c\n", single=True))
     texts = [Candidate(" 1"), Candidate(" 1 + a"), Candidate(" None")]
-    found = drain_work(base, filler._weigh_near(texts))
+    found = complete(base, filler._weigh_near(texts))
     special, encode = base.tokens.special_ids[0], base.loaded.tokenizer.encode
     for text, each in zip(texts, found, strict=True):
         ids = [special, *encode(f"b = a\nc = b\nd ={text.text}")]
@@ -321,12 +320,10 @@ def test_a_model_with_fill_in_the_middle_tokens_sees_both_sides(kind: str, tmp_p
     prompt = lay_prompt(model, "x = ", "\nprint(x)\n")
     assert prompt.has_suffix and prompt.ids == tuple(markers.lay(encode("x = "), encode("\nprint(x)\n")))
     stretch = Stretch("x = ", "\nprint(x)\n", True, max_tokens=4)
-    prefix, _ = drain_work(model, read_prefix(model, prompt.ids))
-    for each in drain_work(model, Filler(model, stretch).fill([Candidate("total")])):
+    prefix, _ = complete(model, read_prefix(model, prompt.ids))
+    for each in complete(model, Filler(model, stretch).fill([Candidate("total")])):
         assert "\n" not in each.text and each.following == 0
-        (logs,) = drain_work(
-            model, score(model, drain_work(model, read_prefix(model, prompt.ids))[0], [encode(each.text)])
-        )
+        (logs,) = complete(model, score(model, complete(model, read_prefix(model, prompt.ids))[0], [encode(each.text)]))
         assert each.nats < sum(logs), "its end, too, is likely or not"
 
 
@@ -394,11 +391,11 @@ def test_a_text_inside_of_lines_ends_where_it_meets_the_rest_of_a_line() -> None
 def test_several_lines_are_drafted_where_a_stretch_may_hold_them(base: Runtime) -> None:
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n    return items\n", False, indent="    ")
     filler = Filler(base, stretch)
-    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
-    written = drain_work(base, filler.draft_through(prefix))
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+    written = complete(base, filler.draft_through(prefix))
     assert len({each.text for each in written}) == len(written) <= MAX_THROUGH
     assert all("\n" in each.text for each in written)
-    judged = drain_work(base, Filler(base, stretch).fill([]))
+    judged = complete(base, Filler(base, stretch).fill([]))
     assert {each.text for each in written} <= {each.text for each in judged}, "long ones are compared, too"
 
 
@@ -407,12 +404,12 @@ def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -
 
     def draw(seed: int) -> list[str]:
         drawing = Drawing(4, 1.0, 0.95, torch.Generator().manual_seed(seed))
-        return [each.text for each in drain_work(base, Filler(base, stretch, drawing).fill([]))]
+        return [each.text for each in complete(base, Filler(base, stretch, drawing).fill([]))]
 
     assert draw(1) == draw(1) != draw(2)
     assert len(set(draw(1))) == len(draw(1)) <= 4
     line = Stretch(TEXT + "x = ", "\n", True, max_tokens=8)
-    drawn = drain_work(base, Filler(base, line, Drawing(4, 1.0, 1.0, torch.Generator().manual_seed(3))).fill([]))
+    drawn = complete(base, Filler(base, line, Drawing(4, 1.0, 1.0, torch.Generator().manual_seed(3))).fill([]))
     assert drawn and not any("\n" in each.text for each in drawn)
 
 
@@ -489,12 +486,12 @@ def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monke
     def judge(most: float) -> tuple[list[Candidate], int]:
         monkeypatch.setattr("midfill_engine.causal.filler.MAX_BEHIND", most)
         one = Filler(base, stretch)
-        prefix, _ = drain_work(base, read_prefix(base, one.prompt.ids))
+        prefix, _ = complete(base, read_prefix(base, one.prompt.ids))
         given = [Candidate("sure", -90.0, certainty=0.01, logs=(("", -90.0),))]
         rows: list[int] = []
         plain = base.run
         monkeypatch.setattr(Runtime, "run", lambda self, passes: rows.append(len(passes[0].ids)) or plain(passes))
-        judged = drain_work(base, one.judge(prefix, drafts, given))
+        judged = complete(base, one.judge(prefix, drafts, given))
         monkeypatch.undo()
         return judged, sum(rows)
 
@@ -529,9 +526,10 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
         monkeypatch.setattr("midfill_engine.causal.filler.MAX_READ_ALONG", most)
         monkeypatch.setattr("midfill_engine.causal.filler.NEARLY_CERTAIN", -0.2)
         filler = Filler(base, stretch, names=names)
-        prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
-        drafts, num_passes = drain_work(base, counted(filler.draft_lines(prefix)))
-        return drafts, num_passes, sorted(ended, key=len, reverse=True)
+        prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+        forwards = ForwardCounter()
+        drafts = complete(base, forwards.run(filler.draft_lines(prefix)))
+        return drafts, forwards.count, sorted(ended, key=len, reverse=True)
 
     plain, most, ended = draft([], 0)
     found, least, _ = draft(ended, 2)
@@ -553,7 +551,7 @@ def run_together(base: Runtime, fills: Sequence[Fill]) -> list[InfillResponse]:
             try:
                 message = fills[number].send(reply)
                 while not isinstance(message, Work):
-                    message = next(fills[number])
+                    message = fills[number].send(None)
                 asked[number] = message
             except StopIteration as stop:
                 answers[number] = stop.value
@@ -610,7 +608,7 @@ def test_a_line_may_begin_with_the_token_that_joins_its_indent_to_the_break_befo
 def test_the_memory_of_a_fill_counts_excerpts_up_to_what_is_read(base: Runtime) -> None:
     def claim(text: str, excerpts: list[str]) -> int:
         fill = fill_causally(base, ask(TextSegment(text=text), HoleSegment(hole=HoleSpec()), excerpts=excerpts))
-        claimed = next(fill)
+        claimed = fill.send(None)
         fill.close()
         assert isinstance(claimed, Claim)
         return claimed.num_bytes
@@ -645,7 +643,7 @@ def test_a_hole_is_judged_by_what_fills_the_next_one(
     assert first.endswith(line_end)
     behind = line_end + between + between.join([*others, "return x\n"])
     stretch = Stretch(TEXT, behind, True, tuple(forbid), behind=line_end + between)
-    (alone,) = drain_work(base, Filler(base, stretch).compare([Candidate(first.removesuffix(line_end))]))
+    (alone,) = complete(base, Filler(base, stretch).compare([Candidate(first.removesuffix(line_end))]))
     assert find_following(behind) != find_following(between)
     assert answer.candidates[0][0].text == first
     assert answer.candidates[0][0].following == pytest.approx(alone.following, abs=1e-4)
@@ -713,9 +711,9 @@ def test_the_base_computes_what_transformers_computes(
 def test_the_base_fills_what_only_a_language_model_can(pretrained: Runtime) -> None:
     before = 'def add(first, second):\n    """The sum of both."""\n    '
     stretch = Stretch(before, "\n\n\ndef subtract(first, second):\n    return first - second\n", True)
-    best, *_ = drain_work(pretrained, Filler(pretrained, stretch).fill([Candidate("pass", certainty=0.01)]))
+    best, *_ = complete(pretrained, Filler(pretrained, stretch).fill([Candidate("pass", certainty=0.01)]))
     assert best.text == "return first + second"
-    others = drain_work(pretrained, Filler(pretrained, stretch, Drawing(8)).fill([]))
+    others = complete(pretrained, Filler(pretrained, stretch, Drawing(8)).fill([]))
     assert len({each.text for each in others}) == len(others) >= 8
     whole = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="x = add(1, 2)\n")
     assert answer_of(pretrained, ask(*whole)).holes[0].text == "    return first + second\n"
@@ -732,8 +730,8 @@ def test_guessed_tokens_save_forwards_and_change_nothing(
     written: list[tuple[int, ...]] = []
     write = Filler.write
 
-    def keep(*arguments: Any, **options: Any) -> Any:
-        rows = yield from write(*arguments, **options)
+    async def keep(*arguments: Any, **options: Any) -> Any:
+        rows = await write(*arguments, **options)
         written.extend(path.ids for path, _ in rows)
         return rows
 
@@ -748,10 +746,11 @@ def test_guessed_tokens_save_forwards_and_change_nothing(
 
     def draft() -> tuple[list[Candidate], int]:
         filler = Filler(base, stretch, Drawing(1, temperature, 1.0, torch.Generator().manual_seed(4)))
-        prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+        prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
         firsts = ["first = 1", "return items", "for é in items:"]
         drafts = filler.draw(prefix, filler.drawing) if temperature else filler.draft_block(prefix, firsts)
-        return drain_work(base, counted(drafts))
+        forwards = ForwardCounter()
+        return complete(base, forwards.run(drafts)), forwards.count
 
     monkeypatch.setattr(Filler, "write", keep)
     monkeypatch.setattr(Filler, "_guess", lambda _, paths: [()] * len(paths))
@@ -771,19 +770,19 @@ def test_a_body_that_goes_on_where_others_ended_is_given_up(drawing: Drawing, is
     """All but one leave their indent in a second line; where four are wanted, none is given up."""
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n\ndef third(x):\n    return x\n", False, indent="    ")
     filler, encode = Filler(base, stretch, drawing), base.loaded.tokenizer.encode
-    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
     beam, firsts = Beam(base, prefix), ["a = 1", "b = 1", "c = 1", "d = 1"]
     begun = [tuple(encode(filler.pending.decode() + first)) for first in firsts]
     texts = [encode("\n    return 7\nx" + "".join(map(chr, range(97, 107)))) for _ in firsts[:-1]]
     texts.append(encode("\n    " + "".join(f"{number} + " for number in range(90))))
-    paths, scores = drain_work(base, beam.open(begun))
+    paths, scores = complete(base, beam.open(begun))
 
     def choose(path: Written, _: torch.Tensor) -> int:
         row = next(index for index, ids in enumerate(begun) if path.ids[: len(ids)] == ids)
         return texts[row][len(path.ids) - len(begun[row])]
 
     rows = [(path, Block(stretch, first)) for path, first in zip(paths, firsts, strict=True)]
-    written = drain_work(base, filler.write(beam, rows, list(scores[:, None]), choose, 120))
+    written = complete(base, filler.write(beam, rows, list(scores[:, None]), choose, 120))
     *ended, last = [len(path.ids) - len(ids) for (path, _), ids in zip(written, begun, strict=True)]
     assert [block.is_whole for _, block in written] == [True, True, True, False]
     assert last == (int(1.5 * max(ended)) + 1 if is_given_up else 120)
@@ -804,8 +803,8 @@ def test_a_body_is_as_likely_as_while_it_was_written(
     monkeypatch.setattr(branches, "MAX_TREE_ROWS", max_rows)  # 8: in several groups
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n\ndef third(x):\n    return x\n", False, indent="    ")
     filler = Filler(base, stretch)
-    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
-    drafted = drain_work(base, filler.draft_block(prefix, ["first = 1", "return items", "for é in items:"]))
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+    drafted = complete(base, filler.draft_block(prefix, ["first = 1", "return items", "for é in items:"]))
     assert len(drafted) >= 2 and all(each.logs for each in drafted)
     encode, following = base.loaded.tokenizer.encode, find_following(stretch.after)
     for each in drafted:

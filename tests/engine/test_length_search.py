@@ -6,12 +6,14 @@ import pytest
 import torch
 from tests.engine import tiny
 
+from bench.in_process import complete
 from midfill_engine.backends import open_fill
 from midfill_engine.diffusion.denoise import trial_row, try_over_one_context
 from midfill_engine.diffusion.plan import read_request
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Result
+from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.wire import InfillRequest, StepEvent
 
 LAYERS = {"dream": "num_hidden_layers", "llada": "n_layers"}
@@ -39,15 +41,7 @@ def confidences(runtime: Runtime, *, shared: bool) -> list[torch.Tensor]:
     rows = [trial_row(plan, lengths, None) for lengths in LENGTHS]
     found: list[Result] = []
     if shared:
-        search = try_over_one_context(rows, None)
-        results: list[Result] | None = None
-        while True:
-            try:
-                work = search.send(results)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                found = stop.value[0]
-                break
-            results = runtime.run(work.passes)
+        found, _ = complete(runtime, try_over_one_context(rows, None))
     else:
         found = runtime.run([row.open_pass() for row in rows])
     return [result.chosen.confidence for result in found if result.chosen is not None]
@@ -81,10 +75,9 @@ def test_rows_until_the_first_token_and_an_event_with_the_first_pass(family: str
     while sum(event.step == 0 for event in events) < 2:  # the search's, then the fill's own
         item = fill.send(answer)
         answer = None
-        if isinstance(item, StepEvent):
-            events.append(item)
-        elif hasattr(item, "passes"):
-            events += [item.event] if item.event is not None else []
+        if isinstance(item, Show | Work) and item.event is not None:
+            events.append(item.event)
+        if isinstance(item, Work):
             rows.append(item.num_rows)
             answer = runtime.run(item.passes)
     context = len(read_request(runtime, request, None, None).context_ids)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from tests.engine import tiny
-from tests.engine.fakes import drain_work
 
+from bench.in_process import complete
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.branches import read_prefix
 from midfill_engine.causal.filler import Filler
@@ -197,7 +197,7 @@ def test_a_draft_that_repeats_itself_ends_early_and_ranks_behind_one_that_ended_
         return logs
 
     monkeypatch.setattr(Filler, "_offer", offer)
-    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
-    drafts = drain_work(base, filler.draft_block(prefix, list(scripts)))
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+    drafts = complete(base, filler.draft_block(prefix, list(scripts)))
     assert {each.text for each in filler.rank(drafts)} == offered
     assert max(written) < 7, "the third of the 19 rounds is the last"

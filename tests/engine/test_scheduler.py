@@ -1,7 +1,8 @@
 """The scheduler over fake fills: fairness, bounds, cancelling, failures."""
 
+import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from midfill_engine.scheduling import scheduler as scheduler_module
 from midfill_engine.scheduling import turns as turns_module
 from midfill_engine.scheduling.scheduler import Scheduler, is_out_of_memory
 from midfill_engine.scheduling.turns import Event
-from midfill_engine.scheduling.work import Claim, Fill, Work
+from midfill_engine.scheduling.work import Claim, Fill, Show, Work, gather
 from midfill_engine.wire import ErrorCode, FilledHole, InfillRequest, InfillResponse, Stats, StepEvent
 
 
@@ -157,8 +158,8 @@ class OutOfMemoryError(RuntimeError):
     """Named like torch's."""
 
 
-def failing(error: Exception) -> Fill:
-    yield StepEvent(step=0, num_steps=2, holes=[])
+async def failing(error: Exception) -> InfillResponse:
+    await Show(StepEvent(step=0, num_steps=2, holes=[]))
     raise error
 
 
@@ -218,7 +219,7 @@ def test_closing_ends_every_request(make_scheduler: MakeScheduler) -> None:
 
 
 def test_fifty_failures_in_a_row_leave_the_scheduler_working(make_scheduler: MakeScheduler) -> None:
-    def sometimes(asked: InfillRequest) -> Generator[StepEvent, None, InfillResponse]:
+    def sometimes(asked: InfillRequest) -> Fill:
         return failing(OutOfMemoryError()) if asked.tag == "bad" else FakeFills(1)(asked)
 
     scheduler = make_scheduler(sometimes)
@@ -230,13 +231,13 @@ def test_fifty_failures_in_a_row_leave_the_scheduler_working(make_scheduler: Mak
         assert isinstance(good.end(), InfillResponse)
 
 
-def working(num_steps: int, num_bytes: int = 0, num_rows: int = 1) -> Fill:
+async def working(num_steps: int, num_bytes: int = 0, num_rows: int = 1) -> InfillResponse:
     """A fill of steps that need a forward; its passes and their answers are numbers."""
-    yield Claim(num_bytes)
+    await Claim(num_bytes)
     total = 0
     for step in range(num_steps):
         event = StepEvent(step=step, num_steps=num_steps, holes=[])
-        (answer,) = yield Work([step], num_rows, event)
+        (answer,) = await Work([step], num_rows, event)
         total += answer
     hole = FilledHole(text=str(total), tokens=[], confidence=[])
     return InfillResponse(model="fake", holes=[hole], stats=Stats(steps=num_steps, forwards=0, tokens=0, ms=0.0))
@@ -272,20 +273,70 @@ def test_steps_of_open_fills_share_a_forward(make_scheduler: MakeScheduler) -> N
     assert b"midfill_shared_steps_total" in scheduler.metrics.show()
 
 
+def test_all_runs_on_one_thread_without_an_event_loop(make_scheduler: MakeScheduler) -> None:
+    threads, ended = list[str](), threading.Event()
+
+    def note() -> None:
+        threads.append(threading.current_thread().name)
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+
+    async def fill(asked: InfillRequest) -> InfillResponse:
+        note()
+        return await working(2)
+
+    def run(passes: list[int]) -> list[int]:
+        note()
+        return passes
+
+    def listen(event: Event) -> None:
+        note()
+        if isinstance(event, InfillResponse):
+            ended.set()
+
+    make_scheduler(fill, run=run).submit(request("x"), listen)
+    assert ended.wait(LIMIT_S)
+    assert threads == ["midfill-scheduler"] * 6
+
+
+def test_cancelling_ends_the_coroutines_of_a_fill_between_two_passes(make_scheduler: MakeScheduler) -> None:
+    running, ended = list[str](), list[str]()
+
+    async def part(name: str) -> None:
+        try:
+            while True:
+                await Work([0], 1)
+                running.append(name)
+        finally:
+            ended.append(name)
+
+    async def fill(asked: InfillRequest) -> InfillResponse:
+        await gather(part("a"), part("b"))
+        raise AssertionError("its parts ended")
+
+    reader = Reader()
+    ticket = make_scheduler(fill, run=lambda passes: passes).submit(request("x"), reader)
+    wait_until(lambda: len(running) > 4)
+    ticket.cancel()
+    end = reader.end()
+    assert isinstance(end, RequestError) and end.code is ErrorCode.CANCELLED
+    assert ended == ["a", "b"] and running == ["a", "b"] * (len(running) // 2)
+
+
 def test_steps_are_shown_while_a_launched_forward_runs_and_built_only_for_who_watches(
     make_scheduler: MakeScheduler,
 ) -> None:
     done, built = list[str](), list[str]()
 
-    def fill(asked: InfillRequest) -> Fill:
-        yield Claim(0)
+    async def fill(asked: InfillRequest) -> InfillResponse:
+        await Claim(0)
 
         def show() -> StepEvent:
             built.append(asked.tag or "")
             return StepEvent(step=0, num_steps=1, holes=[])
 
-        yield Work([1], 1, show)
-        return (yield from working(0))
+        await Work([1], 1, show)
+        return await working(0)
 
     def launch(passes: list[int]) -> Callable[[], list[int]]:
         done.append("launched")
@@ -375,12 +426,12 @@ def test_a_lack_of_memory_fails_only_its_cause(make_scheduler: MakeScheduler) ->
             raise OutOfMemoryError("CUDA out of memory")
         return passes
 
-    def bad() -> Fill:
-        yield Work([-1], 1)
+    async def bad() -> InfillResponse:
+        await Work([-1], 1)
         raise AssertionError("it got an answer")
 
-    def wide() -> Fill:
-        answer = yield Work([1, 2, 3, 4, 5], 5)
+    async def wide() -> InfillResponse:
+        answer = await Work([1, 2, 3, 4, 5], 5)
         hole = FilledHole(text=str(answer), tokens=[], confidence=[])
         return InfillResponse(model="fake", holes=[hole], stats=Stats(steps=1, forwards=1, tokens=0, ms=0.0))
 

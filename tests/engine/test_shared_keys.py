@@ -6,6 +6,7 @@ import pytest
 from tests.engine import tiny
 from tests.engine.test_length_search import open_model
 
+from bench.in_process import complete
 from midfill_engine import backends
 from midfill_engine.backends import open_fill
 from midfill_engine.families import FAMILIES
@@ -26,14 +27,9 @@ def ask(before: str = BEFORE, after: str = AFTER, **options: object) -> InfillRe
 
 def run(runtime: Runtime, request: InfillRequest, cache: str, lengths: str) -> tuple[list[int], InfillResponse]:
     """The rows of every forward, and the answer."""
-    fill, answer, rows = open_fill(runtime, request, cache=cache, lengths=lengths), None, []
-    while True:
-        try:
-            item = fill.send(answer)
-        except StopIteration as stop:
-            return rows, stop.value
-        answer = runtime.run(item.passes) if isinstance(item, Work) else None
-        rows += [item.num_rows] if isinstance(item, Work) else []
+    seen = list[object]()
+    answer = complete(runtime, open_fill(runtime, request, cache=cache, lengths=lengths), seen.append)
+    return [awaited.num_rows for awaited in seen if isinstance(awaited, Work)], answer
 
 
 @pytest.mark.parametrize("hole", [{"min_tokens": 64, "max_tokens": 64}, {"max_tokens": 64}])

@@ -1,5 +1,6 @@
 """Samplers, length policies, token masks, decoding: the parts of a fill, each by itself."""
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -143,14 +144,11 @@ needs = st.builds(
 
 def search(name: str, holes: list[HoleNeed], scores: LengthScores | None, best: int = 0) -> list[Lengths]:
     """Runs a policy against a model that is surest at `best` tokens a hole."""
-    steps = LENGTHS.find(name).search(holes, scores)
-    answer: list[list[float]] | None = None
-    while True:
-        try:
-            asked = steps.send(answer)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        answer = [[0.01 + (sum(lengths) == best) for lengths in canvas] for canvas in asked]
+
+    async def measure(canvases: list[Lengths]) -> list[list[float]]:
+        return [[0.01 + (sum(lengths) == best) for lengths in canvas] for canvas in canvases]
+
+    return asyncio.run(LENGTHS.find(name).search(holes, scores, measure))
 
 
 @given(st.sampled_from(list(LENGTHS)), st.lists(needs, min_size=1, max_size=3), st.booleans())

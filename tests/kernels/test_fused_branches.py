@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
 
 import pytest
 import torch
 from tests.engine import tiny
 
-from bench.in_process import denoise, drain
+from bench.in_process import complete, denoise, drain
 from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
@@ -18,10 +17,8 @@ from midfill_engine.loading.runtime import Runtime, open_checkpoint
 from midfill_engine.models import fused_branches, fused_runner
 from midfill_engine.models.fused_runner import FusedRunner
 from midfill_engine.models.packed import Pass, run_packed
-from midfill_engine.scheduling.work import Asking
 from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
 
-T = TypeVar("T")
 TEXT = "def total(items):\n    return 0\n"
 BUCKETS = (8, 16, 32, 64)
 SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2}
@@ -43,16 +40,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runtime, Runtime]:
     plain, fused = (open_checkpoint(folder, device, torch.float32, "x", name) for name in ("torch", "kernels"))
     assert fused.fused is not None and plain.fused is None
     return plain, fused
-
-
-def drain_work(runtime: Runtime, work: Asking[T]) -> T:
-    """What comes of work whose forwards are run one by one. (The service's fakes need a server's packages.)"""
-    answer: Any = None
-    while True:
-        try:
-            answer = runtime.run(work.send(answer).passes)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -88,8 +75,8 @@ def flatten(found: object) -> list[float]:
 def test_a_prompt_is_read_in_parts_and_kept(pair: tuple[Runtime, Runtime], by_kernels: list[int]) -> None:
     def use(runtime: Runtime) -> object:
         encode = runtime.loaded.tokenizer.encode
-        first, _ = drain_work(runtime, read_prefix(runtime, tuple(encode(TEXT))))
-        second, known = drain_work(runtime, read_prefix(runtime, tuple(encode(TEXT[:-3] + "1, 2"))))
+        first, _ = complete(runtime, read_prefix(runtime, tuple(encode(TEXT))))
+        second, known = complete(runtime, read_prefix(runtime, tuple(encode(TEXT[:-3] + "1, 2"))))
         last = [part[:, :, -1] for pair in second.keys_values for part in pair]
         return [first.state, second.state, float(known), *last]
 
@@ -101,11 +88,9 @@ def test_trees_are_scored(pair: tuple[Runtime, Runtime], by_kernels: list[int]) 
     def use(runtime: Runtime) -> object:
         encode = runtime.loaded.tokenizer.encode
         texts = [encode(text) for text in ("ab\n", "ac\n", "xy", "ab\n")]
-        prefix, _ = drain_work(runtime, read_prefix(runtime, tuple(encode("x ="))))
+        prefix, _ = complete(runtime, read_prefix(runtime, tuple(encode("x ="))))
         ends = runtime.vocabulary.ending("\n")
-        return drain_work(runtime, score(runtime, prefix, texts)), drain_work(
-            runtime, score(runtime, prefix, texts, ends)
-        )
+        return complete(runtime, score(runtime, prefix, texts)), complete(runtime, score(runtime, prefix, texts, ends))
 
     both(pair, use)
     assert by_kernels == [3, 4, 7]
@@ -119,14 +104,14 @@ def test_a_beam_grows_beyond_its_first_room(
 
     def use(runtime: Runtime) -> object:
         encode, found = runtime.loaded.tokenizer.encode, list[object]()
-        prefix, _ = drain_work(runtime, read_prefix(runtime, tuple(encode("x ="))))
+        prefix, _ = complete(runtime, read_prefix(runtime, tuple(encode("x ="))))
         beams = [Beam(runtime, prefix) for _ in range(2)]
         for beam, texts in zip(beams, (("if x", "y"), ("for",)), strict=True):
-            paths, logs = drain_work(runtime, beam.open([tuple(encode(text)) for text in texts]))
+            paths, logs = complete(runtime, beam.open([tuple(encode(text)) for text in texts]))
             for token in encode("a,"):
                 grown = [Written((*path.ids, token), path.logs, path.places) for path in paths]
-                paths, read = drain_work(runtime, beam.read(grown, [tuple(encode("+-"))] * len(paths)))
-                found += [drain_work(runtime, beam.follow(paths, [encode("z1")] * len(paths))), *read]
+                paths, read = complete(runtime, beam.read(grown, [tuple(encode("+-"))] * len(paths)))
+                found += [complete(runtime, beam.follow(paths, [encode("z1")] * len(paths))), *read]
             found += [logs, [path.logs for path in paths]]
         return found
 
@@ -141,11 +126,11 @@ def test_long_passes_go_through_torch_and_are_kept(
 
     def use(runtime: Runtime) -> object:
         encode = runtime.loaded.tokenizer.encode
-        prefix, _ = drain_work(runtime, read_prefix(runtime, tuple(encode("x ="))))
+        prefix, _ = complete(runtime, read_prefix(runtime, tuple(encode("x ="))))
         beam = Beam(runtime, prefix)
-        paths, logs = drain_work(runtime, beam.open([tuple(encode("long text")), tuple(encode("y"))]))
-        paths, read = drain_work(runtime, beam.read(paths))
-        return logs, read, drain_work(runtime, beam.follow(paths, [encode("another"), encode("z")]))
+        paths, logs = complete(runtime, beam.open([tuple(encode("long text")), tuple(encode("y"))]))
+        paths, read = complete(runtime, beam.read(paths))
+        return logs, read, complete(runtime, beam.follow(paths, [encode("another"), encode("z")]))
 
     both(pair, use)
 
@@ -154,13 +139,13 @@ def test_a_pass_has_the_same_bits_in_every_company(pair: tuple[Runtime, Runtime]
     """Beside a pass that makes the step one of a larger bucket, whose memory begins as no number."""
     _, fused = pair
     encode = fused.loaded.tokenizer.encode
-    prefix, _ = drain_work(fused, read_prefix(fused, tuple(encode("x ="))))
-    other, _ = drain_work(fused, read_prefix(fused, tuple(encode("while"))))
+    prefix, _ = complete(fused, read_prefix(fused, tuple(encode("x ="))))
+    other, _ = complete(fused, read_prefix(fused, tuple(encode("while"))))
     steps = []
     for behind, text in ((prefix, "abc"), (other, "several")):
         beam = Beam(fused, behind)
-        paths, _ = drain_work(fused, beam.open([tuple(encode(text))]))
-        steps.append(next(beam.read(paths, [tuple(encode("=1"))])).passes[0])
+        paths, _ = complete(fused, beam.open([tuple(encode(text))]))
+        steps.append(beam.read(paths, [tuple(encode("=1"))]).send(None).passes[0])
     together = fused.run(steps)
     for step, result in zip(steps, together, strict=True):
         assert isinstance(step, Pass) and step.stacks is not None and step.stacks.room is not None
@@ -189,8 +174,8 @@ def test_a_step_without_room_is_made_anew(
     fused.free_memory()
     encode = fused.loaded.tokenizer.encode
     for text in ("x", "y" * 8, "z", "w" * 23):
-        prefix, _ = drain_work(fused, read_prefix(fused, tuple(encode(text))))
-        drain_work(fused, score(fused, prefix, [encode("ab")] * 2))
+        prefix, _ = complete(fused, read_prefix(fused, tuple(encode(text))))
+        complete(fused, score(fused, prefix, [encode("ab")] * 2))
     assert made.count(8) == 2 and made.count(32) == 1
 
 

@@ -16,7 +16,6 @@ from midfill_engine.causal.judging import Candidate
 from midfill_engine.causal.split import find_unmatched
 from midfill_engine.causal.writing import Edge
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.scheduling.work import Asking
 from midfill_engine.tokens.vocabulary import NAMED
 
 MORE_TOKENS: Final = 6  # beyond twice those of a masked text
@@ -96,15 +95,15 @@ class AnchoredFiller(Filler):
         super().__post_init__()
         self.encode = cache(self.runtime.loaded.tokenizer.encode)  # every path begins the same anchors
 
-    def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
+    async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Texts that contain the anchors, best first."""
-        prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
+        prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
         self.timer = self.timer.begin(LAST * self.most_s)
-        ways = yield from self.cross(prefix)
+        ways = await self.cross(prefix)
         self.pending_nats = ways[0].nats if ways else 0.0  # anchors are no news
-        return self.rank((yield from self.judge(prefix, self.within(list(map(self._text, ways))), [])))
+        return self.rank(await self.judge(prefix, self.within(list(map(self._text, ways))), []))
 
-    def cross(self, prefix: Prefix) -> Asking[list[Crossing]]:
+    async def cross(self, prefix: Prefix) -> list[Crossing]:
         """The likeliest paths through all parts, best first."""
         beam, lead, is_spaced = Beam(self.runtime, prefix), self.pending, self.is_spaced
         balances = not find_unmatched("".join(self.parts))
@@ -114,14 +113,14 @@ class AnchoredFiller(Filler):
             limit = min(bound_tokens(self.runtime, masked), self.stretch.max_tokens) + len(lead)
             part = Part(masked, anchor, lead, Edge(self.runtime.vocabulary, is_spaced, forbid), limit, balances)
             begun = [(self._open(way, limit), logs) for way, logs in ways]
-            ways = yield from self._cross(beam, begun, part)
+            ways = await self._cross(beam, begun, part)
             lead = anchor[len(part.stem) :].encode()
             is_spaced = lead[-1:].isspace()
         return [way for way, _ in ways]
 
-    def _cross(
+    async def _cross(
         self, beam: Beam, begun: Sequence[tuple[Crossing, Tensor]], part: Part
-    ) -> Asking[list[tuple[Crossing, Tensor]]]:
+    ) -> list[tuple[Crossing, Tensor]]:
         """The likeliest paths through a part and its anchor, each with the log-probabilities [V] of the next token."""
         found: list[tuple[Crossing, Tensor]] = []
         todo = [(way, logs[None]) for way, logs in begun]
@@ -145,7 +144,7 @@ class AnchoredFiller(Filler):
             if not rows:
                 break
             guesses = [(way.rest or ())[:MAX_ANCHOR_TOKENS] for way in rows]
-            paths, scored = yield from beam.read([way.path for way in rows], guesses)
+            paths, scored = await beam.read([way.path for way in rows], guesses)
             ways = [replace(way, path=path) for way, path in zip(rows, paths, strict=True)]
             todo = list(zip(ways, scored, strict=True))
         return found

@@ -18,7 +18,7 @@ from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, score_rows
-from midfill_engine.scheduling.work import Asking, ask
+from midfill_engine.scheduling.work import forward
 
 MAX_TREE_ROWS: Final = 768
 READ_ROWS: Final = 256
@@ -26,9 +26,9 @@ GROWN_ROWS: Final = 64
 ROOT: Final = -1  # the last token of the prefix
 
 
-def read_prefix(
+async def read_prefix(
     runtime: Runtime, ids: tuple[int, ...], is_over: Callable[[], bool] = lambda: False
-) -> Asking[tuple[Prefix, int]]:
+) -> tuple[Prefix, int]:
     """Returns the prefix of these ids and the number of cached ones; computes only the others. When it `is_over`, the
     prefix ends early, and is kept for the next time.
     """
@@ -39,7 +39,7 @@ def read_prefix(
     held = open_prompt(runtime, entry, known, len(ids))
     for start in range(known, len(ids), READ_ROWS):  # attention is causal, so reading in parts saves work
         part = ids[start : start + READ_ROWS]
-        (result,) = yield from ask([held.read(part, len(ids) - start)])
+        (result,) = await forward([held.read(part, len(ids) - start)])
         if held.grow(len(part)) + len(part) < len(ids) and is_over():
             break
     prefix = held.keep(ids[: held.length], result.hidden)
@@ -81,22 +81,22 @@ class Tree:
         return Laid(torch.tensor(self.ids), torch.tensor(self.depths) + num_past, seen, choice)
 
 
-def score(
+async def score(
     runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None = None
-) -> Asking[list[list[float]]]:
+) -> list[list[float]]:
     """The exact log-probability of every token of each text, given the prefix and the text's earlier tokens.
 
     With `ends`, a mask [V] or ids, each text gets one more value: the log-probability that one of them comes next.
     """
     found: list[list[float]] = []
     for group in split(texts, len, MAX_TREE_ROWS):
-        found += yield from _score_group(runtime, prefix, group, ends)
+        found += await _score_group(runtime, prefix, group, ends)
     return found
 
 
-def _score_group(
+async def _score_group(
     runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None
-) -> Asking[list[list[float]]]:
+) -> list[list[float]]:
     tree, places, last = Tree(), [], []
     asked: dict[tuple[int, int], int] = {}  # (row, next token) to its index among all
     for text in texts:
@@ -114,7 +114,7 @@ def _score_group(
         wanted = torch.tensor([*(row for row, _ in behind), *over])
         next_ids = torch.tensor([*(token for _, token in behind), *(0 for _ in over)])
         laid = tree.lay(len(prefix.ids), force(runtime, next_ids))
-        (result,) = yield from ask([lay_behind(runtime, prefix, laid, wanted)])
+        (result,) = await forward([lay_behind(runtime, prefix, laid, wanted)])
         assert result.chosen is not None
         numbers = torch.tensor([asked[pair] for pair in behind], dtype=torch.int64)
         values[numbers] = result.chosen.confidence[: len(behind)].clamp(min=1e-38).log()
@@ -198,11 +198,11 @@ class Beam:
         self.runtime, self.prefix = runtime, prefix
         self._held, self._spare = open_tail(runtime, prefix), len(prefix.ids) // 4 + GROWN_ROWS
 
-    def open(self, texts: Sequence[tuple[int, ...]]) -> Asking[tuple[list[Path], Tensor]]:
+    async def open(self, texts: Sequence[tuple[int, ...]]) -> tuple[list[Path], Tensor]:
         """Reads whole texts. Returns the path of each, and log-probabilities [L, V] of the next token of each."""
         behind = [text[1:] for text in texts]
         forced = force(self.runtime, torch.tensor([token for text in behind for token in (*text, 0)]))
-        (result,) = yield from ask([self._lay([Path(text[:1]) for text in texts], behind, choice=forced)])
+        (result,) = await forward([self._lay([Path(text[:1]) for text in texts], behind, choice=forced)])
         assert result.chosen is not None
         start, first = self._held.grow(len(result.hidden)), first_scores(self.runtime, self.prefix)
         sizes = list(map(len, texts))
@@ -214,30 +214,30 @@ class Beam:
         ]
         return paths, log_probs(self.runtime, [result.hidden[torch.tensor(sizes).cumsum(0) - 1]])[0]
 
-    def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> Asking[list[list[float]]]:
+    async def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The exact log-probability of every token of each text after its path; all of the path must have been read."""
         found: list[list[float]] = []
         for group in split(zip(paths, texts, strict=True), lambda pair: len(pair[1]), MAX_TREE_ROWS):
-            found += yield from self._follow_group(group)
+            found += await self._follow_group(group)
         return found
 
-    def _follow_group(self, group: Sequence[tuple[Path, Sequence[int]]]) -> Asking[list[list[float]]]:
+    async def _follow_group(self, group: Sequence[tuple[Path, Sequence[int]]]) -> list[list[float]]:
         paths = [path for path, _ in group]
         forced = torch.tensor([token for _, text in group for token in text])
         step = self._lay(paths, [text[:-1] for _, text in group], choice=force(self.runtime, forced))
-        (result,) = yield from ask([step])
+        (result,) = await forward([step])
         assert result.chosen is not None
         logs = result.chosen.confidence.clamp(min=1e-38).log()
         return [part.tolist() for part in logs.split([len(text) for _, text in group])]
 
-    def read(
+    async def read(
         self, paths: Sequence[Path], guesses: Sequence[Sequence[int]] | None = None
-    ) -> Asking[tuple[list[Path], list[Tensor]]]:
+    ) -> tuple[list[Path], list[Tensor]]:
         """Reads the last token of each path and its G guessed tokens. Returns the paths, whose `places` include the
         guessed tokens, and log-probabilities [1 + G, V] of the token after each of these.
         """
         guesses = guesses or [()] * len(paths)
-        (result,) = yield from ask([self._lay(paths, guesses)])
+        (result,) = await forward([self._lay(paths, guesses)])
         start, read = self._held.grow(len(result.hidden)), list[Path]()
         for path, guess in zip(paths, guesses, strict=True):
             own = range(start, start + 1 + len(guess))

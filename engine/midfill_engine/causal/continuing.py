@@ -7,7 +7,7 @@ one search through all its parts.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -27,7 +27,7 @@ from midfill_engine.models.packed import HEAD_ROWS
 from midfill_engine.requests.outline import RequestOutline, check_room, no_healing, outline_request, split_segments
 from midfill_engine.requests.seeds import seeded, with_seed
 from midfill_engine.requests.timer import ENDLESS, Clock, Timer
-from midfill_engine.scheduling.work import Asking, Claim, Fill, counted
+from midfill_engine.scheduling.work import Claim, ForwardCounter, Show
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
@@ -42,7 +42,7 @@ from midfill_engine.wire import (
 )
 
 
-def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.perf_counter) -> Fill:
+async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.perf_counter) -> InfillResponse:
     """The time that the request has is one of `clock`, in seconds. Raises RequestError."""
     started_s, timer = clock(), Timer.of(request.max_ms, clock)
     request = with_seed(request)
@@ -54,13 +54,13 @@ def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.
     outline = outline_request(request.segments, tokenizer, [], [], config.max_context, no_healing)
     check_room(outline, config.max_hole)
     texts, specs = split_segments(request.segments)
-    yield Claim(count_bytes(runtime, outline, request.excerpts))
+    await Claim(count_bytes(runtime, outline, request.excerpts))
     done: list[list[Candidate]] = []
     cut = list[bool]()
-    forwards = 0
+    forwards = ForwardCounter()
     wanted = Drawing(request.n, request.temperature, request.top_p, seeded(request.seed, 0))
     for spec in specs:
-        yield show(specs, done, forwards)
+        await Show(event_of(specs, done, forwards.count))
         given = [Candidate(each.text, certainty=each.certainty) for each in rank_given(spec.candidates)]
         split = Split.of(spec)
         candidates, is_cut = list[Candidate](), False
@@ -71,9 +71,8 @@ def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.
             effort, most_s = limit_search(runtime, request, stretch)
             drawing = replace(wanted, count=max(request.n, effort.drawn if request.temperature else 0))
             filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, timer, effort, most_s)
-            ranking = rank_texts(filler.fill if request.drafts else filler.compare, given, line_end)
-            candidates, taken = yield from counted(ranking)
-            forwards += taken
+            rank_cut = filler.fill if request.drafts else filler.compare
+            candidates = await forwards.run(rank_texts(rank_cut, given, line_end))
             if request.temperature:
                 candidates = shuffle(candidates, filler.kind, drawing)
             candidates, is_cut = list(filter(split.balances, map(split.put, candidates))), filler.timer.is_over
@@ -82,15 +81,14 @@ def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.
             raise RequestError(ErrorCode.BAD_REQUEST, message, "ask with another seed, or write a line of it yourself")
         done.append(candidates or [split.stay()])
         cut.append(is_cut)
-    yield show(specs, done, forwards)
+    await Show(event_of(specs, done, forwards.count))
     if not request.temperature and not timer.is_over:
-        _, taken = yield from counted(judge_jointly(runtime, texts, specs, done, request.excerpts))
-        forwards += taken
+        await forwards.run(judge_jointly(runtime, texts, specs, done, request.excerpts))
     rows = [[listed[min(index, len(listed) - 1)] for listed in done] for index in range(request.n)]
     rows = [row for index, row in enumerate(rows) if row not in rows[:index]]
     stats = Stats(
-        steps=forwards,
-        forwards=forwards,
+        steps=forwards.count,
+        forwards=forwards.count,
         tokens=sum(len(listed[0].logs) for listed in done),
         ms=(clock() - started_s) * 1000,
         context_tokens=sum(map(len, outline.pieces)),
@@ -175,13 +173,13 @@ def open_filler(
     return AnchoredFiller(*common, split.parts, timer=timer, effort=effort, most_s=most_s)
 
 
-def judge_jointly(
+async def judge_jointly(
     runtime: Runtime,
     texts: Sequence[str],
     specs: Sequence[HoleSpec],
     done: list[list[Candidate]],
     excerpts: Sequence[str],
-) -> Asking[None]:
+) -> None:
     """Re-ranks candidates whose following lines contain a hole that is now filled."""
     for number, (spec, listed) in enumerate(zip(specs, done, strict=True)):
         fills = [*(each[0].text for each in done[number + 1 :]), ""]
@@ -193,14 +191,14 @@ def judge_jointly(
         line_end = find_line_end(stretch, split)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
         filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split)
-        done[number] = (yield from rank_texts(filler.compare, listed, line_end)) or listed
+        done[number] = await rank_texts(filler.compare, listed, line_end) or listed
 
 
-def rank_texts(
-    rank_cut: Callable[[Sequence[Candidate]], Asking[list[Candidate]]], given: Sequence[Candidate], line_end: str
-) -> Asking[list[Candidate]]:
+async def rank_texts(
+    rank_cut: Callable[[Sequence[Candidate]], Awaitable[list[Candidate]]], given: Sequence[Candidate], line_end: str
+) -> list[Candidate]:
     """Ranks candidates with a filler whose stretch lacks `line_end`: removes it from the texts and appends it again."""
-    found = yield from rank_cut([replace(each, text=each.text.removesuffix(line_end)) for each in given])
+    found = await rank_cut([replace(each, text=each.text.removesuffix(line_end)) for each in given])
     return [replace(each, text=each.text + line_end) for each in found]
 
 
@@ -271,7 +269,7 @@ def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[t
         yield start, end
 
 
-def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int) -> StepEvent:
+def event_of(specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int) -> StepEvent:
     states = []
     for number, spec in enumerate(specs):
         if number >= len(done):

@@ -25,7 +25,7 @@ from midfill_engine.causal.judging import Candidate, Kind, Logs, add_logs, choos
 from midfill_engine.causal.prompt import WORD, find_following
 from midfill_engine.causal.stretch import Block
 from midfill_engine.causal.writing import Drawing, TokenWriter, others_of
-from midfill_engine.scheduling.work import Asking, together
+from midfill_engine.scheduling.work import gather
 from midfill_engine.tokens.pieces import decode
 from midfill_engine.tokens.vocabulary import NAMED
 from midfill_engine.wire import BASE
@@ -71,39 +71,39 @@ class Filler(TokenWriter):
         ended = [block for block in blocks if block.is_whole] if self.stretch.is_block else []
         return ended or blocks
 
-    def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
+    async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Drafts and proposals for the stretch, best first. Of a time that is over only proposals, if there are any."""
         fitting = self.fitting(proposed)
         if fitting and self.timer.is_over:
             return self.rank(fitting)
-        prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids, lambda: bool(fitting) and self.timer.is_over)
+        prefix, _ = await read_prefix(self.runtime, self.prompt.ids, lambda: bool(fitting) and self.timer.is_over)
         if fitting and self.timer.is_over:
             return self.rank(fitting)
         self.timer = timer = self.timer.begin(LAST * self.most_s)
         weighing = self.weigh(prefix, fitting[: self.effort.judged])
         if self.drawing.temperature and not (self.stretch.single and self.stretch.is_bounded):
-            given, drafted = yield from together(weighing, self.draw(prefix, self.drawing))
+            given, drafted = await gather(weighing, self.draw(prefix, self.drawing))
         elif self.stretch.is_block:
-            given, lines = yield from together(weighing, self.draft_lines(prefix))
+            given, lines = await gather(weighing, self.draft_lines(prefix))
             lines = [each for each in lines if each.text.strip()] if timer.is_over else lines
             firsts = [each.text for each in lines[: max(self.effort.blocks, self.drawing.count)]]
             firsts += [each.text.split("\n")[0] for each in (() if timer.is_over else fitting[: self.effort.begun])]
-            drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
+            drafted = await self.draft_block(prefix, list(dict.fromkeys(firsts)))
         else:
             others = [] if self.stretch.single else [self.draft_through(prefix)]
-            given, *found = yield from together(weighing, self.draft_lines(prefix), *others)
+            given, *found = await gather(weighing, self.draft_lines(prefix), *others)
             drafted = list(chain(*found))
         if self.stretch.is_bounded and not self.stretch.single and not self.within([*drafted, *given]):
-            drafted = yield from self.draw(prefix, others_of(self.drawing))
-        return self.rank((yield from self.judge(prefix, self.within(drafted), given)))
+            drafted = await self.draw(prefix, others_of(self.drawing))
+        return self.rank(await self.judge(prefix, self.within(drafted), given))
 
-    def compare(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
+    async def compare(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Ranks the proposed texts, best first, without drafts."""
         if self.timer.is_over:
             return self.rank(self.fitting(proposed))
-        prefix, _ = yield from read_prefix(self.runtime, self.prompt.ids)
-        given = yield from self.weigh(prefix, self.fitting(proposed))
-        return self.rank((yield from self.judge(prefix, [], given, compares_all=True)))
+        prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
+        given = await self.weigh(prefix, self.fitting(proposed))
+        return self.rank(await self.judge(prefix, [], given, compares_all=True))
 
     def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """The proposals without a forbidden string and with at most `max_tokens` tokens."""
@@ -150,7 +150,7 @@ class Filler(TokenWriter):
             ]
         return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
-    def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
+    async def draft_lines(self, prefix: Prefix) -> list[Candidate]:
         """The likeliest texts without a line break, by beam search; the likelihood includes that a text ends there.
         Also the likeliest with a name that the text after needs, with an unused one, and with both (grid beam search,
         Hokamp 2017): their beams begin a name behind each path without it. Guessed tokens are read along, and a path
@@ -207,7 +207,7 @@ class Filler(TokenWriter):
             if rows:
                 pairs = zip(rows, self._guess([each.path for each in rows]), strict=True)
                 guesses = [(each.rest or guess)[:MAX_READ_ALONG] for each, guess in pairs]
-                paths, scores = yield from beam.read([each.path for each in rows], guesses)
+                paths, scores = await beam.read([each.path for each in rows], guesses)
                 rows = [replace(row, path=path) for row, path in zip(rows, paths, strict=True)]
                 todo = list(zip(rows, scores, guesses, strict=True))
         if WORD.match(self.pending[-1:]):
@@ -246,15 +246,15 @@ class Filler(TokenWriter):
         logs = tuple((text[max(lead, a) : b], log) for (a, b), log in zip(ranges, path.logs, strict=False) if b > lead)
         return Candidate(text[lead:], path.log, logs=logs)
 
-    def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> Asking[list[Candidate]]:
+    async def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> list[Candidate]:
         """Continues each first line greedily, and scores the following text after each result."""
         encode, beam = self.runtime.loaded.tokenizer.encode, Beam(self.runtime, prefix)
         begun = {text: ids for text in firsts if (ids := tuple(encode(self.pending.decode() + text)))}
         if not begun:
             return []
-        paths, scores = yield from beam.open(list(begun.values()))
+        paths, scores = await beam.open(list(begun.values()))
         rows = [(path, Block(self.stretch, text)) for path, text in zip(paths, begun, strict=True)]
-        written = yield from self.write(
+        written = await self.write(
             beam, rows, list(scores[:, None]), lambda _, logs: int(logs.argmax()), self.room(MAX_BLOCK_TOKENS)
         )
         whole = self.whole([block for _, block in written])
@@ -265,7 +265,7 @@ class Filler(TokenWriter):
         cuts = {text: self._cut(path, text) for text, path in texts.items()}
         if not following:
             return [replace(self._candidate(path), text=text) for text, (path, _) in cuts.items()]
-        logs = yield from beam.follow(
+        logs = await beam.follow(
             [path for path, _ in cuts.values()], [encode(rest + following) for _, rest in cuts.values()]
         )
         return [
@@ -281,23 +281,23 @@ class Filler(TokenWriter):
         cut = Path(path.ids[:count], path.logs[:count], path.places[:count])
         return cut, data[ends[count] :].decode(errors="ignore")
 
-    def draft_through(self, prefix: Prefix) -> Asking[list[Candidate]]:
+    async def draft_through(self, prefix: Prefix) -> list[Candidate]:
         """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
         places = iter(range(self.effort.through))
 
         def choose(path: Path, logs: Tensor) -> int:
             return int(logs.argmax() if path.ids else logs.topk(next(places, 0) + 1).indices[-1])
 
-        rows = yield from self.write_anew(prefix, self.effort.through, choose, MAX_THROUGH_TOKENS)
+        rows = await self.write_anew(prefix, self.effort.through, choose, MAX_THROUGH_TOKENS)
         blocks = [block for _, block in rows]
         written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
         texts = dict.fromkeys(text for text in written if "\n" in text)
         return [Candidate(text) for text in texts if text.strip()][:MAX_THROUGH]
 
-    def draw(self, prefix: Prefix, drawing: Drawing) -> Asking[list[Candidate]]:
+    async def draw(self, prefix: Prefix, drawing: Drawing) -> list[Candidate]:
         """Samples `drawing.count` texts token by token; drops duplicates."""
         count, choose = drawing.count, drawing.choose
-        rows = yield from self.write_anew(prefix, count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS, must=True)
+        rows = await self.write_anew(prefix, count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS, must=True)
         if self.timer.is_over:
             rows = [row for row in rows if row[1].has_line] or rows
         whole = self.whole([block for _, block in rows])
@@ -315,10 +315,10 @@ class Filler(TokenWriter):
         """The text that judges candidates, unless the prompt shows the text after."""
         return "" if self.prompt.has_suffix else find_following(self.stretch.after)
 
-    def weigh(self, prefix: Prefix, texts: Sequence[Candidate]) -> Asking[list[Candidate]]:
+    async def weigh(self, prefix: Prefix, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, each with its log-likelihood, and for a body with that of the following text."""
         through = self.following if self.stretch.is_block else ""  # no end comes between
-        scores = yield from self._ask(prefix, [each.text + through for each in texts], None if through else self.ends)
+        scores = await self._score(prefix, [each.text + through for each in texts], None if through else self.ends)
         found = []
         for each, (pairs, total) in zip(texts, scores, strict=True):
             ends = accumulate(len(piece) for piece, _ in pairs)
@@ -327,9 +327,9 @@ class Filler(TokenWriter):
             found.append(replace(each, nats=nats, logs=logs, following=total - nats))
         return found
 
-    def judge(
+    async def judge(
         self, prefix: Prefix, drafted: Sequence[Candidate], given: Sequence[Candidate], compares_all: bool = False
-    ) -> Asking[list[Candidate]]:
+    ) -> list[Candidate]:
         """Drafts and weighed proposals, each with its log-likelihood and that of the following text. Unless
         `compares_all`, only the best few; those far behind count as if the following text were least likely after them.
         """
@@ -340,7 +340,7 @@ class Filler(TokenWriter):
             found = [replace(each, certainty=sure.get(text, 0.0)) for text, each in drafts.items()]
             return self.count_names([*found, *(each for text, each in known.items() if text not in drafts)])
         unknown = [each for each in drafts.values() if not each.logs and each.text not in known]
-        known |= {each.text: each for each in (yield from self.weigh(prefix, unknown))}
+        known |= {each.text: each for each in await self.weigh(prefix, unknown)}
         for text, each in drafts.items():
             if each.logs:
                 known[text] = replace(each, certainty=known[text].certainty if text in known else 0.0)
@@ -350,15 +350,15 @@ class Filler(TokenWriter):
             return judged
         ranked = rank(judged, self.kind)
         if not following:
-            return (yield from self._weigh_near(ranked))
+            return await self._weigh_near(ranked)
         compares_all = compares_all or self.stretch.is_inside
         first, behind = (ranked, []) if compares_all else self._leading(ranked)
         ends = self.runtime.vocabulary.beginning(b"\n") if self.stretch.after.startswith(following + "\n") else None
-        totals = yield from self._ask(prefix, [each.text + following for each in first], ends)
+        totals = await self._score(prefix, [each.text + following for each in first], ends)
         pairs = zip(first, totals, strict=True)
         found = [replace(each, following=total - begun - each.nats) for each, (_, total) in pairs]
         found += [replace(each, following=min(other.following for other in found)) for each in behind]
-        return (yield from self._weigh_near(found))
+        return await self._weigh_near(found)
 
     def _leading(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
         """The candidates to compare: the first ones, the most certain one, and drafts of several lines. Also those of
@@ -372,23 +372,23 @@ class Filler(TokenWriter):
         compared += [each for each in ranked if not each.certainty and "\n" in each.text and each not in compared]
         return compared, [each for each in first if each not in compared]
 
-    def _weigh_near(self, texts: Sequence[Candidate]) -> Asking[list[Candidate]]:
+    async def _weigh_near(self, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, inside a line with their log-likelihood after the last lines alone (whole lines did not gain)."""
         if self.prompt.has_suffix or self.kind != "inside" or not texts:
             return list(texts)
-        start, _ = yield from read_prefix(self.runtime, (self.runtime.tokens.special_ids[0],))
+        start, _ = await read_prefix(self.runtime, (self.runtime.tokens.special_ids[0],))
         lines = "".join(self.stretch.before.splitlines(keepends=True)[-NEAR_LINES:])[-NEAR_CHARACTERS:]
         ids = [self.runtime.loaded.tokenizer.encode(lines + each.text) for each in texts]
-        scores = yield from score(self.runtime, start, ids, self.ends)
+        scores = await score(self.runtime, start, ids, self.ends)
         return [replace(each, near=sum(logs)) for each, logs in zip(texts, scores, strict=True)]
 
-    def _ask(
+    async def _score(
         self, prefix: Prefix, texts: Sequence[str], ends: Tensor | None = None
-    ) -> Asking[list[tuple[Logs, float]]]:
+    ) -> list[tuple[Logs, float]]:
         """The tokens of every text with their log-probabilities, and their sum, with the end's if `ends` is given."""
         tokenizer, lead = self.runtime.loaded.tokenizer, self.pending.decode()
         ids = [tokenizer.encode(lead + text) for text in texts]
-        scores = yield from score(self.runtime, prefix, ids, ends)
+        scores = await score(self.runtime, prefix, ids, ends)
         found = []
         for row, logs in zip(ids, scores, strict=True):
             whole, ranges = decode([tokenizer.token_bytes(token) for token in row], "ignore")

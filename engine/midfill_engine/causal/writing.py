@@ -16,7 +16,6 @@ from midfill_engine.causal.stretch import Block, Stretch
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.loops import is_endless
 from midfill_engine.requests.timer import ENDLESS, Timer
-from midfill_engine.scheduling.work import Asking
 from midfill_engine.tokens.pieces import decode
 from midfill_engine.tokens.vocabulary import Vocabulary
 
@@ -118,16 +117,16 @@ class TokenWriter:
         """The path with the log-probability that it ends where `logs` [V] are those of its next token."""
         return replace(path, logs=(*path.logs, float(logs[self.ends].logsumexp(dim=0))))
 
-    def write_anew(
+    async def write_anew(
         self, prefix: Prefix, count: int, choose: Choose, most: int, *, must: bool = False
-    ) -> Asking[list[tuple[Path, Block]]]:
+    ) -> list[tuple[Path, Block]]:
         """`count` texts; one of them `must` have a whole line even when the time is over."""
         rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
         scores = [first_scores(self.runtime, prefix)[None]] * count
         most = self.room(most) + len(self.pending)
-        return (yield from self.write(Beam(self.runtime, prefix), rows, scores, choose, most, must=must))
+        return await self.write(Beam(self.runtime, prefix), rows, scores, choose, most, must=must)
 
-    def write(
+    async def write(
         self,
         beam: Beam,
         begun: Sequence[tuple[Path, Block]],
@@ -136,7 +135,7 @@ class TokenWriter:
         most: int,
         *,
         must: bool = False,
-    ) -> Asking[list[tuple[Path, Block]]]:
+    ) -> list[tuple[Path, Block]]:
         """Writes token by token, with prompt lookup decoding (Saxena 2023): guesses are read along, kept if chosen."""
         rows, going = list(begun), list(range(len(begun)))
         most = min(self.stretch.max_tokens + len(self.pending), most)
@@ -156,7 +155,7 @@ class TokenWriter:
                 paths = [rows[index][0] for index in going]
                 room = [ends[index] - len(path.ids) - 1 for index, path in zip(going, paths, strict=True)]
                 guesses = [guess[:size] for guess, size in zip(self._guess(paths), room, strict=True)]
-                paths, scores = yield from beam.read(paths, guesses)
+                paths, scores = await beam.read(paths, guesses)
                 for index, path in zip(going, paths, strict=True):
                     rows[index] = path, rows[index][1]
         return rows

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -31,7 +31,7 @@ from midfill_engine.models.packed import Pass, Result
 from midfill_engine.requests.outline import is_blank
 from midfill_engine.requests.seeds import seeded, with_seed
 from midfill_engine.requests.timer import Clock, Timer
-from midfill_engine.scheduling.work import Asking, Claim, Fill, ask
+from midfill_engine.scheduling.work import Claim, ForwardCounter, Show, forward
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
@@ -50,35 +50,36 @@ MAX_STEPS: Final = 1024
 EMPTY: Final = 1e-3  # certainty of a fill without tokens
 
 
-def fill_by_denoising(
+async def fill_by_denoising(
     runtime: Runtime,
     request: InfillRequest,
     clock: Clock = time.perf_counter,
     cache: str | None = None,
     lengths: str | None = None,
-) -> Fill:
+) -> InfillResponse:
     """`cache` and `lengths` name variants, None the model's own. The time that the request has is one of `clock`, in
     seconds. Raises RequestError.
     """
     started_s, timer = clock(), Timer.of(request.max_ms, clock)
     request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)
-    yield Claim(plan.count_bytes())
-    rows, forwards, reused = yield from begin_rows(plan)
+    forwards = ForwardCounter()
+    await Claim(plan.count_bytes())
+    rows, reused = await forwards.run(begin_rows(plan))
     first, step = rows[0], 0
     while open_rows := [row for row in rows if not row.is_done]:
         if timer.is_over:
             for row in open_rows:  # the next step is the last one
                 row.num_steps = min(row.num_steps, row.step + 1)
         passes = [row.open_pass() for row in open_rows]
-        results = yield from ask(passes, partial(show, first, step))
+        results = await forwards.run(forward(passes, partial(event_of, first, step)))
         for row, result in zip(open_rows, results, strict=True):
             row.absorb(result)
-        step, forwards = step + 1, forwards + 1
-    yield show(first, step)
+        step += 1
+    await Show(event_of(first, step))
     stats = Stats(
         steps=step,
-        forwards=forwards,
+        forwards=forwards.count,
         tokens=0,
         ms=(clock() - started_s) * 1000,
         cached_context=reused,
@@ -87,44 +88,44 @@ def fill_by_denoising(
     return answer(plan, rows, stats)
 
 
-def begin_rows(plan: Plan) -> Asking[tuple[list[CanvasRow] | list[UniformRow], int, bool]]:
-    """The rows to denoise, the number of forward passes so far, and if the context was cached. Raises RequestError."""
+async def begin_rows(plan: Plan) -> tuple[list[CanvasRow] | list[UniformRow], bool]:
+    """The rows to denoise, and if the context was cached. Raises RequestError."""
     if plan.runtime.family.attention == "canvas":
-        canvases, _, _ = yield from choose_lengths(plan, None)
-        (past,) = yield from ask([CanvasPass(torch.tensor(plan.texts[0]))])
+        canvases, _ = await choose_lengths(plan, None)
+        (past,) = await forward([CanvasPass(torch.tensor(plan.texts[0]))])
         uniform = [
             UniformRow(plan, lay_canvas(plan, lengths), seeded(plan.request.seed, index), past)
             for index in range(plan.request.n)
             for lengths in canvases
         ]
-        return uniform, 1, False
-    context, reused, forwards = yield from encode_context(plan)
-    canvases, num_searches, shared = yield from choose_lengths(plan, context)
+        return uniform, False
+    context, reused = await encode_context(plan)
+    canvases, shared = await choose_lengths(plan, context)
     rows = [make_row(plan, lengths, context, index) for index in range(plan.request.n) for lengths in canvases]
     if shared is not None and plan.cache.keeps_rows:
         for row in rows:
             row.cache.begin_with(shared, row.sequence(), with_room=True)
-    return rows, forwards + num_searches, reused
+    return rows, reused
 
 
-def encode_context(plan: Plan) -> Asking[tuple[EncodedContext | None, bool, int]]:
-    """The context if nothing behind it can change its keys, whether it was cached, and the number of forward passes."""
+async def encode_context(plan: Plan) -> tuple[EncodedContext | None, bool]:
+    """The context if nothing behind it can change its keys, and whether it was cached."""
     runtime, family = plan.runtime, plan.runtime.family
     if family.attention != "context_frozen":
-        return None, False, 0
+        return None, False
     frame = plan.frame([0] * len(plan.outline.holes))
     keeps = plan.cache.attentions == {"context_frozen"}
     key = tuple(plan.context_ids.tolist()), tuple(frame.layout.context_positions.tolist())
     known = runtime.contexts.get(key) if keeps else None
     if known is not None:
-        return known, True, 0
+        return known, True
     positions = frame.for_heads(slice(None), runtime.loaded.config.transformer.num_heads)
-    (result,) = yield from ask([Pass(plan.context_ids, positions, frame.layout.edges.flatten(), keeps=True)])
+    (result,) = await forward([Pass(plan.context_ids, positions, frame.layout.edges.flatten(), keeps=True)])
     assert result.own is not None
     context = EncodedContext(result.hidden, result.own)
     if keeps:
         runtime.contexts.put(key, context)
-    return context, False, 1
+    return context, False
 
 
 def trial_row(plan: Plan, lengths: Lengths, context: EncodedContext | None) -> CanvasRow:
@@ -154,7 +155,7 @@ def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index
     )
 
 
-def show(row: CanvasRow | UniformRow, step: int) -> StepEvent:
+def event_of(row: CanvasRow | UniformRow, step: int) -> StepEvent:
     """The event of a row after `step` steps."""
     holes = [row.canvas.state(hole) for hole in range(len(row.canvas.outlines))]
     return StepEvent(step=step, num_steps=max(1, row.num_steps, step), holes=holes)
@@ -207,36 +208,41 @@ def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
     return own if is_blank(canvas.outlines[hole]) else None
 
 
-def choose_lengths(plan: Plan, context: EncodedContext | None) -> Asking[tuple[list[Lengths], int, RowCache | None]]:
-    """The canvases to fill, the number of forward passes, and the context's KV cache if the trials shared it."""
-    runtime = plan.runtime
-    needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
+async def choose_lengths(plan: Plan, context: EncodedContext | None) -> tuple[list[Lengths], RowCache | None]:
+    """The canvases to fill, and the context's KV cache if the trials shared it."""
+    needs = [hole.need(plan.runtime.loaded.config.max_hole) for hole in plan.outline.holes]
     if not any(need.hints for need in needs):  # all holes are anchors
-        return [[[] for _ in needs]], 0, None
-    search = plan.policy.search(needs, score_lengths(runtime, context))
-    confidences: list[list[float]] | None = None
+        return [[[] for _ in needs]], None
+    trials = Trials(plan, context)
+    canvases = await plan.policy.search(needs, score_lengths(plan.runtime, context), trials.measure)
+    return canvases, trials.shared
+
+
+@dataclass
+class Trials:
+    """Forward passes over canvases of several lengths; `shared` is the context's KV cache once one has computed it."""
+
+    plan: Plan
+    context: EncodedContext | None
     shared: RowCache | None = None
-    forwards = 0
-    while True:
-        try:
-            canvases = search.send(confidences)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            return stop.value, forwards, shared
-        if runtime.family.attention == "canvas":
+
+    async def measure(self, canvases: list[Lengths]) -> list[list[float]]:
+        """Each canvas's mean confidence per hole. Raises RequestError."""
+        attention = self.plan.runtime.family.attention
+        if attention == "canvas":
             message = "this length policy asks how sure a model is of its masks, and this one has none"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
-        rows = [trial_row(plan, lengths, context) for lengths in canvases]
-        if runtime.family.attention == "bidirectional":  # one context for all trials, although it attends to the holes
-            results, shared, num_asked = yield from try_over_one_context(rows, shared)
+        rows = [trial_row(self.plan, lengths, self.context) for lengths in canvases]
+        if attention == "bidirectional":  # one context for all trials, although it attends to the holes
+            results, self.shared = await try_over_one_context(rows, self.shared)
         else:
-            results, num_asked = (yield from ask([row.open_pass() for row in rows])), 1
-        forwards += num_asked
-        confidences = [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
+            results = await forward([row.open_pass() for row in rows])
+        return [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
 
 
-def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> Asking[tuple[list[Result], RowCache, int]]:
-    """Results of the trial passes, the context's KV cache, and the number of forward passes. The middle row also
-    computes the context and is shown meanwhile; the others compute only their holes.
+async def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> tuple[list[Result], RowCache]:
+    """Results of the trial passes, and the context's KV cache. The middle row also computes the context and is shown
+    meanwhile; the others compute only their holes.
     """
     found: dict[int, Result] = {}
     for row in rows:
@@ -244,18 +250,16 @@ def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> Aski
     if shared is None:
         middle = len(rows) // 2
         row, shared = rows[middle], rows[middle].cache
-        (found[middle],) = yield from ask([row.open_pass()], partial(show, row, 0))
+        (found[middle],) = await forward([row.open_pass()], partial(event_of, row, 0))
         shared.keep(found[middle])
-    forwards = len(found)
     left = [index for index in range(len(rows)) if index not in found]
     for part in split(left, lambda _: 1, TRIALS_AT_ONCE):
-        showing = None if forwards else partial(show, rows[part[0]], 0)
+        showing = None if found else partial(event_of, rows[part[0]], 0)
         for index in part:
             rows[index].cache.begin_with(shared, rows[index].sequence(), with_room=False)
-        results = yield from ask([rows[index].open_pass() for index in part], showing)
+        results = await forward([rows[index].open_pass() for index in part], showing)
         found |= dict(zip(part, results, strict=True))
-        forwards += 1
-    return [found[index] for index in range(len(rows))], shared, forwards
+    return [found[index] for index in range(len(rows))], shared
 
 
 def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:

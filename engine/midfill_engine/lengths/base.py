@@ -1,13 +1,13 @@
 """The interface of length policies: how many masked positions a hole gets. Knows numbers only, no tokens."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 Lengths = list[list[int]]  # per hole: the number of positions of each masked stretch
-# Yields canvases; receives each canvas's mean confidence per hole.
-LengthSearch = Generator[list[Lengths], list[list[float]], list[Lengths]]
+Measure = Callable[[list[Lengths]], Awaitable[list[list[float]]]]  # each canvas's mean confidence per hole
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LengthScores:
     log_probs: Tensor
 
 
-Search = Callable[[list[HoleNeed], LengthScores | None], LengthSearch]
+Search = Callable[[list[HoleNeed], LengthScores | None, Measure], Coroutine[Any, Any, list[Lengths]]]
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def of_total(total: int, need: HoleNeed) -> list[int]:
 def choose_totals(wanted: Callable[[HoleNeed], Iterable[int]]) -> Search:
     """A search without forward passes: canvases with the `wanted` numbers of positions for each hole."""
 
-    def search(needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
-        yield from ()
+    async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
         return distinct([[of_total(total, need) for total in wanted(need)] for need in needs])
 
     return search

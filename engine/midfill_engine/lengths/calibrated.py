@@ -6,7 +6,7 @@ The paper climbs from 8 in steps of one. Here one packed forward pass compares a
 import math
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, distinct, of_total
+from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, Measure, distinct, of_total
 
 GRID: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
 REACH: Final = 3  # distance that the second forward pass searches around the best
@@ -17,25 +17,26 @@ def expected_confidence(length: int) -> float:
     return 1.00 * math.exp(-1.77 * length) + 0.56 * math.exp(-0.06 * length) + 0.24
 
 
-def search(needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
     """One KV cache of the context serves all lengths: a fifteenth of the cost, approximate if bidirectional."""
     if all(need.min_tokens >= need.max_tokens or None not in need.hints for need in needs):
         return [[of_total(need.max_tokens, need) for need in needs]]  # there is nothing to choose
     found: list[dict[int, float]] = [{} for _ in needs]
-    yield from _measure([list(GRID) for _ in needs], needs, found)
+    await _rate([list(GRID) for _ in needs], needs, measure, found)
     near = [[_best(seen) + shift for shift in range(-REACH, REACH + 1) if shift] for seen in found]
-    yield from _measure(near, needs, found)
+    await _rate(near, needs, measure, found)
     return [[of_total(_best(seen), need) for seen, need in zip(found, needs, strict=True)]]
 
 
-def _measure(wanted: list[list[int]], needs: list[HoleNeed], found: list[dict[int, float]]) -> LengthSearch:
+async def _rate(
+    wanted: list[list[int]], needs: list[HoleNeed], measure: Measure, found: list[dict[int, float]]
+) -> None:
     """Adds the score of every length to `found`; the i-th lengths of all holes share a canvas."""
     pairs = zip(wanted, needs, strict=True)
     canvases = distinct([[of_total(total, need) for total in totals] for totals, need in pairs])
-    for canvas, confidences in zip(canvases, (yield canvases), strict=True):
+    for canvas, confidences in zip(canvases, await measure(canvases), strict=True):
         for lengths, confidence, seen in zip(canvas, confidences, found, strict=True):
             seen[sum(lengths)] = confidence / expected_confidence(sum(lengths))
-    return []
 
 
 def _best(seen: dict[int, float]) -> int:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, fit, spread
+from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, Measure, fit, spread
 
 # A canvas that is too long fills with repeats: 97 lines were 0.33 similar at 0.15 and 0.2, 0.30 at 0.1, 0.32 at 0.3.
 QUANTILE: Final = 0.2
@@ -11,8 +11,7 @@ SLACK: Final = 0.25
 DEFAULT_TOKENS: Final = 32
 
 
-def search(needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
-    yield from ()
+async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
     totals = [DEFAULT_TOKENS] * len(needs) if scores is None else _cover(scores)
     return [[_one(need, total) for need, total in zip(needs, totals, strict=True)]]
 

@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.groups import split
 from midfill_engine.scheduling.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
-from midfill_engine.scheduling.work import MAX_ROWS, Claim, Fill, Showing, Work
-from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
+from midfill_engine.scheduling.work import MAX_ROWS, Claim, Fill, Show, Showing, Work
+from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse
 
 MAX_ACTIVE: Final = 8
 SHARED_ROWS: Final = 64
@@ -202,8 +202,8 @@ class Scheduler:
                 match item:
                     case Claim():
                         ticket.claim = item
-                    case StepEvent():
-                        ticket.listener(item)
+                    case Show():
+                        ticket.listener(item.event)
                         return None
                     case Work():
                         if ticket.watches and item.showing is not None:

@@ -1,7 +1,11 @@
-"""Messages from a fill to the scheduler: memory claims and forward passes. Knows neither tensors nor the scheduler."""
+"""What a fill awaits, and how its coroutines run without an event loop: the scheduler resumes them by `send`, with the
+result of what they await. Knows neither tensors nor the scheduler.
+"""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from midfill_engine.groups import split
@@ -16,18 +20,32 @@ MAX_ROWS: Final = 8192  # of one forward pass
 T = TypeVar("T")
 
 
+class Awaited(Awaitable[T]):
+    """What a coroutine awaits of the scheduler, which gets it and sends the result. No coroutine yields elsewhere."""
+
+    def __await__(self) -> "Generator[Awaited[T], T, T]":
+        return (yield self)
+
+
 @dataclass(frozen=True)
-class Claim:
+class Claim(Awaited[None]):
     """Memory in bytes that a fill holds until it ends. The fill waits until it is free."""
 
     num_bytes: int
+
+
+@dataclass(frozen=True)
+class Show(Awaited[None]):
+    """The event of a step, which is sent at once."""
+
+    event: StepEvent
 
 
 Showing = StepEvent | Callable[[], StepEvent]  # an event, or what builds it where somebody wants to see it
 
 
 @dataclass(frozen=True)
-class Work:
+class Work(Awaited[list[Any]]):
     """Passes to run, `num_rows` rows together; their results are sent back in order. `showing` is the event that shows
     the fill before these, and is built before they are sent back.
     """
@@ -41,51 +59,59 @@ class Work:
         return self.showing() if callable(self.showing) else self.showing
 
 
-Asking = Generator[Work, list[Any], T]  # a part of a fill that asks for forward passes and returns T
+Fill = Coroutine[Claim | Show | Work, Any, InfillResponse]
 
 
 def count_rows(step: "Pass | CanvasPass") -> int:
     return step.ids.shape[0]
 
 
-def ask(passes: Sequence[Any], showing: Showing | None = None) -> Asking[list[Any]]:
+async def forward(passes: Sequence[Any], showing: Showing | None = None) -> list[Any]:
     """Runs passes in as many forward passes as their rows need and returns the results; the first has an event."""
     found: list[Any] = []
-    for part in split(passes, count_rows, MAX_ROWS) if len(passes) > 1 else [list(passes)] if passes else []:
-        found += yield Work(part, sum(map(count_rows, part)), showing)
+    for part in split(passes, count_rows, MAX_ROWS):
+        found += await Work(part, sum(map(count_rows, part)), showing)
         showing = None
     return found
 
 
-def counted(asking: Asking[T]) -> Asking[tuple[T, int]]:
-    """The result of `asking` and the number of forward passes that it took."""
-    answer, count = None, 0
-    while True:
-        try:
-            work = asking.send(answer)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            return stop.value, count
-        answer, count = (yield work), count + 1
+async def gather(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of coroutines that advance side by side: passes that they await at once go into one forward."""
+    found: dict[int, T] = {}
+    results: dict[int, list[Any] | None] = dict.fromkeys(range(len(coroutines)))
+    try:
+        while results:
+            awaited = dict[int, Work]()
+            for number, result in results.items():
+                try:
+                    awaited[number] = coroutines[number].send(result)
+                except StopIteration as stop:
+                    found[number] = stop.value
+            results = {}
+            for group in split(awaited.items(), lambda each: each[1].num_rows, MAX_ROWS):
+                passes: list[Any] = [step for _, work in group for step in work.passes]
+                showing = next((work.showing for _, work in group if work.showing), None)
+                computed = iter(await Work(passes, sum(work.num_rows for _, work in group), showing))
+                results |= {number: list(islice(computed, len(work.passes))) for number, work in group}
+    finally:
+        for coroutine in coroutines:
+            coroutine.close()
+    return [found[number] for number in range(len(coroutines))]
 
 
-def together(*askings: Asking[Any]) -> Asking[list[Any]]:
-    """The results of `askings`, which advance side by side: passes that they ask for at once go into one forward."""
-    found: list[Any] = [None] * len(askings)
-    answers: dict[int, list[Any] | None] = dict.fromkeys(range(len(askings)))
-    while answers:
-        asked = dict[int, Work]()
-        for number, answer in answers.items():
-            try:
-                asked[number] = askings[number].send(answer)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                found[number] = stop.value
-        answers = {}
-        for group in split(asked.items(), lambda each: each[1].num_rows, MAX_ROWS):
-            passes: list[Any] = [step for _, work in group for step in work.passes]
-            showing = next((work.showing for _, work in group if work.showing), None)
-            results = iter((yield Work(passes, sum(work.num_rows for _, work in group), showing)))
-            answers |= {number: [next(results) for _ in work.passes] for number, work in group}
-    return found
+@dataclass
+class ForwardCounter:
+    """Counts the forward passes of the coroutines that it runs."""
 
+    count: int = 0
 
-Fill = Generator[StepEvent | Claim | Work, Any, InfillResponse]
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        results: list[Any] | None = None
+        with closing(coroutine):
+            while True:
+                try:
+                    work: Work = coroutine.send(results)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+                results = await work
+                self.count += 1
