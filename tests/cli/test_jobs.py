@@ -1,4 +1,4 @@
-"""The transcripts of docs/jobs: each command is typed as it stands, by the default model, and answers as the page says.
+"""The transcripts of docs/jobs and docs/python.md, typed as they stand, answer as the pages say, by the default model.
 
 `...` stands for any text in a line, and alone for any lines. Skipped where the default model is not on the machine.
 """
@@ -128,6 +128,17 @@ def test_a_page_tells_what_happens(page: Path, tmp_path: Path) -> None:
         own = re.sub(r"\A \d+\n", "", printed)
         own += "\n" * bool(own and not own.endswith("\n"))
         assert pattern_of(said).fullmatch(own), f"$ {command}\n{own}"
+
+
+def test_python_answers_as_its_page_says(tmp_path: Path) -> None:
+    blocks = re.findall(r"```pycon\n(.*?)```", (ROOT / "docs/python.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "page.txt").write_text("\n".join(blocks))
+    folder = tmp_path / "work"
+    shutil.copytree(ROOT / "examples", folder)
+    command = [sys.executable, "-m", "doctest", "-v", "-o", "ELLIPSIS", str(tmp_path / "page.txt")]
+    with a_home(tmp_path) as environment:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and f"{len(re.findall('>>> ', ''.join(blocks)))} passed" in done.stdout, done.stdout
 
 
 def test_there_are_five() -> None:
