@@ -107,7 +107,7 @@ def test_figures_are_those_of_the_records() -> None:
         f"of 200 lines of HumanEval's programs {tell(humaneval['passed'])} pass",
     ):
         assert sentence in said, sentence
-    assert f"of 209 lines of recent Python packages, {tell(shipped['exact'])} came back exactly" in readme
+    assert f"of 209 lines of recent Python packages, {round_share(shipped['exact'])} came back exactly" in readme
     assert f"of the lines that it calls likely or sure, {told['right']:.0f} % are right" in readme
 
 

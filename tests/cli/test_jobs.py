@@ -1,4 +1,4 @@
-"""The transcripts of docs/jobs and docs/python.md, typed as they stand, answer as the pages say, by the default model.
+"""The transcripts of README, docs/jobs and docs/python.md, typed as they stand, answer as the pages say.
 
 `...` stands for any text in a line, and alone for any lines. Skipped where the default model is not on the machine.
 """
@@ -19,10 +19,11 @@ import pytest
 from tests.ports import find_free_port
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = sorted((ROOT / "docs/jobs").glob("*.md"))
+JOBS = sorted((ROOT / "docs/jobs").glob("*.md"))
+PAGES = [ROOT / "README.md", *JOBS]
 MODELS = Path(os.environ.get("MIDFILL_TEST_MODELS", os.devnull))
 FOLDERS = {"tests": "shop", "hints": "shop", "engine": "shop"}  # of examples/; others are filled in a copy of all of it
-QUICK = ("body", "engine")  # the others take half a minute each
+QUICK = ("README", "body", "engine")  # the others take half a minute each
 SANDBOXED = ("tests", "hints")
 MARK = "---- the end of a command"
 
@@ -109,7 +110,8 @@ def test_a_page_tells_what_happens(page: Path, tmp_path: Path) -> None:
     if page.stem in SANDBOXED and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not here")
     folder = tmp_path / "work"
-    shutil.copytree(ROOT / "examples" / FOLDERS.get(page.stem, ""), folder)
+    inside = folder / "examples" if page.stem == "README" else folder
+    shutil.copytree(ROOT / "examples" / FOLDERS.get(page.stem, ""), inside)
     transcript = read_transcript(page)
     script = "".join(f"{command}\necho '{MARK}' $?\n" for command, _ in transcript) + "kill $(jobs -p) 2>/dev/null\n"
     git = "git init -q && git config user.name a && git config user.email a@b && git add -A && git commit -qm begin\n"
@@ -142,4 +144,4 @@ def test_python_answers_as_its_page_says(tmp_path: Path) -> None:
 
 
 def test_there_are_five() -> None:
-    assert len(PAGES) == 5 and all(read_transcript(page) for page in PAGES)
+    assert len(JOBS) == 5 and all(read_transcript(page) for page in PAGES)
