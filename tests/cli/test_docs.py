@@ -74,10 +74,8 @@ def test_fills_of_the_docs_fill(
     monkeypatch.chdir(tmp_path)
     answer(rows=[["return 1"], ["return 2"]] if words.count("--hole") < 2 else [["1", "pass"]])
     shutil.copytree(ROOT / "examples", "examples")
-    Path("path/to").mkdir(parents=True)
     for name in ("t.py", "FILE", "x.py"):
         Path(name).write_text(STOCK)
-    Path("path/to/file.py").write_text("x = 1\n" * 40 + STOCK)
     if words.count("--hole") == 2:
         Path("t.py").write_text(
             "class A:\n    x = 2\n    y = [1, 2, 3]\n\n\n\n\n\ndef f():\n    return [\n        1, 2, 3, 4, 5, 6, 7]\n"
