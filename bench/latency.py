@@ -3,8 +3,7 @@
     python -m bench latency [--runs 10] [--json FILE]
 
 Fills the body of a short file and a line of a long one, by the default model. Cold starts the engine; fresh finds it
-running with a new context; warm finds it running with this context cached. The table has ratios to the end of a fresh
-fill, which compare across machines; the record has seconds.
+running with a new context; warm finds it running with this context cached.
 """
 
 import os
@@ -128,19 +127,19 @@ def main(
         "machine": f"{processor_name()}, {os.cpu_count()} cores, {platform.system()}",
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": find_commit(),
+        "load": f"{os.getloadavg()[0]:.1f} at the start",
     }
-    title = f"{facts['machine']}\n{facts['date']}, commit {facts['commit']}, median (slowest) of {runs}; fresh is 1"
+    title = f"{', '.join(f'{name} {fact}' for name, fact in facts.items())}\nseconds, median (slowest) of {runs}"
     table = Table(title=title)
     for heading in ("", "first frame", "end"):
         table.add_column(heading)
     found = {name: measure(target, runs) for name, target in TARGETS.items()}
     for name, timings in found.items():
-        fresh_s = statistics.median(row.end_s for row in timings["fresh"])
         for kind, rows in timings.items():
             cells = []
             for moment in ("first_frame_s", "end_s"):
-                ratios = [getattr(row, moment) / fresh_s for row in rows]
-                cells.append(f"{statistics.median(ratios):.2f} ({max(ratios):.2f})")
+                seconds = [getattr(row, moment) for row in rows]
+                cells.append(f"{statistics.median(seconds):.2f} ({max(seconds):.2f})")
             table.add_row(f"{name}, {kind}", *cells)
     Console().print(table)
     if json_file is not None:

@@ -60,7 +60,7 @@ FLOORS: dict[str, Floors] = {
         ("measuring",),
         ("refactor.generating", "refactor.verifying", "refactor.reporting"),
         ("cli.*",),
-        ("cli.refactor",),
+        ("cli.refactor", "scripting"),
         ("cli.app",),
         ("cli",),
         ("__main__",),

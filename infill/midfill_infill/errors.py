@@ -82,7 +82,6 @@ TABLE: Final[dict[str, Entry]] = {
     # The model.
     "unknown_model": Entry("Unknown model", "run `midfill models` to see the known ones", MODEL_TROUBLE),
     "fetch_failed": Entry("Model download failed", "run the command again: the download resumes", MODEL_TROUBLE),
-    "bad_checkpoint": Entry("Checkpoint cannot be loaded", "download the checkpoint again", MODEL_TROUBLE),
     # The rest.
     "cancelled": Entry("Cancelled", "run the command again", INTERRUPTED),
     "internal": Entry("Internal error", "please report it with the text of this message", INTERNAL),

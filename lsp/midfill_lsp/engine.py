@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the server's start-up ti
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 300.0
 # Prefixes of error codes that the next fill would get again.
-_ENGINE_ERRORS = ("engine_", "out_of", "unknown_model", "bad_checkpoint")
+_ENGINE_ERRORS = ("engine_", "out_of", "unknown_model")
 
 Wanted = tuple[str | None, str]  # model and device
 Say = Callable[[str], None]

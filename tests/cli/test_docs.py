@@ -74,10 +74,8 @@ def test_fills_of_the_docs_fill(
     monkeypatch.chdir(tmp_path)
     answer(rows=[["return 1"], ["return 2"]] if words.count("--hole") < 2 else [["1", "pass"]])
     shutil.copytree(ROOT / "examples", "examples")
-    Path("path/to").mkdir(parents=True)
     for name in ("t.py", "FILE", "x.py"):
         Path(name).write_text(STOCK)
-    Path("path/to/file.py").write_text("x = 1\n" * 40 + STOCK)
     if words.count("--hole") == 2:
         Path("t.py").write_text(
             "class A:\n    x = 2\n    y = [1, 2, 3]\n\n\n\n\n\ndef f():\n    return [\n        1, 2, 3, 4, 5, 6, 7]\n"
@@ -107,7 +105,7 @@ def test_figures_are_those_of_the_records() -> None:
         f"of 200 lines of HumanEval's programs {tell(humaneval['passed'])} pass",
     ):
         assert sentence in said, sentence
-    assert f"of 209 lines of recent Python packages, {tell(shipped['exact'])} came back exactly" in readme
+    assert f"of 209 lines of recent Python packages, {round_share(shipped['exact'])} came back exactly" in readme
     assert f"of the lines that it calls likely or sure, {told['right']:.0f} % are right" in readme
 
 

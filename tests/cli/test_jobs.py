@@ -1,4 +1,4 @@
-"""The transcripts of docs/jobs: each command is typed as it stands, by the default model, and answers as the page says.
+"""The transcripts of README, docs/jobs and docs/python.md, typed as they stand, answer as the pages say.
 
 `...` stands for any text in a line, and alone for any lines. Skipped where the default model is not on the machine.
 """
@@ -19,10 +19,11 @@ import pytest
 from tests.ports import find_free_port
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = sorted((ROOT / "docs/jobs").glob("*.md"))
+JOBS = sorted((ROOT / "docs/jobs").glob("*.md"))
+PAGES = [ROOT / "README.md", *JOBS]
 MODELS = Path(os.environ.get("MIDFILL_TEST_MODELS", os.devnull))
 FOLDERS = {"tests": "shop", "hints": "shop", "engine": "shop"}  # of examples/; others are filled in a copy of all of it
-QUICK = ("body", "engine")  # the others take half a minute each
+QUICK = ("README", "body", "engine")  # the others take half a minute each
 SANDBOXED = ("tests", "hints")
 MARK = "---- the end of a command"
 
@@ -109,7 +110,8 @@ def test_a_page_tells_what_happens(page: Path, tmp_path: Path) -> None:
     if page.stem in SANDBOXED and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not here")
     folder = tmp_path / "work"
-    shutil.copytree(ROOT / "examples" / FOLDERS.get(page.stem, ""), folder)
+    inside = folder / "examples" if page.stem == "README" else folder
+    shutil.copytree(ROOT / "examples" / FOLDERS.get(page.stem, ""), inside)
     transcript = read_transcript(page)
     script = "".join(f"{command}\necho '{MARK}' $?\n" for command, _ in transcript) + "kill $(jobs -p) 2>/dev/null\n"
     git = "git init -q && git config user.name a && git config user.email a@b && git add -A && git commit -qm begin\n"
@@ -130,5 +132,16 @@ def test_a_page_tells_what_happens(page: Path, tmp_path: Path) -> None:
         assert pattern_of(said).fullmatch(own), f"$ {command}\n{own}"
 
 
+def test_python_answers_as_its_page_says(tmp_path: Path) -> None:
+    blocks = re.findall(r"```pycon\n(.*?)```", (ROOT / "docs/python.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "page.txt").write_text("\n".join(blocks))
+    folder = tmp_path / "work"
+    shutil.copytree(ROOT / "examples", folder)
+    command = [sys.executable, "-m", "doctest", "-v", "-o", "ELLIPSIS", str(tmp_path / "page.txt")]
+    with a_home(tmp_path) as environment:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and f"{len(re.findall('>>> ', ''.join(blocks)))} passed" in done.stdout, done.stdout
+
+
 def test_there_are_five() -> None:
-    assert len(PAGES) == 5 and all(read_transcript(page) for page in PAGES)
+    assert len(JOBS) == 5 and all(read_transcript(page) for page in PAGES)

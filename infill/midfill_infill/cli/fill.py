@@ -77,11 +77,9 @@ def fill_command(
     tried by a command in a sandbox, and the first that passes is the fill.
     """
     with report_failures(as_json=json_output):
-        from midfill_infill import config
-        from midfill_infill.cli.filling import Output, run_fill
+        from midfill_infill.cli.filling import Output, read_options, run_fill
         from midfill_infill.cli.target import HoleOptions, open_source, parse_target
         from midfill_infill.engines.supervise import EngineSettings
-        from midfill_infill.filling.fill import Options
 
         output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors, min_certainty)
         output.check(n, until)
@@ -90,21 +88,11 @@ def fill_command(
             from midfill_infill.cli.until import read_goal
 
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
-        chosen = config.choose_quality(quality, Path.cwd())
-        seconds, is_set = config.choose_seconds(Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
             HoleOptions(tuple(function or ()), tuple(hole or ()), stubs, outer),
             EngineSettings(model=model, device=device, project=Path.cwd()),
-            Options(
-                seed=seed,
-                steps=steps,
-                quality=chosen,
-                n=n,
-                max_tokens=max_tokens,
-                seconds=seconds,
-                presets=(*(() if quality is not None else ("quality",)), *(("seconds",) if is_set else ())),
-            ),
+            read_options(quality, seed=seed, steps=steps, n=n, max_tokens=max_tokens),
             output,
             goal,
         )

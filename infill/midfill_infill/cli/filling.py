@@ -8,10 +8,11 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from midfill_engine.wire import Wish
 from midfill_infill import config
 from midfill_infill.cli import results as show
 from midfill_infill.cli.results import Results, ask_before, choose, hold_back
@@ -82,7 +83,7 @@ def run_fill(
     live = not output.json and goal is None
     with (
         open_view(source.document, holes, options, live=live, frame_s=output.frame_s) as view,
-        _open_engine(source.document, settings, options, view) as (client, options),
+        open_engine(source.document, settings, options, view.note) as (client, options),
     ):
         if goal is None:
             filled = _fill(source.document, holes, options, client, view)
@@ -139,12 +140,19 @@ def open_view(
     return LiveView(document, holes, frame_s=frame_s, propose=partial(propose_fill, document, holes, options))
 
 
+def read_options(quality: config.Quality = None, **chosen: Any) -> Options:
+    """The chosen options, and what the settings say of the rest."""
+    seconds, is_set = config.choose_seconds(Path.cwd())
+    presets: tuple[Wish, ...] = (*(() if quality is not None else ("quality",)), *(("seconds",) if is_set else ()))
+    return Options(quality=config.choose_quality(quality, Path.cwd()), seconds=seconds, presets=presets, **chosen)
+
+
 @contextmanager
-def _open_engine(
-    document: Document, settings: EngineSettings, options: Options, view: FillView
+def open_engine(
+    document: Document, settings: EngineSettings, options: Options, note: supervise.Progress
 ) -> Iterator[tuple[EngineClient, Options]]:
-    """Yields a client, and the options completed by facts of the engine and the file."""
-    endpoint = supervise.ensure_engine(settings, view.note)
+    """Yields a client, and the options completed by facts of the engine and the file. `note` hears of slow work."""
+    endpoint = supervise.ensure_engine(settings, note)
     if (told := offer.tell_where(endpoint.remote_host)) is not None:
         print(f"midfill: {told}", file=sys.stderr)
     if endpoint.url is not None:  # an engine that Midfill starts has one model, others may have several

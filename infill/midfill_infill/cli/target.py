@@ -68,8 +68,12 @@ class Source:
     is_stdin: bool = False
 
 
-def open_source(target: Target, language: str | None = None, stdin_name: str | None = None) -> Source:
-    """Reads a target, `-` is standard input. Raises MidfillError, `file_excluded` for files that editors skip too."""
+def open_source(
+    target: Target, language: str | None = None, stdin_name: str | None = None, *, data: bytes | None = None
+) -> Source:
+    """Reads a target, `-` is standard input; `data` stands for a file's content. Raises MidfillError, `file_excluded`
+    for files that editors skip too.
+    """
     is_stdin = target.path == _STDIN
     if stdin_name and not is_stdin:
         raise MidfillError("bad_request", "--stdin-filename names standard input", "give - as FILE")
@@ -79,7 +83,8 @@ def open_source(target: Target, language: str | None = None, stdin_name: str | N
         raise MidfillError("file_excluded", f"{target.path} is left out: {reason}")
     kind: type[Document] = Notebook if target.path.suffix == SUFFIX else Document
     if not is_stdin:
-        return Source(target, kind.read(target.path, language))
+        read = kind.read(target.path, language) if data is None else kind.from_bytes(data, target.path, language)
+        return Source(target, read)
     data = sys.stdin.buffer.read(kind.max_bytes + 1)
     if kind is Notebook and target.line is not None:
         target = Target(target.path, target.column, None, target.line)

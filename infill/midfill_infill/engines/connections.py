@@ -210,7 +210,7 @@ def _authorize(proxy: SplitResult) -> dict[str, str]:
 
 def _check_runs(connection: socket.socket) -> None:
     """Raises `engine_stopped` if, by /proc, the process at the other end is stopped (SIGSTOP or a debugger)."""
-    if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+    if not hasattr(socket, "SO_PEERCRED") or connection.family != socket.AF_UNIX:
         return
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     try:

@@ -93,7 +93,10 @@ def parse_engine(text: str) -> Endpoint:
     name, _, rest = text.strip().partition(":")
     if name not in PROTOCOLS:
         message = f"there is no protocol {name!r} for an engine"
-        raise MidfillError("bad_config", message, f"write PROTOCOL:MODEL@URL with one of {', '.join(PROTOCOLS)}")
+        next_step = f"write PROTOCOL:MODEL@URL with one of {', '.join(PROTOCOLS)}"
+        if name in ("http", "https"):
+            next_step += "; for an engine of Midfill set MIDFILL_ENGINE_URL and MIDFILL_TOKEN"
+        raise MidfillError("bad_config", message, next_step)
     protocol = PROTOCOLS[name]
     model, url = _split(rest, protocol)
     url = (url or (ollama_url() if name == "ollama" else "") or protocol.default_url).rstrip("/")

@@ -1,7 +1,6 @@
 """The private folder where engines of this user keep sockets, locks and logs, and its files. Starts nothing."""
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -132,7 +131,7 @@ class EnginePlace:
     def lives(self) -> bool:
         """True if the engine is alive: it holds its lock as long as it lives."""
         try:
-            with locked(self.lock, fcntl.LOCK_SH):
+            with locked(self.lock, shared=True):
                 return False
         except BlockingIOError:
             return True
@@ -160,11 +159,13 @@ class EnginePlace:
 
 
 @contextmanager
-def locked(file: Path, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+def locked(file: Path, *, shared: bool = False) -> Iterator[None]:
     """Raises BlockingIOError if another process holds the lock, OSError if there is no such file."""
+    import fcntl  # Windows has none, and a client of a named engine needs none
+
     lock = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         yield
     finally:
         os.close(lock)

@@ -4,7 +4,6 @@ There is one engine per model, device and so on. An engine inherits its locked `
 long as it lives, so a killed engine frees it at once and a slow one is never started twice.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -258,6 +257,8 @@ def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endp
 
 def _take_lock(place: EnginePlace) -> int | None:
     """The locked descriptor, after removing a dead engine's socket; None while an engine lives."""
+    import fcntl  # Windows has none, and a client of a named engine needs none
+
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

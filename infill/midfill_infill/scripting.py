@@ -1,0 +1,62 @@
+"""Fills holes from Python, by the engine and the settings of the `midfill` command. docs/python.md shows it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from midfill_infill.cli.filling import open_engine, read_options
+from midfill_infill.cli.target import HoleOptions, choose_holes, open_source, parse_target
+from midfill_infill.cli.view import note
+from midfill_infill.engines.supervise import EngineSettings
+from midfill_infill.filling.fill import Filled
+from midfill_infill.filling.fill import fill as fill_jointly
+
+
+@dataclass(frozen=True)
+class Filling:
+    """One way to fill the holes: their `texts` in the order of the file, and the `file` with them.
+
+    `certainty` is the probability that the least certain text is right, None if neither the engine nor a measurement
+    gives one. `new_errors` counts the syntax errors that the texts add.
+    """
+
+    texts: tuple[str, ...]
+    file: bytes
+    certainty: float | None
+    new_errors: int
+
+
+def fill(
+    place: str | Path,
+    data: bytes | None = None,
+    *,
+    function: str | Sequence[str] = (),
+    hole: str | Sequence[str] = (),
+    stubs: bool = False,
+    language: str | None = None,
+    model: str | None = None,
+    device: str = "auto",
+    n: int = 1,
+    seed: int = 0,
+) -> list[Filling]:
+    """Fills holes of a file jointly; returns up to `n` ways, the best first. Writes nothing.
+
+    `place` is FILE, FILE:LINE or FILE:LINE:COL; `data` stands for what the file holds. `function`, `hole` ("L:C-L:C")
+    and `stubs` choose holes as the options of `midfill fill` do. Starts an engine if none runs, unless the setting
+    `engine` or MIDFILL_ENGINE_URL names one. Raises MidfillError, with a `code` and a `next_step`.
+    """
+    source = open_source(parse_target(str(place)), language, data=data)
+    choice = HoleOptions(_listed(function), _listed(hole), stubs)
+    holes = choose_holes(source.document, source.target, choice)
+    settings = EngineSettings(model=model, device=device, project=Path.cwd())
+    with open_engine(source.document, settings, read_options(seed=seed, n=n), note) as (client, options):
+        events = fill_jointly(source.document, holes, options, client)
+        filled = next(event for event in events if isinstance(event, Filled))
+    return [
+        Filling(tuple(each.text for each in way.fills), source.document.apply(way.patch), way.certainty, way.new_errors)
+        for way in (filled.best, *filled.alternatives)
+    ]
+
+
+def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
