@@ -719,6 +719,23 @@ def test_the_base_fills_what_only_a_language_model_can(pretrained: Runtime) -> N
     assert answer_of(pretrained, ask(*whole)).holes[0].text == "    return first + second\n"
 
 
+def test_a_draft_without_a_token_of_its_own_is_dropped(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the first token of a draft is the pending line break and the one behind it, and its text is empty."""
+    filler = Filler(base, Stretch("def f():\n", "\nx = 1\n", False, indent="    "))
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+    ids = tuple(base.loaded.tokenizer.encode(filler.pending.decode() + "z = 1"))
+    written = {"": Written(), "z = 1": Written(ids, (-1.0,) * len(ids), tuple(range(len(ids))))}
+
+    async def write(*arguments: Any) -> Any:
+        blocks = [Block(filler.stretch, text) for text in written]
+        for block in blocks:
+            block.end()
+        return list(zip(written.values(), blocks, strict=True))
+
+    monkeypatch.setattr(filler, "write", write)
+    assert [each.text for each in complete(base, filler.draft_block(prefix, list(written)))] == ["z = 1"]
+
+
 @pytest.mark.parametrize("max_tokens", [256, 31])
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_guessed_tokens_save_forwards_and_change_nothing(

@@ -262,7 +262,8 @@ class Filler(TokenWriter):
         following = "" if self.timer.is_over else self.following
         if not following and not self.timer.is_over:
             return [Candidate(text) for text in texts]
-        cuts = {text: self._cut(path, text) for text, path in texts.items()}
+        # A text that ends within its first token is blank: that token ends with what is pending.
+        cuts = {text: cut for text, path in texts.items() if (cut := self._cut(path, text))[0].ids}
         if not following:
             return [replace(self._candidate(path), text=text) for text, (path, _) in cuts.items()]
         logs = await beam.follow(
