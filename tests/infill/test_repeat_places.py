@@ -2,6 +2,7 @@
 
 import pytest
 
+from midfill_infill.repeats import repeat as repeats
 from midfill_infill.repeats.repeat import find_repeats
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Patch
@@ -252,6 +253,17 @@ def test_a_repeat_goes_where_it_belongs(name: str, cases: dict[str, tuple[str, s
     after = before.replace(*change, 1)
     assert after != before
     assert apply_all(language, before, after) == wanted
+
+
+def test_each_of_several_repeats_may_be_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What opens and closes one string would be right together, and each alone an open string."""
+    monkeypatch.setattr(repeats, "POSSIBLE", 0.0)
+    before = '"""Check that all of them are installed."""\n\n\ndef require():\n    """Raise an error."""\n    a = b\n'
+    after = before.replace('"""Check', '"not ""Check', 1)
+    found = find_repeats(Document(before.encode(), "python"), Document(after.encode(), "python"))
+    assert found
+    for repeat in found:
+        compile(Patch.of([repeat.edit]).apply(after.encode()), "alone", "exec")
 
 
 @pytest.mark.parametrize("language, lines", [

@@ -131,7 +131,11 @@ def _repeat(place: EditPlace, certainty: float, *, is_next: bool) -> Repeat:
 
 
 def _without_errors(check: Check, found: Sequence[Repeat]) -> list[Repeat]:
-    """All edits if together they add no error; otherwise those that add none, the most likely ones first."""
+    """All edits if together they add no error, otherwise those that add none, the most likely ones first. Of a few
+    also each alone, since each may be taken alone.
+    """
+    if len(found) <= MAX_CHECKED:
+        found = [repeat for repeat in found if check.adds_none([repeat.edit])]
     if not found or check.adds_none([repeat.edit for repeat in found]):
         return list(found)
     good: list[Repeat] = []

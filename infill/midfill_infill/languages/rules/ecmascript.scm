@@ -25,6 +25,9 @@
 (export_statement declaration: (lexical_declaration kind: "const" (variable_declarator !value) @misplaced))
 (expression_statement (assignment_expression left: (object_pattern) @misplaced))
 (expression_statement (object (_)) @misplaced)
+(assignment_expression left: (parenthesized_expression [
+  (sequence_expression) (assignment_expression) (binary_expression) (call_expression) (unary_expression) (object) (array)
+] @misplaced))
 (expression_statement (sequence_expression . [(class) (function_expression) (object)] @misplaced))
 (lexical_declaration (variable_declarator name: [(array_pattern) (object_pattern)] !value) @misplaced)
 (update_expression argument: [

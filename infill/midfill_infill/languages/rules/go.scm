@@ -6,6 +6,11 @@
 (continue_statement) @in.loop
 (break_statement) @in.breakable
 
+(source_file [
+  (expression_statement) (short_var_declaration) (assignment_statement) (inc_statement) (dec_statement) (send_statement)
+  (if_statement) (for_statement) (return_statement) (go_statement) (defer_statement) (block) (labeled_statement)
+  (expression_switch_statement) (type_switch_statement) (select_statement)
+] @misplaced)
 (argument_list (variadic_argument) . (_) @misplaced)
 (parameter_list (variadic_parameter_declaration) . (_) @misplaced)
 [(method_elem) (function_type)] @function
