@@ -16,7 +16,7 @@ from tests.engine.test_denoise import run
 
 from bench.in_process import complete, denoise
 from midfill_engine.causal import branches
-from midfill_engine.causal.branches import Beam, log_probs, read_prefix, score
+from midfill_engine.causal.branches import Beam, find_likeliest, log_probs, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.continuing import fill_causally
 from midfill_engine.causal.filler import MAX_THROUGH, Filler
@@ -69,6 +69,21 @@ def read_whole(base: Runtime, ids: list[int]) -> torch.Tensor:
     mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
     (result,) = base.run([Pass(torch.tensor(ids), rows, rows, mask=mask)])
     return log_probs(base, [result.hidden])[0]
+
+
+@pytest.mark.parametrize("size", [49, 64, 200, 4099])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.9, 1.0])
+def test_the_likeliest_tokens_are_those_of_topk(size: int, share: float) -> None:
+    """Of all that are allowed, also where these are few or improbable."""
+    generator = torch.Generator().manual_seed(size)
+    logs = torch.randperm(size, generator=generator) / -8  # no two are equal
+    allowed = torch.rand(size, generator=generator) < share
+    logs[torch.randperm(size, generator=generator)[: size // 9]] = -torch.inf
+    for kept in (allowed, allowed & (logs < logs.median())):
+        for count in (1, 5, 8, size + 1):
+            best = logs.masked_fill(~kept, -torch.inf).topk(min(count, size))
+            expected = [pair for pair in zip(*map(torch.Tensor.tolist, best), strict=True) if pair[0] > -math.inf]
+            assert find_likeliest(logs, kept, count) == [(token, log) for log, token in expected]
 
 
 def test_a_tree_scores_texts_as_each_by_itself(base: Runtime) -> None:

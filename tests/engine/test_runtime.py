@@ -58,6 +58,12 @@ def test_auto_takes_the_fastest_device(
     assert device.choose_device("auto").type == chosen
 
 
+def test_threads_are_for_large_models_on_a_cpu() -> None:
+    asked = [("cpu", 5_000_000), ("cpu", 135_000_000), ("cuda", 135_000_000), ("mps", 7_000_000_000)]
+    chosen = [device.choose_num_threads(torch.device(where), parameters, 8) for where, parameters in asked]
+    assert chosen == [1, 8, 1, 1]
+
+
 def test_a_number_format_may_be_forced(checkpoint_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name, else by the environment; neither says what the machine has."""
     monkeypatch.setenv("MIDFILL_DTYPE", "bf16")

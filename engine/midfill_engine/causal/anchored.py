@@ -9,7 +9,7 @@ from typing import Final
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.causal.branches import Beam, Path, first_scores, read_prefix
+from midfill_engine.causal.branches import Beam, Path, find_likeliest, first_scores, read_prefix
 from midfill_engine.causal.effort import LAST
 from midfill_engine.causal.filler import MAX_LINE_TOKENS, Filler
 from midfill_engine.causal.judging import Candidate
@@ -185,9 +185,8 @@ class AnchoredFiller(Filler):
         if self.stretch.min_lines and own and not part.anchor:
             obliged = self.oblige(self._show(way.path), way.path, way.limit - len(way.path.ids))
             allowed = allowed if obliged is None else allowed & obliged
-        best = logs.masked_fill(~allowed, -math.inf).topk(self.width)
-        for token, log in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            if log > -math.inf and self._is_indented(path := way.path.add(token, log)):
+        for token, log in find_likeliest(logs, allowed, self.width):
+            if self._is_indented(path := way.path.add(token, log)):
                 grown.append(replace(way, path=path))
         return ends, grown
 

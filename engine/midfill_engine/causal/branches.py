@@ -24,6 +24,8 @@ MAX_TREE_ROWS: Final = 768
 READ_ROWS: Final = 256
 GROWN_ROWS: Final = 64
 ROOT: Final = -1  # the last token of the prefix
+PIECE: Final = 64  # tokens
+MORE: Final = 16  # tokens that may not be allowed
 
 
 async def read_prefix(
@@ -151,6 +153,31 @@ def _fetch(logs: Tensor) -> Tensor:
     return fetched
 
 
+def find_likeliest(logs: Tensor, allowed: Tensor, count: int) -> list[tuple[int, float]]:
+    """The `count` likeliest tokens by the log-probabilities `logs` [V] that are `allowed`, with theirs.
+
+    First among a few more of all tokens, which lie in as many pieces with the greatest maxima: torch's topk over a
+    vocabulary of 49,152 takes ten times as long.
+    """
+    ids = _find_candidates(logs, count + MORE)
+    ids = ids[allowed[ids]]
+    if len(ids) < count:
+        ids = allowed.nonzero().flatten()
+    best = logs[ids].topk(min(count, len(ids)))
+    pairs = zip(ids[best.indices].tolist(), best.values.tolist(), strict=True)
+    return [(token, log) for token, log in pairs if log > -math.inf]
+
+
+def _find_candidates(logs: Tensor, count: int) -> Tensor:
+    """Ids of the `count` likeliest tokens, in no order."""
+    whole = len(logs) // PIECE * PIECE
+    maxima = logs[:whole].view(-1, PIECE).amax(dim=1)
+    pieces = maxima.topk(min(count, len(maxima))).indices
+    ids = (pieces[:, None] * PIECE + torch.arange(PIECE)).flatten()
+    ids = torch.cat((ids, torch.arange(whole, len(logs))))
+    return ids[logs[ids].topk(min(count, len(ids))).indices]
+
+
 @dataclass(frozen=True)
 class Path:
     """A path of the beam: `logs` are its tokens' log-probabilities, `places` their positions in the KV cache."""
@@ -177,18 +204,19 @@ class LinePath:
     has: int = 0
     rest: tuple[int, ...] | None = None
 
-    def grow(self, logs: Tensor, count: int, words: Tensor) -> "list[LinePath]":
-        """The paths with each of the `count` likeliest next tokens by `logs` [V]; `words` [V] go on with a word."""
+    def grow(self, logs: Tensor, allowed: Tensor, count: int, words: Tensor) -> "list[LinePath]":
+        """The paths with each of the `count` likeliest next tokens by `logs` [V] that are `allowed`; `words` [V] go on
+        with a word.
+        """
         if self.rest:
-            return self.begin(logs, [self.rest], self.has)
-        best = (logs if self.rest is None else logs.masked_fill(words, -math.inf)).topk(count)
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [LinePath(self.path.add(token, log), self.has) for token, log in pairs if log > -math.inf]
+            return self.begin(logs, allowed, [self.rest], self.has)
+        pairs = find_likeliest(logs, allowed if self.rest is None else allowed & ~words, count)
+        return [LinePath(self.path.add(token, log), self.has) for token, log in pairs]
 
-    def begin(self, logs: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
+    def begin(self, logs: Tensor, allowed: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
         """The paths with the first token of each text, whose other tokens must follow."""
-        pairs = [(text, float(logs[text[0]])) for text in texts]
-        return [LinePath(self.path.add(text[0], log), has, text[1:]) for text, log in pairs if log > -math.inf]
+        possible = [text for text in texts if allowed[text[0]]]
+        return [LinePath(self.path.add(text[0], float(logs[text[0]])), has, text[1:]) for text in possible]
 
 
 class Beam:

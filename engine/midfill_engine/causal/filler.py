@@ -15,7 +15,6 @@ from functools import cache
 from itertools import accumulate, chain
 from typing import Final
 
-import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
@@ -163,6 +162,7 @@ class Filler(TokenWriter):
         num_found *= INSIDE if self.stretch.is_inside else 1  # the rest of the line judges them
         most_enough = self.widest if self.stretch.is_inside else max(self.effort.enough, self.drawing.count)
         limit = min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)
+        in_line = ~vocabulary.beginning(b"\n")
         todo: list[tuple[LinePath, Iterable[Tensor], tuple[int, ...]]]
         todo = [(LinePath(), [first_scores(self.runtime, prefix)], ())]
         while todo:
@@ -178,9 +178,8 @@ class Filler(TokenWriter):
                     found.setdefault(row.has, []).append(self.ended(row.path, logs))
                 allowed = self.edge.allowed(left, size == len(self.pending))
                 if not left:
-                    allowed = allowed & ~vocabulary.beginning(b"\n")
-                kept = logs.masked_fill(~allowed, -torch.inf)
-                next_rows = row.grow(kept, self.width, vocabulary.worded)
+                    allowed = allowed & in_line
+                next_rows = row.grow(logs, allowed, self.width, vocabulary.worded)
                 if guess and next_rows and next_rows[0].path.ids[-1] == guess[0] and len(row.path.ids) + 1 < limit:
                     if row.rest or next_rows[0].path.logs[-1] > NEARLY_CERTAIN:
                         todo.append((next_rows.pop(0), known, guess[1:]))
@@ -188,7 +187,7 @@ class Filler(TokenWriter):
                 last = vocabulary.pieces[row.path.ids[-1]][-1:] if row.path.ids else b""
                 for kind in (1, 2):
                     if not row.rest and not row.has & kind:
-                        next_rows += row.begin(kept, spell(kind, left, last), row.has | kind)
+                        next_rows += row.begin(logs, allowed, spell(kind, left, last), row.has | kind)
                 for each in next_rows:
                     grown.setdefault(each.has, []).append(each)
             rows: list[LinePath] = []
