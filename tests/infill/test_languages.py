@@ -67,6 +67,7 @@ def test_the_grammar_takes_the_rules(language: Language) -> None:
     ("javascript", "f(, a)", "f([, a])"),
     ("javascript", "a?.b = c", "a.b = c?.d"),
     ("javascript", "f(() => { g() }[0])", "f((() => { g() })[0], () => g[0])"),
+    ("javascript", "delete a", "delete a.b"),
     ("javascript", "f((a, b) = c)", "f((a) = c, (a.b) = c)"),
     ("javascript", "function f(a) { let a }", "function f(a) { { let a } }"),
     ("tsx", "import { a as b } from 'c'; const b = 1", "import { b as a } from 'c'; const b = 1"),

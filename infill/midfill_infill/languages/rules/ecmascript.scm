@@ -50,6 +50,7 @@
 (arguments ["(" ","] . "," @misplaced)
 (object ["{" ","] . "," @misplaced)
 (object_pattern ["{" ","] . "," @misplaced)
+(unary_expression operator: "delete" argument: (identifier) @misplaced)
 (unary_expression argument: [(assignment_expression) (augmented_assignment_expression)] @misplaced)
 (await_expression [(assignment_expression) (augmented_assignment_expression)] @misplaced)
 (binary_expression right: [(assignment_expression) (augmented_assignment_expression)] @misplaced)
