@@ -13,5 +13,11 @@
 ] @misplaced)
 (argument_list (variadic_argument) . (_) @misplaced)
 (parameter_list (variadic_parameter_declaration) . (_) @misplaced)
+(parameter_list (parameter_declaration name: (identifier)) [(parameter_declaration !name) (variadic_parameter_declaration !name)] @misplaced)
+(parameter_list (parameter_declaration !name) @misplaced [
+  (parameter_declaration name: (identifier)) (variadic_parameter_declaration name: (identifier))
+])
+(method_declaration receiver: (parameter_list (_) (_) @misplaced))
+((import_spec path: (interpreted_string_literal) @misplaced) (#match? @misplaced "[ ()]"))
 [(method_elem) (function_type)] @function
-(parameter_declaration name: (identifier) @once)
+((parameter_declaration name: (identifier) @once) (#not-eq? @once "_"))
