@@ -10,10 +10,10 @@ from urllib.parse import unquote
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
-from midfill_infill.context import exclusions
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.reroll import put_drafts
 from midfill_infill.languages import REGISTRY
+from midfill_infill.repository import exclusions
 from midfill_infill.syntax import holes
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document

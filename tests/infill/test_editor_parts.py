@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_infill.context.exclusions import Stamps, find_exclusion
 from midfill_infill.context.segments import build_segments
 from midfill_infill.filling.fill import HolePreview, Options, Preview, _request, finish
 from midfill_infill.filling.reroll import keep_ranges
+from midfill_infill.repository.exclusions import Stamps, find_exclusion
 from midfill_infill.syntax.holes import body_at, body_named
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
