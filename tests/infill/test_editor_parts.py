@@ -143,8 +143,9 @@ def test_a_fill_may_end_early_with_its_guesses() -> None:
 
 def test_two_threads_read_a_document_once() -> None:
     text = "".join(f"def f{number}(x):\n    return {number}\n" for number in range(2000))
+    document = Document.from_text(text, "python")
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: outline(Document.from_text(text, "python")), range(2))
+        first, second = pool.map(lambda _: outline(document), range(2))
     assert first is second and len(first.functions) == 2000
 
 
