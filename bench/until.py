@@ -34,7 +34,7 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Filled, Options, fill
-from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.holes import find_stubs

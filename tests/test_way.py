@@ -24,7 +24,7 @@ from midfill_engine.serving.service import EngineState, Ready
 from midfill_infill.cli import main, results
 from midfill_infill.engines import supervise
 from midfill_infill.engines.endpoint import Endpoint
-from midfill_infill.filling import candidates
+from midfill_infill.splicing.splice import Splicer
 
 __all__ = ["run_server"]
 MOMENTS = {
@@ -33,7 +33,7 @@ MOMENTS = {
     "reads": (filler, "read_prefix"),
     "computes": (torch.nn.functional, "scaled_dot_product_attention"),
     "judges": (filler, "score"),
-    "splices": (candidates, "splice"),
+    "splices": (Splicer, "splice"),
     "shows": (results, "write_bytes"),
 }
 MAX_FUNCTIONS, MAX_CHANGES = 35, 25

@@ -10,14 +10,13 @@ from urllib.parse import unquote
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
-from midfill_infill.context import exclusions
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.reroll import put_drafts
 from midfill_infill.languages import REGISTRY
+from midfill_infill.repository import exclusions
 from midfill_infill.syntax import holes
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import find_indent_unit
 from midfill_infill.text.spans import Hole
 from midfill_lsp.messages import DraftParams, What
 from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, Text, code_points
@@ -76,7 +75,7 @@ def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentVie
 
 
 def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
-    """Precomputes the data for a fill, unless the document is excluded; `infill` caches it. Reads the disk."""
+    """Precomputes the data for a fill, unless the document is excluded; the document keeps it. Reads the disk."""
     with suppress(MidfillError):
         if find_exclusion(view.uri, exclude):
             return
@@ -84,7 +83,7 @@ def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
         view.text.position(0)
         view.text.offset_of_byte(0)
         outline(document)
-        find_indent_unit(document.lines)
+        _ = document.indent_unit
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ from midfill_infill.filling import candidates
 from midfill_infill.filling.candidates import MAX_TRIED, MIN_WHOLE
 from midfill_infill.filling.fill import Filled, Options, Preview, fill, propose_fill
 from midfill_infill.proposals import Proposal
-from midfill_infill.splicing.splice import Sieve
+from midfill_infill.splicing.splice import Sieve, Splicer
 from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -205,7 +205,7 @@ def test_an_engine_gets_a_second_try_before_a_proposal(
 
 
 def test_of_texts_with_equal_faults_the_likeliest_stays(engine_client: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "find_sieve", lambda *_: None)  # where no function tells them apart
+    monkeypatch.setattr(Splicer, "find_sieve", lambda *_: None)  # where no function tells them apart
     compared = [[("rows = [", 0.1), ("rows = {", 0.2)]]
     filled = settle(engine_client(Plan(rows=[["rows = ("]], compared=compared)), one(), replace(ALONE, repair=False))
     assert filled.fills[0].text == "rows = (" and filled.best.new_errors

@@ -17,7 +17,7 @@ from midfill_infill.cli.live import LiveView, color_diff, render_preview
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import HolePreview, Preview
-from midfill_infill.refactor.writing.replace import write_atomically
+from midfill_infill.repository.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax import holes
 from midfill_infill.text.diffs import unified_diff

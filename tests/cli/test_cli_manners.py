@@ -18,7 +18,7 @@ from midfill_infill.cli.results import Results, choose
 from midfill_infill.errors import TABLE, MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import Filled, HolePreview, Preview
-from midfill_infill.refactor.writing.replace import write_atomically
+from midfill_infill.repository.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
-from midfill_infill.refactor.writing.replace import write_atomically
+from midfill_infill.repository.replace import write_atomically
 
 RUNNER = CliRunner()
 SOURCE = b"def add(a, b):\n    ...\n"

@@ -16,11 +16,11 @@ from tests.cli.fake_engine import Plan
 
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import complete_model
-from midfill_infill.context.exclusions import find_exclusion
 from midfill_infill.engines import fetching, records
 from midfill_infill.engines.records import runtime_folder
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
+from midfill_infill.repository.exclusions import find_exclusion
 from midfill_infill.text.document import Document
 
 MIDFILL = f"{sys.executable} -m midfill_infill"

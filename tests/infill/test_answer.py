@@ -13,7 +13,6 @@ from midfill_infill.languages import REGISTRY, Language
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import find_indent_unit
 
 GOOD, BAD = "return a + b", "return (a"
 WHOLE = "a whole file is parsed"
@@ -60,7 +59,7 @@ def fill_last(text: str, num_functions: int) -> tuple[Filled, Counter[str]]:
     )
     document = Document(f"{others}def add(a, b):\n    ...\n".encode(), "python")
     outline(document)  # as an editor has it read while its user rests
-    find_indent_unit(document.lines)
+    assert document.indent_unit
     client = Answering(text)
     try:
         *_, last = fill(document, [body_named(document, "add")], Options(repair=False), cast(EngineClient, client))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_infill.context.exclusions import Stamps, find_exclusion
 from midfill_infill.context.segments import build_segments
 from midfill_infill.filling.fill import HolePreview, Options, Preview, _request, finish
 from midfill_infill.filling.reroll import keep_ranges
+from midfill_infill.repository.exclusions import Stamps, find_exclusion
 from midfill_infill.syntax.holes import body_at, body_named
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
@@ -143,8 +143,9 @@ def test_a_fill_may_end_early_with_its_guesses() -> None:
 
 def test_two_threads_read_a_document_once() -> None:
     text = "".join(f"def f{number}(x):\n    return {number}\n" for number in range(2000))
+    document = Document.from_text(text, "python")
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: outline(Document.from_text(text, "python")), range(2))
+        first, second = pool.map(lambda _: outline(document), range(2))
     assert first is second and len(first.functions) == 2000
 
 

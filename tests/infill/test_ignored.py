@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from midfill_infill import git
-from midfill_infill.context import exclusions
-from midfill_infill.context.exclusions import Stamps, find_exclusion, find_exclusions
 from midfill_infill.context.references import find_references
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.places import find_place
-from midfill_infill.refactor.planning.walk import find_ignored
+from midfill_infill.repository import exclusions, git
+from midfill_infill.repository.exclusions import Stamps, find_exclusion, find_exclusions
+from midfill_infill.repository.places import find_place
+from midfill_infill.repository.walk import find_ignored
 from midfill_infill.text.document import Document
 
 USER = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always")

@@ -10,7 +10,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.measuring.gaps import Gap, draw_gaps
 from midfill_infill.measuring.outcomes import GapOutcome
 from midfill_infill.measuring.table import Measured, Share, choose, describe_sureness
-from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.repository.places import find_place
 from midfill_infill.splicing.splice import splice
 
 SOURCES = {

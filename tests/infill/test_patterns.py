@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
-from midfill_infill.context.exclusions import find_exclusion, find_named_exclusion, is_ignored, is_secret
-from midfill_infill.context.patterns import MAX_BYTES, MAX_PATTERN_CHARS, MAX_PATTERNS, Patterns, anywhere, read_lines
-from midfill_infill.refactor.planning.walk import read_attributes
+from midfill_infill.repository.exclusions import find_exclusion, find_named_exclusion, is_ignored, is_secret
+from midfill_infill.repository.patterns import (
+    MAX_BYTES,
+    MAX_PATTERN_CHARS,
+    MAX_PATTERNS,
+    Patterns,
+    anywhere,
+    read_lines,
+)
+from midfill_infill.repository.walk import read_attributes
 
 PARTS = st.sampled_from(["*", "*", "a", "b", "**/", "/**", "/", "?", "[ab]", "!", r"\*", ".", "(", "+"])
 LINE = st.lists(PARTS, min_size=1, max_size=9).map("".join)

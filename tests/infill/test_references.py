@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from midfill_infill.context.exclusions import find_exclusion, find_exclusions
 from midfill_infill.context.references import (
     MAX_CHARS,
     MAX_FILE_CHARS,
@@ -16,6 +15,7 @@ from midfill_infill.context.references import (
     find_root,
     read_text,
 )  # fmt: skip
+from midfill_infill.repository.exclusions import find_exclusion, find_exclusions
 from midfill_infill.text.document import Document
 
 SECRET = "hunter2 = True\n"

@@ -9,7 +9,7 @@ from tests.infill.test_answer import Answering, answer
 from midfill_engine import wire
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.filling.fill import Filled, Options, fill
-from midfill_infill.splicing.splice import find_needs
+from midfill_infill.splicing.splice import Splicer
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document
 
@@ -25,7 +25,7 @@ def place(marked: str, language: str = "python") -> tuple[Document, list[int]]:
 def find(marked: str, language: str = "python", kind: str = "names") -> list[list[str]]:
     document, starts = place(marked, language)
     holes = tuple(hole_at_cursor(document, start) for start in starts)
-    return [find_needs(document, holes, index).get(kind, []) for index in range(len(holes))]
+    return [Splicer(document, holes).find_needs(index).get(kind, []) for index in range(len(holes))]
 
 
 @pytest.mark.parametrize(

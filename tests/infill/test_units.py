@@ -5,7 +5,6 @@ import pytest
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import find_indent_unit, find_steps, mixes_indents
 
 YAML = "".join(f"key_{number}:\n  one: 1\n  two:\n    three: 3\n" for number in range(12))
 TABS = "".join(f"\tcolumn {number}\n" for number in range(40))
@@ -44,9 +43,9 @@ def make(language: str, text: str, unit: str, encoding: str = "utf-8", newline: 
 def test_lines_of_texts_do_not_count(language: str, case: str, newline: str) -> None:
     text, unit = UNITS[case]
     document = make(language, text, unit, newline=newline)
-    assert document.indent_unit == unit == find_indent_unit(document.source_lines)
-    assert not mixes_indents(document.lines)
-    assert find_steps(document.lines) == {8 if unit == "\t" else len(unit)}
+    assert document.indent_unit == unit == document.source_lines.indent_unit
+    assert not document.lines.mixes_indents
+    assert document.lines.steps == {8 if unit == "\t" else len(unit)}
 
 
 @pytest.mark.parametrize("case", UNITS)
@@ -70,4 +69,3 @@ def test_a_run_of_strings_and_a_document_without_a_grammar_count_as_before() -> 
     run = 'x = (\n  "a"\n  "b"\n)\ny = (\n  "a"\n)\n'
     assert Document(run.encode(), "python").indent_unit == "  "
     assert Document(YAML.encode()).indent_unit == "  "
-    assert Document(YAML.encode(), "python").lines != Document(YAML.encode()).lines

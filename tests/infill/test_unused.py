@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from tests.infill import test_unbound
 
-from midfill_infill.splicing.splice import find_needs
+from midfill_infill.splicing.splice import Splicer
 from midfill_infill.syntax.holes import body_at
 
 find = partial(test_unbound.find, kind="unused")
@@ -68,7 +68,7 @@ def test_types_of_parameters_are_no_names() -> None:
 
 def test_a_body_is_told_the_parameters() -> None:
     document, (start,) = test_unbound.place("class A:\n    def f(self, a, b=None, *args):\n        <hole>...\n")
-    assert find_needs(document, (body_at(document, start),), 0) == {"names": [], "unused": ["b", "a"]}
+    assert Splicer(document, [body_at(document, start)]).find_needs(0) == {"names": [], "unused": ["b", "a"]}
 
 
 def test_every_hole_of_a_function_is_told_them() -> None:

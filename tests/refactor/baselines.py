@@ -16,8 +16,8 @@ from typing import Final
 from tests.refactor.real_repositories import fetch
 
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.verifying.verify import Verifier
+from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy

@@ -80,17 +80,18 @@ def many(num_files: int, per_file: int) -> Iterator[PlannedFile]:
 
 
 def measure_journal(folder: Path, num_files: int) -> None:
-    from midfill_infill.refactor.journal.places import find_place
+    from midfill_infill.refactor.journal.runs import find_run, journal_of
+    from midfill_infill.repository.places import find_place
 
     place = find_place(folder)
     began = time.perf_counter()
     meta = {"run": "20260101-000000-0000", "planned_at": ""}
-    with Journal.create(place.run_folder("20260101-000000-0000") / "run.db", meta) as journal:
+    with Journal.create(journal_of(place, "20260101-000000-0000"), meta) as journal:
         _, num_holes = journal.add_plan(many(num_files, 10))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     took = time.perf_counter() - began
     print(f"journal of {num_files:,} files and {num_holes:,} holes: {took:.1f} s, {peak} MiB at most")
-    with Journal(place.find_run(), read_only=True) as journal:
+    with Journal(find_run(place), read_only=True) as journal:
         began = time.perf_counter()
         assert sum(journal.counts().values()) == num_holes
         print(f"status of it: {1000 * (time.perf_counter() - began):.0f} ms and the command's start")

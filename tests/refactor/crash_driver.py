@@ -17,9 +17,10 @@ from typing import Any
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
-from midfill_infill.refactor.writing import apply, replace
+from midfill_infill.refactor.writing import apply
 from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.refactor.writing.writes import GROUP
+from midfill_infill.repository import replace
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 

@@ -25,7 +25,8 @@ from midfill_infill.cli.refactor import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.filling import written
 from midfill_infill.refactor.generating import engines, ray_workers
-from midfill_infill.refactor.journal.places import find_place, hold_lock
+from midfill_infill.refactor.journal.runs import find_run, hold_lock, list_runs, state_folder
+from midfill_infill.repository.places import find_place
 
 CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
 
@@ -88,7 +89,7 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
 
 
 def test_guesses_that_nobody_reviewed_are_not_written(root: Path, generated: None) -> None:
-    with sqlite3.connect(find_place(root).find_run(None)) as db:
+    with sqlite3.connect(find_run(find_place(root))) as db:
         db.execute("UPDATE fills SET certainty = 0.4 WHERE hole = 1")
     held = run("apply", "--all")
     assert "1 hole written in 1 file" in held.stderr
@@ -164,7 +165,7 @@ def test_a_dry_run_prints_the_plan_and_makes_no_run(root: Path) -> None:
     result = run("plan", "--stubs", "--dry-run")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["name"] for line in lines] == ["add", "Box.size"]
-    assert find_place(root).run_ids() == []
+    assert list_runs(find_place(root)) == []
 
 
 def test_apply_with_verify_writes_only_what_passes(root: Path, generated: None) -> None:
@@ -235,7 +236,7 @@ def test_a_file_that_is_gone_keeps_no_other_from_being_verified(root: Path) -> N
 
 @pytest.mark.parametrize("words", [["apply", "--all"], ["undo"], ["verify", "-c", "true", "--no-sandbox"]])
 def test_nothing_is_written_while_a_review_is_open(root: Path, generated: None, words: list[str]) -> None:
-    with hold_lock(find_place(root).find_run().with_name("lock"), "review"):
+    with hold_lock(find_run(find_place(root)).with_name("lock"), "review"):
         result = run(*words)
     assert result.exit_code == 5 and f"process {os.getpid()} (review)" in result.stderr
     assert (root / "a.py").read_text() == CODE
@@ -255,7 +256,7 @@ os.kill(os.getpid(), 9)
 
 def test_readers_roll_back_what_a_killed_writer_left(root: Path, generated: None) -> None:
     run("review", stdin="y\nn\n")
-    journal = find_place(root).find_run()
+    journal = find_run(find_place(root))
     hot, left = journal.with_name("run.db-journal"), []
     for words in (["status"], ["export"], ["check", "a.py"]):
         subprocess.run([sys.executable, "-c", HALF_A_TRANSACTION, str(journal)], check=False)
@@ -267,7 +268,7 @@ def test_readers_roll_back_what_a_killed_writer_left(root: Path, generated: None
 
 def test_a_journal_that_cannot_be_read_is_no_clean_check(root: Path) -> None:
     run("plan", "--stubs")
-    find_place(root).find_run().write_bytes(b"torn" * 1000)
+    find_run(find_place(root)).write_bytes(b"torn" * 1000)
     (root / "a.py").write_text("x = 1\n")
     result = run("check")
     assert result.exit_code == 6 and "the source files are not affected" in result.stderr
@@ -370,7 +371,7 @@ def test_refusals_exit_5(root: Path, generated: None) -> None:
     dirty = run("apply", "--all")
     assert dirty.exit_code == 5 and "uncommitted changes: a.py" in dirty.stderr
     assert run("apply", "--all", "--allow-dirty").exit_code == 0
-    lock = find_place(root).lock
+    lock = state_folder(find_place(root)) / "lock"
     with open(lock, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         held = run("undo")
@@ -402,7 +403,7 @@ def test_a_disk_that_fails_exits_6(root: Path, generated: None, monkeypatch: pyt
     def fail(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("midfill_infill.refactor.writing.replace.write_all", fail)
+    monkeypatch.setattr("midfill_infill.repository.replace.write_all", fail)
     result = run("apply", "--all")
     assert result.exit_code == 6 and "a.py cannot be written" in result.stderr
     assert (root / "a.py").read_text() == CODE and sorted(os.listdir(root)) == [".git", "a.py", "test_a.py"]

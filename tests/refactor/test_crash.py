@@ -15,8 +15,8 @@ from tests.refactor.trees import Tree, accepted, is_sound, make_tree, source
 
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State, StateChange
-from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.repository import replace
 
 HERE = Path(__file__).parent
 Job = Callable[..., dict[str, Any]]

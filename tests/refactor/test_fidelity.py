@@ -11,11 +11,12 @@ from tests.refactor.workers import ScriptedWorkers
 
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.journal.runs import find_run
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.writing.apply import Writer, written_holes
+from midfill_infill.repository.places import find_place
 from midfill_infill.text.document import Document
 
 PLAIN = b"def f(a):\n    ...\n\n\nX = 1\n"
@@ -118,7 +119,7 @@ def test_file(tmp_path: Path, name: str) -> None:
     assert path.read_bytes() == head + case.fill + tail and facts(path) == before
     Document.read(path)
     place = find_place(root)
-    with Journal(place.find_run()) as journal:
+    with Journal(find_run(place)) as journal:
         assert Writer(journal, root).undo(written_holes(journal)).troubles == []
     assert path.read_bytes() == case.data and facts(path) == before
 

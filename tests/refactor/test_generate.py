@@ -20,12 +20,12 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.generate import Progress, generate, hole_seed, reroll
 from midfill_infill.refactor.generating.shards import Shard, merge, open_part
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.reporting.export import exported, patch
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.repository.places import Repository, find_place
 
 NUM_FILES, NUM_HOLES = 6, 18
 

@@ -12,7 +12,6 @@ from tests.refactor.workers import ScriptedWorkers
 from midfill_engine.wire import InfillRequest, TextSegment
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
@@ -20,6 +19,7 @@ from midfill_infill.refactor.reporting.export import exported
 from midfill_infill.refactor.verifying.verify import Verifier
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.refactor.writing.imports import find_undefined, put_in, take_out
+from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.text.document import Document

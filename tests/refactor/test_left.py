@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 from midfill_infill.cli import build_app
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.repository.places import find_place
 from midfill_infill.text.document import Document
 
 LEFT = [

@@ -12,7 +12,7 @@ import pytest
 from tests.refactor.trees import init_git
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox import copy, mirror
 from midfill_infill.sandbox.inventory import take_inventory
 from midfill_infill.sandbox.mirror import Mirror

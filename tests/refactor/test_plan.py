@@ -11,10 +11,11 @@ from midfill_engine.wire import TextSegment
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import find_place, new_run_id
 from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.journal.runs import find_run, new_run_id
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.repository.places import find_place
 
 STUB = "def {}():\n    ...\n"
 
@@ -170,7 +171,7 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
     write(tmp_path, {"a.py": STUB.format("a")})
     place = find_place(tmp_path)
     path = make_run(place, Request(Selection(stubs=True)), Planning())
-    assert place.find_run() == path
+    assert find_run(place) == path
 
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
@@ -178,12 +179,12 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Journal, "add_plan", fail)
     with pytest.raises(KeyboardInterrupt):
         make_run(place, Request(Selection(stubs=True)), Planning())
-    assert place.find_run() == path
+    assert find_run(place) == path
 
 
 def test_runs_of_one_second_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:
     made_ns = [1_790_000_000_000_000_000 + 1000 * number for number in (0, 9, 10, 999_999, 1_000_000)]
-    monkeypatch.setattr("midfill_infill.refactor.journal.places.time.time_ns", iter(made_ns).__next__)
+    monkeypatch.setattr("midfill_infill.refactor.journal.runs.time.time_ns", iter(made_ns).__next__)
     runs = [new_run_id() for _ in made_ns]
     assert sorted(runs) == runs
 

@@ -20,10 +20,10 @@ from midfill_infill.refactor.generating.promises import (
     keeps_signature,
 )
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.repository.places import find_place
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 

@@ -17,11 +17,11 @@ from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.refactor.generating.engines import LocalEngine
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.reporting.export import exported, patch
+from midfill_infill.repository.places import Repository, find_place
 
 ROOT = Path(__file__).parent.parent.parent
 PER_FILE = 10

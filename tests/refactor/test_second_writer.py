@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from tests.refactor.trees import Tree, make_tree, source
 
-from midfill_infill.refactor.journal.records import State, digest
-from midfill_infill.refactor.writing import replace
+from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.writing.apply import Writer, written_holes
-from midfill_infill.refactor.writing.replace import Swap
+from midfill_infill.repository import replace
+from midfill_infill.repository.content import digest
+from midfill_infill.repository.replace import Swap
 
 Edit = Callable[[Path, bytes], None]
 

@@ -16,9 +16,10 @@ from midfill_engine.wire import HoleSegment, InfillRequest
 from midfill_infill.cli import build_app
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.journal.runs import find_run
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.repository.places import find_place
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/refactor.md").read_text("utf-8")
 _LINES = re.findall(r"^(midfill refactor plan .*?) +# ", PAGE, re.MULTILINE)
@@ -92,7 +93,7 @@ def test_a_task(repository: Path, command: str) -> None:
     assert {(line["file"], line["name"]) for line in map(json.loads, said.splitlines())} == holes
     assert runner.invoke(build_app(), words).exit_code == 0
     before = {path: (repository / path).read_bytes() for path in FILES}
-    with Journal(find_place(repository).find_run()) as journal:
+    with Journal(find_run(find_place(repository))) as journal:
         generate(journal, repository, ScriptedWorkers(lambda request: answer(request, text)), jobs=1)
         chosen = journal.acceptable()
         assert chosen and set(journal.counts()) <= {State.GENERATED, State.FAILED}

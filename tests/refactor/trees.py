@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository, find_place, new_run_id
-from midfill_infill.refactor.journal.records import FillRow, HoleRow, PlannedFile, State, digest
+from midfill_infill.refactor.journal.records import FillRow, HoleRow, PlannedFile, State
+from midfill_infill.refactor.journal.runs import journal_of, new_run_id, state_folder
+from midfill_infill.repository.content import digest
+from midfill_infill.repository.places import Repository, find_place
 from midfill_infill.text.spans import Hole
 
 HOLE = b"..."
@@ -31,7 +33,7 @@ class Tree:
 
     def contents(self) -> dict[str, bytes]:
         """Every file of the tree but git's and the journal's, strays too."""
-        state = self.place.state
+        state = state_folder(self.place)
         found = {}
         for folder, folders, names in os.walk(self.root):
             folders[:] = [name for name in folders if name != ".git" and Path(folder, name) != state]
@@ -77,7 +79,7 @@ def plan_tree(root: Path, files: dict[str, bytes], state: State = State.ACCEPTED
     """A run over the holes of `files`, which are below `root` already."""
     place = find_place(root)
     run_id = new_run_id()
-    path = place.run_folder(run_id) / "run.db"
+    path = journal_of(place, run_id)
     after = {}
     with Journal.create(path, {"run": run_id}) as journal:
         journal.add_plan(_planned(name, data) for name, data in files.items())

@@ -16,7 +16,7 @@ from midfill_engine.wire import InfillRequest, TextSegment
 from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating import engines
-from midfill_infill.refactor.journal.places import Repository, find_place
+from midfill_infill.repository.places import Repository, find_place
 from midfill_infill.until.choosing import Reach, add_tests, guess_commands, place_tests
 
 pytestmark = needs_bubblewrap

@@ -11,7 +11,7 @@ import pytest
 from tests.until.conftest import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.sandbox.copy import Copy, scratch_folder
 from midfill_infill.sandbox.runner import Ran, Runner

@@ -4,8 +4,8 @@ errors the likeliest wins, and a text that is right as it is stays as it is. Kno
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from midfill_infill.answers.draft import DraftText, find_anchors, join, trim
@@ -23,11 +23,8 @@ from midfill_infill.answers.layout import (
 from midfill_infill.answers.overlaps import Behind, cut_head, cut_tail
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import unwrap
-from midfill_infill.languages import Language
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import aligns_with_spaces, find_hanging_steps, find_indent_unit, mixes_indents
-from midfill_infill.text.lines import find_steps as find_usual_steps
 from midfill_infill.text.spans import Hole
 
 _WHITE: Final = " \t\n"
@@ -54,7 +51,7 @@ def read_answer(
     """The text of hole `index` in an answer; `chosen` are the texts of the other holes, None for those without."""
     hole = trials.holes[index]
     if hole.is_body and trials.language.has_indented_blocks and not trials.sees_body(index):
-        trials, chosen, index = _open_alone(trials.language, hole), [None], 0
+        trials, chosen, index = trials.open_alone(index), [None], 0
     errors = trials.count(chosen)
     best: tuple[int, DraftText] | None = None
     for reading in _Answer(trials, document, hole, index).list_readings(answer):
@@ -65,17 +62,6 @@ def read_answer(
             break
     assert best is not None
     return best[1]
-
-
-@lru_cache(maxsize=8)
-def _open_alone(language: Language, hole: Hole) -> Trials:
-    """Trials of a body in a function of its own, for a function that does not parse: there the parser reports no error
-    for a line that leaves the body.
-    """
-    header = f"def midfill():\n{hole.indent}"
-    document = Document(f"{header}pass\n".encode(), language.id)
-    alone = replace(hole, start_byte=len(header), end_byte=len(header) + 4, anchors=(), lead="", tail="")
-    return Trials(document, language, (alone,))
 
 
 def trim_answer(document: Document, hole: Hole, draft: DraftText) -> DraftText:
@@ -262,8 +248,8 @@ class _Answer:
             first,
             self.trials.frozen_lines(draft, self.index),
             is_whole_line=self.hole.kind == "line",
-            is_free=mixes_indents(self.document.lines) or find_indent_unit(self.document.lines) is None,
-            is_aligning=self.unit == "\t" and aligns_with_spaces(self.document.lines),
+            is_free=self.document.lines.mixes_indents or self.document.lines.indent_unit is None,
+            is_aligning=self.unit == "\t" and self.document.lines.aligns_with_spaces,
         )
         weights: dict[str, tuple[tuple[tuple[int, int, int, bool, int], int], int, DraftText]] = {}
         for number, laid in enumerate(list_layouts(draft, frame)):
@@ -300,13 +286,13 @@ class _Answer:
             odd += any(start not in self.columns_near for start in starts)
             odd += min(widths, default=0) < max(widths[:1], default=0)
         steps, others = find_steps(draft, frame, aligned)
-        known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | find_usual_steps(self.document.lines)
+        known = {columns_of(frame.unit), columns_of(self.document.indent_unit)} | self.document.lines.steps
         is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known)
         is_strange = bool(others) and others.isdisjoint(known | {2 * columns_of(frame.unit)})
         strange = is_strange + bool(others and others.isdisjoint(known)) + len(steps - known) + oddities.flat
         if is_strange and columns % _OTHER_GRID and not any(width % _OTHER_GRID for width in widths):
             is_foreign_unit = True  # all of the answer is in a wider unit, which the hole's indentation is not in
-        hanging = find_hanging_steps(self.document.lines)
+        hanging = self.document.lines.hanging_steps
         if others and hanging and others.isdisjoint(hanging):
             strange += not is_plain
             # Blocks would tell the answer's unit.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tree_sitter
 
@@ -66,6 +66,7 @@ class Trials:
         self._between = [source[start:stop] for start, stop in zip(starts, stops, strict=True)]
         self._originals = [source[start:end] for start, end in ends]
         self._trials: dict[tuple[_Content, ...], _Trial] = {}
+        self._alone: dict[int, Trials] = {}
         self._base: _Trial | None = None  # others are parsed incrementally from it
         self._masks = self._find_masks(find_near)
         self._baseline = self._try(self._masks)
@@ -151,6 +152,18 @@ class Trials:
         drafts: list[DraftText | None] = [None] * len(self.holes)
         drafts[index] = draft
         return self._try(self._pieces(drafts))
+
+    def open_alone(self, index: int) -> "Trials":
+        """Trials of a body in a function of its own, for a function that does not parse: there the parser reports no
+        error for a line that leaves the body.
+        """
+        if index not in self._alone:
+            hole = self.holes[index]
+            header = f"def midfill():\n{hole.indent}"
+            document = Document(f"{header}pass\n".encode(), self.language.id)
+            alone = replace(hole, start_byte=len(header), end_byte=len(header) + 4, anchors=(), lead="", tail="")
+            self._alone[index] = Trials(document, self.language, (alone,))
+        return self._alone[index]
 
     def sees_body(self, index: int) -> bool:
         """True if the parser finds the function of a body hole without errors."""

@@ -73,7 +73,7 @@ def run_fill(
     if output.write and source.is_stdin:
         raise MidfillError("bad_request", "standard input cannot be written", "leave out --write")
     if output.write:  # rather now than after the fill
-        from midfill_infill.refactor.writing.replace import check_replaceable
+        from midfill_infill.repository.replace import check_replaceable
 
         with suppress(OSError):  # it is told when the file is written
             check_replaceable(source.target.path)
@@ -184,7 +184,7 @@ def _can_choose(results: Results, source: Source, output: Output) -> bool:
 def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -> None:
     """`is_kept`: a person chose the fill, or a command passed with it."""
     if output.write:
-        from midfill_infill.refactor.writing.replace import write_atomically  # most fills are not written
+        from midfill_infill.repository.replace import write_atomically  # most fills are not written
 
         write_atomically(source.target.path, source.document.original, results.after())
         (written.keep if is_kept else written.add)(fill.text for fill in results.filled.fills)

@@ -69,7 +69,7 @@ def measure_command(
     """
     with report_failures(as_json=json_output):
         from midfill_infill.measuring.gaps import draw_gaps
-        from midfill_infill.refactor.journal.places import find_place
+        from midfill_infill.repository.places import find_place
 
         if not path.exists():
             raise MidfillError("file_missing", f"{path} does not exist", "name a folder or a file")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.context.exclusions import find_exclusion
 from midfill_infill.errors import MidfillError
+from midfill_infill.repository.exclusions import find_exclusion
 from midfill_infill.syntax import holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.notebook import SUFFIX, Notebook

@@ -8,11 +8,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Literal
 
-from midfill_infill.context import exclusions
 from midfill_infill.context.imports import find_imports
 from midfill_infill.context.neighbours import find_neighbours
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
+from midfill_infill.repository import exclusions
 from midfill_infill.text.document import Document
 
 MAX_REFERENCES: Final = 32

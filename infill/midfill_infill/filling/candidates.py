@@ -17,7 +17,7 @@ from midfill_infill.filling.doubts import Doubts
 from midfill_infill.filling.wishes import Bounds, is_within
 from midfill_infill.filling.written import Written
 from midfill_infill.proposals import Proposal
-from midfill_infill.splicing.splice import Spliced, SplicedFill, find_needs, find_sieve, splice
+from midfill_infill.splicing.splice import Spliced, SplicedFill, Splicer
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
 
@@ -180,16 +180,20 @@ class Row:
         return tuple(answer.filled for answer in self.answers)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Place:
     """A document, its holes in order, lines that Midfill wrote and nobody has accepted, and how sure of its texts the
-    model may be, as measured.
+    model may be, as measured (known once it has answered). A fill has one, which keeps what the fill has found.
     """
 
     document: Document
     holes: tuple[Hole, ...]
     written: Written = Written()
-    fits: Fits = field(default_factory=dict, compare=False)
+    fits: Fits = field(default_factory=dict)
+
+    @cached_property
+    def splicer(self) -> Splicer:
+        return Splicer(self.document, self.holes)
 
     @cached_property
     def doubts(self) -> Doubts:
@@ -198,7 +202,7 @@ class Place:
     @cached_property
     def needs(self) -> list[dict[str, list[str]]]:
         """For each hole the names that it has to bind, and those before it that nothing uses, as the wire has them."""
-        return [find_needs(self.document, self.holes, index) for index in range(len(self.holes))]
+        return [self.splicer.find_needs(index) for index in range(len(self.holes))]
 
     @property
     def imports(self) -> list[list[Proposal]]:
@@ -215,7 +219,7 @@ class Place:
 
     def row(self, answers: Sequence[Answer]) -> Row:
         """Splices one answer per hole. Raises MidfillError."""
-        spliced = splice(self.document, self.holes, [answer.filled.text for answer in answers])
+        spliced = self.splicer.splice([answer.filled.text for answer in answers])
         placed = (
             self._rate(place_fill(hole, answer.filled, fill, answer.origin), answer)
             for hole, answer, fill in zip(self.holes, answers, spliced.fills, strict=True)
@@ -282,7 +286,7 @@ class Place:
 
     def _sift(self, index: int, answers: Sequence[Answer]) -> Iterator[Answer]:
         """Answers without an error in the hole's function, then the one with the fewest; all if there is no sieve."""
-        sieve = find_sieve(self.document, self.holes, index)
+        sieve = self.splicer.find_sieve(index)
         if sieve is None:
             yield from answers
             return

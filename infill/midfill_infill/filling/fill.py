@@ -20,7 +20,7 @@ from midfill_infill.filling.repairing import mask_errors, recall
 from midfill_infill.filling.wishes import CHARS_PER_TOKEN, Bounds, Length, bound_length, is_within, leave_out
 from midfill_infill.filling.written import Written
 from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
-from midfill_infill.splicing.splice import prepare, splice
+from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
@@ -176,9 +176,8 @@ def fill(
         related = [reference.text for reference in options.references]
         excerpts = [each.text for each in find_excerpts(document.tell_around(segments.holes), related)]
         request = _request(segments, document, options, proposals, excerpts, place.needs, bounds)
-    response = yield from _run(send, request, document, segments.holes, repair=False)
-    if fits := certainty.load(model, response.model):
-        place = replace(place, fits=fits)
+    response = yield from _run(send, request, place, repair=False)
+    place.fits = certainty.load(model, response.model)
     most = options.max_tokens  # a token has at least one character
     ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]
     row, stats = place.settle([[each for each in texts if not each.is_left_out] for texts in ranked]), response.stats
@@ -294,7 +293,7 @@ def _repair(
         rounds = [replace(options, n=1, seed=options.seed + number) for number in range(first, REPAIR_ROWS)]
     for wanted in rounds:
         request = _request(draft, place.document, wanted, (), excerpts)
-        repaired = yield from _run(send, request, place.document, place.holes, repair=True)
+        repaired = yield from _run(send, request, place, repair=True)
         answers = [list(map(Answer, recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
         best = min([best, *place.rows(answers)], key=lambda row: row.candidate.faults)
         spent = add_stats(spent, repaired.stats)
@@ -379,7 +378,7 @@ def _limited(
 
 
 def _run(
-    send: Send, request: wire.InfillRequest, document: Document, holes: tuple[Hole, ...], *, repair: bool
+    send: Send, request: wire.InfillRequest, place: Place, *, repair: bool
 ) -> Generator[Preview, None, wire.InfillResponse]:
     """Sends one request: yields its steps, returns its answer. Prepares splicing during the engine's first step.
     Closing the generator closes the connection.
@@ -388,10 +387,10 @@ def _run(
     try:
         for number, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
-                return _check(message, len(holes))
+                return _check(message, len(place.holes))
             yield _preview(message, repair)
             if not number:
-                prepare(document, holes)
+                place.splicer.prepare()
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")

@@ -13,15 +13,13 @@ from typing import Final
 
 import tree_sitter
 
-from midfill_infill import git
-from midfill_infill.context.exclusions import find_exclusions
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.certainty import Kind
 from midfill_infill.languages import find_language
-from midfill_infill.refactor.journal import guards
-from midfill_infill.refactor.journal.places import Repository
-from midfill_infill.refactor.planning import walk
-from midfill_infill.refactor.planning.plan import ChangedLines, find_changed
+from midfill_infill.repository import git, guards, walk
+from midfill_infill.repository.changes import ChangedLines, find_changed
+from midfill_infill.repository.exclusions import find_exclusions
+from midfill_infill.repository.places import Repository
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.syntax.outline import outline
@@ -139,7 +137,7 @@ def _read(root: Path, name: str) -> Document | None:
 
 
 def _touching(name: str, document: Document, since: ChangedLines | None) -> Callable[[Hole], bool]:
-    return lambda hole: since is None or since.touches(name, document.data, hole)
+    return lambda hole: since is None or since.touches(name, document.data, hole.start_byte, hole.end_byte)
 
 
 def _draw_lines(name: str, document: Document, drawn: random.Random, touches: Callable[[Hole], bool]) -> Iterator[Gap]:

@@ -30,10 +30,9 @@ def shape_of(text: str) -> str:
     return "w".join(_LONG.split(text.translate(_ALIKE)) if text.isascii() else NAME.split(text))
 
 
-@lru_cache(maxsize=64)
-def filled_lines(text: str) -> tuple[str, ...]:
+def filled_lines(text: str) -> Iterator[str]:
     """The lines that are not blank, stripped."""
-    return tuple(line for line in map(str.strip, text.split("\n")) if line)
+    return filter(None, map(str.strip, text.split("\n")))
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ def _tell_around(document: Document, own: Function) -> list[_Told]:
 
 
 @lru_cache(maxsize=64)
-def _tell_all(language: Language, source: bytes) -> list[_Told]:
-    return _tell_each(source, read_outline(language, source).functions)
+def _tell_all(language: Language, source: bytes) -> tuple[_Told, ...]:
+    return tuple(_tell_each(source, read_outline(language, source).functions))
 
 
 def _tell_each(source: bytes, functions: Sequence[Function]) -> list[_Told]:

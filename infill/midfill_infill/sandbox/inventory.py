@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.context.exclusions import is_secret
-from midfill_infill.git import list_files
-from midfill_infill.refactor.journal.places import Repository
-from midfill_infill.refactor.planning import walk
+from midfill_infill.repository import walk
+from midfill_infill.repository.exclusions import is_secret
+from midfill_infill.repository.git import list_files
+from midfill_infill.repository.places import Repository
 
 # For ignored files: built modules and generated sources are small, data sets and build trees are not.
 MAX_IGNORED_BYTES: Final = 512 << 20

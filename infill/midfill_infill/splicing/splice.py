@@ -3,18 +3,17 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property
 
 from midfill_infill.answers import draft as drafts
 from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.reading import anchor_texts, firm_anchors, read_answer, read_plainly
 from midfill_infill.answers.trials import Trials
 from midfill_infill.errors import MidfillError
-from midfill_infill.languages import Language
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import count_columns, mixes_indents
+from midfill_infill.text.lines import count_columns
 from midfill_infill.text.spans import Edit, Hole, Patch
 
 _CLOSING = re.compile(rb"\s*\}")
@@ -49,31 +48,85 @@ class Spliced:
         return tuple(fill.text for fill in self.fills)
 
 
-def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:
-    """The patch that puts what `answers` finds in `fills[i]` into `holes[i]`.
+class Splicer:
+    """Splices texts into the holes of a document. A fill has one, so what a document tells is found once."""
 
-    Errors of the document itself do not count. An empty fill keeps the body. Raises MidfillError `file_encoding` for
-    characters that the encoding lacks, `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
-    """
-    ordered = sort_holes(document, list(holes))
-    fill_of = dict(zip(holes, fills, strict=True))
-    cleaned = [clean(document, hole, fill_of[hole]) for hole in ordered]
-    spliced: dict[Hole, SplicedFill] = {}
-    errors = 0
-    for trials in find_trials(document, document.syntax, ordered) if document.syntax else ():
-        settled = settle(trials, document, [cleaned[ordered.index(hole)][0] for hole in trials.holes])
-        added, blamed = trials.judge(settled)
-        errors += added
-        found = zip(trials.holes, settled, blamed, trials.find_idle(settled), strict=True)
-        for hole, draft, ranges, is_idle in found:
-            removed = cleaned[ordered.index(hole)][1]
-            spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, removed, is_idle)
-    for hole, (answer, removed) in zip(ordered, cleaned, strict=True):
-        if hole not in spliced:
-            draft = read_plainly(document, hole, answer)
-            spliced[hole] = SplicedFill(draft.text, draft.origins, (), removed)
-    patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
-    return Spliced(patch, tuple(spliced[hole] for hole in holes), errors)
+    def __init__(self, document: Document, holes: Sequence[Hole]) -> None:
+        """Raises MidfillError `overlapping_holes`."""
+        self.document, self.holes = document, tuple(holes)
+        self._ordered = sort_holes(document, list(holes))
+        self._near: dict[tuple[tuple[Hole, ...], Hole], Trials | None] = {}
+
+    def splice(self, fills: Sequence[str]) -> Spliced:
+        """The patch that puts what `answers` finds in `fills[i]` into `holes[i]`.
+
+        Errors of the document itself do not count. An empty fill keeps the body. Raises MidfillError `file_encoding`
+        for characters that the encoding lacks, and `engine_error` for a fill without its hole's anchors.
+        """
+        document, fill_of = self.document, dict(zip(self.holes, fills, strict=True))
+        cleaned = {hole: clean(document, hole, fill_of[hole]) for hole in self._ordered}
+        spliced: dict[Hole, SplicedFill] = {}
+        errors = 0
+        for trials in self.trials:
+            settled = settle(trials, document, [cleaned[hole][0] for hole in trials.holes])
+            added, blamed = trials.judge(settled)
+            errors += added
+            found = zip(trials.holes, settled, blamed, trials.find_idle(settled), strict=True)
+            for hole, draft, ranges, is_idle in found:
+                spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, cleaned[hole][1], is_idle)
+        for hole, (answer, removed) in cleaned.items():
+            if hole not in spliced:
+                draft = read_plainly(document, hole, answer)
+                spliced[hole] = SplicedFill(draft.text, draft.origins, (), removed)
+        patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
+        return Spliced(patch, tuple(spliced[hole] for hole in self.holes), errors)
+
+    def prepare(self) -> None:
+        """Finds now what `splice` needs of the document."""
+        _ = self.document.lines.mixes_indents, self.trials
+
+    @cached_property
+    def trials(self) -> tuple[Trials, ...]:
+        """Trials of all holes, none without a grammar; in a document with errors separate ones for bodies whose
+        functions parse alone, because an error elsewhere may include these and hide the errors that a fill adds.
+        """
+        document, language, holes = self.document, self.document.syntax, self._ordered
+        if language is None:
+            return ()
+        whole = Trials(document, language, holes, find_near=lambda: self._find_near(holes, holes[0]) if holes else None)
+        if not whole.num_errors:
+            return (whole,)
+        alone = [self._find_near((hole,), hole) for hole in holes if hole.is_body]
+        sound = [trials for trials in alone if trials is not None and not trials.num_errors]
+        if not sound:
+            return (whole,)
+        apart = {hole for trials in sound for hole in trials.holes}
+        rest = tuple(hole for hole in holes if hole not in apart)
+        return (*sound, Trials(document, language, rest)) if rest else tuple(sound)
+
+    def _find_near(self, holes: tuple[Hole, ...], hole: Hole) -> Trials | None:
+        """Trials of those of `holes` in the function of `hole`, within it alone; None outside of functions."""
+        if (holes, hole) not in self._near:
+            self._near[holes, hole] = _open_near(self.document, holes, hole)
+        return self._near[holes, hole]
+
+    def find_needs(self, index: int) -> dict[str, list[str]]:
+        """The `names` that hole `index` has to bind, and the `unused` ones before it, as the wire has them."""
+        if self.holes[index].anchors or len(self.trials) != 1:
+            return {}
+        return self.trials[0].find_needs(self._ordered.index(self.holes[index]))
+
+    def find_sieve(self, index: int) -> "Sieve | None":
+        """The sieve of a hole; None outside of functions, or if its function has errors or contains another hole."""
+        near = self._find_near(self._ordered, self.holes[index])
+        if near is None or near.num_errors:
+            return None
+        return Sieve(self.document, near, near.holes.index(self.holes[index]))
+
+
+def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:
+    """Splices one text into each hole, see `Splicer`. Raises MidfillError."""
+    return Splicer(document, holes).splice(fills)
 
 
 def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
@@ -85,46 +138,19 @@ def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
     return draft, removed
 
 
-def prepare(document: Document, holes: tuple[Hole, ...]) -> None:
-    """Precomputes data for `splice` from the document. `holes` are in document order."""
-    mixes_indents(document.lines)
-    if document.syntax is not None:
-        find_trials(document, document.syntax, holes)
-
-
 def _edit(document: Document, hole: Hole, text: str) -> Edit:
     if hole.is_body and not text:
         return Edit(hole.start_byte, hole.end_byte, document.data[hole.start_byte : hole.end_byte])
     return Edit(hole.start_byte, hole.end_byte, document.encode(hole.lead + text + hole.tail))
 
 
-@lru_cache(maxsize=8)
-def find_trials(document: Document, language: Language, holes: tuple[Hole, ...]) -> tuple[Trials, ...]:
-    """Trials of all holes; in a document with errors separate ones for bodies whose functions parse alone, because an
-    error elsewhere may include these functions and hide the errors that a fill adds.
-    """
-    whole = Trials(document, language, holes, find_near=partial(_find_near, document, language, holes))
-    if not whole.num_errors:
-        return (whole,)
-    alone = [_find_near(document, language, (hole,)) for hole in holes if hole.is_body]
-    sound = [trials for trials in alone if trials is not None and not trials.num_errors]
-    if not sound:
-        return (whole,)
-    apart = {hole for trials in sound for hole in trials.holes}
-    rest = tuple(hole for hole in holes if hole not in apart)
-    return (*sound, Trials(document, language, rest)) if rest else tuple(sound)
-
-
-@lru_cache(maxsize=8)
-def _find_near(document: Document, language: Language, holes: tuple[Hole, ...], index: int = 0) -> Trials | None:
-    """Trials of the holes in the function of hole `index`, within this function alone; None outside of functions."""
-    window = _find_window(document, holes[index]) if holes else None
-    if window is None:
+def _open_near(document: Document, holes: tuple[Hole, ...], hole: Hole) -> Trials | None:
+    language = document.syntax
+    if language is None or (window := _find_window(document, hole)) is None:
         return None
     start, end = map(document.to_raw, window)
-    return Trials(
-        document, language, tuple(hole for hole in holes if start <= hole.start_byte and hole.end_byte <= end), window
-    )
+    inside = tuple(each for each in holes if start <= each.start_byte and each.end_byte <= end)
+    return Trials(document, language, inside, window)
 
 
 def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
@@ -141,14 +167,6 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
         if end <= function.end or (is_deeper and not document.source[function.end : start].strip()):
             return lines.start(lines.at(function.start)), lines.end(lines.at(max(function.end, end)))
     return None
-
-
-def find_needs(document: Document, holes: tuple[Hole, ...], index: int) -> dict[str, list[str]]:
-    """The `names` that hole `index` has to bind, and the `unused` ones before it, as the wire has them."""
-    if holes[index].anchors or document.syntax is None:
-        return {}
-    first, *apart = find_trials(document, document.syntax, holes)
-    return {} if apart else first.find_needs(index)
 
 
 def settle(trials: Trials, document: Document, answers: Sequence[DraftText]) -> list[DraftText]:
@@ -180,9 +198,3 @@ class Sieve:
         chosen: list[DraftText | None] = [None] * len(self.trials.holes)
         chosen[self.index] = read_answer(self.trials, self.document, chosen, self.index, answer)
         return self.trials.count(chosen)
-
-
-def find_sieve(document: Document, holes: tuple[Hole, ...], index: int) -> Sieve | None:
-    """The sieve of a hole; None outside of functions, or if the function has errors or contains another hole."""
-    near = _find_near(document, document.syntax, holes, index) if document.syntax else None
-    return None if near is None or near.num_errors else Sieve(document, near, near.holes.index(holes[index]))

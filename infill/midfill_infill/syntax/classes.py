@@ -5,7 +5,6 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
@@ -42,7 +41,7 @@ class Kin:
 
 def find_bases(document: Document, owner: str) -> frozenset[str]:
     """The words in the class's list of bases, and the kind of class that its docstring states."""
-    return frozenset().union(*(bases for name, bases in _classes(document) if name == owner)) - {"object"}
+    return frozenset().union(*(bases for name, bases in document.derive(_read_classes) if name == owner)) - {"object"}
 
 
 def is_overridden(document: Document, owner: str, method: str) -> bool:
@@ -50,12 +49,11 @@ def is_overridden(document: Document, owner: str, method: str) -> bool:
     found, size = {owner}, 0
     while len(found) > size:
         size = len(found)
-        found |= {name for name, bases in _classes(document) if bases & found}
+        found |= {name for name, bases in document.derive(_read_classes) if bases & found}
     methods = {function.path[-2:] for function in outline(document).functions}
     return any((name, method) in methods for name in found - {owner})
 
 
-@lru_cache(maxsize=32)
 def find_kin(document: Document, owner: str) -> Kin:
     """Reads the document, and the files of its package that name the class or its bases, nearest first."""
     language, bases = require_syntax(document), {(base,) for base in find_bases(document, owner)}
@@ -104,8 +102,7 @@ def _is_package(folder: str) -> bool:
     return os.path.exists(os.path.join(folder, "__init__.py"))
 
 
-@lru_cache(maxsize=8)
-def _classes(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
+def _read_classes(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
     """Each class of the document with its bases."""
     return tuple(
         (

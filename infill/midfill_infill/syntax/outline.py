@@ -1,9 +1,7 @@
 """Reads functions, scopes and imports of a document once, including functions that a syntax error hides."""
 
 import re
-import threading
 from dataclasses import replace
-from functools import lru_cache
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
@@ -22,16 +20,13 @@ def require_syntax(document: Document) -> Language:
 
 _HEADER_TOKEN = re.compile(rb"""(\"{3}|'{3})(?s:.*?)\1|"[^"\r\n]*"|'[^'\r\n]*'|#[^\r\n]*|[()\[\]{}:]|\r?\n""")
 _MAX_HEADER_LINES = 64
-_reading = threading.Lock()
 
 
 def outline(document: Document) -> Outline:
-    """The cached outline of a document. Raises MidfillError `unknown_language` if there is no grammar."""
-    with _reading:
-        return _read(document)
+    """The outline of a document, read once. Raises MidfillError `unknown_language` if there is no grammar."""
+    return document.derive(_read)
 
 
-@lru_cache(maxsize=8)
 def _read(document: Document) -> Outline:
     language = require_syntax(document)
     found = read_outline(language, document.source, language.parse_once(document.source))

@@ -159,7 +159,7 @@ class _Unwritten:
 
     @property
     def kin(self) -> Kin:
-        return find_kin(self.document, self.owner) if self.owner else Kin()
+        return self.document.derive(find_kin, self.owner) if self.owner else Kin()
 
     @property
     def is_in_tests(self) -> bool:

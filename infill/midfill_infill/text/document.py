@@ -1,22 +1,25 @@
 """A document: one source file as bytes, plus its language. Knows text, lines and positions, nothing of syntax."""
 
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Self
+from threading import RLock
+from typing import Any, ClassVar, Self, TypeVar
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language, find_language, get_language
 from midfill_infill.text import encoding as encodings
-from midfill_infill.text.lines import Lines, find_indent_unit, find_newline
+from midfill_infill.text.lines import Lines, find_newline
 from midfill_infill.text.spans import Hole, Patch
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 """Larger files are not read: parsing them would take longer than filling."""
 
 DEFAULT_INDENT = "    "
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,19 @@ class Document:
             raise _too_large(path.name if path else "the document", len(data))
         return cls(data, language or (find_language(path, data) if path else None), path, stored_as="utf-8")
 
+    @cached_property
+    def _derived(self) -> tuple[RLock, dict[tuple[object, ...], Any]]:
+        return RLock(), {}
+
+    def derive(self, read: Callable[..., T], *words: Hashable) -> T:
+        """What `read` finds in the document, given `words`. It reads once: what it found is kept with the document."""
+        lock, found = self._derived
+        with lock:
+            if (read, *words) not in found:
+                found[read, *words] = read(self, *words)
+            result: T = found[read, *words]
+            return result
+
     def put(self, patch: Patch) -> "Document":
         """The document with a patch applied."""
         return replace(self, data=patch.apply(self.data))
@@ -96,7 +112,7 @@ class Document:
 
     @cached_property
     def lines(self) -> Lines:
-        return Lines(self.data, self.language or "", self._find_inert)
+        return Lines(self.data, self._find_inert)
 
     @cached_property
     def newline(self) -> str:
@@ -106,7 +122,7 @@ class Document:
     @cached_property
     def indent_unit(self) -> str:
         """A tab or some spaces as used in the file; otherwise the language's default."""
-        return find_indent_unit(self.lines) or (self.syntax.indent if self.syntax else DEFAULT_INDENT)
+        return self.lines.indent_unit or (self.syntax.indent if self.syntax else DEFAULT_INDENT)
 
     @cached_property
     def source(self) -> bytes:
@@ -116,7 +132,7 @@ class Document:
     @cached_property
     def source_lines(self) -> Lines:
         """Lines of `source`, numbered as those of `data` are."""
-        return Lines(self.source, self.language or "", self._find_inert)
+        return Lines(self.source, self._find_inert)
 
     def _find_inert(self) -> frozenset[int]:
         spans = self.syntax.list_texts(self.source) if self.syntax else ()

@@ -3,14 +3,16 @@ r"""Lines of a byte string. A line ends at `\n`, `\r\n` or `\r` and at nothing e
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import add
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LEADING = re.compile(rb"[ \t\f]*")
+_ENDED = re.compile(rb"(?:[{};:]|\*/|//.*)\s*$")
+_OPENING = re.compile(rb"(?:[(\[{:<]|=>)\s*$")
 
 TAB_COLUMNS = 8
 """Width of a tab when indentations are compared, as in Python."""
@@ -20,12 +22,10 @@ TAB_COLUMNS = 8
 class Lines:
     """Line starts and ends of `data`. There is at least one line; a final line ending starts another, empty one.
 
-    `find_inert` tells the lines that begin inside a string or a comment, whose indentation is not that of code; `kind`
-    tells apart lines of which it tells others.
+    `find_inert` tells the lines that begin inside a string or a comment, whose indentation is not that of code.
     """
 
     data: bytes
-    kind: str = ""
     find_inert: Callable[[], frozenset[int]] = field(default=frozenset, compare=False)
 
     @cached_property
@@ -76,6 +76,76 @@ class Lines:
         """Width of the indentation of `line`, in columns."""
         return count_columns(self.indent(line))
 
+    @cached_property
+    def _indents(self) -> list[bytes]:
+        """The white space that each line of code begins with, without blank lines, and without those that look like
+        ` * text`, as in a comment.
+        """
+        coded = (line for number, line in enumerate(self.data.splitlines()) if number not in self.inert)
+        filled = (line for line in coded if line.strip() and not line.lstrip().startswith(b"*"))
+        return [line[: len(line) - len(line.lstrip(b" \t\f"))] for line in filled]
+
+    @cached_property
+    def indent_unit(self) -> str | None:
+        """The white space of one level: a tab, or the most frequent step inwards; None when no line is indented."""
+        tabbed = sum(indent.startswith(b"\t") for indent in self._indents)
+        spaced = [indent for indent in self._indents if indent.startswith(b" ")]
+        if tabbed and tabbed >= len(spaced):
+            return "\t"
+        untabbed = pairwise(indent for indent in self._indents if b"\t" not in indent)
+        steps = Counter(len(inner) - len(outer) for outer, inner in untabbed)
+        known = {step: count for step, count in steps.items() if 2 <= step <= 8}
+        if known:
+            return " " * max(known, key=lambda step: (known[step], -step))
+        shallowest = min(map(len, spaced), default=0)
+        return " " * shallowest if 2 <= shallowest <= 8 else None
+
+    @cached_property
+    def mixes_indents(self) -> bool:
+        """True if both tabs and spaces indent filled lines. A single space, as in ` * text`, does not count."""
+        kinds = Counter(indent[:2].replace(b"\t", b"\t\t")[:2] for indent in self._indents)
+        tabbed, spaced = kinds[b"\t\t"], kinds[b"  "]
+        return min(tabbed, spaced) * 50 > max(tabbed, spaced)
+
+    def _list_pairs(self) -> Iterator[tuple[int, int]]:
+        """Each line of code that is not blank, and the next one."""
+        return pairwise(line for line in range(len(self)) if not self.is_blank(line) and line not in self.inert)
+
+    @cached_property
+    def _hanging(self) -> tuple[Counter[bytes], Counter[int]]:
+        """By what white space, and by how many columns, lines are deeper than an unfinished line before them."""
+        kinds, steps = Counter[bytes](), Counter[int]()
+        for outer, inner in self._list_pairs():
+            before, white = self.indent(outer), self.indent(inner)
+            if white.startswith(before) and len(white) > len(before) and not is_finished(self.content(outer)):
+                kinds[white[len(before) :][:1]] += 1
+                steps[self.columns(inner) - self.columns(outer)] += 1
+        return kinds, steps
+
+    @property
+    def aligns_with_spaces(self) -> bool:
+        """True if more lines that go on behind an unfinished one add spaces to its tabs than add tabs."""
+        kinds, _ = self._hanging
+        return kinds[b" "] > kinds[b"\t"]
+
+    @property
+    def hanging_steps(self) -> frozenset[int]:
+        """The usual numbers of columns by which lines go on deeper behind an unfinished one; none if there are few."""
+        _, steps = self._hanging
+        near = {step: count for step, count in steps.items() if step <= TAB_COLUMNS}
+        total = sum(near.values())
+        return frozenset(step for step, count in near.items() if count * 5 > total >= 5)
+
+    @cached_property
+    def steps(self) -> frozenset[int]:
+        """The usual numbers of columns from a line that opens a bracket or a block to the line behind it."""
+        steps = Counter(
+            self.columns(inner) - self.columns(outer)
+            for outer, inner in self._list_pairs()
+            if _OPENING.search(self.content(outer)) and self.columns(inner) > self.columns(outer)
+        )
+        return frozenset(step for step, count in steps.items() if count * 10 > steps.total())
+
 
 def count_columns(white: bytes) -> int:
     """Width of leading white space: tabs advance to multiples of 8, a form feed resets, as in Python."""
@@ -90,85 +160,6 @@ def find_newline(data: bytes) -> str:
     return max(counts, key=lambda end: counts[end]).decode("ascii") if counts else "\n"
 
 
-@lru_cache(maxsize=8)
-def _list_indents(lines: Lines) -> list[bytes]:
-    """The white space that each line of code begins with, without blank lines, and without those that look like
-    ` * text`, as in a comment.
-    """
-    coded = (line for number, line in enumerate(lines.data.splitlines()) if number not in lines.inert)
-    filled = (line for line in coded if line.strip() and not line.lstrip().startswith(b"*"))
-    return [line[: len(line) - len(line.lstrip(b" \t\f"))] for line in filled]
-
-
-@lru_cache(maxsize=8)
-def find_indent_unit(lines: Lines) -> str | None:
-    """The white space of one level: a tab, or the most frequent step inwards; None when no line is indented."""
-    indents = _list_indents(lines)
-    tabbed = sum(indent.startswith(b"\t") for indent in indents)
-    spaced = [indent for indent in indents if indent.startswith(b" ")]
-    if tabbed and tabbed >= len(spaced):
-        return "\t"
-    steps = Counter(len(inner) - len(outer) for outer, inner in pairwise(i for i in indents if b"\t" not in i))
-    known = {step: count for step, count in steps.items() if 2 <= step <= 8}
-    if known:
-        return " " * max(known, key=lambda step: (known[step], -step))
-    shallowest = min(map(len, spaced), default=0)
-    return " " * shallowest if 2 <= shallowest <= 8 else None
-
-
-@lru_cache(maxsize=8)
-def mixes_indents(lines: Lines) -> bool:
-    """True if both tabs and spaces indent filled lines. A single space, as in ` * text`, does not count."""
-    kinds = Counter(indent[:2].replace(b"\t", b"\t\t")[:2] for indent in _list_indents(lines))
-    tabbed, spaced = kinds[b"\t\t"], kinds[b"  "]
-    return min(tabbed, spaced) * 50 > max(tabbed, spaced)
-
-
-_ENDED = re.compile(rb"(?:[{};:]|\*/|//.*)\s*$")
-
-
 def is_finished(line: bytes) -> bool:
     """True for a blank line, and one that ends a statement, opens a block or ends with a comment, as its end tells."""
     return not line.strip() or _ENDED.search(line) is not None
-
-
-@lru_cache(maxsize=8)
-def _count_hanging(lines: Lines) -> tuple[Counter[bytes], Counter[int]]:
-    """By what white space, and by how many columns, lines are deeper than an unfinished line before them."""
-    filled = [line for line in range(len(lines)) if not lines.is_blank(line) and line not in lines.inert]
-    kinds, steps = Counter[bytes](), Counter[int]()
-    for outer, inner in pairwise(filled):
-        before, white = lines.indent(outer), lines.indent(inner)
-        if white.startswith(before) and len(white) > len(before) and not is_finished(lines.content(outer)):
-            kinds[white[len(before) :][:1]] += 1
-            steps[lines.columns(inner) - lines.columns(outer)] += 1
-    return kinds, steps
-
-
-def aligns_with_spaces(lines: Lines) -> bool:
-    """True if more lines that go on behind an unfinished one add spaces to its tabs than add tabs."""
-    kinds, _ = _count_hanging(lines)
-    return kinds[b" "] > kinds[b"\t"]
-
-
-def find_hanging_steps(lines: Lines) -> frozenset[int]:
-    """The usual numbers of columns by which lines go on deeper behind an unfinished one; none if there are few."""
-    _, steps = _count_hanging(lines)
-    near = {step: count for step, count in steps.items() if step <= TAB_COLUMNS}
-    total = sum(near.values())
-    return frozenset(step for step, count in near.items() if count * 5 > total >= 5)
-
-
-_OPENING = re.compile(rb"(?:[(\[{:<]|=>)\s*$")
-
-
-@lru_cache(maxsize=8)
-def find_steps(lines: Lines) -> frozenset[int]:
-    """The usual numbers of columns from a line that opens a bracket or a block to the line behind it."""
-    filled = [line for line in range(len(lines)) if not lines.is_blank(line) and line not in lines.inert]
-    steps = Counter(
-        lines.columns(inner) - lines.columns(outer)
-        for outer, inner in pairwise(filled)
-        if _OPENING.search(lines.content(outer)) and lines.columns(inner) > lines.columns(outer)
-    )
-    return frozenset(step for step, count in steps.items() if count * 10 > steps.total())

@@ -15,8 +15,8 @@ from midfill_infill.context.neighbours import is_test
 from midfill_infill.context.references import read_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
-from midfill_infill.refactor.journal.places import Repository, find_place
-from midfill_infill.refactor.planning.walk import list_files
+from midfill_infill.repository.places import Repository, find_place
+from midfill_infill.repository.walk import list_files
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import is_decoded
 from midfill_infill.text.spans import Hole

@@ -11,7 +11,7 @@ from typing import Final
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Options, Preview
-from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.sandbox.failures import Failure, Frame

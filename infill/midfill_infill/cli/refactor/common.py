@@ -14,8 +14,9 @@ from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import option
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository, find_place, hold_lock
 from midfill_infill.refactor.journal.records import Trouble
+from midfill_infill.refactor.journal.runs import find_run, hold_lock, journal_of
+from midfill_infill.repository.places import Repository, find_place
 from midfill_infill.text.visible import plural as plural
 from midfill_infill.text.visible import visible
 
@@ -48,8 +49,8 @@ def open_run(root: Path, run: str | None, doing: str = "") -> Iterator[tuple[Rep
     `doing` names the command that writes the journal and locks the run; without it the journal is read-only.
     """
     place = find_place(root)
-    with Journal(place.find_run(run), read_only=not doing) as journal:
-        lock = place.run_folder(str(journal.get_meta("run"))) / "lock"
+    with Journal(find_run(place, run), read_only=not doing) as journal:
+        lock = journal_of(place, str(journal.get_meta("run"))).with_name("lock")
         with hold_lock(lock, doing) if doing else nullcontext():
             yield place, journal
 

@@ -12,11 +12,11 @@ from midfill_infill.cli.options import flag, option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported
 from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, print_left_out, read_selection
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request
 from midfill_infill.refactor.planning.recipes import REGISTRY
 from midfill_infill.refactor.reporting import export
+from midfill_infill.repository.places import find_place
 from midfill_infill.text.visible import visible
 
 

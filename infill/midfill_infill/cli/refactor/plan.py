@@ -10,10 +10,10 @@ import typer
 from midfill_infill.cli.options import ChangedCommand, flag, option
 from midfill_infill.cli.refactor.common import plural, reported, say
 from midfill_infill.errors import MidfillError
-from midfill_infill.git import split_names
-from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.repository.git import split_names
+from midfill_infill.repository.places import Repository, find_place
 from midfill_infill.text.visible import encodable, visible
 
 QueryOption = Annotated[

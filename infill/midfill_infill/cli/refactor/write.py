@@ -14,10 +14,11 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
 from midfill_infill.filling.candidates import LIKELY
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository, hold_lock
 from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
+from midfill_infill.refactor.journal.runs import hold_lock, state_folder
 from midfill_infill.refactor.verifying.verify import Verdict, verify
 from midfill_infill.refactor.writing.apply import Writer, written_holes
+from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command, read_command
 
 FlakeOption = Annotated[
@@ -28,7 +29,7 @@ FlakeOption = Annotated[
 @contextmanager
 def _writing(root: Path, run: str | None, doing: str, **guards: bool) -> Iterator[tuple[Repository, Journal, Writer]]:
     """Holds the locks of the run and the repository, after completing the writes that a crash left open."""
-    with open_run(root, run, doing) as (place, journal), hold_lock(place.lock, doing):
+    with open_run(root, run, doing) as (place, journal), hold_lock(state_folder(place) / "lock", doing):
         yield place, journal, Writer(journal, place.root, **guards)
 
 

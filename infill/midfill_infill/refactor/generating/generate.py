@@ -28,8 +28,8 @@ from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.needs import Resolver
 from midfill_infill.refactor.generating.promises import find_promise
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, digest
-from midfill_infill.refactor.writing.replace import read_content
+from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange
+from midfill_infill.repository.content import digest, read_content
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 

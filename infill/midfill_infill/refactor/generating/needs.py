@@ -12,10 +12,10 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from midfill_infill.refactor.journal.places import find_place
-from midfill_infill.refactor.planning import walk
 from midfill_infill.refactor.writing.imports import find_undefined
 from midfill_infill.refactor.writing.quoted import unquote
+from midfill_infill.repository import walk
+from midfill_infill.repository.places import find_place
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 from midfill_infill.text.spans import Edit, Patch
 

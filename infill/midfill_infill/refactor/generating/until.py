@@ -17,10 +17,10 @@ from midfill_infill.filling.fill import Options, fill
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import Made, Progress, RunFiller, Show, record
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner

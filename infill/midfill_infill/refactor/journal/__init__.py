@@ -1,1 +1,1 @@
-"""A run and where it is stored: rows, file, place, lock. Knows no engine."""
+"""A run and where it is stored: rows, file, folder, lock. Knows no engine."""

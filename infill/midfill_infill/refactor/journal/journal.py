@@ -19,7 +19,8 @@ from typing import Any, Final, Literal, Self
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import records
-from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, WriteRow, digest
+from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, WriteRow
+from midfill_infill.repository.content import digest
 
 VERSION: Final = 2
 BUSY_TIMEOUT_S: Final = 30.0

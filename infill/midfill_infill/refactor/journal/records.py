@@ -1,6 +1,5 @@
 """The rows of a run: files, holes, fills and writes, as frozen dataclasses. Knows no SQL and no file system."""
 
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -15,11 +14,6 @@ from midfill_infill.text.spans import Hole
 
 _COLUMNS: Final = ("start_byte", "end_byte", "name", "kind")
 _HOLE: Final = TypeAdapter(Hole)
-
-
-def digest(data: bytes) -> bytes:
-    """SHA-256, 32 bytes."""
-    return hashlib.sha256(data).digest()
 
 
 class State(StrEnum):

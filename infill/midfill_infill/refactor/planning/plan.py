@@ -1,7 +1,6 @@
 """Plans a run: finds the holes of all files. Streams. Knows no engine."""
 
 import os
-import re
 import stat
 import time
 from collections import Counter
@@ -11,69 +10,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from midfill_infill import git
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY, find_language
-from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository, new_run_id
-from midfill_infill.refactor.journal.records import PlannedFile, digest
-from midfill_infill.refactor.planning import walk
+from midfill_infill.refactor.journal.records import PlannedFile
+from midfill_infill.refactor.journal.runs import journal_of, new_run_id
 from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.repository import guards, walk
+from midfill_infill.repository.changes import ChangedLines, find_changed
+from midfill_infill.repository.content import digest
+from midfill_infill.repository.places import Repository
 from midfill_infill.text.document import Document, read_bytes
-from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
-
-_HUNK: Final = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-
-
-@dataclass(frozen=True)
-class ChangedLines:
-    """Line ranges, from 0 with an exclusive end, per path relative to the root. None means the whole file."""
-
-    ranges: dict[str, tuple[tuple[int, int], ...] | None]
-
-    def touches(self, path: str, data: bytes, hole: Hole) -> bool:
-        """True if a hole overlaps changed lines."""
-        if self.ranges.get(path, ()) is None:
-            return True
-        lines = Lines(data)
-        return self.has(path, lines.at(hole.start_byte), lines.at(hole.end_byte))
-
-    def has(self, path: str, first: int, last: int) -> bool:
-        """True if one of the lines from `first` to `last` changed."""
-        found = self.ranges.get(path, ())
-        return found is None or any(start <= last and first < end for start, end in found)
-
-
-def find_changed(root: Path, reference: str) -> ChangedLines:
-    """Differences between `reference` and the files on disk; untracked files count as a whole. Raises MidfillError
-    `git_failed`, also for an unknown reference.
-    """
-    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
-    commit = git.run_git(root, *asked, fine=(0, 1)).decode().strip()
-    if not commit:
-        message = f"there is no revision {reference!r} in {root}"
-        raise MidfillError("git_failed", message, "name a commit, a branch or a tag, see `git log`")
-    options = (
-        "--unified=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative",
-        "--src-prefix=a/", "--dst-prefix=b/",
-    )  # fmt: skip
-    found: dict[str, tuple[tuple[int, int], ...] | None] = {}
-    path: str | None = None
-    in_header = True
-    for line in git.run_git(root, "diff", *options, commit, "--").split(b"\n"):
-        if line.startswith(b"diff --git "):
-            path, in_header = None, True
-        elif in_header and line.startswith(b"+++ b/"):
-            path = os.fsdecode(line[6:].rstrip(b"\t"))
-        elif path is not None and (match := _HUNK.match(line)):
-            in_header = False
-            start, count = int(match[1]), int(match[2] or b"1")
-            span = (start - 1, start - 1 + count) if count else (max(start - 1, 0), start + 1)
-            found[path] = (*(found.get(path) or ()), span)
-    return ChangedLines(found | dict.fromkeys(git.list_files(root, "--others", "--exclude-standard")))
-
 
 _MAX_INTENT: Final = 200
 
@@ -137,7 +85,7 @@ def find_holes(place: Repository, request: Request, planning: Planning) -> Gener
 def make_run(place: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
     """Plans into a new run and returns its journal, which exists only when the plan is complete."""
     run_id = new_run_id()
-    path = place.run_folder(run_id) / "run.db"
+    path = journal_of(place, run_id)
     young = path.with_name("planning.db")
     meta = {
         "run": run_id,
@@ -198,7 +146,9 @@ def _plan_file(
             language = find_language(root / name, data)
             document = Document(data, language, Path(name))
             found = request.selection.find(document, name)
-            holes = tuple(hole for hole in found if changed is None or changed.touches(name, data, hole))
+            holes = tuple(
+                hole for hole in found if changed is None or changed.touches(name, data, hole.start_byte, hole.end_byte)
+            )
             for at, reason in request.selection.list_left(document, name):
                 line, _ = document.position_at(at)
                 if changed is None or changed.has(name, line - 1, line - 1):

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository
-from midfill_infill.refactor.journal.records import WRITTEN, FileRow, FillRow, HoleRow, State, digest
+from midfill_infill.refactor.journal.records import WRITTEN, FileRow, FillRow, HoleRow, State
+from midfill_infill.refactor.journal.runs import find_run, list_runs
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.repository.content import digest
+from midfill_infill.repository.places import Repository
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import encodable, visible
@@ -126,10 +128,10 @@ def check(place: Repository, request: Request, planning: Planning) -> list[str]:
 
 
 def _unwritten(place: Repository, names: Sequence[str] | None) -> list[str]:
-    if not place.run_ids():
+    if not list_runs(place):
         return []
     chosen = None if names is None else {os.path.realpath(name) for name in names}
-    with Journal(place.find_run(), read_only=True) as journal:
+    with Journal(find_run(place), read_only=True) as journal:
         findings = []
         for file in journal.files(State.ACCEPTED):
             path = file.below(place.root)

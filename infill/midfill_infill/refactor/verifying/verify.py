@@ -10,14 +10,14 @@ from pathlib import Path
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
-from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, Report, State, StateChange, Trouble
-from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.repository import guards
+from midfill_infill.repository.content import read_content
+from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.run import Outcome
@@ -122,7 +122,7 @@ class Verifier:
     def _keep_first(self, number: int) -> None:
         """Saves the file as it is in the copy: the user may edit the original meanwhile."""
         target = guards.find_target(self.copy.root, self._journal.file(number).below(self.copy.root))
-        data = replace.read_content(target).data
+        data = read_content(target).data
         self._names[number] = target.relative_to(self.copy.root).as_posix()
         (self._firsts / str(number)).write_bytes(data)
 

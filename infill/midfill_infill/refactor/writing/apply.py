@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from midfill_infill import git
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal import guards, records
+from midfill_infill.refactor.journal import records
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, Rewrite, State, StateChange, Trouble
-from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, write_group
+from midfill_infill.repository import git, guards
+from midfill_infill.repository.content import Content, read_content
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.syntax.problems import find_problems
 from midfill_infill.text.document import Document
@@ -66,7 +66,7 @@ class Writer:
         for number in by_file:
             file = self.journal.file(number)
             try:
-                content = replace.read_content(Path(os.path.realpath(file.below(self.root))))
+                content = read_content(Path(os.path.realpath(file.below(self.root))))
             except OSError:
                 continue
             if not self.journal.has_written(file.id, content.hash):
@@ -99,9 +99,9 @@ class Writer:
             if rewrite is not None:
                 yield rewrite
 
-    def _open(self, file: FileRow) -> tuple[Path, replace.Content, list[HoleRow], Regions]:
+    def _open(self, file: FileRow) -> tuple[Path, Content, list[HoleRow], Regions]:
         target = guards.find_target(self.root, file.below(self.root))
-        content = replace.read_content(target)
+        content = read_content(target)
         guards.check_writable(target, content.status)
         known = self.journal.snapshot(file.known_hash)
         assert known is not None, "a file with fills has a snapshot"

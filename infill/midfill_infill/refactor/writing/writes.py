@@ -15,8 +15,9 @@ from typing import Final
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import Report, Rewrite, Trouble, WriteRow
-from midfill_infill.refactor.writing import replace
-from midfill_infill.refactor.writing.replace import Swap
+from midfill_infill.repository import replace
+from midfill_infill.repository.content import read_content
+from midfill_infill.repository.replace import Swap
 
 GROUP: Final = 64
 _MIN_FREE_BYTES: Final = 1 << 16
@@ -159,10 +160,10 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
         return _settle_reserved(journal, row, target)
     if row.state == "retracted" or not os.path.lexists(target):
         return _retract(journal, row, target)
-    now = replace.read_content(target).hash
+    now = read_content(target).hash
     if not os.path.lexists(temporary):  # it is deleted last, so the exchange is done
         return Swap.DONE if now != row.old_hash else _retract(journal, row, target)
-    staged = replace.read_content(temporary).hash
+    staged = read_content(temporary).hash
     if now == row.old_hash or staged == row.new_hash:
         return _retract(journal, row, target)
     if now == row.new_hash:
@@ -177,8 +178,8 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
 def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
     """If the disk lost the intent despite syncs, the old bytes are only in the staged file, and are restored."""
     temporary = target.with_name(row.temporary)
-    if os.path.lexists(temporary) and replace.read_content(temporary).hash == row.old_hash:
-        now = replace.read_content(target).hash
+    if os.path.lexists(temporary) and read_content(temporary).hash == row.old_hash:
+        now = read_content(target).hash
         if now not in (row.old_hash, row.new_hash):
             raise MidfillError("write_unclear", f"{target} was edited, what it held before is in {temporary.name}")
         if now == row.new_hash:

@@ -13,15 +13,14 @@ import signal
 import stat
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError, is_disk_full
-from midfill_infill.refactor.journal import guards
-from midfill_infill.refactor.journal.records import digest
+from midfill_infill.repository import guards
+from midfill_infill.repository.content import digest, read_content
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -36,31 +35,6 @@ class Swap(Enum):
 
     DONE = auto()
     CHANGED = auto()
-
-
-@dataclass(frozen=True)
-class Content:
-    """Bytes of a file and its inode's attributes, read together."""
-
-    data: bytes
-    status: os.stat_result
-
-    @property
-    def hash(self) -> bytes:
-        return digest(self.data)
-
-
-def read_content(path: Path) -> Content:
-    """Reads a regular file. Raises OSError; links and devices raise too (ELOOP, EINVAL)."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        with open(descriptor, "rb", closefd=False) as file:
-            return Content(file.read(), status)
-    finally:
-        os.close(descriptor)
 
 
 def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) -> int:

@@ -7,11 +7,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from midfill_infill import git
-from midfill_infill.context.exclusions import is_ignored
-from midfill_infill.context.patterns import Patterns, read_lines
-from midfill_infill.refactor.journal import guards
-from midfill_infill.refactor.journal.places import Repository
+from midfill_infill.repository import git, guards
+from midfill_infill.repository.exclusions import is_ignored
+from midfill_infill.repository.patterns import Patterns, read_lines
+from midfill_infill.repository.places import Repository
 
 
 def list_files(place: Repository, folder: Path | None = None) -> list[str]:

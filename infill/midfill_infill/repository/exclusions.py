@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from midfill_infill import git
-from midfill_infill.context.patterns import Patterns, anywhere, read_lines
 from midfill_infill.errors import MidfillError
+from midfill_infill.repository import git
+from midfill_infill.repository.patterns import Patterns, anywhere, read_lines
 
 SECRETS: Final = (
     ".env", ".env.*", "*.env", ".envrc", ".dev.vars",

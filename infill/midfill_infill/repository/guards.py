@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.git import run_git, split_names
+from midfill_infill.repository.git import run_git, split_names
 
 _MARKER: Final = re.compile(rb"@" + rb"generated\b|\bDO NOT EDIT\b|<auto-" + rb"generated", re.IGNORECASE)
 _MARKED_BYTES: Final = 2048

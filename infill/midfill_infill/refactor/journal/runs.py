@@ -1,0 +1,69 @@
+"""Finds where the runs of a repository are stored: inside `.git`, otherwise in the user's state folder.
+
+A lock that the kernel releases when its holder dies keeps it to one writer.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from midfill_infill.engines.records import locked
+from midfill_infill.errors import MidfillError
+from midfill_infill.repository.places import Repository
+
+
+def state_folder(place: Repository) -> Path:
+    """The private folder with the runs and the lock of a repository."""
+    if place.git_dir is not None:
+        return place.git_dir / "midfill" / "tree"  # a moved repository keeps its runs
+    from platformdirs import user_state_path
+
+    mark = hashlib.sha256(os.fsencode(place.root)).hexdigest()[:12]
+    return user_state_path("midfill") / "refactor" / mark
+
+
+def journal_of(place: Repository, run_id: str) -> Path:
+    return state_folder(place) / "runs" / run_id / "run.db"
+
+
+def list_runs(place: Repository) -> list[str]:
+    """The ids of all runs, the oldest first."""
+    return sorted(journal.parent.name for journal in state_folder(place).glob("runs/*/run.db"))
+
+
+def find_run(place: Repository, run_id: str | None = None) -> Path:
+    """The journal of a run, the latest unless one is named by the start of its id. Raises `run_missing`."""
+    known = list_runs(place)
+    fitting = [name for name in known if name.startswith(run_id)] if run_id else known[-1:]
+    if len(fitting) == 1:
+        return journal_of(place, fitting[0])
+    if not known:
+        raise MidfillError("run_missing", f"{place.root} has no run yet")
+    said = f"{len(fitting)} runs begin with" if fitting else "there is no run"
+    raise MidfillError("run_missing", f"{said} {run_id!r}", f"known are {', '.join(known[-5:])}")
+
+
+def new_run_id() -> str:
+    """Sorts by time; four hex digits separate runs of the same microsecond."""
+    now_us = time.time_ns() // 1000
+    second = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_us // 1_000_000))
+    return f"{second}-{now_us % 1_000_000:06}-{os.urandom(2).hex()}"
+
+
+@contextmanager
+def hold_lock(path: Path, doing: str) -> Iterator[None]:
+    """Holds the lock file at `path` for the block. Raises `tree_locked`, naming the process that holds it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(0o600)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path))
+        except BlockingIOError:
+            holder = path.read_text("utf-8", "replace").split("\n")
+            who = f"process {holder[0]} ({holder[1]})" if len(holder) > 1 else "another process"
+            raise MidfillError("tree_locked", f"{who} holds {path}") from None
+        path.write_text(f"{os.getpid()}\n{doing}\n", "utf-8")
+        yield

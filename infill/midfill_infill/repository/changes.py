@@ -1,0 +1,61 @@
+"""Asks git which lines of a tree have changed since a revision."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.repository import git
+from midfill_infill.text.lines import Lines
+
+_HUNK: Final = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
+
+
+@dataclass(frozen=True)
+class ChangedLines:
+    """Line ranges, from 0 with an exclusive end, per path relative to the root. None means the whole file."""
+
+    ranges: dict[str, tuple[tuple[int, int], ...] | None]
+
+    def touches(self, path: str, data: bytes, start: int, end: int) -> bool:
+        """True if the bytes from `start` to `end` are in changed lines of a file with `data`."""
+        if self.ranges.get(path, ()) is None:
+            return True
+        lines = Lines(data)
+        return self.has(path, lines.at(start), lines.at(end))
+
+    def has(self, path: str, first: int, last: int) -> bool:
+        """True if one of the lines from `first` to `last` changed."""
+        found = self.ranges.get(path, ())
+        return found is None or any(start <= last and first < end for start, end in found)
+
+
+def find_changed(root: Path, reference: str) -> ChangedLines:
+    """Differences between `reference` and the files on disk; untracked files count as a whole. Raises MidfillError
+    `git_failed`, also for an unknown reference.
+    """
+    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
+    commit = git.run_git(root, *asked, fine=(0, 1)).decode().strip()
+    if not commit:
+        message = f"there is no revision {reference!r} in {root}"
+        raise MidfillError("git_failed", message, "name a commit, a branch or a tag, see `git log`")
+    options = (
+        "--unified=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative",
+        "--src-prefix=a/", "--dst-prefix=b/",
+    )  # fmt: skip
+    found: dict[str, tuple[tuple[int, int], ...] | None] = {}
+    path: str | None = None
+    in_header = True
+    for line in git.run_git(root, "diff", *options, commit, "--").split(b"\n"):
+        if line.startswith(b"diff --git "):
+            path, in_header = None, True
+        elif in_header and line.startswith(b"+++ b/"):
+            path = os.fsdecode(line[6:].rstrip(b"\t"))
+        elif path is not None and (match := _HUNK.match(line)):
+            in_header = False
+            start, count = int(match[1]), int(match[2] or b"1")
+            span = (start - 1, start - 1 + count) if count else (max(start - 1, 0), start + 1)
+            found[path] = (*(found.get(path) or ()), span)
+    return ChangedLines(found | dict.fromkeys(git.list_files(root, "--others", "--exclude-standard")))
