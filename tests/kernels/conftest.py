@@ -1,10 +1,37 @@
 """Kernels are tested on the GPU where there is one, else interpreted on the CPU. What they allocate starts as NaN."""
 
+import inspect
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 pytest.importorskip("triton")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def language_searched_once() -> Iterator[None]:
+    """Triton's interpreter searches its language for what it replaces whenever a kernel calls a function, which took
+    half of these tests' time. The members are always the same ones.
+    """
+    from triton.language import core
+    from triton.runtime import interpreter
+
+    @lru_cache
+    def find_builtins(owner: object) -> list[tuple[str, Any]]:
+        return [(name, member) for name, member in inspect.getmembers(owner) if core.is_builtin(member)]
+
+    def replace_builtins(owner: object, *others: Any) -> None:
+        for name, member in find_builtins(owner):
+            if getattr(owner, name) is member:
+                interpreter._patch_attr(owner, name, member, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "_patch_builtin", replace_builtins, raising=False)
+        yield
 
 
 @pytest.fixture
