@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 INSTALLER = ROOT / "editors" / "install.py"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 200.0  # on the slowest of machines
 MODEL = """
 import json, os, subprocess, sys, time
 from pathlib import Path
@@ -32,6 +32,13 @@ if "get" in sys.argv:
     file.write_text("weights")
 found = [{"model": "smollm2", "is_whole": True, "folder": str(file)}] if file.exists() else []
 print(json.dumps({"data": found}, indent=2))
+"""
+COPIES = """
+import os, shutil, sys
+if sys.orig_argv[1:3] == ["-m", "venv"]:
+    others = shutil.ignore_patterns("sitecustomize*")
+    shutil.copytree(sys.prefix, sys.orig_argv[3], symlinks=True, copy_function=os.link, ignore=others)
+    os._exit(0)
 """
 
 
@@ -76,11 +83,20 @@ def pack(folder: Path, server: tuple[str, ...], *, needs: str = "") -> Path:
     return folder
 
 
+def make_python(folder: Path) -> str:
+    """A Python in a new environment, whose `-m venv` copies that one: pip takes seconds to install itself."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=TIMEOUT_S)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "sitecustomize.py").write_text(COPIES)
+    return str(folder / "bin" / "python")
+
+
 @dataclass
 class Home:
-    """An empty home; `store` is the folder that an editor gives Midfill."""
+    """An empty home; `store` is the folder that an editor gives Midfill, and `python` runs the installer."""
 
     folder: Path
+    python: str = sys.executable
 
     @property
     def store(self) -> Path:
@@ -100,7 +116,7 @@ class Home:
         return {**kept, **own, **more}
 
     def start(self, *words: str | Path, **more: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(INSTALLER), words[0], str(self.store), *map(str, words[1:])]
+        command = [self.python, str(INSTALLER), words[0], str(self.store), *map(str, words[1:])]
         return subprocess.Popen(
             command, env=self.environment(**more), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
@@ -116,7 +132,9 @@ class Home:
     def serve(self) -> str:
         """What the server of the environment in use prints."""
         command = [str(self.store / "current" / "bin" / "python"), "-P", "-m", "midfill_lsp"]
-        done = subprocess.run(command, env=self.environment(), check=True, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, env=self.environment(), check=True, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
         return done.stdout.strip()
 
     def close(self) -> None:

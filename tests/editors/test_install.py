@@ -16,15 +16,31 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.editors.installer import INSTALLER, ROOT, Home, end_below, finish, make_wheel, processes_below, wait
+from tests.editors.installer import (
+    INSTALLER,
+    ROOT,
+    TIMEOUT_S,
+    Home,
+    end_below,
+    finish,
+    make_python,
+    make_wheel,
+    processes_below,
+    wait,
+)
 
 NOWHERE = "http://127.0.0.1:9/simple"
 needs_proc = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_python(tmp_path_factory.mktemp("python") / "env")
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path / "home")
+def home(tmp_path: Path, python: str) -> Iterator[Home]:
+    made = Home(tmp_path / "home", python)
     made.folder.mkdir()
     yield made
     left = processes_below(made.folder)
@@ -33,10 +49,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory: pytest.TempPathFactory, python: str) -> Path:
     """What an installation makes."""
     folder = tmp_path_factory.mktemp("made")
-    made = Home(folder / "home")
+    made = Home(folder / "home", python)
     made.folder.mkdir()
     assert made.install(make_wheel(folder))["kind"] == "done"
     return made.store
@@ -68,6 +84,7 @@ def installer() -> ModuleType:
 
 
 def test_from_an_empty_home_to_a_server_and_back(home: Home, wheel: Path) -> None:
+    home.python = sys.executable
     done = home.install(wheel)
     assert (done["kind"], done["message"]) == ("done", "Midfill is installed."), done["log"]
     percents = [told["percent"] for told in done["told"]]
@@ -136,7 +153,7 @@ def test_a_cancel_while_pip_waits(home: Home, tmp_path: Path, silent_index: tupl
     index, came = silent_index
     wheel = make_wheel(tmp_path, needs="nosuchpackage")
     process = home.start("install", "--source", wheel, **only(index))
-    assert came.wait(60)
+    assert came.wait(TIMEOUT_S)
     process.terminate()
     assert finish(process)["reason"] == "cancelled"
     assert home.files() == ["with space"]
@@ -224,10 +241,10 @@ def test_what_runs_of_it_ends_with_it(installed: Home, wheel: Path) -> None:
     python = (home.store / "current").resolve() / "bin" / "python"
     engine = subprocess.Popen([python, "-P", "-m", "midfill_engine"], env=home.environment())
     home.install(wheel)
-    assert engine.wait(10) == -signal.SIGTERM
+    assert engine.wait(TIMEOUT_S) == -signal.SIGTERM
     engine = subprocess.Popen([python, "-P", "-m", "midfill_engine"], env=home.environment())
     home.run("remove")
-    assert engine.wait(10) == -signal.SIGTERM
+    assert engine.wait(TIMEOUT_S) == -signal.SIGTERM
 
 
 def test_no_python_is_one_sentence(installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -322,6 +339,7 @@ def test_where_torch_comes_from(installer: ModuleType, monkeypatch: pytest.Monke
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_the_real_one_from_a_checkout_to_the_first_fill(home: Home) -> None:
+    home.python = sys.executable
     done = home.run("install", "--source", ROOT, timeout_s=1700)
     if done.get("reason") == "offline":
         pytest.skip("no package index can be reached")

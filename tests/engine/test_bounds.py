@@ -146,19 +146,18 @@ def place_of(number: int) -> InfillRequest:
     return place(HoleSpec(indent=None if place is line else "    "), **options)
 
 
+@pytest.mark.parametrize("num_moments", [9, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("number", range(6))
-def test_a_search_ends_with_the_best_so_far_when_its_time_is_over(base: Runtime, number: int) -> None:
+def test_a_search_ends_with_the_best_so_far_when_its_time_is_over(base: Runtime, number: int, num_moments: int) -> None:
     """Whenever that is; and a text is whole: of a body at least the first line, which goes on to its end."""
     request = place_of(number)
     whole, num_whole = fill_until(base, request, 10**6)
     assert not whole.holes[0].cut and list_texts(whole) == list_texts(answer_of(base, request))
-    for num_passes in count(step=3):
+    for num_passes in (*range(0, num_whole, max(3, num_whole // num_moments)), num_whole - 1, num_whole):
         base.prefixes.clear()
         answer, taken = fill_until(base, request, num_passes)
         assert answer.holes[0].text.strip() and taken <= max(num_whole, num_passes + MAX_LINE_TOKENS + 9)
-        if num_passes >= num_whole:
-            break
-        assert answer.holes[0].cut
+        assert answer.holes[0].cut or num_passes == num_whole
     base.prefixes.clear()
     greedy, num_greedy = fill_until(base, request, 0)
     assert num_greedy <= MAX_LINE_TOKENS + 9 and "\n" not in greedy.holes[0].text.strip()

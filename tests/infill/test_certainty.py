@@ -43,8 +43,8 @@ def test_a_fit_says_as_often_right_as_it_is() -> None:
 def test_a_fit_is_better_than_the_average_on_fills_it_has_not_seen() -> None:
     seen, unseen = draw(60), draw(400, seed=1)
     rights = [is_right for _, is_right in unseen]
-    share = sum(is_right for _, is_right in seen) / len(seen)
-    assert lose([fit(seen).rate(evidence) for evidence, _ in unseen], rights) < lose([share] * 400, rights) - 0.05
+    share, fitted = sum(is_right for _, is_right in seen) / len(seen), fit(seen)
+    assert lose([fitted.rate(evidence) for evidence, _ in unseen], rights) < lose([share] * 400, rights) - 0.05
 
 
 @pytest.mark.parametrize("is_right", [False, True])

@@ -134,7 +134,7 @@ def count_wrong(language: str, num: int, seed: int) -> tuple[int, int, list[str]
     edits, check, tried = list_edits(language, seed), CHECKS[language], 0
     made: list[tuple[bytes, bytes, bytes]] = []
     while tried < num:
-        batch = [next(edits) for _ in range(100)]
+        batch = [next(edits) for _ in range(50)]
         good = [pair for pair, is_good in zip(batch, check([after for _, after in batch]), strict=True) if is_good]
         tried += len(good)
         for before, after in good:
@@ -161,7 +161,7 @@ def needs(language: str) -> None:
 def test_repeats_of_random_edits_compile(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
     needs(language)
     monkeypatch.setattr(repeat, "POSSIBLE", 0.0)  # unlikely ones, too: the judge is not the guard
-    tried, num_made, wrong = count_wrong(language, 100, seed=1)
+    tried, num_made, wrong = count_wrong(language, 50, seed=1)
     assert not wrong
     assert num_made > tried / 4
 

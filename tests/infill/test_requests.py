@@ -176,7 +176,7 @@ def test_every_request_of_a_fill_fits(data: st.DataObject, language: str | None,
 TEXTS = st.sampled_from(["", "x", ODD, "y" * 16384, "z" * 16385, " " * 300])
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(TEXTS, st.floats(0, 1)), max_size=80),
     st.lists(TEXTS, max_size=20),

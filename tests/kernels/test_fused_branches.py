@@ -19,8 +19,8 @@ from midfill_engine.models.fused_runner import FusedRunner
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
 
-TEXT = "def total(items):\n    return 0\n"
-BUCKETS = (8, 16, 32, 64)
+TEXT = "def f(x):\n  return 0\n"
+BUCKETS = (4, 8, 12, 20, 32)
 SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2}
 
 
@@ -28,7 +28,7 @@ SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, 
 def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fused_runner, fused_branches):
         monkeypatch.setattr(module, "ROW_BUCKETS", BUCKETS)
-    monkeypatch.setattr(branches, "READ_ROWS", 24)
+    monkeypatch.setattr(branches, "READ_ROWS", 12)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_a_prompt_is_read_in_parts_and_kept(pair: tuple[Runtime, Runtime], by_ke
         return [first.state, second.state, float(known), *last]
 
     both(pair, use)
-    assert by_kernels == [24, len(TEXT) - 24, 4]
+    assert by_kernels == [12, len(TEXT) - 12, 4]
 
 
 def test_trees_are_scored(pair: tuple[Runtime, Runtime], by_kernels: list[int]) -> None:
@@ -173,10 +173,10 @@ def test_a_step_without_room_is_made_anew(
     _, fused = pair
     fused.free_memory()
     encode = fused.loaded.tokenizer.encode
-    for text in ("x", "y" * 8, "z", "w" * 23):
+    for text in ("x", "y" * 4, "z", "w" * 11):
         prefix, _ = complete(fused, read_prefix(fused, tuple(encode(text))))
         complete(fused, score(fused, prefix, [encode("ab")] * 2))
-    assert made.count(8) == 2 and made.count(32) == 1
+    assert made.count(4) == 2 and made.count(12) == 1
 
 
 def test_the_pace_is_that_of_the_kernels(
@@ -199,7 +199,7 @@ def test_fills_are_those_of_torch(pair: tuple[Runtime, Runtime], by_kernels: lis
     line = HoleSpec(max_tokens=4, forbid=["\n"], candidates=[GivenText(text="x + 1", certainty=0.5)])
     anchored = HoleSpec(draft="x(y", keep=[(1, 2)], forbid=["\n"])
     for spec in (line, anchored):
-        request = (TextSegment(text="y = "), HoleSegment(hole=spec), TextSegment(text="\nz = 2\n"))
+        request = (TextSegment(text="y = "), HoleSegment(hole=spec), TextSegment(text="\nz\n"))
         ours, theirs = fill(pair[1], *request), fill(pair[0], *request)
         assert [hole.text for hole in ours.holes] == [hole.text for hole in theirs.holes]
         for one, two in zip(ours.holes, theirs.holes, strict=True):

@@ -67,7 +67,7 @@ def config(pack_folder: Path, base: Path, tmp_path_factory: pytest.TempPathFacto
         rate=0.01,
         num_steps=30,
         row_tokens=256,
-        step_tokens=1024,
+        step_tokens=512,
         warmup_steps=2,
         num_validation_rows=8,
         log_every=10,

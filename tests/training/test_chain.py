@@ -51,7 +51,7 @@ def test_a_run_learns(rank: int, finished: RunConfig, tmp_path: Path) -> None:
 
 def test_a_run_of_trees_in_packs_learns(finished: RunConfig, tmp_path: Path) -> None:
     trees = replace(
-        finished, layout="tree", sentinels=True, masked=True, row_tokens=256, pack_length=1024, num_steps=15
+        finished, layout="tree", sentinels=True, masked=True, pack_length=1024, step_tokens=1024, num_steps=8
     )
     train(replace(trees, out=tmp_path, num_workers=1))
     first, last = losses(tmp_path)
