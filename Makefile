@@ -9,8 +9,10 @@ SOURCES := lsp infill engine kernels editors tests bench
 COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors denoise drafts families gguf int8 packed runtime \
 	shared_keys variants)
 # Bytecode is kept whatever the environment says: tests start hundreds of processes, some with torch. Three workers on two
-# cores: many tests wait for a process or for a time to be over.
-PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadscope
+# cores: many tests wait for a process or for a time to be over. In the order of their names: otherwise modules of few
+# tests come last, and some of those take longest.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadscope \
+	--no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test soak check fix lint typecheck bench eval train clean

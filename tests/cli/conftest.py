@@ -34,7 +34,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         if pid and int(pid) != os.getpid() and b"engine" in command_line(int(pid)):
             os.kill(int(pid), signal.SIGKILL)
     for process in supervise._started:
-        process.wait(timeout=5)
+        process.wait(timeout=60)
     supervise._started.clear()
 
 

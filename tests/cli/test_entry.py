@@ -51,8 +51,9 @@ def test_an_interrupt_at_any_moment_is_one_sentence_at_once(
     set_plan(endless=True)
     (tmp_path / "t.py").write_text("def add(a, b):\n    ...\n")
     subprocess.run([*MIDFILL.split(), "models"], env=fake_installation(), check=True)  # starts the engine
-    took_s = []
+    started_s, took_s = list[float](), list[float]()
     for moment in range(20):
+        begun_s = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-c", STARTED, "fill", str(tmp_path / "t.py")],
             env=fake_installation(),
@@ -60,13 +61,14 @@ def test_an_interrupt_at_any_moment_is_one_sentence_at_once(
             stderr=subprocess.PIPE,
         )
         assert process.stdout is not None and process.stdout.read(1) == b"."
+        started_s.append(time.perf_counter() - begun_s)
         time.sleep(moment * 0.03)  # from the first import to a fill that waits for its engine
         process.send_signal(signal.SIGINT)
         sent_s = time.perf_counter()
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=100)
         took_s.append(time.perf_counter() - sent_s)
         assert (process.returncode, out, err) == (130, b"", b"midfill: interrupted; nothing was written.\n"), moment
-    assert median(took_s) < 0.15
+    assert median(took_s) < 2 * median(started_s), "the time of Python's own start tells how fast the machine is"
 
 
 @pytest.fixture

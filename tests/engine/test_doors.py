@@ -182,7 +182,7 @@ async def test_a_time_for_predicting_ends_a_fill(real_service: Service) -> None:
     async with real_service.client() as client:
         asked = {"segments": segments, "quality": 1, "max_ms": 1}
         stats = (await client.post("/v1/infill", json=asked)).json()["stats"]
-        without = (await client.post("/v1/infill", json={**asked, "max_ms": 60_000})).json()["stats"]
+        without = (await client.post("/v1/infill", json={**asked, "max_ms": 10**7})).json()["stats"]
     assert stats["tokens"] == without["tokens"] == 60
     assert stats["steps"] < without["steps"] == 60, "a machine may take several steps in a millisecond"
 

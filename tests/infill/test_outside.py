@@ -316,7 +316,7 @@ def test_closing_the_fill_closes_the_connection(stand_in: StandIn) -> None:
         events = client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {"indent": ""}}]}))
         assert isinstance(next(events), StepEvent)
         events.close()
-    assert stand_in.was_closed.wait(5), "the server notices that nobody listens"
+    assert stand_in.was_closed.wait(60), "the server notices that nobody listens"
 
 
 def test_a_fill_that_is_over_stops_the_server(stand_in: StandIn) -> None:
@@ -325,7 +325,7 @@ def test_a_fill_that_is_over_stops_the_server(stand_in: StandIn) -> None:
         (*_, answer) = client.infill(
             InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {"indent": "", "max_tokens": 1}}]})
         )
-    assert isinstance(answer, InfillResponse) and stand_in.was_closed.wait(5)
+    assert isinstance(answer, InfillResponse) and stand_in.was_closed.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def driver() -> Iterator[Job]:
 
     yield run
     process.stdin.close()
-    process.wait(timeout=10)
+    process.wait(timeout=60)
     process.stdout.close()
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options
 from midfill_infill.refactor.generating import engines
 from midfill_infill.sandbox.command import read_command
+from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -138,8 +139,15 @@ def start(loop: Path, holes: Callable[[Document], tuple[Hole, ...]], said: list[
 
 def test_a_try_gets_five_times_what_a_body_that_raises_takes(loop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labs, "_LEAST_S", 0.5)
-    said = list[str]()
-    assert 0.5 <= start(loop, lambda document: tuple(find_stubs(document)), said).runner.command.timeout_s < 5.9
+    said, took_s, prepare = list[str](), list[float](), Lab._prepare
+
+    def watch(self: Lab, files: Mapping[str, bytes], ran: Ran, seconds: float, timeout_s: float | None) -> Ran:
+        took_s.append(seconds)
+        return prepare(self, files, ran, seconds, timeout_s)
+
+    monkeypatch.setattr(Lab, "_prepare", watch)
+    limit_s = start(loop, lambda document: tuple(find_stubs(document)), said).runner.command.timeout_s
+    assert took_s[0] < 6 and limit_s == min(6, max(0.5, 5 * took_s[0]))
     assert said == [f"`{PLAIN}` is too slow on the code as it is (6 s): counts as failing"]
 
 
