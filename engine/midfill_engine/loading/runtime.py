@@ -221,9 +221,10 @@ def open_checkpoint(
     family = find_family(files)
     if files.merges and family in (EMBEDDED, DIFFUSION_GEMMA):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
-    kernels = operators == "kernels" or (operators == "auto" and dtype == torch.bfloat16 and is_measured(device))
-    rows = None
-    if weights == "int8" and isinstance(files, GgufFiles):
+    kernels, rows = False, None
+    if weights != "int8":
+        kernels = operators == "kernels" or (operators == "auto" and dtype == torch.bfloat16 and is_measured(device))
+    elif isinstance(files, GgufFiles):
         rows = files.find_rows(family.tensors["embedding.weight"])
     chosen = choose_operators(weights, device, dtype, rows)
     if family.attention == "canvas":
@@ -242,15 +243,8 @@ def open_checkpoint(
     else:
         loaded = hub.load(files, family, device, dtype, pack)
         files.release()
-    return Runtime.of(
-        loaded,
-        name,
-        family.name,
-        family=family,
-        operators=chosen,
-        kernels=kernels and weights != "int8",
-        falls_back=operators == "auto",
-    )
+    is_auto = operators == "auto"
+    return Runtime.of(loaded, name, family.name, family=family, operators=chosen, kernels=kernels, falls_back=is_auto)
 
 
 def load_runtime(
