@@ -211,14 +211,13 @@ def count_misaligned(draft: DraftText, frame: Indentation) -> int:
     found, indents = 0, dict(list_indents(draft, frame))
     shown = [(number, line.text.rstrip()) for number, line in enumerate(draft.lines()) if line.text.strip()]
     for (number, text), (following, _) in pairwise(shown):
-        white, column = indents.get(number, "" if number else frame.indent), columns_of(indents.get(following, ""))
+        white = indents.get(number, "" if number else frame.indent)
         if "\t" in white:
             continue
-        shift, opened, depth = (
-            0 if number or frame.is_whole_line else columns_of(white),
-            _find_open(text),
-            column - columns_of(white),
-        )
+        column = columns_of(indents.get(following, ""))
+        depth = column - columns_of(white)
+        shift = 0 if number or frame.is_whole_line else columns_of(white)
+        opened = _find_open(text)
         if depth > _HANGING:
             starts = [opened + 1] if opened >= 0 else [match.start() for match in _WORDS.finditer(text)]
             found += column - shift not in starts

@@ -95,9 +95,8 @@ def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Oddities:
     before = top.prev_sibling
     is_opened = _is_in_brackets(top)
     outer = _column(lines, parent.start_byte)
-    if (
-        is_opened and lines.first_char(lines.at(parent.start_byte)) != parent.start_byte
-    ):  # behind a header of some lines
+    if is_opened and lines.first_char(lines.at(parent.start_byte)) != parent.start_byte:
+        # behind a header of some lines
         outer = min(outer, _column(lines, parent.parent.start_byte))
     is_deeper = is_opened or (before is not None and before.type in _OPENERS) or top.type in _LISTS
     is_deeper = is_deeper or any(part in parent.type for part in _INNER)

@@ -136,7 +136,9 @@ def _without_errors(check: Check, found: Sequence[Repeat]) -> list[Repeat]:
     """
     if len(found) <= MAX_CHECKED:
         found = [repeat for repeat in found if check.adds_none([repeat.edit])]
-    if not found or check.adds_none([repeat.edit for repeat in found]):
+        if len(found) < 2:
+            return list(found)
+    if check.adds_none([repeat.edit for repeat in found]):
         return list(found)
     good: list[Repeat] = []
     groups = [sorted(found, key=lambda repeat: -repeat.certainty)[:MAX_CHECKED]]
