@@ -18,7 +18,7 @@ ROOMS = {
     "midfill_engine": (ROOT / "engine/midfill_engine", ("midfill_kernels",), ("tree_sitter", "pygls", "lsprotocol")),
     "midfill_infill": (
         ROOT / "infill/midfill_infill",
-        ("midfill_engine.wire", "midfill_engine.starting", "midfill_engine.loops"),
+        ("midfill_engine.wire", "midfill_engine.starting", "midfill_engine.loops", "midfill_engine.judging"),
         ("torch", "triton", "pygls", "fastapi"),
     ),
     "midfill_lsp": (
@@ -35,7 +35,7 @@ Floors = Sequence[Sequence[str]]
 FLOORS: dict[str, Floors] = {
     "midfill_engine": (
         ("wire", "registry", "groups", "checkpoint_files", "loops"),
-        ("starting",),
+        ("starting", "judging"),
         ("errors", "tokens", "models", "lengths"),
         ("families", "samplers", "caches"),
         ("loading",),

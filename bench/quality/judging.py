@@ -22,10 +22,9 @@ from bench.quality.calibration import calibrate
 from bench.quality.fitting import NUM_FOLDS, fold_of, package_of, regress
 from bench.quality.proposals import Local, by_product
 from bench.quality.suite import Task, read_suite
-from midfill_engine.causal.filler import WORDS
-from midfill_engine.causal.judging import PATH, Candidate, JudgeWeights, shipped_weights
+from midfill_engine.judging import PATH, Candidate, JudgeWeights, shipped_weights
 from midfill_engine.loading.runtime import load_runtime
-from midfill_engine.wire import BASE, HoleSegment, InfillRequest, InfillResponse, StepEvent
+from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.engines.client import EngineClient
 
 Kind = Literal["line", "inside", "short", "body"]
@@ -96,14 +95,14 @@ def main(
 
 
 class Recorder(Local):
-    """An engine in this process that remembers its first request and answer."""
+    """An engine in this process that remembers its first answer."""
 
-    seen: tuple[InfillRequest, InfillResponse] | None = None
+    seen: InfillResponse | None = None
 
     def infill(self, request: InfillRequest) -> Iterator[StepEvent | InfillResponse]:
         for message in super().infill(request):
             if isinstance(message, InfillResponse) and self.seen is None:
-                self.seen = request, message
+                self.seen = message
             yield message
 
 
@@ -118,7 +117,7 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
             recorder = Recorder(runtime)
             client = cast(EngineClient, recorder)
             by_product(client, task) if kind in LINES else bodies.write(client, {}, task)
-            known[task.id] = [] if recorder.seen is None else list(list_compared(*recorder.seen))
+            known[task.id] = [] if recorder.seen is None else list(list_compared(recorder.seen))
             with path.open("a", encoding="utf-8") as rows:
                 rows.write(json.dumps([task.id, known[task.id]]) + "\n")
         listed = []
@@ -129,17 +128,11 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
         yield Gap(package_of(task), tuple(listed), likeness, bodies.count_lines(task.middle) <= SHORT)
 
 
-def list_compared(
-    request: InfillRequest, answer: InfillResponse
-) -> Iterator[tuple[str, float, float, float, int, int]]:
+def list_compared(answer: InfillResponse) -> Iterator[tuple[str, float, float, float, int, int]]:
     """Text, log-likelihood, that of the following text, the proposer's certainty, needed names, unused ones."""
-    (spec,) = (segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
-    given = {each.text: each.certainty for each in spec.candidates}
     for each in answer.candidates[0]:
         if each.log_likelihood is not None:
-            words = set(WORDS.findall(each.text))
-            names, used = (len(words.intersection(listed)) for listed in (spec.names, spec.unused))
-            yield each.text, each.log_likelihood, each.following or 0.0, given.get(each.text, 0.0), names, used
+            yield each.text, each.log_likelihood, each.following or 0.0, each.proposed, each.names, each.unused
 
 
 def liken(text: str, truth: str) -> float:

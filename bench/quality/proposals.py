@@ -28,8 +28,8 @@ from bench.quality.calibration import calibrate, threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
-from midfill_engine.causal import judging
-from midfill_engine.causal.judging import JudgeWeights, Kind, shipped_weights
+from midfill_engine import judging
+from midfill_engine.judging import JudgeWeights, Kind, shipped_weights
 from midfill_engine.loading import runtime
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent

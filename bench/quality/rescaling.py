@@ -20,7 +20,7 @@ from bench.quality.fitting import NUM_FOLDS, SURE, fold_of, package_of, regress
 from bench.quality.judging import EXACT, compare
 from bench.quality.report import find_origin
 from bench.quality.suite import read_suite
-from midfill_engine.causal.judging import PATH, shipped_weights
+from midfill_engine.judging import PATH, shipped_weights
 from midfill_engine.wire import BASE
 
 ODDS: Final = "ahead", "likely", "proposed", "one"

@@ -107,6 +107,17 @@ class HoleSegment(Message):
 Segment = TextSegment | HoleSegment
 
 
+class FittedWeights(Message):
+    """What decides among the candidates of a line, fitted on a user's code: the weight of a text's proposer beside the
+    model, of the following text's likelihood, of each name that it needs, and of each unused one.
+    """
+
+    share: FiniteFloat = Field(ge=0, le=100)
+    follows: FiniteFloat = Field(ge=0, le=10)
+    named: FiniteFloat = Field(ge=0, le=100)
+    used: FiniteFloat = Field(ge=0, le=100)
+
+
 class InfillRequest(Message):
     """`POST /v1/infill`: text and holes in document order; all holes are filled jointly.
 
@@ -118,7 +129,7 @@ class InfillRequest(Message):
     tokens a step, 1 fewest; `authors`: as the model's authors do. A model refuses what it does not heed. `document` is
     any name for where the request comes from: of one, the newest goes first. `excerpts` are texts from elsewhere that
     are like the text around the holes: context where a model has room for it. Without `drafts` only the candidates of
-    each hole are judged.
+    each hole are judged. A causal model judges lines by the weights of `judge` in place of its own.
     """
 
     segments: list[Segment] = Field(min_length=1, max_length=MAX_SEGMENTS)
@@ -138,6 +149,7 @@ class InfillRequest(Message):
     document: str | None = Field(default=None, max_length=128)
     excerpts: list[Excerpt] = Field(default=[], max_length=MAX_EXCERPTS)
     drafts: bool = True
+    judge: FittedWeights | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -205,7 +217,9 @@ class Judged(Message):
     """A text that was compared for a hole.
 
     `log_likelihood` is ln P(text and its end | text before), `following` is ln P(next lines | text before, text), both
-    in nats; null for a hole that keeps text. `certainty` as in FilledHole, as are `tokens` with their `confidence`.
+    in nats; null for a hole that keeps text. `names` and `unused` count those of the hole's words that the text has,
+    `proposed` is the certainty that the client gave it. `certainty` as in FilledHole, as are `tokens` with their
+    `confidence`.
     """
 
     text: str
@@ -214,6 +228,9 @@ class Judged(Message):
     certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
     log_likelihood: FiniteFloat | None = None
     following: FiniteFloat | None = None
+    names: int = 0
+    unused: int = 0
+    proposed: Share = 0.0
 
 
 class Stats(Message):

@@ -8,7 +8,7 @@ import pytest
 
 from bench.quality import rescaling
 from bench.quality.rescaling import ODDS, Scaling, Told, fit, measure
-from midfill_engine.causal.judging import PATH
+from midfill_engine.judging import PATH
 
 
 def make_told(odds: float, right: int, count: int = 100, package: str = "a") -> list[Told]:

@@ -28,13 +28,14 @@ class Plan:
     """`rows[i]` are the fills of alternative i, one a hole; `repaired` answer requests whose holes have a draft,
     `alone` those that propose nothing.
 
-    `compared[i]` are what was compared for hole i beside its fills, the likeliest first, with their certainties;
-    `certainty` is that of every fill.
+    `compared[i]` are what was compared for hole i beside its fills, the likeliest first, with their certainties, and
+    `likelihoods` those of texts and of the lines behind them; `certainty` is that of every fill.
     An `endless` fill takes steps until its connection is closed; a model loads `load_until` there is such a file.
     """
 
     rows: list[list[str]] = field(default_factory=lambda: [["return a + b"]])
     compared: list[list[tuple[str, float]]] = field(default_factory=list)
+    likelihoods: dict[str, tuple[float, float]] = field(default_factory=dict)
     certainty: float | None = None
     model: str = "fake"
     repaired: list[list[str]] = field(default_factory=list)
@@ -138,7 +139,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         best, *others = [
             [hole.model_copy(update={"certainty": plan.certainty}) for hole in row] for row in [best, *others]
         ]
-        compared = [[wire.Judged(text=text, certainty=sure) for text, sure in some] for some in plan.compared]
+        compared = [
+            [
+                wire.Judged(text=text, certainty=sure, log_likelihood=nats, following=following)
+                for text, sure in some
+                for nats, following in [plan.likelihoods.get(text, (None, None))]
+            ]
+            for some in plan.compared
+        ]
         stats = wire.Stats(steps=plan.num_steps, forwards=plan.num_steps, tokens=4, ms=1.5)
         answer = wire.InfillResponse(
             model=plan.model, holes=best, alternatives=others, candidates=compared, stats=stats

@@ -112,6 +112,31 @@ def test_an_engine_is_as_sure_from_then_on_as_it_was_right(
     assert 0.2 < after["holes"][0]["certainty"] < 0.9
 
 
+def test_the_texts_of_lines_are_judged_by_fitted_weights_from_then_on(
+    run: Callable[..., Result], set_plan: Callable[..., Plan], tree: Path, tmp_path: Path
+) -> None:
+    for number in range(12, 24):
+        (tree / f"f{number}.py").write_text(SOURCE.format(n=number))
+    record = tmp_path / "record"
+    set_plan(
+        rows=[["value.x"]],
+        compared=[[("value.x", 0.1), ("return total", 0.1)]],
+        likelihoods={"value.x": (-5.0, -1.0), "return total": (-3.0, -9.0)},
+        record=str(record),
+    )
+    words = ("--model", "embedded", "--bodies", "0", "--lines")
+    few = run(*words, "30")
+    assert few.exit_code == 0 and "fitted" not in few.stdout
+    result = run(*words, "48")
+    assert re.search(r"embedded: .* weights fitted here .*\(24 of 48 right in files not seen, 0 by", result.stdout)
+    assert not any("judge" in line for line in record.read_text().splitlines()), "nothing was fitted before"
+    assert run(*words, "1", "--again").exit_code == 0
+    last = json.loads(record.read_text().splitlines()[-1])["request"]
+    assert last["judge"]["follows"] < 0.85
+    told = json.loads(run(*words, "1", "--json").stdout)["models"][1]["judge"]
+    assert told["num_right"] == 24 and told["weights"] == last["judge"]
+
+
 def test_an_engine_that_cannot_be_reached_is_told_and_the_others_are_measured(
     run: Callable[..., Result], set_plan: Callable[..., Plan]
 ) -> None:

@@ -13,6 +13,7 @@ from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import (
+    FittedWeights,
     GivenText,
     HoleSegment,
     HoleSpec,
@@ -110,6 +111,23 @@ def test_without_drafts_the_given_texts_are_judged_alone(base: Runtime) -> None:
     (alone,) = fill(base, {"b = a": 0.2}, drafts=False).candidates[0]
     assert alone.log_likelihood == pytest.approx(drafted["b = a"].log_likelihood, abs=1e-4)
     assert alone.following == pytest.approx(drafted["b = a"].following, abs=1e-4)
+
+
+def test_a_request_says_what_decides_among_the_texts_of_a_line(base: Runtime) -> None:
+    texts = listed({f"b = {number}": 0.0 for number in range(12)})
+
+    def judge(**weights: float) -> list[Judged]:
+        wanted = FittedWeights(named=0, used=0, **weights)
+        hole = HoleSpec(candidates=texts, forbid=["\n"])
+        return fill(base, hole, drafts=False, judge=wanted).candidates[0]
+
+    by_own, by_next = judge(share=0, follows=0), judge(share=0, follows=10)
+    assert by_own == sorted(by_own, key=lambda each: -(each.log_likelihood or 0.0))
+    assert by_next == sorted(by_next, key=lambda each: -(each.log_likelihood or 0.0) - 10 * (each.following or 0.0))
+    assert [each.text for each in by_own] != [each.text for each in by_next]
+    (alone, *_), known = judge(share=100, follows=0), GivenText(text=by_own[-1].text, certainty=1.0)
+    texts[[each.text for each in texts].index(known.text)] = known
+    assert alone.text == by_own[0].text and judge(share=100, follows=0)[0].text == known.text
 
 
 def texts_of(candidates: list[list[Judged]]) -> list[list[str]]:

@@ -20,7 +20,6 @@ from midfill_engine.causal.branches import Beam, find_likeliest, log_probs, read
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.continuing import fill_causally
 from midfill_engine.causal.filler import MAX_THROUGH, Filler
-from midfill_engine.causal.judging import Candidate, rank, shipped_weights
 from midfill_engine.causal.prompt import (
     AHEAD_CHARACTERS,
     MAX_BEFORE,
@@ -37,6 +36,7 @@ from midfill_engine.causal.stretch import Block, Stretch
 from midfill_engine.causal.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
+from midfill_engine.judging import SHIPPED, Candidate, shipped_weights
 from midfill_engine.loading.gguf_files import make_reader
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
@@ -451,7 +451,7 @@ def test_a_line_is_surer_where_the_next_best_is_far_behind() -> None:
 def test_inside_a_line_the_model_ranks_and_the_file_adds_to_the_certainty() -> None:
     weights = shipped_weights("inside")
     plain, fitting = Candidate("a", nats=-4.0, following=-9.0), Candidate("b", nats=-5.0, following=-6.0)
-    ranked = rank([plain, fitting], "inside")
+    ranked = SHIPPED.rank([plain, fitting], "inside")
     assert [each.text for each in ranked] == ["b", "a"] and ranked == weights.rank([plain, fitting])
     (own,) = weights.rank([replace(plain, certainty=0.5)])
     (other,) = weights.rank([plain])
@@ -470,9 +470,9 @@ def test_a_likely_short_body_is_chosen_for_itself_and_a_longer_one_for_what_othe
     texts = ["raise ValueError(name)\npass", "items = self.load()\nreturn items", "items = self.read()\nreturn items"]
     long = [Candidate(text, -30.0 - place, -9.0, logs=(("", -3.0),) * 9) for place, text in enumerate(texts)]
     line = Candidate("return self.items", -1.0, -9.0, logs=(("", -0.2),) * 5)
-    assert rank([*long, line], "body")[0].text == line.text
-    assert rank(long, "body")[-1].text == texts[0], "the likeliest, which none agrees with"
-    assert rank([], "body") == []
+    assert SHIPPED.rank([*long, line], "body")[0].text == line.text
+    assert SHIPPED.rank(long, "body")[-1].text == texts[0], "the likeliest, which none agrees with"
+    assert SHIPPED.rank([], "body") == []
 
 
 def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(base: Runtime) -> None:
@@ -506,7 +506,7 @@ def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monke
         rows: list[int] = []
         plain = base.run
         monkeypatch.setattr(Runtime, "run", lambda self, passes: rows.append(len(passes[0].ids)) or plain(passes))
-        judged = complete(base, one.judge(prefix, drafts, given))
+        judged = complete(base, one.judge_all(prefix, drafts, given))
         monkeypatch.undo()
         return judged, sum(rows)
 

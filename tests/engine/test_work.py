@@ -11,9 +11,9 @@ from tests.engine import tiny
 from bench.in_process import complete
 from midfill_engine.causal import filler
 from midfill_engine.causal.filler import Filler
-from midfill_engine.causal.judging import Candidate
 from midfill_engine.causal.stretch import Stretch
 from midfill_engine.families import FAMILIES
+from midfill_engine.judging import Candidate
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.scheduling.work import MAX_ROWS, ForwardCounter, Work, gather
 

@@ -1,13 +1,16 @@
 """Gaps of a repository, and what fills of them are worth."""
 
+import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.measuring.gaps import Gap, draw_gaps
+from midfill_infill.measuring.judging import EXACT, MIN_LINES, ComparedText, fit_judge
 from midfill_infill.measuring.outcomes import GapOutcome
 from midfill_infill.measuring.table import Measured, Share, choose, describe_sureness
 from midfill_infill.repository.places import find_place
@@ -142,6 +145,30 @@ def test_what_is_ignored_secret_generated_or_broken_is_left_out(root: Path, draw
             {"broken.py": "value = (\n" + text, "made.py": "# @gener" + "ated\n" + text}.get(name, text)
         )
     assert {gap.name for gap in draw()} == set(SOURCES)
+
+
+def compare(*texts: tuple[float, float, float]) -> list[ComparedText]:
+    return [ComparedText(nats, following, 0.0, 0, 0, worth) for nats, following, worth in texts]
+
+
+MISLED = compare((-3.0, -9.0, EXACT), (-5.0, -1.0, 0.5))  # by the lines behind
+GUIDED = compare((-3.0, -9.0, 0.5), (-5.0, -1.0, EXACT))
+
+
+def test_a_judge_is_fitted_only_where_it_chooses_better_in_files_it_has_not_seen() -> None:
+    files = [f"{number}.py" for number in range(60)]
+    fit = fit_judge([MISLED] * 60, files)
+    assert fit is not None and fit.weights.follows < 0.25
+    assert (fit.num_right, fit.num_right_shipped, fit.count) == (60, 0, 60)
+    assert fit_judge([GUIDED] * 60, files) is None, "what ships is right"
+    assert fit_judge([MISLED] * (MIN_LINES - 1), files[: MIN_LINES - 1]) is None
+    halves = [MISLED] * 30 + [GUIDED] * 30
+    assert fit_judge(halves, ["a.py"] * 30 + ["b.py"] * 30) is None, "each file says the opposite of the other"
+
+
+def test_outcomes_keep_what_was_compared() -> None:
+    kept = replace(outcome("a", right=True), compared=tuple(MISLED))
+    assert GapOutcome.from_json(json.loads(json.dumps(asdict(kept)))) == kept
 
 
 def outcome(gap: str, *, right: bool, end_s: float = 1.0, told: float | None = None) -> GapOutcome:

@@ -816,7 +816,7 @@ LIMITS: dict[str, Callable[[int], tuple[str, Any]]] = {
 
 
 @pytest.mark.parametrize("protocol", [*LIMITS])
-def test_no_more_goes_than_the_engine_takes_and_the_documents_own_text_first(protocol: str) -> None:
+def test_no_more_goes_than_the_engine_takes_and_related_files_are_a_quarter_of_it(protocol: str) -> None:
     above = "".join(f"spoken_{number} = parse_invoice({number})\n" for number in range(2000, 3000))
     other = "".join(f"parse_invoice({number})\n" for number in range(200))
     root = lay_out({"a.py": f"{above}\ndef total(path):\n    ...\n", "b.py": other})
@@ -834,10 +834,11 @@ def test_no_more_goes_than_the_engine_takes_and_the_documents_own_text_first(pro
             return own, named - own, asked
 
     unknown, small, large = fill_with(None), fill_with(1500), fill_with(32768)
-    length = len("spoken_2000 = parse_invoice(2000)\n")
-    assert 0.9 * 3072 * 3 < unknown[0] * length < 3072 * 3 and unknown[1] == 0
-    assert small[0] * length < 750 * 3 and small[1] == 0
-    assert unknown[0] <= large[0] and 20 < large[1] < 2000 / len("parse_invoice(1)\n")
+    length, other_length = len("spoken_2000 = parse_invoice(2000)\n"), len("parse_invoice(1)\n")
+    for (own, named, _), window in ((unknown, 3072), (small, 750)):
+        assert 0.7 * window * 3 < own * length < window * 3 - named * other_length
+        assert 0.1 * window * 3 < named * other_length < 0.25 * window * 3
+    assert unknown[0] <= large[0] and 20 < large[1] < 2000 / other_length
     if protocol == "ollama":  # always the same number: it loads a model anew for another
         assert [each[2]["options"].get("num_ctx") for each in (unknown, small, large)] == [None, 1500, 8192]
 

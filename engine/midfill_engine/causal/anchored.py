@@ -12,9 +12,9 @@ from midfill_engine.caches.stores import Prefix
 from midfill_engine.causal.branches import Beam, Path, find_likeliest, first_scores, read_prefix
 from midfill_engine.causal.effort import LAST
 from midfill_engine.causal.filler import MAX_LINE_TOKENS, Filler
-from midfill_engine.causal.judging import Candidate
 from midfill_engine.causal.split import find_unmatched
 from midfill_engine.causal.writing import Edge
+from midfill_engine.judging import Candidate
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.tokens.vocabulary import NAMED
 
@@ -101,7 +101,7 @@ class AnchoredFiller(Filler):
         self.timer = self.timer.begin(LAST * self.most_s)
         ways = await self.cross(prefix)
         self.pending_nats = ways[0].nats if ways else 0.0  # anchors are no news
-        return self.rank(await self.judge(prefix, self.within(list(map(self._text, ways))), []))
+        return self.rank(await self.judge_all(prefix, self.within(list(map(self._text, ways))), []))
 
     async def cross(self, prefix: Prefix) -> list[Crossing]:
         """The likeliest paths through all parts, best first."""

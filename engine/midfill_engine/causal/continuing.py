@@ -16,12 +16,12 @@ from midfill_engine.causal.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.causal.branches import MAX_TREE_ROWS
 from midfill_engine.causal.effort import WHOLE, Effort, allow_small, choose_effort
 from midfill_engine.causal.filler import Filler
-from midfill_engine.causal.judging import Candidate, Kind, choose_weights
 from midfill_engine.causal.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
 from midfill_engine.causal.split import Split
 from midfill_engine.causal.stretch import Stretch
 from midfill_engine.causal.writing import Drawing
 from midfill_engine.errors import RequestError
+from midfill_engine.judging import SHIPPED, Candidate, Judge, Kind
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import HEAD_ROWS
 from midfill_engine.requests.outline import RequestOutline, check_room, no_healing, outline_request, split_segments
@@ -57,7 +57,7 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     await Claim(count_bytes(runtime, outline, request.excerpts))
     done: list[list[Candidate]] = []
     cut = list[bool]()
-    forwards = ForwardCounter()
+    forwards, judge = ForwardCounter(), Judge(request.judge)
     wanted = Drawing(request.n, request.temperature, request.top_p, seeded(request.seed, 0))
     for spec in specs:
         await Show(event_of(specs, done, forwards.count))
@@ -70,11 +70,11 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
             stretch = replace(stretch, after=line_end + stretch.after)
             effort, most_s = limit_search(runtime, request, stretch)
             drawing = replace(wanted, count=max(request.n, effort.drawn if request.temperature else 0))
-            filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, timer, effort, most_s)
+            filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, judge, timer, effort, most_s)
             rank_cut = filler.fill if request.drafts else filler.compare
             candidates = await forwards.run(rank_texts(rank_cut, given, line_end))
             if request.temperature:
-                candidates = shuffle(candidates, filler.kind, drawing)
+                candidates = shuffle(candidates, filler.kind, drawing, judge)
             candidates, is_cut = list(filter(split.balances, map(split.put, candidates))), filler.timer.is_over
         if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
             message = "no text with so many lines or tokens was found"
@@ -83,7 +83,7 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         cut.append(is_cut)
     await Show(event_of(specs, done, forwards.count))
     if not request.temperature and not timer.is_over:
-        await forwards.run(judge_jointly(runtime, texts, specs, done, request.excerpts))
+        await forwards.run(judge_jointly(runtime, texts, specs, done, request.excerpts, judge))
     rows = [[listed[min(index, len(listed) - 1)] for listed in done] for index in range(request.n)]
     rows = [row for index, row in enumerate(rows) if row not in rows[:index]]
     stats = Stats(
@@ -163,14 +163,15 @@ def open_filler(
     excerpts: Sequence[str],
     spec: HoleSpec,
     split: Split,
+    judge: Judge = SHIPPED,
     timer: Timer = ENDLESS,
     effort: Effort = WHOLE,
     most_s: float = math.inf,
 ) -> Filler:
     common = (runtime, stretch, drawing, excerpts, spec.names, spec.unused)
     if len(split.parts) == 1:
-        return Filler(*common, timer=timer, effort=effort, most_s=most_s)
-    return AnchoredFiller(*common, split.parts, timer=timer, effort=effort, most_s=most_s)
+        return Filler(*common, judge=judge, timer=timer, effort=effort, most_s=most_s)
+    return AnchoredFiller(*common, split.parts, judge=judge, timer=timer, effort=effort, most_s=most_s)
 
 
 async def judge_jointly(
@@ -179,6 +180,7 @@ async def judge_jointly(
     specs: Sequence[HoleSpec],
     done: list[list[Candidate]],
     excerpts: Sequence[str],
+    judge: Judge,
 ) -> None:
     """Re-ranks candidates whose following lines contain a hole that is now filled."""
     for number, (spec, listed) in enumerate(zip(specs, done, strict=True)):
@@ -190,7 +192,7 @@ async def judge_jointly(
         stretch = lay_stretch(runtime, texts, specs, done, number, split)
         line_end = find_line_end(stretch, split)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
-        filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split)
+        filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split, judge)
         done[number] = await rank_texts(filler.compare, listed, line_end) or listed
 
 
@@ -219,10 +221,10 @@ def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
     return list(best.values())
 
 
-def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing) -> list[Candidate]:
+def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge: Judge = SHIPPED) -> list[Candidate]:
     """Samples an order of the candidates, without replacement, by exp(score / temperature) (Gumbel-max trick)."""
     noise = -torch.empty(len(candidates), dtype=torch.float64).exponential_(generator=drawing.generator).log()
-    scores = choose_weights(candidates, kind).score(candidates)
+    scores = judge.choose_weights(candidates, kind).score(candidates)
     keys = [score / drawing.temperature + float(luck) for score, luck in zip(scores, noise, strict=True)]
     order = sorted(range(len(candidates)), key=lambda index: -keys[index])
     return [candidates[index] for index in order]
@@ -237,6 +239,9 @@ def answer_judged(one: Candidate) -> Judged:
         certainty=one.chance,
         log_likelihood=nats,
         following=one.following,
+        names=one.names,
+        unused=one.used,
+        proposed=one.certainty,
     )
 
 

@@ -20,10 +20,10 @@ from torch import Tensor
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.causal.branches import Beam, LinePath, Path, first_scores, read_prefix, score
 from midfill_engine.causal.effort import LAST, WHOLE, Effort
-from midfill_engine.causal.judging import Candidate, Kind, Logs, add_logs, choose_weights, rank
 from midfill_engine.causal.prompt import WORD, find_following
 from midfill_engine.causal.stretch import Block
 from midfill_engine.causal.writing import Drawing, TokenWriter, others_of
+from midfill_engine.judging import SHIPPED, Candidate, Judge, Kind, Logs, add_logs
 from midfill_engine.scheduling.work import gather
 from midfill_engine.tokens.pieces import decode
 from midfill_engine.tokens.vocabulary import NAMED
@@ -49,6 +49,7 @@ class Filler(TokenWriter):
     names: Sequence[str] = ()  # words that the text after needs
     unused: Sequence[str] = ()  # words that the text before binds and nothing uses
     effort: Effort = field(default=WHOLE, kw_only=True)
+    judge: Judge = field(default=SHIPPED, kw_only=True)
     most_s: float = field(default=math.inf, kw_only=True)  # that the search should take, once the prompt is read
 
     def __post_init__(self) -> None:
@@ -94,7 +95,7 @@ class Filler(TokenWriter):
             drafted = list(chain(*found))
         if self.stretch.is_bounded and not self.stretch.single and not self.within([*drafted, *given]):
             drafted = await self.draw(prefix, others_of(self.drawing))
-        return self.rank(await self.judge(prefix, self.within(drafted), given))
+        return self.rank(await self.judge_all(prefix, self.within(drafted), given))
 
     async def compare(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Ranks the proposed texts, best first, without drafts."""
@@ -102,7 +103,7 @@ class Filler(TokenWriter):
             return self.rank(self.fitting(proposed))
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
         given = await self.weigh(prefix, self.fitting(proposed))
-        return self.rank(await self.judge(prefix, [], given, compares_all=True))
+        return self.rank(await self.judge_all(prefix, [], given, compares_all=True))
 
     def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """The proposals without a forbidden string and with at most `max_tokens` tokens."""
@@ -139,7 +140,7 @@ class Filler(TokenWriter):
         """
         is_over = self.timer.is_over
         known = [each for each in judged if math.isfinite(each.nats)] if is_over else judged
-        ranked = rank(known, self.kind)
+        ranked = self.judge.rank(known, self.kind)
         if is_over:
             ranked += [each for each in judged if each not in known]
             odds = (max(each.certainty, math.exp(min(0.0, each.nats))) for each in ranked)
@@ -327,7 +328,7 @@ class Filler(TokenWriter):
             found.append(replace(each, nats=nats, logs=logs, following=total - nats))
         return found
 
-    async def judge(
+    async def judge_all(
         self, prefix: Prefix, drafted: Sequence[Candidate], given: Sequence[Candidate], compares_all: bool = False
     ) -> list[Candidate]:
         """Drafts and weighed proposals, each with its log-likelihood and that of the following text. Unless
@@ -348,7 +349,7 @@ class Filler(TokenWriter):
         judged = self.count_names([replace(each, nats=each.nats - begun) for each in known.values()])
         if following and self.stretch.is_block:
             return judged
-        ranked = rank(judged, self.kind)
+        ranked = self.judge.rank(judged, self.kind)
         if not following:
             return await self._weigh_near(ranked)
         compares_all = compares_all or self.stretch.is_inside
@@ -366,7 +367,7 @@ class Filler(TokenWriter):
         """
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
         first = list(dict.fromkeys([*by_certainty, *ranked]))[: max(self.effort.compared, self.drawing.count)]
-        scores = choose_weights(ranked, self.kind).score(ranked)
+        scores = self.judge.choose_weights(ranked, self.kind).score(ranked)
         near = ranked[: sum(value >= scores[0] - MAX_BEHIND for value in scores)]
         compared = [each for each in first if each in near or each in by_certainty]
         compared += [each for each in ranked if not each.certainty and "\n" in each.text and each not in compared]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from midfill_engine.causal.judging import Candidate
+from midfill_engine.judging import Candidate
 from midfill_engine.requests.outline import split_draft
 from midfill_engine.tokens.pieces import merge
 from midfill_engine.wire import HoleSpec

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.filling.fill import Options
     from midfill_infill.measuring.gaps import Gap
+    from midfill_infill.measuring.judging import JudgeFit
     from midfill_infill.measuring.outcomes import GapOutcome
     from midfill_infill.measuring.passing import Passing
     from midfill_infill.measuring.table import Measured
@@ -156,21 +157,22 @@ class Comparison:
                     outcomes: list[GapOutcome] = []
                     found.append(Measured(name, outcomes))  # what an interrupt leaves is in it
                     try:
-                        self._measure(name, outcomes, step)
+                        judge = self._measure(name, outcomes, step)
+                        found[-1] = replace(found[-1], judge=judge)
                     except MidfillError as error:
                         found[-1] = Measured(name, outcomes, error.sentence)
             except KeyboardInterrupt:
                 return found, True
         return found, False
 
-    def _measure(self, name: str, outcomes: "list[GapOutcome]", step: "Step") -> None:
+    def _measure(self, name: str, outcomes: "list[GapOutcome]", step: "Step") -> "JudgeFit | None":
         from midfill_infill.measuring.measure import Measuring
 
         with open_model(name, self._device, is_quiet=self._is_quiet) as opened:
             run = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._passing)
             for outcome in step(name, run.run(self._gaps, again=self._again)):
                 outcomes.append(outcome)
-            run.fit()
+            return run.fit()
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,7 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
     from rich.table import Table
 
     from midfill_infill.measuring.gaps import LONGEST_BODY
+    from midfill_infill.measuring.table import describe_judge
 
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
     has_tests = any(each.passes is not None for one in measured for each in one.outcomes)
@@ -289,6 +292,9 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
                 print(f"{each['name']}, how sure of {'lines' if kind == 'line' else 'bodies'}: {told}")
         if each["error"]:
             print(f"{each['name']}: {each['error']}")
+    for each in measured:
+        if each.judge:
+            print(f"{each.name}: {describe_judge(each.judge)}")
     if skipped:
         print(f"not tested, {len(skipped)} of the bodies, such as: {skipped[0]}")
     if facts["choice"]:

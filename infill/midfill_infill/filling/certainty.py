@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from midfill_engine.wire import ModelInfo
+from midfill_engine.wire import FittedWeights, ModelInfo
 
 Kind = Literal["line", "body"]
 KINDS: Final[tuple[Kind, ...]] = ("line", "body")
@@ -143,11 +143,23 @@ def folder() -> Path:
 def load(model: ModelInfo, answered: str) -> Fits:
     """The fits of a model that names itself `answered`; none if it was not measured. Never raises."""
     try:
-        facts = os.stat(_path())
-        known = _read(_path(), (facts.st_mtime_ns, facts.st_ino))[key_of(model)]
+        known = _load(model)
         return {kind: Fit(**each) for kind, each in known["fits"].items()} if known["model"] == answered else {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
+
+
+def load_judge(model: ModelInfo) -> FittedWeights | None:
+    """What decides among this model's lines; None for what ships. Never raises."""
+    try:
+        return FittedWeights(**_load(model)["judge"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _load(model: ModelInfo) -> Any:
+    facts = os.stat(_path())
+    return _read(_path(), (facts.st_mtime_ns, facts.st_ino))[key_of(model)]
 
 
 def _path() -> Path:
@@ -159,15 +171,16 @@ def _read(path: Path, _: tuple[int, int]) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def save(model: ModelInfo, answered: str, fits: Fits) -> None:
-    """Keeps the fits of a model in place of its earlier ones. Raises OSError."""
+def save(model: ModelInfo, answered: str, fits: Fits, judge: FittedWeights | None = None) -> None:
+    """Keeps the fits of a model, and the weights of its judge, in place of its earlier ones. Raises OSError."""
     path = _path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         known = dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         known = {}
-    known[key_of(model)] = {"model": answered, "fits": {kind: asdict(each) for kind, each in fits.items()}}
+    told = {kind: asdict(each) for kind, each in fits.items()}
+    known[key_of(model)] = {"model": answered, "fits": told, **({"judge": dict(judge)} if judge else {})}
     part = path.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(known, indent=1), encoding="utf-8")
     part.replace(path)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.config import Quality, Seconds
-from midfill_infill.context.excerpts import MAX_CHARACTERS, find_excerpts
-from midfill_infill.context.origins import Origins, find_origins
+from midfill_infill.context.excerpts import MAX_CHARACTERS, Excerpt, find_excerpts
+from midfill_infill.context.origins import find_origins
 from midfill_infill.context.references import Reference
 from midfill_infill.context.requests import build_hole, build_request
 from midfill_infill.context.segments import Segments, build_segments, with_intent
@@ -32,6 +32,7 @@ Send = Callable[[wire.InfillRequest], Generator[wire.StepEvent | wire.InfillResp
 
 MAX_PROPOSED: Final = 8  # holes with proposals before an engine is asked: 20 to 100 ms each
 MAX_TEXTS: Final = 5  # proposals for each of them that are tried: each may parse the file a few times
+EXCERPTS_SHARE: Final = 0.25  # of the window of an engine of another project
 # Rows of a repair: the first is greedy and often repeats the error, the others are sampled.
 REPAIR_ROWS: Final = 4
 # For a seed other than 0: with greedy decoding every seed would give the same fill.
@@ -110,7 +111,7 @@ class Filled:
 
     `passes` is the user's command that the best candidate passes, if one was run. `keeps`: the parts of a fill that its
     engine can keep when it fills again. `heeds` are the wishes that its model heeds, `left_out` the settings that it
-    did not heed.
+    did not heed. `judged` are the texts that the engine has compared for each hole, in the first round.
     """
 
     best: Alternative
@@ -120,6 +121,7 @@ class Filled:
     keeps: Literal["tokens", "lines", "nothing"] = "lines"
     heeds: tuple[wire.Wish, ...] = wire.WISHES
     left_out: tuple[wire.Wish, ...] = ()
+    judged: Sequence[Sequence[wire.Judged]] = ()
     passes: str = ""
 
     @property
@@ -153,10 +155,14 @@ def fill(
     without: dict[str, Any] = dict.fromkeys(unheeded)
     left_out, options = tuple(wish for wish in options.presets if wish in without), replace(options, **without)
     comment = document.syntax.comment if document.syntax else "#"
-    most_tokens = (
-        min(model.max_context_tokens, client.window) if client.endpoint.is_outside else model.max_context_tokens
-    )
-    shown = build_segments(document, holes, most_tokens * CHARS_PER_TOKEN)
+    room = model.max_context_tokens * CHARS_PER_TOKEN
+    if client.endpoint.is_outside:
+        room = min(room, client.window * CHARS_PER_TOKEN)
+        excerpts = _find_excerpts(document, holes, options, room)
+        room -= sum(len(each.text) for each in excerpts)
+    else:
+        excerpts = _find_excerpts(document, holes, options)
+    shown = build_segments(document, holes, room)
     segments = with_intent(shown, comment, options.intent)
     place = Place(document, segments.holes, options.written)
     bounds = _bound(place, segments, options, model)
@@ -169,13 +175,14 @@ def fill(
     if options.proposers and not options.min_tokens:
         proposals = [own + imports for own, imports in zip(proposals, place.imports, strict=True)]
     send: Send = client.infill
+    shown_elsewhere = [each.text for each in excerpts]
     if client.endpoint.is_outside:
-        request, origins = _request_elsewhere(segments, document, options, comment, client.window, most_tokens, bounds)
+        request = _request(segments, document, options, excerpts=shown_elsewhere, bounds=bounds)
+        origins = find_origins(document, comment, excerpts, options.references)
         send = partial(client.infill_elsewhere, origins=origins)
     else:
-        related = [reference.text for reference in options.references]
-        excerpts = [each.text for each in find_excerpts(document.tell_around(segments.holes), related)]
-        request = _request(segments, document, options, proposals, excerpts, place.needs, bounds)
+        judge = certainty.load_judge(model)
+        request = _request(segments, document, options, proposals, shown_elsewhere, place.needs, bounds, judge)
     response = yield from _run(send, request, place, repair=False)
     place.fits = certainty.load(model, response.model)
     most = options.max_tokens  # a token has at least one character
@@ -196,7 +203,16 @@ def fill(
     rows = [each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every or any(bounds))]
     best, *others = _within(rows, bounds, options)
     yield Preview.of(best, stats.steps)
-    yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, left_out)
+    yield Filled(
+        best,
+        tuple(others),
+        stats,
+        response.model,
+        model.keeps,
+        model.heeds,
+        left_out,
+        response.candidates,
+    )
 
 
 def _bound(place: Place, segments: Segments, options: Options, model: wire.ModelInfo) -> list[Bounds]:
@@ -320,6 +336,7 @@ def _request(
     excerpts: Sequence[str] = (),
     needs: Sequence[Mapping[str, list[str]]] = (),
     bounds: Sequence[Bounds] = (),
+    judge: wire.FittedWeights | None = None,
 ) -> wire.InfillRequest:
     listed, each_bound = zip(proposals, needs, strict=True), iter(bounds)
     return build_request(
@@ -333,27 +350,22 @@ def _request(
         quality=options.quality,
         **dict(zip(("body_ms", "line_ms"), (round(1000 * each) for each in options.seconds or ()), strict=False)),
         n=options.n,
+        judge=judge,
     )
 
 
-def _request_elsewhere(
-    segments: Segments,
-    document: Document,
-    options: Options,
-    comment: str,
-    window: int,
-    near: int,
-    bounds: Sequence[Bounds],
-) -> tuple[wire.InfillRequest, Origins]:
-    """The request to an engine of another project, and the names of its files. Of a window of so many tokens, excerpts
-    take what the document's own text leaves; of the document itself they show what is farther than `near` tokens.
+def _find_excerpts(
+    document: Document, holes: Sequence[Hole], options: Options, room: int | None = None
+) -> list[Excerpt]:
+    """Excerpts of related files and of far lines. Of a `room` of so many characters they take a share, and the rest is
+    for the text near the holes.
     """
-    left = window * CHARS_PER_TOKEN
-    left -= sum(len(each.text) for each in segments.segments if isinstance(each, wire.TextSegment))
-    most, related = max(0, min(MAX_CHARACTERS, left)), [reference.text for reference in options.references]
-    excerpts = find_excerpts(document.tell_around(segments.holes), related, most, near * CHARS_PER_TOKEN)
-    request = _request(segments, document, options, excerpts=[each.text for each in excerpts], bounds=bounds)
-    return request, find_origins(document, comment, excerpts, options.references)
+    around = document.tell_around(sort_holes(document, list(holes)))
+    related = [reference.text for reference in options.references]
+    if room is None:
+        return find_excerpts(around, related)
+    most = min(MAX_CHARACTERS, int(EXCERPTS_SHARE * room))
+    return find_excerpts(around, related, most, room - most)
 
 
 def _limited(

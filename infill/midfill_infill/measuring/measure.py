@@ -17,6 +17,7 @@ from midfill_infill.filling import certainty, written
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Filled, Options, fill, find_model, propose_fill
 from midfill_infill.measuring.gaps import Gap
+from midfill_infill.measuring.judging import JudgeFit, list_compared
 from midfill_infill.measuring.outcomes import GapOutcome, Store
 
 MOST_IN_A_ROW: Final = 4
@@ -86,11 +87,15 @@ class Measuring:
                     raise MidfillError(known.error, f"{MOST_IN_A_ROW} fills in a row fail")
             yield known
 
-    def fit(self) -> certainty.Fits:
-        """How sure this model's fills are from now on. Raises MidfillError if that cannot be kept."""
+    def fit(self) -> JudgeFit | None:
+        """Fits how sure this model's fills are from now on, and what decides among its lines; returns the latter.
+        Raises MidfillError if that cannot be kept.
+        """
         return self._store.fit(self.model)
 
     def _how(self, gap: Gap) -> str:
+        if gap.kind == "line" and (judge := certainty.load_judge(self.info)) is not None:
+            return f"{self._context.how}, judged by {dict(judge)}"
         if self._test is None or gap.kind != "body":
             return self._context.how
         return f"{self._context.how}, tested by {self._test.line}"
@@ -119,6 +124,7 @@ class Measuring:
             preview_s=round(end_s if preview_s is None else preview_s, 4),
             end_s=round(end_s, 4),
             num_bytes=self._find_bytes(),
+            compared=tuple(list_compared(gap, filled.judged[0])) if gap.kind == "line" and filled.judged else (),
             passes=self._test(gap, filled.best) if self._test else None,
         )
 

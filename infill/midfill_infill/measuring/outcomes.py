@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from midfill_engine.wire import ModelInfo
+from midfill_engine.wire import BASE, ModelInfo
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import certainty
 from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
+from midfill_infill.measuring.judging import ComparedText, JudgeFit, fit_judge
 
 FRESH_S: Final = 24 * 3600.0
 MOST_KEPT: Final = 600  # fills of one kind, the latest
@@ -23,7 +24,8 @@ MOST_KEPT: Final = 600  # fills of one kind, the latest
 class GapOutcome:
     """One fill of a gap. `group` names the file; `similar` is in [0, 1]; `preview_s` and `end_s` count from the request
     to the first text and to the end; `num_bytes` is the engine's memory, None if unknown. `told` is the engine's own
-    certainty. `passes`: the user's command passed, None if it was not run. `error` is the code of a failure. `model`
+    certainty, `compared` the texts that it compared for a line. `passes`: the user's command passed, None if it was not
+    run. `error` is the code of a failure. `model`
     is how the model names itself, `how` names the settings, and `at` is when, in seconds since 1970.
     """
 
@@ -38,6 +40,7 @@ class GapOutcome:
     num_bytes: int | None = None
     told: float | None = None
     evidence: Evidence = Evidence()
+    compared: tuple[ComparedText, ...] = ()
     passes: bool | None = None
     error: str = ""
     model: str = ""
@@ -46,7 +49,8 @@ class GapOutcome:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "GapOutcome":
-        return cls(**{**values, "evidence": Evidence(**values["evidence"])})
+        compared = tuple(ComparedText(**each) for each in values.get("compared", ()))
+        return cls(**{**values, "evidence": Evidence(**values["evidence"]), "compared": compared})
 
 
 class Store:
@@ -81,9 +85,9 @@ class Store:
             with open(self._path, "a", encoding="utf-8", opener=_open_own) as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
 
-    def fit(self, model: str) -> dict[Kind, Fit]:
-        """Fits how likely a fill of this model is right, from all its outcomes, and keeps the fits for later fills.
-        Raises MidfillError if they cannot be kept.
+    def fit(self, model: str) -> JudgeFit | None:
+        """Fits how likely a fill of this model is right, from all its outcomes, and what decides among its lines, and
+        keeps both for later fills; returns the latter, None for what ships. Raises MidfillError if they cannot be kept.
         """
         fits: dict[Kind, Fit] = {}
         for kind in KINDS:
@@ -91,9 +95,17 @@ class Store:
             seen = [each for each in ours if not each.error][-MOST_KEPT:]
             if len(seen) >= certainty.MIN_MEASURED and rate_better(seen) is not None:
                 fits[kind] = certainty.fit([(each.evidence, each.is_right) for each in seen])
+        judge = self._fit_judge(model)
         with _told_if_not_kept(self._path):
-            certainty.save(self._info, model, fits)
-        return fits
+            certainty.save(self._info, model, fits, judge.weights if judge else None)
+        return judge
+
+    def _fit_judge(self, model: str) -> JudgeFit | None:
+        """None for the default model: what ships was fitted for it, on more lines."""
+        if self._info.id == BASE:
+            return None
+        lines = [each for each in self._known.values() if each.compared and each.model == model][-MOST_KEPT:]
+        return fit_judge([each.compared for each in lines], [each.group for each in lines])
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from midfill_infill.filling.candidates import LIKELY, SURE
 from midfill_infill.filling.certainty import KINDS, MIN_MEASURED, Kind
+from midfill_infill.measuring.judging import JudgeFit
 from midfill_infill.measuring.outcomes import GapOutcome, rate_better
 
 Z: Final = 1.96  # of a 95 % interval
@@ -17,13 +18,15 @@ _WORDS: Final = (("sure", SURE, 1.01), ("likely", LIKELY, SURE), ("a guess", 0.0
 @dataclass(frozen=True)
 class Measured:
     """A model as the user named it, and its outcomes so far. `is_floor`: no model, the proposals from the files alone.
-    `error` is the sentence that ended its measurement early.
+    `error` is the sentence that ended its measurement early. `judge` is what decides among its lines from now on, None
+    for what ships.
     """
 
     name: str
     outcomes: Sequence[GapOutcome] = ()
     error: str = ""
     is_floor: bool = False
+    judge: JudgeFit | None = None
 
     @property
     def num_bytes(self) -> int | None:
@@ -115,6 +118,12 @@ def describe_sureness(outcomes: Sequence[GapOutcome]) -> str:
     return f"{', '.join(parts)}; on average {said:.0%} sure, {was:.0%} right"
 
 
+def describe_judge(judge: JudgeFit) -> str:
+    """What fitted weights gain."""
+    rights = f"{judge.num_right} of {judge.count} right in files not seen, {judge.num_right_shipped} by those that ship"
+    return f"the texts of its lines are judged by weights fitted here from now on ({rights})"
+
+
 def choose(measured: Sequence[Measured]) -> str:
     """The sentence that says which model to choose on this machine, and why; empty without a model to choose."""
     models = [each for each in measured if not each.is_floor and each.outcomes]
@@ -174,4 +183,5 @@ def describe(measured: Measured) -> dict[str, Any]:
         "lines": asdict(summaries["line"]) if summaries["line"] else None,
         "bodies": asdict(summaries["body"]) if summaries["body"] else None,
         "certainty": {kind: describe_sureness(measured.of(kind)) for kind in KINDS},
+        "judge": measured.judge.as_json() if measured.judge else None,
     }

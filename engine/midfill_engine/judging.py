@@ -14,6 +14,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final, Literal
 
+from midfill_engine.wire import FittedWeights
+
 PATH: Final = Path(__file__).with_name("judging.json")
 MOST_AHEAD: Final = 12.0
 MOST_UNLIKELY: Final = -30.0
@@ -129,20 +131,31 @@ def measure_likeness(first: str, second: str) -> float:
     return SequenceMatcher(None, _WORD.findall(first), _WORD.findall(second), autojunk=False).ratio()
 
 
-def rank(candidates: Sequence[Candidate], kind: Kind) -> list[Candidate]:
-    """Ranks candidates, best first, each with the chance that it is right."""
-    return choose_weights(candidates, kind).rank(candidates)
+@dataclass(frozen=True)
+class Judge:
+    """Ranks candidates by the weights that ship; lines by `fitted` ones, if there are any."""
+
+    fitted: FittedWeights | None = None
+
+    def rank(self, candidates: Sequence[Candidate], kind: Kind) -> list[Candidate]:
+        """Ranks candidates, best first, each with the chance that it is right."""
+        return self.choose_weights(candidates, kind).rank(candidates)
+
+    def choose_weights(self, candidates: Sequence[Candidate], kind: Kind) -> JudgeWeights:
+        """The weights that rank these candidates. For bodies: `short` if these weights rank a single line first,
+        otherwise `body`. With it 15 instead of 11 of 43 short bodies were exact; 73 longer ones were 41 instead of 37 %
+        similar.
+        """
+        if kind == "line" and self.fitted is not None:
+            return replace(shipped_weights("line"), **dict(self.fitted))
+        weights = shipped_weights("short" if kind == "body" else kind)
+        if kind == "body" and candidates:
+            _, first = max(zip(weights.score(candidates), candidates, strict=True), key=lambda pair: pair[0])
+            weights = shipped_weights("body") if "\n" in first.text.strip() else weights
+        return weights
 
 
-def choose_weights(candidates: Sequence[Candidate], kind: Kind) -> JudgeWeights:
-    """The weights that rank these candidates. For bodies: `short` if these weights rank a single line first, otherwise
-    `body`. With it 15 instead of 11 of 43 short bodies were exact; 73 longer ones were 41 instead of 37 % similar.
-    """
-    weights = shipped_weights("short" if kind == "body" else kind)
-    if kind == "body" and candidates:
-        _, first = max(zip(weights.score(candidates), candidates, strict=True), key=lambda pair: pair[0])
-        weights = shipped_weights("body") if "\n" in first.text.strip() else weights
-    return weights
+SHIPPED: Final = Judge()
 
 
 @cache

@@ -1,0 +1,103 @@
+"""Fits what decides among the texts that a causal model compares for a line. Knows numbers; no code, no engine.
+
+The weights that ship were fitted for the default model; how much a proposer or the next lines should count differs
+from model to model. Fitted ones are taken only if they choose better in files that they have not seen.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import SequenceMatcher
+from itertools import product
+from typing import Any, Final
+
+from midfill_engine.judging import Candidate, JudgeWeights, shipped_weights
+from midfill_engine.wire import FittedWeights, Judged
+from midfill_infill.measuring.gaps import Gap
+
+MIN_LINES: Final = 40  # of fewer a fit says little
+FOLDS: Final = 5
+EXACT: Final = 2.0  # the worth of the true text; of others their similarity
+SHARES: Final = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0)
+FOLLOWS: Final = (0.0, 0.5, 0.85, 1.0)
+NAMED: Final = (0.0, 4.0, 8.0)
+USED: Final = (0.0, 3.0, 7.0)
+
+
+@dataclass(frozen=True)
+class ComparedText:
+    """What an engine said of one text for a line, as in `wire.Judged`, and what the text is worth, in [0, 2]."""
+
+    nats: float
+    following: float
+    proposed: float
+    names: int
+    unused: int
+    worth: float
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate("", self.nats, self.following, self.proposed, names=self.names, used=self.unused)
+
+
+@dataclass(frozen=True)
+class JudgeFit:
+    """Fitted weights. In files that they had not seen they chose `num_right` of `count` lines, the shipped ones
+    `num_right_shipped`.
+    """
+
+    weights: FittedWeights
+    num_right: int
+    num_right_shipped: int
+    count: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "weights": dict(self.weights)}
+
+
+def list_compared(gap: Gap, judged: Sequence[Judged]) -> Iterator[ComparedText]:
+    """The texts of which the engine gives a likelihood."""
+    truth = gap.truth.strip()
+    for each in judged:
+        if each.log_likelihood is not None:
+            likeness = SequenceMatcher(None, each.text.strip(), truth, autojunk=False).ratio()
+            worth = EXACT if gap.is_right(each.text) else round(likeness, 4)
+            following = round(each.following or 0.0, 3)
+            yield ComparedText(round(each.log_likelihood, 3), following, each.proposed, each.names, each.unused, worth)
+
+
+def fit_judge(lines: Sequence[Sequence[ComparedText]], groups: Sequence[str]) -> JudgeFit | None:
+    """Finds on a grid the weights that choose the best texts; None if they choose no better than the shipped ones in
+    files that they have not seen. `groups` names the file of each line.
+    """
+    if len(lines) < MIN_LINES:
+        return None
+    shipped = FittedWeights.model_validate(shipped_weights("line"), from_attributes=True)
+    grid = (FittedWeights(share=a, follows=b, named=c, used=d) for a, b, c, d in product(SHARES, FOLLOWS, NAMED, USED))
+    worths = {weights: _choose(weights, lines) for weights in (shipped, *grid)}
+    folds = {group: number % FOLDS for number, group in enumerate(dict.fromkeys(groups))}
+    unseen = [0.0] * len(lines)
+    for fold in range(FOLDS):
+        best = worths[_find_best(worths, [index for index, group in enumerate(groups) if folds[group] != fold])]
+        for index, group in enumerate(groups):
+            if folds[group] == fold:
+                unseen[index] = best[index]
+    num_right, num_right_shipped = unseen.count(EXACT), worths[shipped].count(EXACT)
+    if num_right <= num_right_shipped or math.fsum(unseen) <= math.fsum(worths[shipped]):
+        return None
+    return JudgeFit(_find_best(worths, range(len(lines))), num_right, num_right_shipped, len(lines))
+
+
+def _choose(weights: FittedWeights, lines: Sequence[Sequence[ComparedText]]) -> list[float]:
+    """The worth of the text that the weights choose for each line."""
+    judge: JudgeWeights = replace(shipped_weights("line"), **dict(weights))
+    chosen = []
+    for texts in lines:
+        scores = judge.score([text.candidate for text in texts])
+        chosen.append(texts[scores.index(max(scores))].worth)
+    return chosen
+
+
+def _find_best(worths: Mapping[FittedWeights, Sequence[float]], indices: Sequence[int]) -> FittedWeights:
+    """The weights whose choices are worth most on these lines; of equal ones the first."""
+    return max(worths, key=lambda weights: math.fsum(worths[weights][index] for index in indices))
