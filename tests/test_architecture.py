@@ -285,3 +285,39 @@ def test_paths_are_resolved_by_realpath() -> None:
         if not node.args
     ]
     assert not wrong
+
+
+def wrong_test_imports(folder: Path) -> list[str]:
+    """What tests share is a fixture or stands in a module with a plain name; only the benches' tests know benches."""
+    return [
+        f"{path.relative_to(folder)}: {name}"
+        for path in sorted(folder.rglob("*.py"))
+        for name in imports_of(path, ".".join(path.relative_to(folder.parent).parent.parts))
+        if (is_within(name, "bench") and path.parent != folder / "bench")
+        or (
+            is_within(name, folder.name)
+            and any(part == "conftest" or part.startswith("test_") for part in name.split("."))
+        )
+    ]
+
+
+def test_no_test_imports_another_one_a_conftest_or_a_bench() -> None:
+    assert wrong_test_imports(ROOT / "tests") == []
+
+
+def test_a_test_that_imports_another_one_is_found(tmp_path: Path) -> None:
+    for name, source in {
+        "bench/test_one.py": "import bench.one\nfrom tests.engine.fakes import Fake\n",
+        "engine/test_one.py": "def test():\n    from tests.engine.test_two import run\n",
+        "engine/test_two.py": "from tests.engine import conftest\n",
+        "engine/fakes.py": "from bench.one import run\n",
+        "engine/near.py": "from .test_one import run\n",
+    }.items():
+        (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests" / name).write_text(source)
+    assert wrong_test_imports(tmp_path / "tests") == [
+        "engine/fakes.py: bench.one.run",
+        "engine/near.py: tests.engine.test_one.run",
+        "engine/test_one.py: tests.engine.test_two.run",
+        "engine/test_two.py: tests.engine.conftest",
+    ]

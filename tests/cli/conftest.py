@@ -4,20 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.fake_engine import FakeEngine, Plan
+from tests.cli.command import HERE, ROOT, python_path
+from tests.cli.engines import StartEngine, choose_answers, start_engines
+from tests.cli.fake_engine import Plan
 
 from midfill_infill.engines import fetching, supervise
-from midfill_infill.engines.client import EngineClient
-from midfill_infill.engines.endpoint import Endpoint
-
-ROOT = Path(__file__).parent.parent.parent
-HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -68,11 +64,6 @@ def fake_command(runtime: Path, set_plan: Callable[..., Plan], monkeypatch: pyte
     return runtime
 
 
-def python_path(*first: Path) -> str:
-    folders = [*first, *(ROOT / room for room in ("lsp", "infill", "engine", "kernels"))]
-    return os.pathsep.join(map(str, folders))
-
-
 @pytest.fixture
 def fake_installation(runtime: Path, tmp_path: Path, set_plan: Callable[..., Plan]) -> Callable[[], dict[str, str]]:
     """An environment where `python -m midfill_engine` is the scripted engine, for tests of the real command."""
@@ -105,31 +96,11 @@ def midfill(fake_installation: Callable[[], dict[str, str]]) -> Iterator[Callabl
 
 
 @pytest.fixture
-def engine_client(tmp_path: Path) -> Iterator[Callable[[Plan], EngineClient]]:
-    """A client of a scripted engine on a thread of this process."""
-    running: list[tuple[FakeEngine, EngineClient]] = []
-
-    def start(plan: Plan) -> EngineClient:
-        socket = tmp_path / f"{len(running)}.sock"
-        engine = FakeEngine(socket, plan)
-        threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        running.append((engine, EngineClient(Endpoint(socket=socket))))
-        return running[-1][1]
-
-    yield start
-    for engine, client in running:
-        client.close()
-        engine.shutdown()
-        engine.server_close()
+def engine_client(tmp_path: Path) -> Iterator[StartEngine]:
+    with start_engines(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture
-def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets what the engine of this process's commands answers, at first `return a + b`."""
-
-    def change(**plan: Any) -> None:
-        endpoint = engine_client(Plan(**plan)).endpoint
-        monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
-
-    change()
-    return change
+def answer(engine_client: StartEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    return choose_answers(engine_client, monkeypatch)

@@ -242,7 +242,7 @@ def test_colours_that_are_forced_draw_no_frame_into_a_pipe(midfill: Midfill, mon
 
 
 def test_a_stream_of_ascii_takes_everything(midfill: Midfill, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.cli.test_cli_process import read_all
+    from tests.cli.command import read_all
 
     Path("t.py").write_text("def add(a, b):\n    # \u00e4\u2192\n    ...\n", "utf-8")
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")

@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 import typer
-from tests.cli.conftest import python_path
+from tests.cli.command import python_path
 from tests.cli.fake_engine import Plan
 
 from midfill_infill.cli.failures import report_failures

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import ROOT
+from tests.cli.command import ROOT
 from typer.testing import CliRunner
 
 from midfill_infill.cli import app, build_app

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cli.command import Midfill
 from tests.cli.fake_engine import FakeEngine, Plan, wait_for
-from tests.cli.test_cli_process import Midfill
 from typer.testing import CliRunner
 
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest

@@ -16,10 +16,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import tiny
-from tests.engine.test_denoise import run
-from tests.engine.test_gguf import make_folder, write_gguf
+from tests.engine.gguf_writer import make_folder, write_gguf
+from tests.engine.in_process import denoise, run
 
-from bench.in_process import denoise
 from midfill_engine.checkpoint_files import CheckpointError, open_tensors
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES

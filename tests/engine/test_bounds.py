@@ -5,32 +5,14 @@ from itertools import count
 
 import pytest
 from tests.engine.fakes import CountedFill
-from tests.engine.test_filler import TEXT, answer_of, ask, base
+from tests.engine.in_process import answer_of
+from tests.engine.requests import HEADER, NEXT, TEXT, ask, body, line, selection
 
 from midfill_engine.causal.filler import MAX_LINE_TOKENS
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
-
-__all__ = ["base"]  # the fixture
-
-HEADER = TEXT + "\n\ndef other(items):\n    "
-NEXT = "\n\n\ndef third(x):\n    return x\n"
-
-
-def body(spec: HoleSpec, **options: object) -> InfillRequest:
-    return ask(TextSegment(text=HEADER), HoleSegment(hole=spec), TextSegment(text=NEXT), **options)
-
-
-def selection(spec: HoleSpec, **options: object) -> InfillRequest:
-    """Whole lines among others of the same block."""
-    before = TextSegment(text=TEXT + "\n\ndef other(items):\n")
-    return ask(before, HoleSegment(hole=spec), TextSegment(text="    x = 3\n    return x\n"), **options)
-
-
-def line(spec: HoleSpec, **options: object) -> InfillRequest:
-    return ask(TextSegment(text=HEADER + "x = "), HoleSegment(hole=spec), TextSegment(text=NEXT), **options)
 
 
 def count_lines(text: str) -> int:

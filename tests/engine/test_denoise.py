@@ -1,6 +1,5 @@
 """The denoising loop over tiny random models: what must hold whatever the model says."""
 
-from collections.abc import Generator
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -11,9 +10,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine import tiny
+from tests.engine.in_process import denoise, run
 from torch import Tensor
 
-from bench.in_process import denoise
 from midfill_engine.caches.stores import ContextStore, EncodedContext
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
@@ -27,24 +26,13 @@ from midfill_engine.wire import (
     HoleSegment,
     HoleSpec,
     InfillRequest,
-    InfillResponse,
     Segment,
-    StepEvent,
     TextSegment,
 )
 
 FOR_FIXTURES = settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-
-
-def run(fill: Generator[StepEvent, None, InfillResponse]) -> tuple[list[StepEvent], InfillResponse]:
-    events = []
-    while True:
-        try:
-            events.append(next(fill))
-        except StopIteration as stop:
-            return events, stop.value
 
 
 @st.composite

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.engine.fakes import CountedFill
-from tests.engine.test_bounds import body, line, selection
-from tests.engine.test_filler import base
+from tests.engine.requests import body, line, selection
 
 from midfill_engine.causal.continuing import limit_search, open_filler
 from midfill_engine.causal.effort import (
@@ -31,8 +30,6 @@ from midfill_engine.loading.pace import ROUNDS, ROWS, Pace
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.requests.timer import Timer
 from midfill_engine.wire import GivenText, HoleSpec, InfillRequest, InfillResponse
-
-__all__ = ["base"]  # the fixture
 
 FREE, SLOW = Pace(), Pace(pass_s=1.0, row_s=10.0)
 GIVEN = [GivenText(text=f"return {number}", certainty=0.1) for number in range(9)]

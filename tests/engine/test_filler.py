@@ -1,7 +1,6 @@
 """Causal bases: what is read once, trees of texts, drafts from the left and what ranks them."""
 
 import math
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +11,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 from tests.engine import tiny
-from tests.engine.test_denoise import run
+from tests.engine.in_process import answer_of, complete, read_whole, run_together
+from tests.engine.requests import TEXT, ask
 
-from bench.in_process import complete, denoise
 from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, find_likeliest, log_probs, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
@@ -38,37 +37,17 @@ from midfill_engine.causal.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.gguf_files import make_reader
-from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
-from midfill_engine.models.packed import Pass
-from midfill_engine.scheduling.work import Claim, Fill, ForwardCounter, Work
+from midfill_engine.scheduling.work import Claim, Fill, ForwardCounter
 from midfill_engine.wire import (
     MAX_EXCERPT_CHARACTERS,
     MAX_EXCERPTS,
     GivenText,
     HoleSegment,
     HoleSpec,
-    InfillRequest,
     InfillResponse,
     TextSegment,
 )
-
-TEXT = "def total(items):\n    result = 0\n    for item in items:\n        result += item\n    return result\n"
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
-    folder = tmp_path_factory.mktemp("causal") / "tiny"
-    tiny.make_random(folder, FAMILIES.find("causal"))
-    return load_runtime(str(folder), "cpu", dtype="fp32")
-
-
-def read_whole(base: Runtime, ids: list[int]) -> torch.Tensor:
-    """ln probabilities [L, V] of what follows each id, from one pass without any keys kept."""
-    rows = torch.arange(len(ids))
-    mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
-    (result,) = base.run([Pass(torch.tensor(ids), rows, rows, mask=mask)])
-    return log_probs(base, [result.hidden])[0]
 
 
 @pytest.mark.parametrize("size", [49, 64, 200, 4099])
@@ -556,35 +535,8 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
         assert first.nats > second.nats - 1e-2 and (names or first.text == second.text)
 
 
-def run_together(base: Runtime, fills: Sequence[Fill]) -> list[InfillResponse]:
-    """All fills in lockstep: the passes of one round are one call of the runtime."""
-    answers: dict[int, InfillResponse] = {}
-    replies: dict[int, object] = dict.fromkeys(range(len(fills)))
-    while replies:
-        asked: dict[int, Work] = {}
-        for number, reply in list(replies.items()):
-            try:
-                message = fills[number].send(reply)
-                while not isinstance(message, Work):
-                    message = fills[number].send(None)
-                asked[number] = message
-            except StopIteration as stop:
-                answers[number] = stop.value
-        results = iter(base.run([step for work in asked.values() for step in work.passes]) if asked else [])
-        replies = {number: [next(results) for _ in work.passes] for number, work in asked.items()}
-    return [answers[number] for number in range(len(fills))]
-
-
 def list_ranked(answer: InfillResponse) -> list[tuple[str, float]]:
     return [(each.text, round(each.log_likelihood or 0.0, 3)) for each in answer.candidates[0]]
-
-
-def answer_of(base: Runtime, request: InfillRequest) -> InfillResponse:
-    return run(denoise(base, request))[1]
-
-
-def ask(*segments: TextSegment | HoleSegment, **other: object) -> InfillRequest:
-    return InfillRequest(segments=list(segments), **other)  # type: ignore[arg-type]
 
 
 def test_a_line_is_one_line_and_alternatives_differ(base: Runtime) -> None:
@@ -669,20 +621,6 @@ def test_holes_apart_are_judged_once(base: Runtime, monkeypatch: pytest.MonkeyPa
     hole = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=5))
     apart = TextSegment(text=TEXT), hole, TextSegment(text="\na = 1\nb = 2\nc = 3\n"), hole, TextSegment(text="\n")
     assert len(answer_of(base, ask(*apart)).holes) == 2
-
-
-@pytest.fixture(scope="module")
-def weights() -> Path:
-    """The pretrained base's file, where it is on this machine."""
-    file = Path(os.environ["MIDFILL_TEST_MODELS"]) / SMOLLM2.name / Path(SMOLLM2.member).name
-    if not file.is_file():
-        pytest.skip("the base is not here: `midfill models get smollm2`")
-    return file
-
-
-@pytest.fixture(scope="module")
-def pretrained(weights: Path) -> Runtime:
-    return load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")
 
 
 def cut_gguf(whole: Path, cut: Path, num_blocks: int) -> None:

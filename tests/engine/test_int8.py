@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.engine import tiny
+from tests.engine.in_process import denoise, drain
 from torch import nn
 
-from bench.in_process import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import runtime as loading_runtime

@@ -4,31 +4,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.engine import tiny
+from tests.engine.in_process import complete
+from tests.engine.tiny import open_model
 
-from bench.in_process import complete
 from midfill_engine.backends import open_fill
 from midfill_engine.diffusion.denoise import trial_row, try_over_one_context
 from midfill_engine.diffusion.plan import read_request
-from midfill_engine.families import FAMILIES
-from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Result
 from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.wire import InfillRequest, StepEvent
 
-LAYERS = {"dream": "num_hidden_layers", "llada": "n_layers"}
 LENGTHS = [[[2]], [[7]], [[16]], [[33]], [[5]], [[64]]]
 
 
 @pytest.fixture(scope="module", params=["dream", "llada"])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def open_model(family: str, num_layers: int, folder: Path) -> Runtime:
-    found = FAMILIES.find(family)
-    tiny.make_random(folder, found, config={**tiny.config_of(found.name), LAYERS[family]: num_layers})
-    return load_runtime(str(folder), "cpu", dtype="fp32")
 
 
 def ask(context: int = 100) -> InfillRequest:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from tests.engine import tiny
+from tests.engine.in_process import complete
 
-from bench.in_process import complete
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.branches import read_prefix
 from midfill_engine.causal.filler import Filler

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.in_process import denoise, drain, run_together
 from torch import Tensor
 
-from bench.in_process import denoise, drain
 from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models import operators, packed
@@ -19,8 +19,7 @@ from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.models.transformer import Transformer, TransformerConfig
-from midfill_engine.scheduling.work import Fill, Work
-from midfill_engine.wire import InfillRequest, InfillResponse
+from midfill_engine.wire import InfillRequest
 from training.batches import enable_batches, run_batch
 
 
@@ -217,28 +216,6 @@ def request(index: int) -> InfillRequest:
             "n": 1 + index % 2,
         }
     )
-
-
-def run_together(runtime: Runtime, fills: list[Fill]) -> list[InfillResponse]:
-    """Steps of all of them in one forward, as the scheduler does."""
-    answers: list[Any] = [None] * len(fills)
-    found: dict[int, InfillResponse] = {}
-    while len(found) < len(fills):
-        asking: list[tuple[int, Work]] = []
-        for index in set(range(len(fills))) - set(found):
-            try:
-                item, answers[index] = fills[index].send(answers[index]), None
-            except StopIteration as stop:
-                found[index] = stop.value
-                continue
-            if isinstance(item, Work):
-                asking.append((index, item))
-        if not asking:
-            continue
-        results = runtime.run([step for _, work in asking for step in work.passes])
-        for index, work in asking:
-            answers[index], results = results[: len(work.passes)], results[len(work.passes) :]
-    return [found[index] for index in range(len(fills))]
 
 
 def test_sixteen_at_once_answer_as_each_alone(runtime: Runtime) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.engine.in_process import denoise, drain
 from torch import Tensor
 from torch.nn import RMSNorm
 
-from bench.in_process import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.loading import device, runtime
 from midfill_engine.loading.runtime import find_model, load_runtime, open_checkpoint

@@ -10,7 +10,9 @@ from typing import Any, NoReturn
 
 import httpx
 import pytest
-from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, RunningServer, Service
+from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, Service
+from tests.engine.requests import mutate
+from tests.engine.running import RunningServer
 
 from midfill_engine.errors import RequestError
 from midfill_engine.scheduling.turns import Ticket
@@ -589,38 +591,6 @@ async def test_bytes_that_are_no_request_get_a_400(
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400")
     assert ErrorResponse.model_validate_json(body).error.code == "bad_request"
-
-
-ATOMS: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    1,
-    2**64,
-    1e308,
-    "",
-    "\x00",
-    "\U0001f600" * 9,
-    "\u202e",
-    [],
-    {},
-    [[]],
-    [{}],
-    {"hole": {}},
-]
-
-
-def mutate(value: Any, rng: random.Random) -> Any:
-    """`value` with something somewhere in it replaced, doubled or dropped."""
-    if isinstance(value, dict) and value and rng.random() < 0.8:
-        key = rng.choice(list(value))
-        changed = {**value, key: mutate(value[key], rng)}
-        return changed if rng.random() < 0.9 else {name: part for name, part in value.items() if name != key}
-    if isinstance(value, list) and value and rng.random() < 0.8:
-        index = rng.randrange(len(value))
-        return value[:index] + [mutate(value[index], rng)] * rng.randint(0, 3) + value[index + 1 :]
-    return rng.choice(ATOMS)
 
 
 WHOLE: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.engine.fakes import LIMIT_S, wait_until
+from tests.engine.in_process import complete
 
-from bench.in_process import complete
 from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.scheduling import turns as turns_module

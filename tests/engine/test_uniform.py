@@ -11,10 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import tiny
-from tests.engine.test_denoise import run
+from tests.engine.in_process import denoise, run
 from torch import Tensor
 
-from bench.in_process import denoise
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.errors import RequestError
 from midfill_engine.families import find_family

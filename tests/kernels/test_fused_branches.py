@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.engine import tiny
+from tests.engine.in_process import complete, denoise, drain
 
-from bench.in_process import complete, denoise, drain
 from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, read_prefix, score
 from midfill_engine.causal.branches import Path as Written

@@ -10,35 +10,14 @@ from typing import Any
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Gate, Start
-from tests.lsp.editor import Buffer, Editor, describe_client
+from tests.lsp.editor import BODY, SOURCE, Buffer, Editor, Start, at, body, configure, describe_client, span
+from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL, GUESS, WRITES
 
 from midfill_lsp.offers import offer_lenses
 from midfill_lsp.progress import PREVIEWS_PER_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-SOURCE = "# 😀 ünï\nimport os\n\n\ndef first(a):\n    '''Doc.'''\n    ...\n\n\ndef second(b):\n    return b + 1\n"
-BODY = "return b + 1"
-
-
-def at(buffer: Buffer, text: str) -> int:
-    return buffer.text.source.index(text)
-
-
-def span(buffer: Buffer, start: int, end: int | None = None) -> dict[str, Any]:
-    range = buffer.text.range((start, start if end is None else end))
-    ends = {"start": range.start, "end": range.end}
-    return {name: {"line": end.line, "character": end.character} for name, end in ends.items()}
-
-
-def body(buffer: Buffer, inside: str = BODY, **more: object) -> dict[str, Any]:
-    return {"uri": buffer.uri, "what": "body", "ranges": [span(buffer, at(buffer, inside))], **more}
-
-
-def configure(editor: Editor, **values: object) -> None:
-    editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": values}))
 
 
 def apply_answer(buffer: Buffer, result: Any) -> str:

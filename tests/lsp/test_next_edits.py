@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Start
-from tests.lsp.editor import Buffer, Editor, describe_client
-from tests.lsp.test_editing import at, configure, span
+from tests.lsp.editor import Buffer, Editor, Start, at, configure, describe_client, span
 
 from midfill_lsp.next_edits import REST_S
 

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Gate
-from tests.lsp.editor import Buffer, Editor
+from tests.lsp.editor import BODY, SOURCE, Buffer, Editor, at, body, configure, span
+from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL, GUESS
-from tests.lsp.test_editing import BODY, SOURCE, at, body, configure, span
 
 from midfill_infill.text.diffs import common_prefix
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Gate, Start
-from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, describe_client
+from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, Start, describe_client
+from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL
 
 from midfill_lsp.progress import MIN_INTERVAL_S

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from tests.cli.fake_engine import read_record, read_report
-from tests.until.conftest import PYTEST, SHOP, UNITTEST, needs_bubblewrap
+from tests.until.shops import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
-from tests.until.conftest import needs_bubblewrap
+from tests.until.shops import needs_bubblewrap
 from typer.testing import CliRunner
 
 from midfill_engine.wire import InfillRequest, TextSegment

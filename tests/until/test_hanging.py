@@ -12,7 +12,7 @@ from lsprotocol.types import TextDocumentItem
 from tests.cli.fake_engine import read_report
 from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
-from tests.until.conftest import PYTEST, is_running, needs_bubblewrap
+from tests.until.shops import PYTEST, is_running, needs_bubblewrap
 from typer.testing import CliRunner
 
 from midfill_engine.wire import InfillRequest

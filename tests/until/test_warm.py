@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.until.conftest import PYTEST, SHOP, UNITTEST, needs_bubblewrap
+from tests.until.shops import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.repository.places import find_place

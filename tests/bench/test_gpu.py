@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("triton")
 import torch
 
 from bench import green
@@ -19,6 +21,11 @@ from bench.green import find_red, stop_unless_green
 from bench.measure import Clock, summarize
 
 ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def test_medians_and_turns() -> None:
