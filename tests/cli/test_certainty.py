@@ -63,10 +63,9 @@ def test_of_other_models_no_sentence_is_made(answer: Answer) -> None:
 
 
 def test_a_fill_that_the_model_did_not_draft_says_where_it_comes_from(
-    answer: Answer, monkeypatch: pytest.MonkeyPatch
+    answer: Answer, set_proposals: Callable[..., None]
 ) -> None:
-    proposal = Proposal("return a", 0.4, "like `total`")
-    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: [proposal])
+    set_proposals(Proposal("return a", 0.4, "like `total`"))
     answer(rows=[["return ("]], certainty=0.3)
     assert fill()[0].splitlines()[0].endswith("replaced by 1, a guess (40%), like `total`")
     assert json.loads(fill("--json")[0])["holes"][0]["origin"] == "like `total`"

@@ -80,13 +80,12 @@ def test_an_adapter_is_served_as_its_merged_checkpoint(base: Path) -> None:
     assert (adapted.info.id, adapted.family.name) == ("adapter", "dream")
 
 
-def test_only_what_is_read_is_merged(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_read_is_merged(base: Path, record_calls: Callable[..., list[Any]]) -> None:
     """So that memory holds a layer more than the model, adapter or not."""
-    merge, asked = Adapter.merge, list[str]()
-    monkeypatch.setattr(Adapter, "merge", lambda self, name, value: (asked.append(name), merge(self, name, value))[1])
+    merged = record_calls(Adapter, "merge")
     files = open_files(put_adapter(base.parent / "adapter"))
     files.read([name for name in files.shards if "layers.1." in name])
-    assert len(asked) == 4 and all("layers.1." in name for name in asked)
+    assert len(merged) == 4 and all("layers.1." in name for _, name, _ in merged)
 
 
 def cache_base(base: Path, cache: Path, revision: str) -> None:

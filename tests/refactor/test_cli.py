@@ -13,18 +13,19 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.refactor.trees import init_git
-from tests.refactor.workers import ScriptedWorkers
+from tests.refactor.workers import use_workers
 from typer.testing import CliRunner, Result
 
 from midfill_infill.cli import build_app
 from midfill_infill.cli.refactor import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.filling import written
-from midfill_infill.refactor.generating import engines, ray_workers
+from midfill_infill.refactor.generating import ray_workers
 from midfill_infill.refactor.journal.runs import find_run, hold_lock, list_runs, state_folder
 from midfill_infill.repository.places import find_place
 
@@ -39,7 +40,7 @@ def root(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "test_a.py").write_text("import a\n\n\ndef test_a():\n    assert a.Box\n")
     init_git(folder)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers())
+    use_workers(monkeypatch)
     return folder
 
 
@@ -314,10 +315,10 @@ def test_an_interrupted_command_exits_130_and_goes_on_later(root: Path, monkeypa
     def interrupt(_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(interrupt))
+    use_workers(monkeypatch, interrupt)
     run("plan", "--stubs")
     assert run("generate").exit_code == 130
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers())
+    use_workers(monkeypatch)
     assert run("generate").exit_code == 0
 
 
@@ -381,9 +382,9 @@ def test_refusals_exit_5(root: Path, generated: None) -> None:
     assert refused.exit_code == 5 and "changed since it was applied" in refused.stderr
 
 
-def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(lambda _: "return ("))
-    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: [])  # no sibling that would stand in
+def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch, set_proposals: Callable[..., None]) -> None:
+    use_workers(monkeypatch, lambda _: "return (")
+    set_proposals()  # no sibling that would stand in
     run("plan", "--stubs")
     assert run("generate").exit_code == 3
     result = run("apply", "--all")

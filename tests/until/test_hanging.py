@@ -11,7 +11,7 @@ from click.testing import Result
 from lsprotocol.types import TextDocumentItem
 from tests.cli.fake_engine import read_report
 from tests.refactor.trees import init_git
-from tests.refactor.workers import ScriptedWorkers
+from tests.refactor.workers import use_workers
 from tests.until.shops import PYTEST, is_running, needs_bubblewrap
 from typer.testing import CliRunner
 
@@ -19,7 +19,6 @@ from midfill_engine.wire import InfillRequest
 from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options
-from midfill_infill.refactor.generating import engines
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
@@ -163,7 +162,7 @@ def test_over_a_repository(loop: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
     init_git(loop)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer))
+    use_workers(monkeypatch, answer)
     run = CliRunner()
     run.invoke(build_app(), ["refactor", "plan", "--stubs"])
     words = ["refactor", "generate", "--until", PYTEST, "--tries", "4", "--command-timeout", "3"]
