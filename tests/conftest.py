@@ -57,3 +57,9 @@ def set_proposals(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: list(proposals))
 
     return change
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which no sandbox works."""
+    monkeypatch.setattr("midfill_infill.sandbox.run.find_bubblewrap", lambda: None)

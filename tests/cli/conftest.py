@@ -13,6 +13,7 @@ from tests.cli.command import HERE, ROOT, python_path
 from tests.cli.engines import StartEngine, choose_answers, start_engines
 from tests.cli.fake_engine import Plan
 
+from midfill_engine.wire import StoredModels
 from midfill_infill.engines import fetching, supervise
 
 
@@ -62,6 +63,12 @@ def fake_command(runtime: Path, set_plan: Callable[..., Plan], monkeypatch: pyte
     monkeypatch.setenv("PYTHONPATH", python_path())
     set_plan()
     return runtime
+
+
+@pytest.fixture
+def set_stock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., StoredModels]], None]:
+    """Sets what lists the models on this machine, in place of a process of the engine's package."""
+    return lambda list_stock: monkeypatch.setattr(fetching, "list_stock", list_stock)
 
 
 @pytest.fixture

@@ -38,8 +38,7 @@ def test_it_is_not_said_of_another_model_on_a_small_machine_or_to_who_chose(
     monkeypatch.setenv("MIDFILL_MODEL", "embedded")
     assert offer.offer("embedded") is None
     monkeypatch.delenv("MIDFILL_MODEL")
-    monkeypatch.setattr(offer, "memory_bytes", lambda: 2**30)
-    assert offer.offer("embedded") is None
+    assert offer.offer("embedded", num_bytes=2**30) is None
     assert not state.exists()
 
 

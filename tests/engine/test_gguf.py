@@ -56,18 +56,18 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(
     assert tokens[0].closing == tokens[1].closing and set(tokens[0].delete_ids) == set(tokens[1].delete_ids)
 
 
+class Qwen2Files(GgufFiles):
+    architecture = "qwen2"
+
+
 @pytest.mark.parametrize("shape", [(100, 64), (7, 64), (1, 64), (6400,), (64,)])
 @pytest.mark.parametrize("kind", [Q8, None])
-def test_a_tensor_is_widened_as_a_whole_or_in_parts(
-    shape: tuple[int, ...], kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gguf_files, "WIDENED_ROWS", 7)
+def test_a_tensor_is_widened_as_a_whole_or_in_parts(shape: tuple[int, ...], kind: Any, tmp_path: Path) -> None:
     value = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     data = value.astype(np.float16) if kind is None else gguf.quantize(value, kind)
     stored = gguf.GGMLQuantizationType.F16 if kind is None else kind
     tensor = SimpleNamespace(name="a", data=data, shape=np.array(shape[::-1]), tensor_type=stored)
-    monkeypatch.setattr(GgufFiles, "architecture", "qwen2")
-    found = GgufFiles(tmp_path)._widen(tensor)
+    found = Qwen2Files(tmp_path)._widen(tensor, rows=7)
     assert torch.equal(found, torch.from_numpy(gguf.dequantize(data, stored)))
 
 

@@ -59,12 +59,9 @@ def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int, int], c
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(
-    dtype: torch.dtype, coarse: Format, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(dtype: torch.dtype, coarse: Format) -> None:
     for form in (coarse, choose_format()):
-        monkeypatch.setattr(int8, "choose_format", lambda form=form: form)
-        operators = Int8Operators(CPU, dtype)
+        operators = Int8Operators(CPU, dtype, form=form)
         linear = nn.Linear(256, 272, bias=True)
         packed = operators.lay([linear.weight])
         x = torch.randn(320, 256).to(dtype)
@@ -81,17 +78,21 @@ def test_who_multiplies_makes_no_difference(coarse: Format) -> None:
     assert torch.equal(first, second)
 
 
-def test_a_processor_that_adds_in_sixteen_bits_gets_weights_rounded_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    product, own, forms = OneDnnWeight.multiply, FbgemmWeight.multiply, int8.FORMATS
+class SaturatingWeight(OneDnnWeight):
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        return super().multiply(rows).clamp(max=127 * 100 * 256)
 
-    def saturate(packed: OneDnnWeight, rows: torch.Tensor) -> torch.Tensor:
-        return product(packed, rows).clamp(max=127 * 100 * 256)
 
-    monkeypatch.setattr(OneDnnWeight, "multiply", saturate)
-    assert choose_format() == forms[1]
-    monkeypatch.setattr(FbgemmWeight, "multiply", lambda packed, rows: own(packed, rows) + 1)
+class WrongWeight(FbgemmWeight):
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        return super().multiply(rows) + 1
+
+
+def test_a_processor_that_adds_in_sixteen_bits_gets_weights_rounded_in_pairs() -> None:
+    saturating = Format(SaturatingWeight, in_pairs=False)
+    assert choose_format([saturating, int8.FORMATS[1]]) == int8.FORMATS[1]
     with pytest.raises(int8.OperatorsError, match="not exact"):
-        choose_format()
+        choose_format([saturating, Format(WrongWeight, in_pairs=True)])
 
 
 def test_two_neighbors_never_overflow_sixteen_bits() -> None:

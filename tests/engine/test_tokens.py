@@ -11,7 +11,6 @@ from typing import NoReturn
 import pytest
 
 from midfill_engine.errors import StartError
-from midfill_engine.serving import tokens as tokens_module
 from midfill_engine.serving.sockets import runtime_folder
 from midfill_engine.serving.tokens import BearerTokens, find_tokens
 
@@ -84,12 +83,11 @@ def test_a_file_of_other_lines_is_refused_and_not_repeated(tmp_path: Path, text:
 
 
 def test_one_of_several_tokens_is_revoked_while_the_engine_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tokens_module, "RELOAD_INTERVAL_S", 0.0)
     file = tmp_path / "tokens"
     write(file, f"# the team\nanna {ANNA}\n\nben {BEN}\n")
-    tokens = find_tokens(file)
+    tokens = find_tokens(file, reload_s=0.0)
     assert [tokens.find(token) for token in (ANNA, BEN, "other")] == ["anna", "ben", None]
     write(file, f"anna {ANNA}\n")
     assert [tokens.find(token) for token in (ANNA, BEN)] == ["anna", None]

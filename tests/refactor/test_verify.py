@@ -131,9 +131,9 @@ def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
     assert raised.value.code == "bad_request"
 
 
-def test_without_a_sandbox_it_must_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_bubblewrap")
+def test_without_a_sandbox_it_must_be_said(tmp_path: Path) -> None:
     tree, _ = planted(tmp_path / "repo", 1, 1, 0)
-    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
     with tree.open() as journal, pytest.raises(MidfillError) as raised:
         verify(tree.place, journal, Writer(journal, tree.root), [1], Command(("true",)))
     assert raised.value.code == "sandbox_missing"

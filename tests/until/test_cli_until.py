@@ -212,8 +212,8 @@ def test_what_cannot_be_tested_is_said(shop: Path, answer: Answer, monkeypatch: 
     assert "is not a project" in fill().stderr
 
 
+@pytest.mark.usefixtures("no_bubblewrap")
 def test_without_bubblewrap_it_must_be_said(shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_infill.sandbox.run.find_bubblewrap", lambda: None)
     assert fill().exit_code == 5 and "give --no-sandbox" in fill().stderr
     answer(rows=[[RIGHT]])
     assert fill("--no-sandbox").exit_code == 0

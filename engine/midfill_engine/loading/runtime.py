@@ -190,13 +190,13 @@ def try_fused(transformer: Transformer, operators: TorchOperators, *, is_causal:
         return None
 
 
-def find_model(name: str) -> Path:
-    """The checkpoint folder for the name of a shipped model, a path or a hub id. Raises StartError."""
-    shipped = sorted(config.parent.name for config in WEIGHTS.glob("*/config.json"))
+def find_model(name: str, weights: Path = WEIGHTS) -> Path:
+    """The checkpoint folder for the name of a model shipped in `weights`, a path or a hub id. Raises StartError."""
+    shipped = sorted(config.parent.name for config in weights.glob("*/config.json"))
     if name.removeprefix("midfill-") in shipped:  # as `midfill models` prints it
-        return WEIGHTS / name.removeprefix("midfill-")
+        return weights / name.removeprefix("midfill-")
     if name in PACKAGED:
-        base, adapter = find_packaged(PACKAGED[name]), WEIGHTS / f"{name}{ADAPTER}"
+        base, adapter = find_packaged(PACKAGED[name]), weights / f"{name}{ADAPTER}"
         return adapter if is_adapter(adapter) else base
     if Path(name).is_dir() or (name.endswith(SUFFIX) and Path(name).is_file()):
         return Path(name)
