@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cli.command import run_main
 from tests.cli.engines import use_engine
 from tests.engine.running import RunningServer, serve_causal
 
 from midfill_engine.causal import filler
 from midfill_engine.scheduling.scheduler import Scheduler
-from midfill_infill.cli import main, results
+from midfill_infill.cli import results
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.splicing.splice import Splicer
 
@@ -58,12 +59,10 @@ def test_the_way_of_a_fill_is_short_and_drawn_as_it_is(
     use_engine(Endpoint(socket=server.socket), monkeypatch)
     path = tmp_path / "shop.py"
     path.write_text("def total(items):\n    ...\n", encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["midfill", "fill", str(path), "--function", "total"])
     interrupts = signal.getsignal(signal.SIGINT)
-    with pytest.raises(SystemExit) as ended:
-        main()
+    code = run_main(monkeypatch, "fill", str(path), "--function", "total")
     signal.signal(signal.SIGINT, interrupts)  # the command ignores them at its end
-    assert ended.value.code in (0, None) and list(seen) == list(MOMENTS)
+    assert code == 0 and list(seen) == list(MOMENTS)
     steps = [step for leg in seen.values() for step in leg]
     functions = list(dict.fromkeys(steps))
     rooms = [room for room, _ in functions]

@@ -55,17 +55,6 @@ def set_plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 
 
 @pytest.fixture
-def fake_command(runtime: Path, set_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This process starts scripted engines; returns the runtime folder."""
-    monkeypatch.setattr(supervise, "engine_command", lambda: [sys.executable, str(HERE / "fake_engine.py")])
-    monkeypatch.setattr(fetching, "engine_command", supervise.engine_command)
-    monkeypatch.setattr(supervise, "missing_engine_packages", list)
-    monkeypatch.setenv("PYTHONPATH", python_path())
-    set_plan()
-    return runtime
-
-
-@pytest.fixture
 def set_stock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., StoredModels]], None]:
     """Sets what lists the models on this machine, in place of a process of the engine's package."""
     return lambda list_stock: monkeypatch.setattr(fetching, "list_stock", list_stock)
@@ -80,6 +69,15 @@ def fake_installation(runtime: Path, tmp_path: Path, set_plan: Callable[..., Pla
     package.joinpath("__main__.py").write_text("from fake_engine import main\nmain()\n")
     set_plan()
     return lambda: dict(os.environ, PYTHONPATH=python_path(tmp_path / "fake", HERE))
+
+
+@pytest.fixture
+def fake_command(
+    runtime: Path, fake_installation: Callable[[], dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """This process starts scripted engines; returns the runtime folder."""
+    monkeypatch.setenv("PYTHONPATH", fake_installation()["PYTHONPATH"])
+    return runtime
 
 
 @pytest.fixture

@@ -1,15 +1,14 @@
 """What a model does not heed is refused with one sentence or, if a setting asks for it, left out with one."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.command import run_main
 from tests.cli.engines import use_engine
 from tests.engine.running import RunningServer, serve_causal
 
 from midfill_engine.wire import WISHES, ModelInfo
-from midfill_infill.cli import main
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.errors import MidfillError
@@ -31,10 +30,7 @@ def causal(tmp_path: Path) -> Iterator[RunningServer]:
 
 def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
     """The exit code of the command and what it says on stderr."""
-    monkeypatch.setattr(sys, "argv", ["midfill", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0), capsys.readouterr().err
+    return run_main(monkeypatch, *words), capsys.readouterr().err
 
 
 def test_steps_and_quality_are_refused_or_left_out_with_a_sentence(

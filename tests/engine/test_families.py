@@ -22,7 +22,6 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS
 from midfill_engine.tokens.tokenizer import byte_of_character, read_hub_tokenizer
@@ -167,35 +166,24 @@ def test_a_cache_that_refreshes_every_step_is_exact(
     assert run(denoise(runtime, ask_after_return(), cache=cache, lengths="fixed"))[1].holes == plain.holes
 
 
-def count_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """From here on every forward appends the number of its rows."""
-    rows: list[int] = []
-    plain = Runtime.run
-
-    def count(self: Runtime, passes: list[Pass]) -> list[Result]:
-        rows.append(sum(len(step.ids) for step in passes))
-        return plain(self, passes)
-
-    monkeypatch.setattr(Runtime, "run", count)
-    return rows
-
-
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 def test_an_approximate_cache_computes_less(
-    cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+    cache: str, open_family: Callable[[str], Runtime], record_calls: Callable[..., list[Any]]
 ) -> None:
-    rows = count_rows(monkeypatch)
+    runs = record_calls(Runtime, "run")
     _, response = run(denoise(open_family("llada"), ask_after_return(), cache=cache, lengths="fixed"))
+    rows = [sum(len(step.ids) for step in passes) for _, passes in runs]
     assert response.stats.steps > 2
     assert rows[0] > 2 * min(rows)
     assert max(rows[1:8]) < rows[0]
 
 
 def test_everything_is_computed_anew_at_intervals(
-    open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+    open_family: Callable[[str], Runtime], record_calls: Callable[..., list[Any]]
 ) -> None:
-    rows = count_rows(monkeypatch)
+    runs = record_calls(Runtime, "run")
     run(denoise(open_family("llada"), ask_after_return({"max_tokens": 20}, quality=1.0), cache="dual", lengths="fixed"))
+    rows = [sum(len(step.ids) for step in passes) for _, passes in runs]
     whole = [step for step, num_rows in enumerate(rows) if num_rows == rows[0]]
     assert whole == [0, 8, 16]
 

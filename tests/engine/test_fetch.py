@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,10 +40,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def cache(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
-    monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda seconds: None))
-    monkeypatch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda seconds: None, time=time.time))
+    hurried = SimpleNamespace(sleep=lambda seconds: None, time=time.time)
+    for name, value in {
+        "constants.HF_HUB_DOWNLOAD_TIMEOUT": 0.5,
+        "constants.DOWNLOAD_CHUNK_SIZE": 1000,
+        "file_download.time": hurried,
+        "utils._http.time": hurried,
+    }.items():
+        monkeypatch.setattr(f"huggingface_hub.{name}", value)
     return hub_cache
 
 
@@ -184,9 +189,8 @@ def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_w
             get(hub, "a/pickled")
         with pytest.raises(StartError, match="'gpt2'; known types"):
             get(hub, "a/strange")
-        monkeypatch.setattr(runtime, "total_bytes", lambda: 2**29)
         with pytest.raises(StartError, match="GB of memory, and cpu has 0.5 GB"):
-            get(hub)
+            get(hub, fits=partial(runtime.check_fits, device="cpu", memory_bytes=2**29))
         monkeypatch.setattr(fetch.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(9, 9, 2**28))  # type: ignore[attr-defined]
         with pytest.raises(StartError, match="still to come .* has 0.3 GB free"):
             get(hub, fits=lambda folder, size: None)

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -210,17 +210,16 @@ def test_drafts_have_the_names_and_stay_as_likely(
 
 @pytest.mark.parametrize("before", ["x = 0\n", "x = 0\ny = ", "x = 0\ny = to"])
 def test_a_line_with_a_name_is_as_likely_as_if_it_were_given(
-    base: Runtime, before: str, monkeypatch: pytest.MonkeyPatch
+    base: Runtime, before: str, record_calls: Callable[..., list[Any]]
 ) -> None:
-    paths, make = list[Written](), Filler._candidate
-    monkeypatch.setattr(Filler, "_candidate", lambda self, path: (paths.append(path), make(self, path))[1])
+    candidates = record_calls(Filler, "_candidate")
     filler = Filler(base, Stretch(before, "\n", single=True), names=["total"], unused=["key"])
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
     drafted = complete(base, filler.draft_lines(prefix))
     kinds = {(each.names > 0, each.used > 0) for each in filler.count_names(drafted)}
     assert kinds == {(False, False), (True, False), (False, True), (True, True)}
-    exact = complete(base, score(base, prefix, [path.ids for path in paths], filler.ends))
-    for path, logs in zip(paths, exact, strict=True):
+    exact = complete(base, score(base, prefix, [path.ids for _, path in candidates], filler.ends))
+    for (_, path), logs in zip(candidates, exact, strict=True):
         assert path.logs == pytest.approx(logs, abs=1e-3)
 
 
@@ -472,7 +471,9 @@ def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(bas
     assert all(len(each) > len(texts) for each in alone)
 
 
-def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_far_behind_rank_last_without_being_read(
+    base: Runtime, monkeypatch: pytest.MonkeyPatch, record_calls: Callable[..., list[Any]]
+) -> None:
     """They count as if the text after were least likely after them, so others are as sure as before."""
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n\n\nprint(other([1]))\n", single=True)
     drafts = [Candidate(text, -nats, logs=(("", -nats),)) for nats, text in enumerate(("a", "b", "c", "d", "e", "f"))]
@@ -482,12 +483,10 @@ def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monke
         one = Filler(base, stretch)
         prefix, _ = complete(base, read_prefix(base, one.prompt.ids))
         given = [Candidate("sure", -90.0, certainty=0.01, logs=(("", -90.0),))]
-        rows: list[int] = []
-        plain = base.run
-        monkeypatch.setattr(Runtime, "run", lambda self, passes: rows.append(len(passes[0].ids)) or plain(passes))
+        runs = record_calls(Runtime, "run")
         judged = complete(base, one.judge(prefix, drafts, given))
         monkeypatch.undo()
-        return judged, sum(rows)
+        return judged, sum(len(passes[0].ids) for _, passes in runs)
 
     (every, most), (few, least) = judge(math.inf), judge(2.5)
     assert {each.text for each in every} == {each.text for each in few} == {"a", "b", "c", "d", "sure"}
@@ -511,15 +510,15 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
     def draft(known: Sequence[tuple[int, ...]], most: int) -> tuple[list[Candidate], int, list[tuple[int, ...]]]:
         ended: list[tuple[int, ...]] = []
 
-        def guess(self: Filler, paths: Sequence[Written]) -> list[tuple[int, ...]]:
-            ended.extend(path.ids for path in paths)
-            follows = ([ids[len(path.ids) :] for ids in known if ids[: len(path.ids)] == path.ids] for path in paths)
-            return [next(iter(each), ())[:3] for each in follows]
+        class Guessing(Filler):
+            def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+                ended.extend(path.ids for path in paths)
+                found = ([ids[len(path.ids) :] for ids in known if ids[: len(path.ids)] == path.ids] for path in paths)
+                return [next(iter(each), ())[:3] for each in found]
 
-        monkeypatch.setattr(Filler, "_guess", guess)
         monkeypatch.setattr("midfill_engine.causal.filler.MAX_READ_ALONG", most)
         monkeypatch.setattr("midfill_engine.causal.filler.NEARLY_CERTAIN", -0.2)
-        filler = Filler(base, stretch, names=names)
+        filler = Guessing(base, stretch, names=names)
         prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
         forwards = ForwardCounter()
         drafts = complete(base, forwards.run(filler.draft_lines(prefix)))
@@ -691,43 +690,41 @@ def test_a_draft_without_a_token_of_its_own_is_dropped(base: Runtime, monkeypatc
 
 @pytest.mark.parametrize("max_tokens", [256, 31])
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
-def test_guessed_tokens_save_forwards_and_change_nothing(
-    temperature: float, max_tokens: int, base: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guessed_tokens_save_forwards_and_change_nothing(temperature: float, max_tokens: int, base: Runtime) -> None:
     """Of what is guessed three tokens are right, or fewer."""
     before = TEXT + "def other(items):\n    "
     stretch = Stretch(before, "\n\ndef third(x):\n    return x\n", False, (), max_tokens, indent="    ")
     written: list[tuple[int, ...]] = []
-    write = Filler.write
 
-    async def keep(*arguments: Any, **options: Any) -> Any:
-        rows = await write(*arguments, **options)
-        written.extend(path.ids for path, _ in rows)
-        return rows
+    class Guessless(Filler):
+        async def write(self, *arguments: Any, **options: Any) -> Any:
+            rows = await super().write(*arguments, **options)
+            written.extend(path.ids for path, _ in rows)
+            return rows
 
-    def guess(_: Filler, paths: Sequence[Written]) -> list[list[int]]:
-        found = []
-        for path in paths:
-            size = len(path.ids)
-            behind = [*next(ids for ids in written if ids[:size] == path.ids)[size : size + 3]]
-            wrong = size % 5  # from 3 on nothing is wrong
-            found.append([token if place < wrong else 1 for place, token in enumerate(behind)])
-        return found
+        def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+            return [()] * len(paths)
 
-    def draft() -> tuple[list[Candidate], int]:
-        filler = Filler(base, stretch, Drawing(1, temperature, 1.0, torch.Generator().manual_seed(4)))
+    class Guessing(Filler):
+        def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+            found = []
+            for path in paths:
+                size = len(path.ids)
+                behind = [*next(ids for ids in written if ids[:size] == path.ids)[size : size + 3]]
+                wrong = size % 5  # from 3 on nothing is wrong
+                found.append(tuple(token if place < wrong else 1 for place, token in enumerate(behind)))
+            return found
+
+    def draft(kind: type[Filler]) -> tuple[list[Candidate], int]:
+        filler = kind(base, stretch, Drawing(1, temperature, 1.0, torch.Generator().manual_seed(4)))
         prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
         firsts = ["first = 1", "return items", "for é in items:"]
         drafts = filler.draw(prefix, filler.drawing) if temperature else filler.draft_block(prefix, firsts)
         forwards = ForwardCounter()
         return complete(base, forwards.run(drafts)), forwards.count
 
-    monkeypatch.setattr(Filler, "write", keep)
-    monkeypatch.setattr(Filler, "_guess", lambda _, paths: [()] * len(paths))
-    plain, num_plain = draft()
-    monkeypatch.setattr(Filler, "write", write)
-    monkeypatch.setattr(Filler, "_guess", guess)
-    found, num_found = draft()
+    plain, num_plain = draft(Guessless)
+    found, num_found = draft(Guessing)
     assert [each.text for each in found] == [each.text for each in plain] != []
     for one, other in zip(found, plain, strict=True):
         assert one.following == pytest.approx(other.following, abs=1e-3)

@@ -22,8 +22,8 @@ from midfill_infill.answers.wrapping import is_wrapping
 from midfill_infill.cli import build_app
 from midfill_infill.cli.doctor import examine_engine, find_others
 from midfill_infill.context.references import Reference, find_references
-from midfill_infill.engines import discovery
 from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.discovery import find_servers
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
@@ -492,14 +492,13 @@ def test_the_doctor_says_that_it_was_not_asked(stand_in: StandIn, monkeypatch: p
 
 def test_the_doctor_finds_servers_of_this_machine_and_offers_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve("ollama") as server:
-        monkeypatch.setattr(discovery, "_LLAMACPP_PORTS", (server.server_port,))
-        monkeypatch.setattr(discovery, "_OPENAI_PORTS", {server.server_port: "LM Studio"})
+        ports = (server.server_port,), {server.server_port: "LM Studio"}
         monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{server.server_port}")
         server.pages["/api/tags"] = {"models": [{"name": "qwen2.5-coder:1.5b", "model": "qwen2.5-coder:1.5b"}]}
         server.pages["/props"] = {"default_generation_settings": {}, "model_path": "/m/smol.gguf"}
         server.pages["/v1/models"] = {"data": [{"id": "a/b"}, {"id": "midfill-embedded", "owned_by": "midfill"}]}
-        told = [finding.value for finding in find_others()]
-        assert not any(finding.problem for finding in find_others())
+        told = [finding.value for finding in find_others(find_servers(*ports))]
+        assert not any(finding.problem for finding in find_others(find_servers(*ports)))
         assert [value.partition(";")[2] for value in told] == [
             " to fill with it: `midfill config engine ollama:qwen2.5-coder:1.5b`",
             f" to fill with it: `midfill config engine llamacpp:{server.url}`",
@@ -510,7 +509,7 @@ def test_the_doctor_finds_servers_of_this_machine_and_offers_the_line(monkeypatc
         for line in told:
             assert parse_engine(line.split("`")[1].removeprefix("midfill config engine ")).protocol in PROTOCOLS
         server.pages.clear()
-        assert list(find_others()) == []
+        assert list(find_others(find_servers(*ports))) == []
 
 
 def test_the_command_fills_with_it(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

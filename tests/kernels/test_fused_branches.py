@@ -173,13 +173,10 @@ def test_a_step_without_room_is_made_anew(
     assert made.count(4) == 2 and made.count(12) == 1
 
 
-def test_the_pace_is_that_of_the_kernels(
-    pair: tuple[Runtime, Runtime], by_kernels: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("midfill_engine.loading.pace.ROUNDS", 1)
+def test_the_pace_is_that_of_the_kernels(pair: tuple[Runtime, Runtime], by_kernels: list[int]) -> None:
     _, fused = pair
     transformer = fused.loaded.model.transformer
-    pace = measure_pace(transformer, fused.operators, fused.run, fused.reads_stacks)
+    pace = measure_pace(transformer, fused.operators, fused.run, fused.reads_stacks, num_rounds=1)
     assert pace.pass_s >= 0 and sorted(set(by_kernels)) == [5, 25]
 
 

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,7 +21,6 @@ from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options
 from midfill_infill.sandbox.command import read_command
-from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -136,17 +136,14 @@ def start(loop: Path, holes: Callable[[Document], tuple[Hole, ...]], said: list[
     return lab
 
 
-def test_a_try_gets_five_times_what_a_body_that_raises_takes(loop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_try_gets_five_times_what_a_body_that_raises_takes(
+    loop: Path, monkeypatch: pytest.MonkeyPatch, record_calls: Callable[..., list[Any]]
+) -> None:
     monkeypatch.setattr(labs, "_LEAST_S", 0.5)
-    said, took_s, prepare = list[str](), list[float](), Lab._prepare
-
-    def watch(self: Lab, files: Mapping[str, bytes], ran: Ran, seconds: float, timeout_s: float | None) -> Ran:
-        took_s.append(seconds)
-        return prepare(self, files, ran, seconds, timeout_s)
-
-    monkeypatch.setattr(Lab, "_prepare", watch)
+    said, prepared = list[str](), record_calls(Lab, "_prepare")
     limit_s = start(loop, lambda document: tuple(find_stubs(document)), said).runner.command.timeout_s
-    assert took_s[0] < 6 and limit_s == min(6, max(0.5, 5 * took_s[0]))
+    _, _, _, took_s, *_ = prepared[0]
+    assert took_s < 6 and limit_s == min(6, max(0.5, 5 * took_s))
     assert said == [f"`{PLAIN}` is too slow on the code as it is (6 s): counts as failing"]
 
 

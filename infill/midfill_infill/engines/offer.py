@@ -14,9 +14,8 @@ def offer(model: str, num_bytes: int | None = None) -> str | None:
     """The offer, once per user (recorded in the state folder); None if it does not apply or was shown before.
     `num_bytes` is the size of the memory, by default this machine's.
     """
-    has_room = (memory_bytes() if num_bytes is None else num_bytes) >= NEEDED_BYTES
-    applies = model in SHIPPED_NAMES and not os.environ.get("MIDFILL_MODEL") and has_room
-    if not applies or not is_first_time("offered"):
+    applies = model in SHIPPED_NAMES and not os.environ.get("MIDFILL_MODEL")
+    if not applies or (num_bytes or memory_bytes()) < NEEDED_BYTES or not is_first_time("offered"):
         return None
     return f"the small model that ships filled this; `midfill models get {BASE}` gets one that knows languages (93 MB)"
 
