@@ -168,7 +168,7 @@ def find_circle(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("package", FLOORS)
-def test_no_arrow_runs_up_or_sideways(package: str) -> None:
+def test_no_module_imports_a_room_above_or_beside_its_own(package: str) -> None:
     assert wrong_arrows(ROOMS[package][0], FLOORS[package]) == []
 
 
@@ -196,7 +196,7 @@ def test_no_modules_import_each_other_in_a_circle(room: str) -> None:
     assert find_circle(ROOMS[room][0]) == []
 
 
-def test_an_arrow_that_is_turned_round_is_found(tmp_path: Path) -> None:
+def test_an_import_of_a_room_above_is_found(tmp_path: Path) -> None:
     package = tmp_path / "house"
     for name, source in {
         "cellar/coal": "",

@@ -39,7 +39,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
         yield server
 
 
-def test_the_way_of_a_fill_is_short_and_drawn_as_it_is(
+def test_the_calls_of_a_fill_are_few_and_the_page_draws_them(
     server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, list[Step]] = {}

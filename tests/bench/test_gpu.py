@@ -28,7 +28,7 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def test_medians_and_turns() -> None:
+def test_calls_are_timed_by_turns_and_summarized() -> None:
     seen: list[int] = []
     timing = Clock(torch.device("cpu"), 6, flushes=False).time([lambda: seen.append(0), lambda: seen.append(1)])
     assert seen == [0, 1] + [0, 1] * 3 and timing.repeats == 6

@@ -81,7 +81,7 @@ SIBLINGS = "import os\n\n\ndef ends(path):\n    return path.endswith('a')\n\n\nd
     "from pathlib import Path\n    return Path(path).read_text().splitlines()",
 ])  # fmt: skip
 @pytest.mark.parametrize("certainty", [None, 0.01])
-def test_names_are_no_fault(engine_client: Start, text: str, certainty: float | None) -> None:
+def test_a_fill_is_not_replaced_because_of_its_names(engine_client: Start, text: str, certainty: float | None) -> None:
     document = Document(SIBLINGS.encode(), "python")
     compared = [[("return path.endswith('a')", 0.9)]] if certainty else []
     client = engine_client(Plan(rows=[[text]], compared=compared, certainty=certainty))
@@ -107,7 +107,7 @@ def test_several_holes_are_settled_in_turn(engine_client: Start) -> None:
 
 
 @pytest.mark.parametrize("num_holes", [1, 2])
-def test_so_many_are_tried_at_most(
+def test_the_number_of_texts_that_are_tried_is_bounded(
     engine_client: Start, record_calls: Callable[..., list[Any]], num_holes: int
 ) -> None:
     bad = [[(f"rows = ({number}", 1 - number / 1000) for number in range(200)]] * num_holes
@@ -233,7 +233,7 @@ def test_a_single_line_takes_no_proposal_of_two(engine_client: Start, propose_on
 BODY = "class A:\n    def total(self, rows):\n        pass\n\n    def count(self, rows):\n        return len(rows)\n"
 
 
-def test_what_does_nothing_and_what_is_said_twice_is_no_alternative(engine_client: Start) -> None:
+def test_idle_and_repeated_fills_are_no_alternatives(engine_client: Start) -> None:
     document = Document(BODY.encode(), "python")
     holes = list(find_stubs(document))
     rows = [["return self.total(rows)"], ["raise NotImplementedError"], ["return sum(rows)"], ["return sum(rows)"]]

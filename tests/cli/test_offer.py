@@ -25,13 +25,13 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_it_is_said_once() -> None:
+def test_the_better_model_is_offered_once() -> None:
     said = offer.offer("embedded")
     assert said is not None and BASE in said
     assert offer.offer("embedded") is None
 
 
-def test_it_is_not_said_of_another_model_on_a_small_machine_or_to_who_chose(
+def test_the_better_model_is_not_offered_on_a_small_machine_or_to_users_who_chose_one(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert offer.offer("DreamOn-v0-7B") is None
@@ -42,7 +42,7 @@ def test_it_is_not_said_of_another_model_on_a_small_machine_or_to_who_chose(
     assert not state.exists()
 
 
-def test_editors_say_it_once_too_and_not_to_who_chose() -> None:
+def test_editors_offer_the_better_model_once_and_not_to_users_who_chose_one() -> None:
     said: list[str] = []
 
     class Editor:

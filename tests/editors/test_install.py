@@ -184,7 +184,7 @@ def test_after_a_kill_the_next_run_cleans_up(home: Home, wheel: Path, tmp_path: 
     assert sorted(path.name[:4] for path in home.store.iterdir()) == ["curr", "env-"]
 
 
-def test_two_at_once(home: Home, wheel: Path, tmp_path: Path) -> None:
+def test_a_second_installation_at_the_same_time_is_refused(home: Home, wheel: Path, tmp_path: Path) -> None:
     mark = tmp_path / "hangs"
     first = home.start("install", "--source", wheel, TEST_HANGS=str(mark))
     wait("the first", mark.exists)
@@ -237,7 +237,7 @@ def test_a_broken_environment_is_made_anew(installed: Home, wheel: Path, broken:
 
 
 @needs_proc
-def test_what_runs_of_it_ends_with_it(installed: Home, wheel: Path) -> None:
+def test_engines_end_when_they_are_updated_or_removed(installed: Home, wheel: Path) -> None:
     home = installed
     python = (home.store / "current").resolve() / "bin" / "python"
     engine = subprocess.Popen([python, "-P", "-m", "midfill_engine"], env=home.environment())

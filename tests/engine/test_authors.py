@@ -207,7 +207,7 @@ def test_a_request_can_be_filled_as_the_authors_evaluate(open_family: Callable[[
     assert take_authors(family, plain) is plain
 
 
-def test_p2_is_open_dcoders_way(open_family: Callable[[str], Runtime]) -> None:
+def test_quality_authors_takes_p2_for_open_dcoder(open_family: Callable[[str], Runtime]) -> None:
     asked = take_authors(FAMILIES.find("opendcoder"), ask_after_return({}, quality="authors"))
     assert (asked.sampler, asked.steps, asked.temperature, asked.top_p) == ("p2", 64, 0.6, 0.95)
 

@@ -25,7 +25,7 @@ def list_texts(answer: InfillResponse) -> list[str]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("place", [body, selection])
-def test_longer_has_the_lines_that_it_must_have_and_shorter_no_more(
+def test_answers_keep_to_the_least_and_the_most_lines(
     base: Runtime, place: Callable[..., InfillRequest], temperature: float
 ) -> None:
     options = {"n": 3, "temperature": temperature, "seed": 5}
@@ -145,7 +145,7 @@ def test_a_search_ends_with_the_best_so_far_when_its_time_is_over(base: Runtime,
     assert num_greedy <= MAX_LINE_TOKENS + 9 and "\n" not in greedy.holes[0].text.strip()
 
 
-def test_a_time_that_is_over_leaves_what_is_given(base: Runtime) -> None:
+def test_without_time_the_surest_given_text_is_the_answer(base: Runtime) -> None:
     """The surest text, without a pass; once texts are read they are weighed."""
     given = [GivenText(text="return 1", certainty=0.2), GivenText(text="return items", certainty=0.7)]
     request = body(HoleSpec(indent="    ", candidates=given))
@@ -160,7 +160,7 @@ def test_a_time_that_is_over_leaves_what_is_given(base: Runtime) -> None:
     assert read.holes[0].text
 
 
-def test_of_a_long_context_what_was_read_is_kept(base: Runtime) -> None:
+def test_the_part_of_a_long_context_that_was_read_in_time_is_kept(base: Runtime) -> None:
     given = [GivenText(text="return 1", certainty=0.2)]
     text = TextSegment(text=TEXT * 8 + HEADER)
     request = ask(text, HoleSegment(hole=HoleSpec(indent="    ", candidates=given)), TextSegment(text=NEXT))

@@ -75,7 +75,7 @@ def parts(cache: Path) -> list[Path]:
     return list(cache.glob("**/*.midfill-part"))
 
 
-def test_it_comes_with_bytes_counted_and_lies_where_others_find_it(source: Path, cache: Path, get: Get) -> None:
+def test_a_download_reports_its_bytes_and_ends_in_the_cache_of_the_hub(source: Path, cache: Path, get: Get) -> None:
     said: list[FetchProgress] = []
     with run_hub({NAME: source}) as hub:
         folder = get(hub, say=said.append)
@@ -88,7 +88,9 @@ def test_it_comes_with_bytes_counted_and_lies_where_others_find_it(source: Path,
 
 
 @pytest.mark.parametrize("takes_ranges", [True, False])
-def test_a_broken_connection_is_gone_on_with(takes_ranges: bool, source: Path, cache: Path, get: Get) -> None:
+def test_a_broken_download_resumes_at_the_byte_where_it_broke(
+    takes_ranges: bool, source: Path, cache: Path, get: Get
+) -> None:
     said: list[FetchProgress] = []
     with run_hub({NAME: source}, cut_after=5000, takes_ranges=takes_ranges) as hub:
         assert same(get(hub, say=said.append), source)
@@ -98,7 +100,7 @@ def test_a_broken_connection_is_gone_on_with(takes_ranges: bool, source: Path, c
     assert any("trying again" in each.note for each in said)
 
 
-def test_what_came_is_kept_when_it_ends_and_gone_on_with_in_the_next_run(source: Path, cache: Path, get: Get) -> None:
+def test_a_download_that_stalls_is_resumed_by_the_next_run(source: Path, cache: Path, get: Get) -> None:
     with run_hub({NAME: source}, stall_after=7000) as hub:
         with pytest.raises(StartError, match="no answer in time") as caught:
             get(hub)
@@ -111,7 +113,7 @@ def test_what_came_is_kept_when_it_ends_and_gone_on_with_in_the_next_run(source:
     assert not parts(cache)
 
 
-def test_a_part_that_is_wrong_or_too_long_is_begun_anew(source: Path, cache: Path, get: Get) -> None:
+def test_a_partial_file_that_is_wrong_or_too_long_is_downloaded_again(source: Path, cache: Path, get: Get) -> None:
     for left in (b"x" * 3000, b"x" * (len(weights(source)) + 5), b"x" * len(weights(source))):
         with run_hub({NAME: source}, stall_after=10) as hub, pytest.raises(StartError):
             get(hub)
@@ -197,7 +199,7 @@ def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_w
     assert not [path for path, _ in hub.asked if path.endswith((".safetensors", ".bin"))]
 
 
-def test_a_full_disk_is_said(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_the_reason_in_the_error(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -78,7 +78,7 @@ def test_a_tree_scores_texts_as_each_by_itself(base: Runtime) -> None:
         assert torch.allclose(torch.tensor(logs), exact, atol=1e-4)
 
 
-def test_an_end_is_as_likely_as_all_tokens_that_end(base: Runtime) -> None:
+def test_the_probability_of_an_end_is_the_sum_over_all_tokens_that_end(base: Runtime) -> None:
     encode = base.loaded.tokenizer.encode
     ids, texts = tuple(encode(TEXT)), [encode("return a"), encode("return"), []]
     prefix, _ = complete(base, read_prefix(base, ids))
@@ -150,7 +150,7 @@ def test_of_the_text_behind_whole_lines_are_read_but_for_those_that_judge() -> N
 
 
 @pytest.mark.parametrize("text", ["", "x", "x =", "    ", "a = 'ü", "def f():\n        ", "x" * 9000])
-def test_an_edge_is_the_whole_text_that_is_read(base: Runtime, text: str) -> None:
+def test_a_prompt_is_the_whole_end_of_the_text_up_to_its_limit(base: Runtime, text: str) -> None:
     prompt = lay_prompt(base, text)
     pieces = [base.vocabulary.pieces[token] for token in prompt.ids if token not in base.tokens.special_ids]
     read = b"".join(pieces) + prompt.pending
@@ -235,7 +235,7 @@ def test_drafts_with_names_keep_to_the_bounds(base: Runtime) -> None:
     assert [each.names for each in filler.count_names([Candidate("$total = 1"), Candidate("total = 1")])] == [1, 0]
 
 
-def test_what_is_likely_after_the_last_lines_alone_weighs_less(base: Runtime) -> None:
+def test_a_line_that_the_last_lines_alone_make_likely_weighs_less(base: Runtime) -> None:
     weights = shipped_weights("inside")
     one, other = weights.score([Candidate("x = 1", -2.0, near=-9.0), Candidate("y = 1", -2.0, near=-2.0)])
     assert one - other == pytest.approx(7 * weights.common) and weights.common > 0
@@ -407,7 +407,9 @@ def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -
 
 
 @pytest.mark.parametrize("kind", ["line", "short", "body"])
-def test_what_follows_and_the_file_decide_among_equals(kind: Literal["line", "short", "body"]) -> None:
+def test_the_text_behind_and_the_file_rank_lines_of_like_probability(
+    kind: Literal["line", "short", "body"],
+) -> None:
     weights = shipped_weights(kind)
     logs = (("", -1.0),) * 4
     plain, fitting = Candidate("a", -4.0, -9.0, logs=logs), Candidate("b", -5.0, -6.0, logs=logs)

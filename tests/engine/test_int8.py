@@ -71,7 +71,7 @@ def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(dtype: torch.
         assert whole.dtype == dtype and all(torch.equal(part, whole[: len(part)]) for part in alone)
 
 
-def test_who_multiplies_makes_no_difference(coarse: Format) -> None:
+def test_both_libraries_multiply_to_the_same_bits(coarse: Format) -> None:
     weight, x = torch.randn(272, 256), torch.randn(40, 256)
     forms = (coarse, Format(OneDnnWeight, in_pairs=True))
     first, second = (form.lay([weight]).multiply(form.narrow(x)[0]) for form in forms)
@@ -186,7 +186,7 @@ def test_passes_with_masks_are_the_same_beside_each_other(weights: str, tmp_path
         assert torch.equal(runtime.run([step])[0].hidden, found.hidden)
 
 
-def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:
+def test_a_pass_in_int8_has_the_same_bits_alone_and_beside_others(tmp_path: Path) -> None:
     tiny.make_random(tmp_path, FAMILIES.find("dream"))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights="int8")
     passes = [Pass(torch.arange(num) + num, torch.arange(num), wanted=torch.arange(num)) for num in (5, 40, 17, 64)]

@@ -39,14 +39,14 @@ def confidences(runtime: Runtime, *, shared: bool) -> list[torch.Tensor]:
     return [result.chosen.confidence for result in found if result.chosen is not None]
 
 
-def test_it_is_exact_where_contexts_keys_see_no_hole(family: str, tmp_path: Path) -> None:
+def test_with_one_layer_the_shared_context_is_exact(family: str, tmp_path: Path) -> None:
     """In a model of one layer the keys are of the tokens alone, so only turning them could go wrong."""
     runtime = open_model(family, 1, tmp_path)
     for one, apart in zip(confidences(runtime, shared=True), confidences(runtime, shared=False), strict=True):
         torch.testing.assert_close(one, apart, rtol=1e-4, atol=1e-7)
 
 
-def test_elsewhere_it_is_near_and_only_the_canvas_that_computed_the_context_is_exact(
+def test_with_more_layers_the_shared_context_is_near_and_exact_for_the_canvas_that_computed_it(
     family: str, tmp_path: Path
 ) -> None:
     runtime = open_model(family, 3, tmp_path)

@@ -221,7 +221,7 @@ def test_sixteen_at_once_answer_as_each_alone(runtime: Runtime) -> None:
         assert (one.holes, one.alternatives) == (other.holes, other.alternatives)
 
 
-def test_only_the_nucleus_is_drawn_from() -> None:
+def test_top_p_draws_only_from_the_likeliest_tokens() -> None:
     scores = torch.tensor([[3.0, 2.9, 1.0, 0.0]]).repeat(200, 1)
     generator = torch.Generator().manual_seed(0)
 

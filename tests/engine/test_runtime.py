@@ -37,7 +37,7 @@ def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:
         ("{empty}", "cpu", "config"),
     ],
 )
-def test_what_cannot_be_loaded_says_why(
+def test_an_error_of_loading_says_why_and_what_to_do(
     checkpoint_folder: Path, tmp_path: Path, model: str, where: str, known: str
 ) -> None:
     with pytest.raises(StartError) as caught:

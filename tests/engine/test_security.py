@@ -68,7 +68,9 @@ def is_let_in(host: str, origin: dict[str, str], token: str | None, is_open: boo
 
 @pytest.mark.parametrize("every", [SAMPLED, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("path", "right_method"), [*routes(), ("/nowhere", "GET")])
-async def test_the_matrix(make_service: Callable[..., Service], path: str, right_method: str, every: int) -> None:
+async def test_every_combination_of_method_host_origin_token_and_type_is_answered_or_refused(
+    make_service: Callable[..., Service], path: str, right_method: str, every: int
+) -> None:
     """One of `every` cells, other ones on the next route: together the routes cover the matrix."""
     first = [path for path, _ in routes()].index(path) if path != "/nowhere" else len(routes())
     service, right_methods = make_service(FakeFills(1), TCP), READING if right_method == "GET" else {right_method}

@@ -35,7 +35,7 @@ def write(file: Path, text: str) -> None:
     file.chmod(0o600)
 
 
-def test_of_many_first_starts_at_once_every_one_has_the_same_token(tmp_path: Path) -> None:
+def test_first_starts_at_the_same_time_agree_on_one_token(tmp_path: Path) -> None:
     for round_number in range(20):
         file, found, start = tmp_path / f"token{round_number}", list[BearerTokens](), threading.Barrier(4)
 

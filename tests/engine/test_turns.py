@@ -67,7 +67,7 @@ def test_places_go_to_the_client_with_least() -> None:
     assert turns.next([greedy[0], newcomer], []) is greedy[0]
 
 
-def test_who_was_passed_for_long_goes_first() -> None:
+def test_a_request_that_others_overtook_for_long_goes_first() -> None:
     now_s = [0.0]
     turns, old, lucky = Turns(4, lambda: now_s[0]), ticket("a"), ticket("b", s=MAX_PASSED_S)
     turns.count("a", 1000)

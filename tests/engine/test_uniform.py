@@ -213,7 +213,7 @@ def test_its_scores_are_the_librarys(real: Path) -> None:
     assert (conditioned - expected).abs().max() > 1e-3
 
 
-def test_a_run_is_pass_by_pass(tmp_path: Path) -> None:
+def test_passes_of_canvases_are_computed_one_by_one(tmp_path: Path) -> None:
     runtime = open_scripted(tmp_path)
     passes = [CanvasPass(torch.arange(3), "past"), CanvasPass(torch.arange(5), "past")]
     found: list[Any] = runtime.run(passes)

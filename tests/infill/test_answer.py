@@ -40,7 +40,7 @@ def test_a_fill_without_a_fault_takes_as_much_in_a_large_file() -> None:
     assert WHOLE not in calls | more
 
 
-def test_what_the_count_would_see() -> None:
+def test_the_counter_sees_a_whole_file_that_is_parsed() -> None:
     filled, calls = fill_last(BAD, 10)
     assert filled.fills[0].text == "return value + 0" and "Sieve.count_errors" in calls
     counting = Answering(GOOD)

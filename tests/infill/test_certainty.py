@@ -33,7 +33,7 @@ def draw(count: int, seed: int = 0) -> list[tuple[Evidence, bool]]:
     return [(Evidence(mean=mean, least=2 * mean, length=3.0), luck.random() < 1 + mean / 3) for mean in means]
 
 
-def test_a_fit_says_as_often_right_as_it_is() -> None:
+def test_a_fitted_certainty_is_the_share_of_right_fills() -> None:
     found = fit(draw(400))
     for mean in (-0.3, -1.5, -2.7):
         assert found.rate(Evidence(mean=mean, least=2 * mean, length=3.0)) == pytest.approx(1 + mean / 3, abs=0.12)

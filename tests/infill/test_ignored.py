@@ -122,7 +122,7 @@ def test_links_and_what_they_lead_to(root: Path, tmp_path: Path) -> None:
     assert find_exclusion(tmp_path / "outside/src/b.py") is None
 
 
-def test_odd_names(root: Path) -> None:
+def test_ignored_files_with_odd_names_are_found(root: Path) -> None:
     (root / ".gitignore").write_text("odd*\n")
     names = [
         ":odd.py",

@@ -210,14 +210,14 @@ def test_a_fill_that_is_over_stops_the_server(stand_in: StandIn) -> None:
         (400, {"error": {"message": "bad"}}, "engine_error"),
     ],
 )
-def test_refusals_are_ours(stand_in: StandIn, status: int, body: Any, code: str) -> None:
+def test_refusals_of_a_server_become_errors_of_midfill(stand_in: StandIn, status: int, body: Any, code: str) -> None:
     stand_in.refuse = lambda _: (status, body)
     with pytest.raises(MidfillError) as error:
         ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}])
     assert error.value.code == code and error.value.sentence.endswith(".") and "\n" not in error.value.sentence
 
 
-def test_what_is_no_such_answer_is_named(stand_in: StandIn) -> None:
+def test_an_answer_in_an_unknown_form_is_an_error(stand_in: StandIn) -> None:
     with connect(stand_in) as client, pytest.raises(MidfillError, match="form that is not known"):
         stand_in.form = lambda _: ['{"strange": 1}']
         list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
@@ -227,7 +227,7 @@ def connect_as(server: StandIn, protocol: str) -> EngineClient:
     return EngineClient(Endpoint(url=server.url, protocol=protocol, model="m"))
 
 
-def test_nobody_at_the_address() -> None:
+def test_a_server_that_does_not_run_is_unreachable() -> None:
     with (
         EngineClient(Endpoint(url="http://127.0.0.1:9", protocol="llamacpp")) as client,
         pytest.raises(MidfillError) as error,

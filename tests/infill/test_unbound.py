@@ -52,7 +52,7 @@ def test_names_that_the_hole_has_to_bind(marked: str, names: list[str]) -> None:
         ("function f() {\n  <hole>\n  return " + "x" * 200 + ";\n}\n", []),
     ],
 )
-def test_names_in_scripts(marked: str, names: list[str]) -> None:
+def test_names_that_a_hole_of_a_script_has_to_bind(marked: str, names: list[str]) -> None:
     assert find_needs(marked, "javascript") == find_needs(marked, "typescript") == [names]
 
 

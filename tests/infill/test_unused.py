@@ -58,7 +58,7 @@ def test_a_long_function_and_other_languages_have_none() -> None:
         ("function f(a) {\n  <hole>\n  return { a };\n}\n", []),
     ],
 )
-def test_scripts_have_them_too(marked: str, names: list[str]) -> None:
+def test_parameters_and_variables_of_scripts_that_nothing_uses(marked: str, names: list[str]) -> None:
     assert find(marked, "javascript") == find(marked, "typescript") == [names]
 
 

@@ -41,7 +41,7 @@ def test_the_start_of_a_line_stands_for_what_is_on_it_and_two_functions_for_two_
     ("c", "int f(int a) {\n  if (a) {\n    run(|a);\n  }\n  return 1;\n}\n"),
     ("go", "package m\n\nfunc f(a int) int {\n  if a > 0 {\n    run(|a)\n  }\n  return 1\n}\n"),
 ])  # fmt: skip
-def test_braces(language: str, text: str) -> None:
+def test_selections_widen_in_languages_with_braces(language: str, text: str) -> None:
     found = widened(text, language)
     assert found[0].startswith("run(a)") and found[-1].count("{") == 2
     assert any(each.startswith("if") and each.endswith("return 1" + ";" * (language != "go")) for each in found)

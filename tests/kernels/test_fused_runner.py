@@ -208,7 +208,7 @@ def test_the_check_tells_right_from_wrong(device: torch.device, is_causal: bool)
         runner.check(is_causal=is_causal)
 
 
-def test_what_is_not_computed_is_said() -> None:
+def test_the_reason_why_a_model_is_not_fused_is_named() -> None:
     assert why_not_fused(QWEN_LIKE) is None
     assert why_not_fused(replace(QWEN_LIKE, rope_dim=8)) == "it rotates a part of each head, or stretches positions"
     assert why_not_fused(replace(QWEN_LIKE, mlp="relu2")) == "its MLPs are not gated"

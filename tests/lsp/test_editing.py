@@ -131,7 +131,7 @@ async def test_it_does_not_repeat_what_is_behind_the_cursor(
 
 
 @pytest.mark.parametrize("certainty, title", [(0.49, "Accept (a guess)"), (0.5, "Accept")])
-async def test_a_guess_is_called_one(editor: Editor, certainty: float, title: str) -> None:
+async def test_a_fill_below_the_threshold_is_called_a_guess(editor: Editor, certainty: float, title: str) -> None:
     configure(editor, model=f"sure:{certainty}")
     buffer = editor.open(SOURCE)
     result = await editor.do("fill", **body(buffer))
@@ -151,7 +151,7 @@ async def test_a_guess_is_called_one(editor: Editor, certainty: float, title: st
         (False, "drafted", "Accept"),
     ],
 )
-async def test_where_a_fill_comes_from_is_said(is_guess: bool, origin: str, title: str) -> None:
+async def test_the_lens_of_a_fill_names_its_origin(is_guess: bool, origin: str, title: str) -> None:
     fill = SimpleNamespace(is_guess=is_guess, origin=origin)
     pending = SimpleNamespace(id=1, filled=SimpleNamespace(passes=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)])
     text = SimpleNamespace(range=lambda span: types.Range(types.Position(0, 0), types.Position(0, 0)))

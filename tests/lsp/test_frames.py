@@ -29,7 +29,7 @@ def test_the_message_behind_a_malformed_frame_arrives(name: str, chunk_bytes: in
     b"Content-Length: %d\r\nContent-Type: application/vscode-jsonrpc; charset=utf-8\r\n\r\n",
     b"Content-Type: application/vscode-jsonrpc\r\nContent-Length: %d\r\n\r\n",
 ])  # fmt: skip
-def test_good_heads(head: bytes) -> None:
+def test_valid_headers_of_every_spelling_are_read(head: bytes) -> None:
     assert list(FrameParser().feed((head % len(BODY) + BODY) * 3)) == [GOOD] * 3
 
 

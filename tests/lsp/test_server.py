@@ -394,7 +394,7 @@ async def test_no_code_in_the_log(start: Start) -> None:
     assert not any(secret in f"{log} {error.value}" for secret in ("first(a)", "b + 1", "guess"))
 
 
-async def test_it_ends_when_its_client_dies() -> None:
+async def test_the_server_ends_when_its_client_dies() -> None:
     client = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     editor = Editor()
     await editor.start(REAL, capabilities=describe_client(), process_id=client.pid)

@@ -53,7 +53,7 @@ def generated(root: Path) -> None:
     assert [run(*words).exit_code for words in (["plan", "--stubs"], ["generate"])] == [0, 0]
 
 
-def test_the_whole_way(root: Path) -> None:
+def test_a_run_goes_from_plan_over_review_to_undo(root: Path) -> None:
     planned = run("plan", "--stubs")
     assert planned.exit_code == 0 and "2 holes in 1 file" in planned.stderr
     assert run("generate").exit_code == 0
@@ -367,7 +367,7 @@ def test_what_is_asked_wrongly_exits_2(root: Path, words: list[str], code: int, 
     assert result.exit_code == code and says in result.stderr.replace("\n", " ")
 
 
-def test_refusals_exit_5(root: Path, generated: None) -> None:
+def test_commands_that_are_refused_exit_5(root: Path, generated: None) -> None:
     (root / "a.py").write_text("# mine\n" + CODE)
     dirty = run("apply", "--all")
     assert dirty.exit_code == 5 and "uncommitted changes: a.py" in dirty.stderr

@@ -276,7 +276,7 @@ OPTIONAL = [
 
 @pytest.mark.parametrize("language", ["javascript", "typescript", "tsx"])
 @pytest.mark.parametrize(("code", "word", "expected"), OPTIONAL)
-def test_an_optional_call_stays_one(language: str, code: str, word: str, expected: str) -> None:
+def test_a_migrated_call_stays_optional(language: str, code: str, word: str, expected: str) -> None:
     (hole,) = find(language, code, word)
     assert hole.lead + hole.tail == expected
 

@@ -68,13 +68,13 @@ def test_tries_are_counted(shop: Path, answer: Answer) -> None:
     assert fill("--tries", "5").stderr.count("failed") == 5
 
 
-def test_what_passes_already_is_said(shop: Path, answer: Answer) -> None:
+def test_a_command_that_passes_without_a_fill_is_refused(shop: Path, answer: Answer) -> None:
     result = fill(until="true")
     assert result.exit_code == 2 and "`true` passes already, without a fill; give a command that fails" in result.stderr
 
 
 @pytest.mark.parametrize("line", ["nowhere-at-all -q", "cd . && nowhere-at-all", "./shop.py"])
-def test_a_command_that_is_not_there_is_said(shop: Path, answer: Answer, line: str) -> None:
+def test_a_command_that_cannot_be_run_is_named(shop: Path, answer: Answer, line: str) -> None:
     result = fill(until=line)
     assert result.exit_code == 2 and "cannot be run; give another command." in result.stderr
 
@@ -151,7 +151,9 @@ def test_env_and_allow_are_as_in_verify(
     assert fill("--env", "MY_SETTING", "--allow", str(tmp_path / "data"), until=UNITTEST).exit_code == 0
 
 
-def test_it_runs_where_its_user_is(shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_runs_in_the_users_working_directory(
+    shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     subprocess.run(["git", "init", "-q"], cwd=shop, check=True)
     monkeypatch.chdir(shop / "tests")
     (shop / "tests/run.py").write_text("import sys\nsys.path[:0] = ['..']\nimport shop\nassert shop.discount(9, 0)\n")

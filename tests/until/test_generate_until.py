@@ -89,7 +89,7 @@ def test_what_was_interrupted_goes_on(root: Path, monkeypatch: pytest.MonkeyPatc
     assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2, "failed": 2}
 
 
-def test_it_goes_with_no_shards(root: Path) -> None:
+def test_until_is_refused_together_with_shards(root: Path) -> None:
     run("plan", "--stubs")
     result = run("generate", "--until", PYTEST, "--shard", "1/2", "--out", str(root / "part"))
     assert result.exit_code == 2 and "--until fills one hole at a time" in result.stderr
@@ -127,7 +127,7 @@ def test_where_the_tests_go_in_a_command(line: str, expected: str) -> None:
     assert add_tests(line, ["tests/a.py", "tests/b.py"]) == expected
 
 
-def test_guesses(root: Path) -> None:
+def test_commands_that_run_tests_are_guessed_from_the_files_of_a_repository(root: Path) -> None:
     def guesses(path: str) -> list[str]:
         return guess_commands(root / path, root)
 

@@ -121,7 +121,7 @@ def test_what_hangs_ends_with_its_children(loop: Path, answer: Answer, line: str
 
 
 @both
-def test_what_hangs_before_it_comes_here_is_refused(loop: Path, answer: Answer, line: str) -> None:
+def test_a_command_that_hangs_before_it_reaches_the_hole_is_refused(loop: Path, answer: Answer, line: str) -> None:
     (loop / "check.py").write_text("while True:\n    pass\n")
     (loop / "tests/test_loop.py").write_text("import loop\n\ndef test_a():\n    while True:\n        loop.other = 1\n")
     result = fill(line)
@@ -153,7 +153,9 @@ def test_without_such_a_body_it_gets_the_limit_of_the_first_run(loop: Path) -> N
     assert lab.runner.command.timeout_s == 6
 
 
-def test_over_a_repository(loop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_over_a_repository_survives_a_fill_that_hangs(
+    loop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answer(request: InfillRequest) -> str:
         return RIGHT if request.seed else HANGS
 
@@ -170,7 +172,9 @@ def test_over_a_repository(loop: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert result.exit_code == 0 and status["holes"] == {"generated": 1}
 
 
-def test_in_an_editor(loop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editor_is_told_that_the_command_hangs_on_the_present_text(
+    loop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(labs, "FIRST_S", 3.0)
     workspace, uri = SyncedWorkspace(None), (loop / "loop.py").as_uri()
     workspace.put_text_document(TextDocumentItem(uri, "python", 1, LOOP))

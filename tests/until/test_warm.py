@@ -138,7 +138,7 @@ def test_which_commands_are_kept_warm() -> None:
 
 
 @pytest.mark.parametrize("line", [UNITTEST, f"{PYTEST} -p no:midfill_warm", f"{PYTEST} -p xdist.plugin -n 2"])
-def test_others_are_started_anew(shop: Path, line: str) -> None:
+def test_commands_that_cannot_be_kept_warm_are_started_anew(shop: Path, line: str) -> None:
     for runner in open_runner(shop, line):
         cold = runner.run({})
         assert runner.warm_up({}, cold) is cold
@@ -146,7 +146,7 @@ def test_others_are_started_anew(shop: Path, line: str) -> None:
         assert ran.is_good and not ran.is_warm
 
 
-def test_one_that_dies_is_replaced_by_cold_runs(runner: Runner) -> None:
+def test_a_warm_process_that_dies_is_replaced_by_cold_runs(runner: Runner) -> None:
     warm_up(runner)
     ran = runner.run(body("import os, signal; os.kill(os.getppid(), signal.SIGKILL); return 1"))
     assert not ran.is_warm and not ran.is_good
