@@ -15,6 +15,7 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
 os.environ["MIDFILL_CONFIG"] = os.devnull  # a developer's own settings are no part of a test
+os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}  # nor are those of git
 os.environ["XDG_STATE_HOME"] = os.devnull  # nothing is remembered, so nothing is offered
 with suppress(ModuleNotFoundError):  # a lent machine has torch and little else
     os.environ.setdefault(

@@ -135,7 +135,7 @@ def test_pressed_keys_show_and_choose_alternatives(
     )
 
 
-def test_an_interrupt_at_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_at_the_keys() -> None:
     with pytest.raises(KeyboardInterrupt):
         choose(three_results(), lambda: "\x03")
 

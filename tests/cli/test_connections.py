@@ -99,7 +99,7 @@ def test_a_server_without_tls_is_named_in_one_sentence(server: ThreadingHTTPServ
     assert error.value.code == "engine_unreachable" and "speaks no TLS that is trusted" in error.value.message
 
 
-def test_a_server_that_accepts_and_never_answers_counts_as_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_accepts_and_never_answers_counts_as_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Endpoint(url=f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises(Silent), Connections(address).open(0.1) as connection:

@@ -41,7 +41,7 @@ __main__.app()
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
     environment = {**os.environ, "PYTHONPATH": str(ENGINE), "OMP_NUM_THREADS": "1"}
 

@@ -119,13 +119,13 @@ def test_what_is_installed_is_imported_once(shop: Path) -> None:
     slow = shop / ".venv/lib/python3/site-packages/slow.py"
     slow.parent.mkdir(parents=True)
     (shop / ".venv/pyvenv.cfg").touch()
-    slow.write_text("import time\ntime.sleep(1.5)\n")
+    slow.write_text("import time\ntime.sleep(4)\n")
     (shop / "conftest.py").write_text(f"import sys\nsys.path.append({str(slow.parent)!r})\nimport slow\n")
     for runner in open_runner(shop, PYTEST):
         cold = runner.run({})
         runner.warm_up({}, cold)
         ran = runner.run(body("return price - rate"))
-        assert ran.is_good and ran.is_warm and cold.seconds > 1.5 > ran.seconds
+        assert ran.is_good and ran.is_warm and cold.seconds > 4 > ran.seconds
 
 
 def test_which_commands_are_kept_warm() -> None:
