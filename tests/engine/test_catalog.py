@@ -50,6 +50,7 @@ def test_a_hub_id_is_served_from_where_it_was_fetched_to(hub_cache: Path) -> Non
     assert "someone/some-model@v1" in runtime.names
 
 
+@pytest.mark.usefixtures("hub_cache")
 def test_what_was_not_fetched_is_one_sentence() -> None:
     with pytest.raises(StartError) as caught:
         load_runtime("someone/some-model", "cpu")
