@@ -57,7 +57,7 @@ def starred() -> list[str]:
     return [line.split()[1] for line in say("models", "list").splitlines() if line.startswith("* ")]
 
 
-def test_without_it_the_model_that_ships_fills(tmp_path: Path) -> None:
+def test_without_the_base_the_model_that_ships_fills(tmp_path: Path) -> None:
     assert default_model() is None and chosen() is None
     half = tmp_path / "data/midfill/models/smollm2/.part-1"
     half.mkdir(parents=True)
@@ -65,7 +65,9 @@ def test_without_it_the_model_that_ships_fills(tmp_path: Path) -> None:
     assert default_model() is None, "what is being fetched is not here"
 
 
-def test_it_fills_once_it_is_here_unless_another_is_chosen(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_fills_once_it_is_here_unless_another_model_is_chosen(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert default_model() == chosen() == "smollm2"
     assert complete(EngineSettings("embedded")).model == "embedded"
     say("models", "use", "user/model")

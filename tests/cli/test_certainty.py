@@ -56,7 +56,7 @@ def test_an_engine_that_does_not_say_changes_nothing(answer: Answer) -> None:
     assert json.loads(fill("--json")[0])["holes"][0]["certainty"] is None
 
 
-def test_of_other_models_no_sentence_is_made(answer: Answer) -> None:
+def test_a_guess_of_another_model_adds_no_sentence_about_the_demonstrator(answer: Answer) -> None:
     answer(certainty=0.1, model="Dream-org/Dream-v0")
     out, err = fill()
     assert "a guess (10%)" in out and "drafted" not in out and err == ""

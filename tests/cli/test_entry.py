@@ -157,7 +157,7 @@ def test_a_file_without_extension_is_what_its_first_line_runs(tmp_path: Path, li
     assert find_language(tmp_path / "tool.py", line.encode()) == "python"
 
 
-def test_what_links_to_a_secret_is_one(tmp_path: Path) -> None:
+def test_a_link_to_a_file_with_secrets_is_left_out(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1\n")
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "link.py").symlink_to(".env")

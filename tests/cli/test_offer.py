@@ -63,7 +63,7 @@ def test_doctor_says_which_cache_fills_use_and_why() -> None:
     assert describe_cache("dual").startswith("dual, approximate; `midfill config cache none` is exact")
 
 
-def test_where_nothing_can_be_remembered_nothing_is_said(state: Path) -> None:
+def test_the_better_model_is_not_offered_where_that_cannot_be_recorded(state: Path) -> None:
     state.touch()
     assert offer.offer("embedded") is None
 

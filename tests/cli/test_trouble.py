@@ -132,7 +132,7 @@ def test_other_failures_of_the_folder_are_not_hidden(tmp_path: Path) -> None:
         (tmp_path / "none").read_bytes()
 
 
-def test_the_name_that_is_printed_is_a_model() -> None:
+def test_the_printed_name_of_the_shipped_model_is_found() -> None:
     from midfill_engine.loading.runtime import find_model
 
     assert find_model("midfill-embedded") == find_model("embedded")

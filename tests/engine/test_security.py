@@ -138,7 +138,7 @@ def test_two_hosts_or_none_are_refused() -> None:
     assert not TCP.knows_host(["localhost:8427", "localhost:8427"])
 
 
-def test_content_types() -> None:
+def test_only_json_in_utf8_is_a_json_content_type() -> None:
     assert is_json(["application/json"]) and is_json(['Application/JSON; charset="utf-8"'])
     wrong = [[], ["application/json", "application/json"], ["application/jsonx"], ["application/json; charset=utf-16"]]
     assert not any(is_json(values) for values in wrong)

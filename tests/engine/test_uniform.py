@@ -194,7 +194,7 @@ def test_a_missing_tensor_is_not_drawn_at_random(real: Path, tmp_path: Path) -> 
         canvas_model.load(folder)
 
 
-def test_its_scores_are_the_librarys(real: Path) -> None:
+def test_scores_of_a_canvas_are_those_of_the_library(real: Path) -> None:
     """Context once, canvas over its keys: as the library computes both together, from its own loading."""
     library: Any = pytest.importorskip("transformers")
     own = library.DiffusionGemmaForBlockDiffusion.from_pretrained(real, dtype=torch.float32).eval()

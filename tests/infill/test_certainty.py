@@ -40,7 +40,7 @@ def test_a_fitted_certainty_is_the_share_of_right_fills() -> None:
     assert found.count == 400 and "length" not in found.weights
 
 
-def test_a_fit_is_better_than_the_average_on_fills_it_has_not_seen() -> None:
+def test_a_fit_beats_the_average_on_unseen_fills() -> None:
     seen, unseen = draw(60), draw(400, seed=1)
     rights = [is_right for _, is_right in unseen]
     share, fitted = sum(is_right for _, is_right in seen) / len(seen), fit(seen)

@@ -626,7 +626,7 @@ def test_comments_are_those_of_the_language(own: str, other: str, shown: str) ->
     assert prompt.startswith(shown) and prompt.endswith("\n\nparseInvoice(path)\nopen(path)\n\n")
 
 
-def test_a_model_that_only_goes_on_gets_them_too() -> None:
+def test_a_model_that_only_continues_text_gets_related_files_as_comments() -> None:
     root = lay_out(SHOP)
     with serve("llamacpp") as server:
         server.refuse = lambda body: (501, {"error": {"message": "no"}}) if body["path"] == "/infill" else None

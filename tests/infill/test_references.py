@@ -126,7 +126,7 @@ def test_a_changed_file_is_read_anew(root: Path) -> None:
     assert names_of(references_of(root / "own.py")) == [("imported", "second")]
 
 
-def test_two_documents_have_their_own(root: Path) -> None:
+def test_two_documents_of_one_folder_name_have_imports_of_their_own(root: Path) -> None:
     put(
         root, {"a/own.py": "from . import x\n", "a/x.py": "# ax\n", "b/own.py": "from . import x\n", "b/x.py": "# bx\n"}
     )

@@ -253,7 +253,7 @@ def test_a_codec_of_escapes_is_no_encoding(encoding: str) -> None:
     assert result == data.replace(b"...", b"x = 1\n    return x")
 
 
-def test_anchors_survive() -> None:
+def test_dangerous_characters_of_anchors_survive() -> None:
     source = "def f(rows):\n    for row in rows: \u202e\n    return 1\n"
     document = Document(source.encode(), "python")
     hole = body_named(document, "f")

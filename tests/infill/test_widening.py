@@ -49,7 +49,7 @@ def test_selections_widen_in_languages_with_braces(language: str, text: str) -> 
 
 @pytest.mark.parametrize("language", sorted(REGISTRY))
 @pytest.mark.parametrize("text", ["", "\n", "def f(:\n  x", "{{{", "😀 = 'x"])
-def test_anything_else_is_no_error(language: str, text: str) -> None:
+def test_widening_fails_for_no_position_in_any_text(language: str, text: str) -> None:
     document = Document.from_text(text, language)
     for byte in range(len(document.data) + 1):
         assert all(start <= byte <= end or not text for start, end in list_holes(document, byte, byte)) or text

@@ -199,7 +199,7 @@ def test_results_are_there_once_they_are_waited_for(device: torch.device) -> Non
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_the_check_tells_right_from_wrong(device: torch.device, is_causal: bool) -> None:
+def test_the_check_fails_for_a_model_whose_states_differ(device: torch.device, is_causal: bool) -> None:
     model = draw(ONE_LAYER, device)
     runner = FusedRunner(model, TorchOperators(device, torch.float32), SMALL)
     runner.check(is_causal=is_causal)

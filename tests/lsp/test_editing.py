@@ -565,7 +565,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("uri", SECRETS)
-async def test_a_secret_is_one_wherever_the_document_is_stored(editor: Editor, uri: str, tmp_path: Path) -> None:
+async def test_files_with_secrets_are_left_out_whatever_their_uri(editor: Editor, uri: str, tmp_path: Path) -> None:
     secret = editor.open("def f():\n    shared_name = 'hunter2'\n", uri=uri)
     own = editor.open("def shared_name():\n    \n", uri=(tmp_path / "settings.py").as_uri())
     assert await editor.actions(secret, 13) == {} and await editor.suggest(secret, 13, invoked=True) == []
@@ -575,7 +575,7 @@ async def test_a_secret_is_one_wherever_the_document_is_stored(editor: Editor, u
     assert "hunter2" not in result["model"]
 
 
-async def test_what_is_excluded_is_so_wherever_it_is_stored(start: Start) -> None:
+async def test_excluded_files_are_left_out_whatever_their_uri(start: Start) -> None:
     editor = await start(options={"exclude": ["private/"]})
     left_out = editor.open("x = 1\n", uri="vscode-vfs://github/me/private/a.py")
     seen = editor.open("x = 1\n", uri="vscode-vfs://github/me/public/a.py")

@@ -40,7 +40,7 @@ async def wait_for_step(editor: Editor, step: int = 0) -> None:
     await editor.wait_for(lambda: any(f"step {step}/" in value.get("message", "") for value in editor.seen.progress))
 
 
-async def test_capabilities(editor: Editor) -> None:
+async def test_the_server_announces_its_commands_and_actions(editor: Editor) -> None:
     provider = editor.capabilities.code_action_provider
     assert isinstance(provider, types.CodeActionOptions)
     kinds = ("fill.body", "fill.selection", "fill.stubs", "fill.hole", "fill.until", "repeat")

@@ -323,7 +323,7 @@ def test_an_interrupted_command_exits_130_and_goes_on_later(root: Path, monkeypa
 
 
 @pytest.mark.parametrize("form", ["patch", "jsonl"])
-def test_export(root: Path, generated: None, tmp_path: Path, form: str) -> None:
+def test_an_export_is_a_patch_or_a_line_for_each_hole(root: Path, generated: None, tmp_path: Path, form: str) -> None:
     out = tmp_path / "out"
     assert run("export", "--all", "--format", form, "--out", str(out)).exit_code == 0
     text = out.read_text()
