@@ -28,10 +28,10 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from tests.engine.in_process import denoise, drain
 from torch import Tensor, nn
 
 from bench.green import stop_unless_green
-from bench.in_process import denoise, drain
 from bench.measure import ROOT, describe, write_record
 from midfill_engine.causal import stretch as stretches
 from midfill_engine.causal.continuing import limit_search

@@ -112,7 +112,7 @@ Scenes = dict[str, Play]
 Tell = Callable[[str, dict[str, Sample]], None]
 
 
-def scenes(clients: list[int]) -> Scenes:
+def scenes(clients: list[int], big: str = BIG) -> Scenes:
     rng = random.Random(1)
 
     def beside(text: str) -> Play:
@@ -123,7 +123,7 @@ def scenes(clients: list[int]) -> Scenes:
     return {
         "a line alone": lambda scene: scene.play(scene.repeat(THINKING_S, lambda: scene.line(rng))),
         "lines beside small prompts": beside("x = "),
-        "lines beside 1 MB prompts": beside(BIG),
+        "lines beside 1 MB prompts": beside(big),
         **{
             f"{count} clients": lambda scene, count=count: scene.play(*map(scene.behave, range(count)))  # type: ignore[misc]
             for count in clients

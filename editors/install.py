@@ -254,18 +254,18 @@ def search_path() -> str:
     return os.pathsep.join(dict.fromkeys(folder for folder in folders if folder))
 
 
-def no_python() -> str:
+def no_python(system: str = sys.platform) -> str:
     """The sentence for this system."""
     ways: dict[str, str] = json.loads(Path(__file__).with_name("install.json").read_text(encoding="utf-8"))
-    return ways.get(sys.platform) or ways[next((name for name in ways if shutil.which(name)), "other")]
+    return ways.get(system) or ways[next((name for name in ways if shutil.which(name)), "other")]
 
 
-def find_python() -> str | None:
-    """A Python that Midfill runs on: this one, else the first of the path."""
-    if OLDEST <= sys.version_info[:2] <= NEWEST:
+def find_python(own: tuple[int, int] = sys.version_info[:2], path: str | None = None) -> str | None:
+    """A Python that Midfill runs on: this one, whose version is `own`, else the first of the path."""
+    if OLDEST <= own <= NEWEST:
         return sys.executable
     ask = "import sys; print(*sys.version_info[:2])"
-    for found in filter(None, (shutil.which(name, path=search_path()) for name in NAMES)):
+    for found in filter(None, (shutil.which(name, path=path or search_path()) for name in NAMES)):
         done = subprocess.run([found, "-c", ask], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         version = tuple(int(part) for part in re.findall(r"\d+", done.stdout)[:2])
         if done.returncode == 0 and OLDEST <= version <= NEWEST:
@@ -277,18 +277,18 @@ def has_gpu() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 
-def choose_index(asked: str | None) -> list[str]:
+def choose_index(asked: str | None, is_gpu: bool, cpu_index: str = CPU_INDEX, system: str = sys.platform) -> list[str]:
     """The option with torch's index; none for the usual one, which an empty string asks for."""
     if asked is not None:
         return ["--index-url", asked] if asked else []
-    if sys.platform != "linux" or has_gpu():
+    if system != "linux" or is_gpu:
         return []
     try:
-        urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=PROBE_S).close()
+        urllib.request.urlopen(f"{cpu_index}/torch/", timeout=PROBE_S).close()
     except (OSError, ValueError):
-        note(f"{CPU_INDEX} does not answer: torch comes from the usual index")
+        note(f"{cpu_index} does not answer: torch comes from the usual index")
         return []
-    return ["--index-url", CPU_INDEX]
+    return ["--index-url", cpu_index]
 
 
 def torch_of(wheel: Path) -> str | None:
@@ -351,8 +351,9 @@ class Maker:
         wheel = self._build(source) if source.is_dir() else source
         torch = torch_of(wheel)
         if torch:
-            expected_mb = TORCH_MB["gpu" if has_gpu() else "cpu"]
-            self._install([*choose_index(torch_index), torch], "installing torch", (5, 60), expected_mb)
+            is_gpu = has_gpu()
+            expected_mb = TORCH_MB["gpu" if is_gpu else "cpu"]
+            self._install([*choose_index(torch_index, is_gpu), torch], "installing torch", (5, 60), expected_mb)
         self._install([f"{wheel}[engine]"], "installing Midfill and its packages", (60, 78), PACKAGES_MB)
         if is_update:  # this version may be here already
             force = "--reinstall" if self.uv else "--force-reinstall"

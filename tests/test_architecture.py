@@ -168,7 +168,7 @@ def find_circle(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("package", FLOORS)
-def test_no_arrow_runs_up_or_sideways(package: str) -> None:
+def test_no_module_imports_a_room_above_or_beside_its_own(package: str) -> None:
     assert wrong_arrows(ROOMS[package][0], FLOORS[package]) == []
 
 
@@ -196,7 +196,7 @@ def test_no_modules_import_each_other_in_a_circle(room: str) -> None:
     assert find_circle(ROOMS[room][0]) == []
 
 
-def test_an_arrow_that_is_turned_round_is_found(tmp_path: Path) -> None:
+def test_an_import_of_a_room_above_is_found(tmp_path: Path) -> None:
     package = tmp_path / "house"
     for name, source in {
         "cellar/coal": "",
@@ -285,3 +285,39 @@ def test_paths_are_resolved_by_realpath() -> None:
         if not node.args
     ]
     assert not wrong
+
+
+def wrong_test_imports(folder: Path) -> list[str]:
+    """What tests share is a fixture or stands in a module with a plain name; only the benches' tests know benches."""
+    return [
+        f"{path.relative_to(folder)}: {name}"
+        for path in sorted(folder.rglob("*.py"))
+        for name in imports_of(path, ".".join(path.relative_to(folder.parent).parent.parts))
+        if (is_within(name, "bench") and path.parent != folder / "bench")
+        or (
+            is_within(name, folder.name)
+            and any(part == "conftest" or part.startswith("test_") for part in name.split("."))
+        )
+    ]
+
+
+def test_no_test_imports_another_one_a_conftest_or_a_bench() -> None:
+    assert wrong_test_imports(ROOT / "tests") == []
+
+
+def test_a_test_that_imports_another_one_is_found(tmp_path: Path) -> None:
+    for name, source in {
+        "bench/test_one.py": "import bench.one\nfrom tests.engine.fakes import Fake\n",
+        "engine/test_one.py": "def test():\n    from tests.engine.test_two import run\n",
+        "engine/test_two.py": "from tests.engine import conftest\n",
+        "engine/fakes.py": "from bench.one import run\n",
+        "engine/near.py": "from .test_one import run\n",
+    }.items():
+        (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests" / name).write_text(source)
+    assert wrong_test_imports(tmp_path / "tests") == [
+        "engine/fakes.py: bench.one.run",
+        "engine/near.py: tests.engine.test_one.run",
+        "engine/test_one.py: tests.engine.test_two.run",
+        "engine/test_two.py: tests.engine.conftest",
+    ]

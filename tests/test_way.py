@@ -3,30 +3,23 @@
 import http.client
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.engine import tiny
-from tests.engine.conftest import run_server
-from tests.engine.fakes import RunningServer, Service
+from tests.cli.command import run_main
+from tests.cli.engines import use_engine
+from tests.engine.running import RunningServer, serve_causal
 
-from midfill_engine.backends import open_fill
 from midfill_engine.causal import filler
-from midfill_engine.families import FAMILIES
-from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.scheduling.scheduler import Scheduler
-from midfill_engine.serving.security import Security
-from midfill_engine.serving.service import EngineState, Ready
-from midfill_infill.cli import main, results
-from midfill_infill.engines import supervise
+from midfill_infill.cli import results
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.splicing.splice import Splicer
 
-__all__ = ["run_server"]
 MOMENTS = {
     "asks": (http.client.HTTPConnection, "request"),
     "is admitted": (Scheduler, "submit"),
@@ -41,17 +34,12 @@ Step = tuple[str, str]  # room and function
 
 
 @pytest.fixture
-def server(tmp_path: Path, run_server: Callable[..., RunningServer]) -> Iterator[RunningServer]:
-    tiny.make_random(tmp_path / "tiny", FAMILIES.find("causal"))
-    runtime = load_runtime(str(tmp_path / "tiny"), "cpu", dtype="fp32")
-    assert runtime.pace.pass_s >= 0, "measured as the model is loaded"
-    scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run)
-    state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler))
-    yield run_server(Service(state, scheduler, Security.for_unix_socket()))
-    scheduler.close()
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    with serve_causal(tmp_path) as server:
+        yield server
 
 
-def test_the_way_of_a_fill_is_short_and_drawn_as_it_is(
+def test_the_calls_of_a_fill_are_few_and_the_page_draws_them(
     server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, list[Step]] = {}
@@ -68,15 +56,13 @@ def test_the_way_of_a_fill_is_short_and_drawn_as_it_is(
 
     for name, (owner, attribute) in MOMENTS.items():
         tap(name, owner, attribute)
-    monkeypatch.setattr(supervise, "ensure_engine", lambda *_: Endpoint(socket=server.socket))
+    use_engine(Endpoint(socket=server.socket), monkeypatch)
     path = tmp_path / "shop.py"
     path.write_text("def total(items):\n    ...\n", encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["midfill", "fill", str(path), "--function", "total"])
     interrupts = signal.getsignal(signal.SIGINT)
-    with pytest.raises(SystemExit) as ended:
-        main()
+    code = run_main(monkeypatch, "fill", str(path), "--function", "total")
     signal.signal(signal.SIGINT, interrupts)  # the command ignores them at its end
-    assert ended.value.code in (0, None) and list(seen) == list(MOMENTS)
+    assert code == 0 and list(seen) == list(MOMENTS)
     steps = [step for leg in seen.values() for step in leg]
     functions = list(dict.fromkeys(steps))
     rooms = [room for room, _ in functions]

@@ -25,11 +25,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from tests.engine import tiny
+from tests.engine.in_process import complete
 
 from bench.gpu.serving import make_model
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
-from bench.in_process import complete
 from bench.measure import describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.caches.stores import PrefixStore

@@ -79,7 +79,9 @@ def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) 
     ]
 
 
-def draw(tasks: Sequence[Task], seed: int, sizes: range = range(1, MAX_BYTES)) -> Iterator[Task]:
+def draw(
+    tasks: Sequence[Task], seed: int, sizes: range = range(1, MAX_BYTES), max_bytes: int = MAX_BYTES
+) -> Iterator[Task]:
     """Gaps that are bodies with a number of non-blank lines in `sizes`, at most one per file."""
     files = {task.group: task for task in tasks if task.language == "python"}
     rng = np.random.default_rng(seed)
@@ -88,7 +90,7 @@ def draw(tasks: Sequence[Task], seed: int, sizes: range = range(1, MAX_BYTES)) -
         source = task.program(task.middle).encode()
         document = Document(source, task.language)
         found = [each for each in outline(document).functions if each.name and not each.is_stub]
-        fitting = [each for each in found if each.body[1] - each.body[0] < MAX_BYTES]
+        fitting = [each for each in found if each.body[1] - each.body[0] < max_bytes]
         if fitting:
             function = fitting[int(rng.integers(len(fitting)))]
             hole = body_at(document, function.body[0])

@@ -23,19 +23,19 @@ DRAWN: Final = Path(__file__).with_name("drawn.jsonl")
 FOLDER: Final = Path(".eval")  # archives, suites and fills
 
 
-def rebuild(language: str) -> Path:
-    """The suite of the lines that were drawn in a language. Raises SuiteError."""
-    out = FOLDER / f"{language}.jsonl"
-    archives = [row for row in map(json.loads, DRAWN.read_text().splitlines()) if row["language"] == language]
+def rebuild(language: str, drawn: Path = DRAWN, folder: Path = FOLDER) -> Path:
+    """The suite in `folder` of the lines that were drawn in a language. Raises SuiteError."""
+    out = folder / f"{language}.jsonl"
+    archives = [row for row in map(json.loads, drawn.read_text().splitlines()) if row["language"] == language]
     if out.exists() or not archives:
         if not archives:
             raise SuiteError(f"No lines were drawn in {language!r}.")
         return out
-    FOLDER.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     part = out.with_suffix(".part")
     with part.open("w", encoding="utf-8") as rows:
         for row in archives:
-            ((package, files),) = read_packages(fetch(row), np.random.default_rng(0), 1.0)
+            ((package, files),) = read_packages(fetch(row, folder), np.random.default_rng(0), 1.0)
             write_rows(rows, package, files, find(files, row["lines"]))
     return part.rename(out)
 
@@ -46,14 +46,14 @@ def find(files: list[File], places: dict[str, list[Span]]) -> Iterator[tuple[Fil
         yield from ((known[path], (start, end)) for start, end in spans)
 
 
-def fetch(row: dict[str, Any]) -> Path:
+def fetch(row: dict[str, Any], folder: Path) -> Path:
     """The archive of a row. Building a source archive's metadata may run its code. Raises SuiteError."""
-    path = FOLDER / str(row["archive"])
+    path = folder / str(row["archive"])
     if not path.exists():
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:", "--dest"]
         npm = ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination"]
         wanted = f"{row['name']}@{row['version']}" if path.suffix == ".tgz" else f"{row['name']}=={row['version']}"
-        subprocess.run([*(npm if path.suffix == ".tgz" else pip), str(FOLDER), wanted], check=True)
+        subprocess.run([*(npm if path.suffix == ".tgz" else pip), str(folder), wanted], check=True)
     if hashlib.sha256(path.read_bytes()).hexdigest() != row["sha256"]:
         raise SuiteError(f"{path} is not the archive that was drawn from: its SHA-256 differs.")
     return path

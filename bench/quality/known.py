@@ -12,8 +12,8 @@ from typing import Annotated
 
 import torch
 import typer
+from tests.engine.in_process import denoise, drain
 
-from bench.in_process import denoise, drain
 from bench.quality.report import show
 from bench.quality.score import share
 from bench.quality.suite import Task, read_suite

@@ -21,8 +21,8 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from tests.engine.in_process import denoise
 
-from bench.in_process import denoise
 from bench.quality import drawn
 from bench.quality.calibration import calibrate, threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show

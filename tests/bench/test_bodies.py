@@ -1,6 +1,7 @@
 """Bodies of functions as the bench draws, fills and judges them."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -62,10 +63,9 @@ def test_one_body_of_every_python_file_is_drawn_the_same_every_time() -> None:
         assert "def" not in task.middle and "..." not in task.middle
 
 
-def test_long_bodies_and_files_without_any_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_bodies_and_files_without_any_are_left_out() -> None:
     assert not list(bodies.draw([line_of("a", "key\n")], 5))
-    monkeypatch.setattr(bodies, "MAX_BYTES", 30)
-    assert not list(bodies.draw([line_of("a")], 5))
+    assert not list(bodies.draw([line_of("a")], 5, max_bytes=30))
 
 
 def test_a_sibling_is_used_only_where_it_is_asked_for() -> None:
@@ -90,11 +90,16 @@ def test_siblings_are_worth_what_they_were_by_how_alike_they_are(capsys: pytest.
     assert found.of_sibling(0.75) == 0.136 and found.of_sibling(0.1) == 0.045 and found.line == shipped_weights().line
 
 
-def test_a_fill_that_is_refused_is_an_empty_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(*_: object) -> None:
+class Refusing:
+    """An engine that says no."""
+
+    endpoint = SimpleNamespace(is_outside=False)
+
+    def models(self) -> None:
         raise MidfillError("engine_failed", "no")
 
-    monkeypatch.setattr(bodies, "fill", refuse)
+
+def test_a_fill_that_is_refused_is_an_empty_one(tmp_path: Path) -> None:
     task = next(bodies.draw([line_of("a")], 5))
-    values = bodies.measure("as shipped", cast(EngineClient, None), [task], tmp_path)
+    values = bodies.measure("as shipped", cast(EngineClient, Refusing()), [task], tmp_path)
     assert values[0] == [0.0] and values[1] == [0.0] and (tmp_path / "as shipped.jsonl").exists()

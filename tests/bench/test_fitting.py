@@ -56,7 +56,7 @@ def test_the_column_that_decides_gets_the_weight(column: str) -> None:
     assert sum(judge(weights, each)[1] for each in ranked) > 54
 
 
-def test_sure_lines_are_told() -> None:
+def test_the_report_of_a_fit_counts_sure_lines() -> None:
     pairs = [(0.9, True), (0.8, True), (0.6, False), (0.2, False)]
     assert tell(pairs) == (
         "4 lines of packages left out of the fit, the first right in 50.0 %: 75.0 % with certainty 0.5 and more, of"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from tests.engine.test_gguf import make_folder, write_gguf
+from tests.engine.gguf_writer import make_folder, write_gguf
 
 from bench.gpu import hour
 from bench.gpu.hour import KEPT, PIECE_BYTES, Hour, feed, finish, prepare, start

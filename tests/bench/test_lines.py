@@ -10,18 +10,14 @@ from typing import cast
 
 import pytest
 import typer
+from tests.infill.fake_engines import Recorder
 from typer.testing import CliRunner
 
 from bench.quality import drawn, lines, proposals
 from bench.quality.calibration import threshold_of
 from bench.quality.proposals import Fill, kept, measure, recurs
 from bench.quality.suite import SuiteError, Task, read_suite
-from midfill_engine.wire import Stats
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.filling.candidates import Alternative, PlacedFill
-from midfill_infill.filling.fill import Filled
-from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Edit, Hole, Patch
 
 SOURCE = (
     "import os\n\n\ndef f(a):\n    # why\n    b = [\n        a,\n    ]\n    return b\n\n\ndef g(a):\n    return b\n" * 5
@@ -108,24 +104,22 @@ def test_fills_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
     assert asked == ["one", "two", "three"] and [*kept(None, "it", tasks[:1], make)][0].text == "one"
 
 
-def test_a_suite_is_made_again_from_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_is_made_again_from_its_places(tmp_path: Path) -> None:
     source, suite = archive(tmp_path / "p-1.0.tar.gz"), tmp_path / "one"
     lines.main(suite, [source], per_package=3)
     result = CliRunner().invoke(command(drawn.main), [str(suite), str(source)])
-    (tmp_path / "drawn.jsonl").write_text(result.output)
-    monkeypatch.setattr(drawn, "DRAWN", tmp_path / "drawn.jsonl")
-    monkeypatch.setattr(drawn, "FOLDER", tmp_path)
+    (places := tmp_path / "drawn.jsonl").write_text(result.output)
     assert "return b" not in result.output
 
     def rows(path: Path) -> list[str]:
         tasks = read_suite(path).tasks
         return sorted(f"{task.group}|{task.prefix}|{task.middle}|{task.suffix}" for task in tasks)
 
-    assert rows(drawn.rebuild("python")) == rows(suite)
+    assert rows(drawn.rebuild("python", places, tmp_path)) == rows(suite)
     (tmp_path / "python.jsonl").unlink()
     source.write_bytes(b"other")
     with pytest.raises(SuiteError, match="SHA-256"):
-        drawn.rebuild("python")
+        drawn.rebuild("python", places, tmp_path)
 
 
 def test_the_committed_places_are_lines_of_named_archives() -> None:
@@ -143,11 +137,6 @@ def test_the_threshold_is_the_least_from_which_three_of_four_are_right() -> None
 
 
 @pytest.mark.parametrize(("prefix", "middle", "suffix"), [("a = 1\n", "b = 2\n", "c = 3\n"), ("a = ", "1", "\n")])
-def test_a_gap_is_filled_where_it_was(monkeypatch: pytest.MonkeyPatch, prefix: str, middle: str, suffix: str) -> None:
-    def fill(document: Document, holes: list[Hole], options: object, client: object) -> list[Filled]:
-        edit = Edit(holes[0].start_byte, holes[0].end_byte, middle.strip().encode())
-        best = Alternative(Patch((edit,)), (PlacedFill(holes[0], middle, (), ()),), 0)
-        return [Filled(best, (), Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")]
-
-    monkeypatch.setattr(proposals, "fill", fill)
-    assert proposals.by_product(cast(EngineClient, None), Task("1", prefix, middle, suffix)).text == middle
+def test_a_gap_is_filled_where_it_was(prefix: str, middle: str, suffix: str) -> None:
+    client = cast(EngineClient, Recorder(middle))
+    assert proposals.by_product(client, Task("1", prefix, middle, suffix)).text == middle

@@ -12,7 +12,6 @@ from bench import load
 
 async def test_every_scene_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_embedded(tmp_path / "model")
-    monkeypatch.setattr(load, "BIG", "x = 1\n" * 1000)
     paths = os.pathsep.join(str(Path(load.__file__).parents[1] / room) for room in ("engine", "kernels"))
     monkeypatch.setenv("PYTHONPATH", paths)
     told: list[str] = []
@@ -22,7 +21,7 @@ async def test_every_scene_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.
         told.append(name)
         samples.update(found)
 
-    scenes = load.scenes([2])
+    scenes = load.scenes([2], big="x = 1\n" * 1000)
     await load.measure(str(tmp_path / "model"), scenes, 0.5, 1, tell)
     assert told == list(scenes) == list(samples)
     figures = [sample.figures() for sample in samples.values()]

@@ -187,7 +187,7 @@ def test_a_prompt_tells_which_hole_is_asked_for(writings: list[Writing]) -> None
         assert known.find_hole(before + hole.lead, hole.tail + behind) == number
 
 
-def test_losses_have_names(writings: list[Writing]) -> None:
+def test_outcomes_are_judged_kept_white_space_another_text_or_error(writings: list[Writing]) -> None:
     place = writings[0][0]
     data = place.file.data
     outcomes = [Outcome(data), Outcome(data + b"\n"), Outcome(data + b"x"), Outcome(error="no")]

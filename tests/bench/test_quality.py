@@ -85,7 +85,7 @@ def test_a_limit_keeps_the_same_tasks_whatever_their_order(tmp_path: Path) -> No
     assert {task.id for task in few.tasks} != {"0", "1", "2", "3", "4"}
 
 
-def test_tests_of_either_name_are_read_and_none_is_none(tmp_path: Path) -> None:
+def test_tests_of_a_task_are_read_from_either_key(tmp_path: Path) -> None:
     rows = [row("1", program_tail="\nx"), row("2", tests="\ny"), row("3")]
     tasks = read_suite(write_suite(tmp_path / "s.jsonl", rows)).tasks
     assert [task.tests for task in tasks] == ["\nx", "\ny", None]

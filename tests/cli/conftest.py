@@ -4,20 +4,17 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.fake_engine import FakeEngine, Plan
+from tests.cli.command import HERE, ROOT, python_path
+from tests.cli.engines import StartEngine, choose_answers, start_engines
+from tests.cli.fake_engine import Plan
 
+from midfill_engine.wire import StoredModels
 from midfill_infill.engines import fetching, supervise
-from midfill_infill.engines.client import EngineClient
-from midfill_infill.engines.endpoint import Endpoint
-
-ROOT = Path(__file__).parent.parent.parent
-HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -58,19 +55,9 @@ def set_plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 
 
 @pytest.fixture
-def fake_command(runtime: Path, set_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This process starts scripted engines; returns the runtime folder."""
-    monkeypatch.setattr(supervise, "engine_command", lambda: [sys.executable, str(HERE / "fake_engine.py")])
-    monkeypatch.setattr(fetching, "engine_command", supervise.engine_command)
-    monkeypatch.setattr(supervise, "missing_engine_packages", list)
-    monkeypatch.setenv("PYTHONPATH", python_path())
-    set_plan()
-    return runtime
-
-
-def python_path(*first: Path) -> str:
-    folders = [*first, *(ROOT / room for room in ("lsp", "infill", "engine", "kernels"))]
-    return os.pathsep.join(map(str, folders))
+def set_stock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., StoredModels]], None]:
+    """Sets what lists the models on this machine, in place of a process of the engine's package."""
+    return lambda list_stock: monkeypatch.setattr(fetching, "list_stock", list_stock)
 
 
 @pytest.fixture
@@ -82,6 +69,15 @@ def fake_installation(runtime: Path, tmp_path: Path, set_plan: Callable[..., Pla
     package.joinpath("__main__.py").write_text("from fake_engine import main\nmain()\n")
     set_plan()
     return lambda: dict(os.environ, PYTHONPATH=python_path(tmp_path / "fake", HERE))
+
+
+@pytest.fixture
+def fake_command(
+    runtime: Path, fake_installation: Callable[[], dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """This process starts scripted engines; returns the runtime folder."""
+    monkeypatch.setenv("PYTHONPATH", fake_installation()["PYTHONPATH"])
+    return runtime
 
 
 @pytest.fixture
@@ -105,31 +101,11 @@ def midfill(fake_installation: Callable[[], dict[str, str]]) -> Iterator[Callabl
 
 
 @pytest.fixture
-def engine_client(tmp_path: Path) -> Iterator[Callable[[Plan], EngineClient]]:
-    """A client of a scripted engine on a thread of this process."""
-    running: list[tuple[FakeEngine, EngineClient]] = []
-
-    def start(plan: Plan) -> EngineClient:
-        socket = tmp_path / f"{len(running)}.sock"
-        engine = FakeEngine(socket, plan)
-        threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        running.append((engine, EngineClient(Endpoint(socket=socket))))
-        return running[-1][1]
-
-    yield start
-    for engine, client in running:
-        client.close()
-        engine.shutdown()
-        engine.server_close()
+def engine_client(tmp_path: Path) -> Iterator[StartEngine]:
+    with start_engines(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture
-def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets what the engine of this process's commands answers, at first `return a + b`."""
-
-    def change(**plan: Any) -> None:
-        endpoint = engine_client(Plan(**plan)).endpoint
-        monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
-
-    change()
-    return change
+def answer(engine_client: StartEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    return choose_answers(engine_client, monkeypatch)

@@ -1,30 +1,31 @@
-"""The pretrained base fills where it is here and nobody chose another; the command says so. No engine runs."""
+"""The pretrained base fills where it is here and nobody chose another; the command says so. No model is loaded."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from midfill_engine.starting import packaged_folder
-from midfill_engine.wire import BASE, FetchProgress, StoredModel, StoredModels
+from midfill_engine.wire import BASE, StoredModel, StoredModels
 from midfill_infill import config
 from midfill_infill.cli import build_app
-from midfill_infill.engines import fetching, supervise
-from midfill_infill.engines.supervise import EngineSettings, complete, default_model
+from midfill_infill.engines.supervise import EngineSettings, claim_place, complete, default_model
 
 HINT = "`midfill models get smollm2` gets the model that fills by default"
 
 
 @pytest.fixture(autouse=True)
-def own_folders(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folders(
+    fake_command: Path, set_stock: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MIDFILL_CONFIG", str(tmp_path / "config/config.toml"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for key in config.KEYS.values():
         monkeypatch.delenv(key.variable, raising=False)
     (tmp_path / "work/.git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr(supervise, "check_installed", lambda: None)
-    monkeypatch.setattr(fetching, "list_stock", list_stock)
+    set_stock(list_stock)
 
 
 def list_stock() -> StoredModels:
@@ -45,7 +46,7 @@ def base(tmp_path: Path) -> Path:
 def say(*words: str) -> str:
     result = CliRunner().invoke(build_app(), list(words))
     assert result.exit_code == 0, (result.output, result.exception)
-    return result.output
+    return result.stdout
 
 
 def chosen() -> str | None:
@@ -56,7 +57,7 @@ def starred() -> list[str]:
     return [line.split()[1] for line in say("models", "list").splitlines() if line.startswith("* ")]
 
 
-def test_without_it_the_model_that_ships_fills(tmp_path: Path) -> None:
+def test_without_the_base_the_model_that_ships_fills(tmp_path: Path) -> None:
     assert default_model() is None and chosen() is None
     half = tmp_path / "data/midfill/models/smollm2/.part-1"
     half.mkdir(parents=True)
@@ -64,7 +65,9 @@ def test_without_it_the_model_that_ships_fills(tmp_path: Path) -> None:
     assert default_model() is None, "what is being fetched is not here"
 
 
-def test_it_fills_once_it_is_here_unless_another_is_chosen(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_fills_once_it_is_here_unless_another_model_is_chosen(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert default_model() == chosen() == "smollm2"
     assert complete(EngineSettings("embedded")).model == "embedded"
     say("models", "use", "user/model")
@@ -76,8 +79,8 @@ def test_it_fills_once_it_is_here_unless_another_is_chosen(base: Path, monkeypat
     assert default_model() == "smollm2"
 
 
-def test_a_running_served_engine_goes_first(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "_find_served", lambda settings: EngineSettings("served/model"))
+def test_a_running_served_engine_goes_first(base: Path) -> None:
+    claim_place(EngineSettings("served/model"))
     assert chosen() == "served/model"
 
 
@@ -94,11 +97,7 @@ def test_the_list_stars_the_base_where_it_is_here(base: Path) -> None:
     assert starred() == ["embedded"]
 
 
-def test_get_says_whether_it_fills_from_now_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(name: str, show: object, *options: str) -> str:
-        return FetchProgress(model=name, done_bytes=1, total_bytes=1, folder="/there").folder or ""
-
-    monkeypatch.setattr(fetching, "fetch", fetch)
+def test_get_says_whether_it_fills_from_now_on() -> None:
     assert say("models", "get", "smollm2").endswith("it fills from now on, in the command and in editors\n")
     assert "midfill models use owner/name" in say("models", "get", "owner/name")
     say("models", "use", "embedded")

@@ -56,17 +56,16 @@ def test_an_engine_that_does_not_say_changes_nothing(answer: Answer) -> None:
     assert json.loads(fill("--json")[0])["holes"][0]["certainty"] is None
 
 
-def test_of_other_models_no_sentence_is_made(answer: Answer) -> None:
+def test_a_guess_of_another_model_adds_no_sentence_about_the_demonstrator(answer: Answer) -> None:
     answer(certainty=0.1, model="Dream-org/Dream-v0")
     out, err = fill()
     assert "a guess (10%)" in out and "drafted" not in out and err == ""
 
 
 def test_a_fill_that_the_model_did_not_draft_says_where_it_comes_from(
-    answer: Answer, monkeypatch: pytest.MonkeyPatch
+    answer: Answer, set_proposals: Callable[..., None]
 ) -> None:
-    proposal = Proposal("return a", 0.4, "like `total`")
-    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: [proposal])
+    set_proposals(Proposal("return a", 0.4, "like `total`"))
     answer(rows=[["return ("]], certainty=0.3)
     assert fill()[0].splitlines()[0].endswith("replaced by 1, a guess (40%), like `total`")
     assert json.loads(fill("--json")[0])["holes"][0]["origin"] == "like `total`"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.fake_engine import Plan, read_record
@@ -80,7 +81,7 @@ SIBLINGS = "import os\n\n\ndef ends(path):\n    return path.endswith('a')\n\n\nd
     "from pathlib import Path\n    return Path(path).read_text().splitlines()",
 ])  # fmt: skip
 @pytest.mark.parametrize("certainty", [None, 0.01])
-def test_names_are_no_fault(engine_client: Start, text: str, certainty: float | None) -> None:
+def test_a_fill_is_not_replaced_because_of_its_names(engine_client: Start, text: str, certainty: float | None) -> None:
     document = Document(SIBLINGS.encode(), "python")
     compared = [[("return path.endswith('a')", 0.9)]] if certainty else []
     client = engine_client(Plan(rows=[[text]], compared=compared, certainty=certainty))
@@ -106,14 +107,11 @@ def test_several_holes_are_settled_in_turn(engine_client: Start) -> None:
 
 
 @pytest.mark.parametrize("num_holes", [1, 2])
-def test_so_many_are_tried_at_most(engine_client: Start, monkeypatch: pytest.MonkeyPatch, num_holes: int) -> None:
+def test_the_number_of_texts_that_are_tried_is_bounded(
+    engine_client: Start, record_calls: Callable[..., list[Any]], num_holes: int
+) -> None:
     bad = [[(f"rows = ({number}", 1 - number / 1000) for number in range(200)]] * num_holes
-    tried: list[object] = []
-    row = candidates.Place.row
-    monkeypatch.setattr(candidates.Place, "row", lambda *values: tried.append(values) or row(*values))
-    judged: list[object] = []
-    count = Sieve.count_errors
-    monkeypatch.setattr(Sieve, "count_errors", lambda *values: judged.append(values) or count(*values))
+    tried, judged = record_calls(candidates.Place, "row"), record_calls(Sieve, "count_errors")
     case = one() if num_holes == 1 else make()
     filled = settle(
         engine_client(Plan(rows=[["rows = ("] * num_holes], compared=bad)), case, replace(ALONE, repair=False)
@@ -122,15 +120,15 @@ def test_so_many_are_tried_at_most(engine_client: Start, monkeypatch: pytest.Mon
     assert len(judged) <= MAX_TRIED
 
 
-def propose_only(monkeypatch: pytest.MonkeyPatch, *proposals: tuple[str, float]) -> None:
-    listed = [Proposal(text, certainty, "somebody's") for text, certainty in proposals]
-    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: listed)
+@pytest.fixture
+def propose_only(set_proposals: Callable[..., None]) -> Callable[..., None]:
+    return lambda *proposals: set_proposals(*(Proposal(text, certainty, "somebody's") for text, certainty in proposals))
 
 
 def test_what_proposers_say_is_sent_and_named_in_the_answer(
-    engine_client: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_client: Start, tmp_path: Path, propose_only: Callable[..., None]
 ) -> None:
-    propose_only(monkeypatch, ("rows = list(path)", 0.4), ("x" * 20_000, 0.3))
+    propose_only(("rows = list(path)", 0.4), ("x" * 20_000, 0.3))
     record = tmp_path / "record"
     compared = [[("rows = path", 0.6), ("rows = list(path)", 0.5)]]
     client = engine_client(Plan(rows=[["rows = ("]], compared=compared, record=str(record)))
@@ -143,9 +141,9 @@ def test_what_proposers_say_is_sent_and_named_in_the_answer(
 
 
 def test_where_tokens_are_counted_the_engine_alone_says_which_proposals_fit(
-    engine_client: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_client: Start, tmp_path: Path, propose_only: Callable[..., None]
 ) -> None:
-    propose_only(monkeypatch, ("rows = list(path)", 0.9), ("rows = sorted(path)", 0.8))
+    propose_only(("rows = list(path)", 0.9), ("rows = sorted(path)", 0.8))
     record = tmp_path / "record"
     compared = [[("rows = path", 0.6), ("rows = list(path)", 0.5)]]
     client = engine_client(Plan(rows=[["rows = path"]], compared=compared, record=str(record)))
@@ -156,8 +154,10 @@ def test_where_tokens_are_counted_the_engine_alone_says_which_proposals_fit(
     assert [each["text"] for each in sent["candidates"]] == ["rows = list(path)", "rows = sorted(path)"]
 
 
-def test_the_first_sound_proposal_is_there_before_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    propose_only(monkeypatch, ("rows = (", 0.9), ("rows = list(path)", 0.4))
+def test_the_first_sound_proposal_is_there_before_an_engine(
+    monkeypatch: pytest.MonkeyPatch, propose_only: Callable[..., None]
+) -> None:
+    propose_only(("rows = (", 0.9), ("rows = list(path)", 0.4))
     found = propose_fill(*make(), Options())
     assert found and [(each.text, each.certainty) for each in found.fills] == [("rows = list(path)", 0.4)] * 2
     shown = Preview.of(found, 0, is_proposed=True)
@@ -165,14 +165,14 @@ def test_the_first_sound_proposal_is_there_before_an_engine(monkeypatch: pytest.
     assert propose_fill(*make(), Options(max_tokens=99)) is None, "only an engine counts tokens"
     monkeypatch.setattr("midfill_infill.filling.fill.MAX_PROPOSED", 1)
     assert propose_fill(*make(), Options()) is None and propose_fill(*one(), Options())
-    propose_only(monkeypatch, ("rows = (", 0.9))
+    propose_only(("rows = (", 0.9))
     assert propose_fill(*one(), Options()) is None, "a fault is not shown"
-    propose_only(monkeypatch)
+    propose_only()
     assert propose_fill(*one(), Options()) is None
 
 
-def test_a_proposal_that_the_engine_ranks_first_wins(engine_client: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    propose_only(monkeypatch, ("rows = list(path)", 0.4))
+def test_a_proposal_that_the_engine_ranks_first_wins(engine_client: Start, propose_only: Callable[..., None]) -> None:
+    propose_only(("rows = list(path)", 0.4))
     compared = [[("rows = list(path)", 0.9), ("rows = path", 0.1)]]
     filled = settle(engine_client(Plan(rows=[["rows = list(path)"]], compared=compared)), one(), Options(n=2))
     texts = [each.fills[0].text for each in (filled.best, *filled.alternatives)]
@@ -181,18 +181,18 @@ def test_a_proposal_that_the_engine_ranks_first_wins(engine_client: Start, monke
 
 @pytest.mark.parametrize("certainty", [None, 0.5, 0.01])
 def test_a_proposal_never_replaces_a_sound_text(
-    engine_client: Start, monkeypatch: pytest.MonkeyPatch, certainty: float | None
+    engine_client: Start, propose_only: Callable[..., None], certainty: float | None
 ) -> None:
-    propose_only(monkeypatch, ("rows = list(path)", 0.9))
+    propose_only(("rows = list(path)", 0.9))
     client = engine_client(Plan(rows=[["rows = path"]], certainty=certainty))
     filled = settle(client, one(), Options(n=2))
     assert [each.fills[0].text for each in (filled.best, *filled.alternatives)] == ["rows = path", "rows = list(path)"]
 
 
 def test_an_engine_gets_a_second_try_before_a_proposal(
-    engine_client: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine_client: Start, propose_only: Callable[..., None], tmp_path: Path
 ) -> None:
-    propose_only(monkeypatch, ("rows = list(path)", 0.9))
+    propose_only(("rows = list(path)", 0.9))
     record = tmp_path / "record"
     plan = Plan(rows=[["rows = ("]], repaired=[["rows = sorted(rows)"]], record=str(record))
     filled = settle(engine_client(plan), one(), Options())
@@ -212,18 +212,18 @@ def test_of_texts_with_equal_faults_the_likeliest_stays(engine_client: Start, mo
 
 
 def test_a_placeholder_of_the_engine_gives_way_to_a_likely_proposal_alone(
-    engine_client: Start, monkeypatch: pytest.MonkeyPatch
+    engine_client: Start, propose_only: Callable[..., None]
 ) -> None:
     document = Document(SIBLINGS.encode(), "python")
     for certainty, expected in ((0.4, "raise NotImplementedError"), (0.6, "return len(path)")):
-        propose_only(monkeypatch, ("return len(path)", certainty))
+        propose_only(("return len(path)", certainty))
         client = engine_client(Plan(rows=[["raise NotImplementedError"]]))
         filled = settle(client, (document, list(find_stubs(document))), Options())
         assert filled.fills[0].text == expected
 
 
-def test_a_single_line_takes_no_proposal_of_two(engine_client: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    propose_only(monkeypatch, ("path = rows\n    rows = path", 0.9), ("rows = path", 0.5))
+def test_a_single_line_takes_no_proposal_of_two(engine_client: Start, propose_only: Callable[..., None]) -> None:
+    propose_only(("path = rows\n    rows = path", 0.9), ("rows = path", 0.5))
     assert (
         settle(engine_client(Plan(rows=[["rows = ("]])), one(), Options(single_line=True)).fills[0].text
         == "rows = path"
@@ -233,7 +233,7 @@ def test_a_single_line_takes_no_proposal_of_two(engine_client: Start, monkeypatc
 BODY = "class A:\n    def total(self, rows):\n        pass\n\n    def count(self, rows):\n        return len(rows)\n"
 
 
-def test_what_does_nothing_and_what_is_said_twice_is_no_alternative(engine_client: Start) -> None:
+def test_idle_and_repeated_fills_are_no_alternatives(engine_client: Start) -> None:
     document = Document(BODY.encode(), "python")
     holes = list(find_stubs(document))
     rows = [["return self.total(rows)"], ["raise NotImplementedError"], ["return sum(rows)"], ["return sum(rows)"]]

@@ -120,7 +120,7 @@ def test_every_row_of_the_table_continues_a_sentence() -> None:
         assert entry.next_step[0].islower() and "\n" not in sentence
 
 
-def test_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_is_a_file_with_a_line_and_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a:b.py", "a:1", "t.py"):
         Path(name).touch()

@@ -124,7 +124,9 @@ def three_results() -> Results:
 @pytest.mark.parametrize(
     ("keys", "chosen"), [("w", (1, True)), ("q", (1, False)), ("3x9w", (3, True)), ("23\x1b", (3, False))]
 )
-def test_keys_choose(keys: str, chosen: tuple[int, bool], capfd: pytest.CaptureFixture[str]) -> None:
+def test_pressed_keys_show_and_choose_alternatives(
+    keys: str, chosen: tuple[int, bool], capfd: pytest.CaptureFixture[str]
+) -> None:
     pressed: Iterator[str] = iter(keys)
     assert choose(three_results(), lambda: next(pressed)) == chosen
     shown = capfd.readouterr().out
@@ -133,7 +135,7 @@ def test_keys_choose(keys: str, chosen: tuple[int, bool], capfd: pytest.CaptureF
     )
 
 
-def test_an_interrupt_at_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_at_the_keys() -> None:
     with pytest.raises(KeyboardInterrupt):
         choose(three_results(), lambda: "\x03")
 
@@ -224,7 +226,7 @@ def test_a_large_body_is_told_before_a_diff(answer: Answer) -> None:
 @pytest.mark.parametrize(
     ("lines", "of", "is_large"), [(10, 12, False), (11, 100, True), (11, 200, False), (41, 900, True)]
 )
-def test_what_is_large(answer: Answer, lines: int, of: int, is_large: bool) -> None:
+def test_only_the_replacement_of_a_large_body_is_announced(answer: Answer, lines: int, of: int, is_large: bool) -> None:
     Path("t.py").write_bytes(b"def f():\n" + b"    x = 1\n" * lines + b"y = 1\n" * (of - lines - 1))
     assert ("this replaces" in fill("t.py:2")[2]) is is_large
     words = ["--hole", f"2:5-{lines + 1}:10", "--write", "--min-certainty", "0"]
@@ -242,7 +244,7 @@ def test_colours_that_are_forced_draw_no_frame_into_a_pipe(midfill: Midfill, mon
 
 
 def test_a_stream_of_ascii_takes_everything(midfill: Midfill, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.cli.test_cli_process import read_all
+    from tests.cli.command import read_all
 
     Path("t.py").write_text("def add(a, b):\n    # \u00e4\u2192\n    ...\n", "utf-8")
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cli.command import Midfill, read_all
 from tests.cli.fake_engine import Plan, read_report, wait_for
 
-Midfill = Callable[..., subprocess.Popen[bytes]]
 SetPlan = Callable[..., Plan]
 EXAMPLE = 'def add(a, b):\n    """Return the sum of a and b."""\n    ...\n'
 
@@ -75,19 +75,6 @@ def test_terminal_shows_steps_and_then_a_diff(file: Path, midfill: Midfill, set_
     assert process.stdout is None
     for words in ("starting the engine", "step 0 of 3", "step 3 of 3", "+    return a + b", "nothing written"):
         assert words in shown, shown
-
-
-def read_all(descriptor: int) -> str:
-    data = b""
-    while True:
-        try:
-            piece = os.read(descriptor, 65536)
-        except OSError:  # how Linux says that nobody has the other side open
-            piece = b""
-        if not piece:
-            os.close(descriptor)
-            return data.decode()
-        data += piece
 
 
 def test_reader_that_leaves_early_is_no_error(file: Path, midfill: Midfill) -> None:

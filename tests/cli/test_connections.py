@@ -93,13 +93,13 @@ def test_a_proxy_of_the_environment_sees_only_what_leaves_the_machine(
         assert Connections(Endpoint(url=url))._proxy is None
 
 
-def test_tls_that_is_none_is_one_sentence(server: ThreadingHTTPServer) -> None:
+def test_a_server_without_tls_is_named_in_one_sentence(server: ThreadingHTTPServer) -> None:
     with EngineClient(Endpoint(url=url_of(server, "https"))) as client, pytest.raises(MidfillError) as error:
         client.models()
     assert error.value.code == "engine_unreachable" and "speaks no TLS that is trusted" in error.value.message
 
 
-def test_who_accepts_and_says_nothing_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_accepts_and_never_answers_counts_as_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Endpoint(url=f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises(Silent), Connections(address).open(0.1) as connection:

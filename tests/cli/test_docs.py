@@ -42,7 +42,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 COMMANDS = [pytest.param(words, id=f"{page}: {' '.join(words)}") for page, words in commands()]
 
 
-def test_there_are_commands() -> None:
+def test_the_docs_show_more_than_twenty_commands() -> None:
     assert len(COMMANDS) > 20
 
 

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import pytest
 import typer
-from tests.cli.conftest import python_path
+from tests.cli.command import python_path
 from tests.cli.fake_engine import Plan
 
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import complete_model
-from midfill_infill.engines import fetching, records
 from midfill_infill.engines.records import runtime_folder
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
@@ -112,23 +112,29 @@ def test_completion_is_for_the_shell_that_is_named(shell: str, holds: str) -> No
     assert holds in sh(f"{MIDFILL} --show-completion {shell}").stdout
 
 
-def test_models_are_offered_where_no_engine_lists_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_offered_where_no_engine_lists_any(set_stock: Callable[..., None]) -> None:
     def fail(*_: str) -> None:
         raise MidfillError("engine_missing", "no engine")
 
-    monkeypatch.setattr(fetching, "list_stock", fail)
+    set_stock(fail)
     assert complete_model("") == ["smollm2", "embedded"] and complete_model("em") == ["embedded"]
 
 
-def test_a_shared_folder_is_not_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_MAX_SOCKET_PATH_BYTES", 4096)
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for that of a socket."""
+    with TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_a_shared_folder_is_not_closed_to_others(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, advice in [
         ("shared", "set MIDFILL_RUNTIME_DIR to a folder that only you can enter"),
         ("midfill", "chmod 700"),
     ]:
-        (tmp_path / name).mkdir()
-        (tmp_path / name).chmod(0o1777 if name == "shared" else 0o777)
-        monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / name))
+        (short_folder / name).mkdir()
+        (short_folder / name).chmod(0o1777 if name == "shared" else 0o777)
+        monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(short_folder / name))
         with pytest.raises(MidfillError) as error:
             runtime_folder()
         assert advice in error.value.sentence
@@ -151,7 +157,7 @@ def test_a_file_without_extension_is_what_its_first_line_runs(tmp_path: Path, li
     assert find_language(tmp_path / "tool.py", line.encode()) == "python"
 
 
-def test_what_links_to_a_secret_is_one(tmp_path: Path) -> None:
+def test_a_link_to_a_file_with_secrets_is_left_out(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1\n")
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "link.py").symlink_to(".env")

@@ -166,8 +166,8 @@ def test_an_empty_body_is_no_alternative_to_sound_text(engine_client: Start) -> 
 
 
 @pytest.fixture
-def idle_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: [Proposal("pass", 0.1, "")])
+def idle_proposal(set_proposals: Callable[..., None]) -> None:
+    set_proposals(Proposal("pass", 0.1, ""))
 
 
 @pytest.mark.usefixtures("idle_proposal")

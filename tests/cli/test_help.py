@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import ROOT
+from tests.cli.command import ROOT
 from typer.testing import CliRunner
 
 from midfill_infill.cli import app, build_app
@@ -47,16 +47,17 @@ def test_version_names_the_build_and_the_model_that_fills(tmp_path: Path, monkey
     assert ask("--version")[1].splitlines()[1] == "model some/model (MIDFILL_MODEL)"
 
 
-def test_the_commit_is_that_of_the_repository_it_was_installed_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Distribution:
-        def read_text(self, name: str) -> str | None:
-            return '{"vcs_info": {"commit_id": "0123456789abcdef"}}' if name == "direct_url.json" else None
-
-    monkeypatch.setattr(installed, "_TREE", Path("/nonexistent"))
-    monkeypatch.setattr(installed, "distribution", lambda name: Distribution())
-    assert installed._commit() == ["commit 0123456789ab"]
-    monkeypatch.setattr(Distribution, "read_text", lambda self, name: None)
-    assert installed._commit() == []
+def test_the_commit_is_that_of_the_repository_it_was_installed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "midfill-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: midfill\nVersion: 0.1\n")
+    (about / "direct_url.json").write_text('{"vcs_info": {"commit_id": "0123456789abcdef"}}')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed._commit(tree=tmp_path) == ["commit 0123456789ab"]
+    (about / "direct_url.json").unlink()
+    assert installed._commit(tree=tmp_path) == []
 
 
 @pytest.mark.parametrize(

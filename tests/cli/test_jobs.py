@@ -143,5 +143,5 @@ def test_python_answers_as_its_page_says(tmp_path: Path) -> None:
     assert done.returncode == 0 and f"{len(re.findall('>>> ', ''.join(blocks)))} passed" in done.stdout, done.stdout
 
 
-def test_there_are_five() -> None:
+def test_all_five_job_pages_have_transcripts() -> None:
     assert len(JOBS) == 5 and all(read_transcript(page) for page in PAGES)

@@ -17,12 +17,13 @@ from midfill_engine.caches import CACHES
 from midfill_engine.wire import StoredModel, StoredModels
 from midfill_infill import config
 from midfill_infill.cli import build_app
-from midfill_infill.engines import fetching, supervise
+from midfill_infill.engines import supervise
 from midfill_infill.engines.records import living
 from midfill_infill.engines.supervise import EngineSettings, claim_place, complete, ensure_engine, find_place
 from midfill_infill.errors import MidfillError
 
 SetPlan = Callable[..., Plan]
+SetStock = Callable[[Callable[..., StoredModels]], None]
 Midfill = Callable[..., subprocess.Popen[bytes]]
 HUB = "owner/name"
 
@@ -154,9 +155,8 @@ def test_the_caches_that_can_be_set_are_those_that_there_are() -> None:
     assert config.KEYS["cache"].expected == f"one of {', '.join(CACHES)}"
 
 
-def test_a_file_or_folder_that_is_chosen_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "check_installed", lambda: None)
-    monkeypatch.setattr(fetching, "list_stock", lambda *_: StoredModels(data=[]))
+def test_a_file_or_folder_that_is_chosen_is_marked(set_stock: SetStock) -> None:
+    set_stock(lambda *_: StoredModels(data=[]))
     for name in ("a.gguf", "folder"):
         Path(name).write_bytes(b"GGUF") if name.endswith("f") else Path(name).mkdir()
         assert f"{Path(name).absolute()} fills from now on" in say("models", "use", name)
@@ -172,12 +172,11 @@ def test_other_lines_of_the_users_file_stay(user_file: Path) -> None:
 
 
 def test_a_list_says_where_more_is_and_what_is_removed_though_it_is_chosen_comes_again(
-    monkeypatch: pytest.MonkeyPatch, user_file: Path
+    set_stock: SetStock, user_file: Path
 ) -> None:
     here = [
         StoredModel(model=name, num_bytes=15_200_000_000, is_whole=True, folder="/f") for name in (HUB, "other/one")
     ]
-    monkeypatch.setattr(supervise, "check_installed", lambda: None)
 
     def list_stock(*options: str) -> StoredModels:
         if options:
@@ -186,7 +185,7 @@ def test_a_list_says_where_more_is_and_what_is_removed_though_it_is_chosen_comes
             return StoredModels(data=[gone])
         return StoredModels(data=here)
 
-    monkeypatch.setattr(fetching, "list_stock", list_stock)
+    set_stock(list_stock)
     say("models", "use", HUB)
     assert f"* {HUB}  15.2 GB" in say("models", "list") and "--published" not in say("models", "list")
     assert say("models", "rm", "other/one") == "removed other/one, 15.2 GB\n"
@@ -244,8 +243,7 @@ def test_a_model_of_the_hub_is_fetched_before_the_engine_starts_and_no_limit_end
     set_plan(fetch_s=9.0, record=str(tmp_path / "record"))
     monkeypatch.setattr(supervise, "_SAY_EVERY_S", 0.0)
     phrases: list[str] = []
-    monkeypatch.setattr(supervise, "START_TIMEOUT_S", 8.0)
-    ensure_engine(EngineSettings(HUB), phrases.append)
+    ensure_engine(EngineSettings(HUB), phrases.append, start_timeout_s=8.0)
     assert phrases[3] == "getting owner/name: 300.0 MB of 1.0 GB, 50.0 MB/s"
     assert phrases[-1] in ("starting the engine", "loading the model")
     ensure_engine(EngineSettings(HUB))

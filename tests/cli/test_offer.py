@@ -25,25 +25,24 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_it_is_said_once() -> None:
+def test_the_better_model_is_offered_once() -> None:
     said = offer.offer("embedded")
     assert said is not None and BASE in said
     assert offer.offer("embedded") is None
 
 
-def test_it_is_not_said_of_another_model_on_a_small_machine_or_to_who_chose(
+def test_the_better_model_is_not_offered_on_a_small_machine_or_to_users_who_chose_one(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert offer.offer("DreamOn-v0-7B") is None
     monkeypatch.setenv("MIDFILL_MODEL", "embedded")
     assert offer.offer("embedded") is None
     monkeypatch.delenv("MIDFILL_MODEL")
-    monkeypatch.setattr(offer, "memory_bytes", lambda: 2**30)
-    assert offer.offer("embedded") is None
+    assert offer.offer("embedded", num_bytes=2**30) is None
     assert not state.exists()
 
 
-def test_editors_say_it_once_too_and_not_to_who_chose() -> None:
+def test_editors_offer_the_better_model_once_and_not_to_users_who_chose_one() -> None:
     said: list[str] = []
 
     class Editor:
@@ -64,7 +63,7 @@ def test_doctor_says_which_cache_fills_use_and_why() -> None:
     assert describe_cache("dual").startswith("dual, approximate; `midfill config cache none` is exact")
 
 
-def test_where_nothing_can_be_remembered_nothing_is_said(state: Path) -> None:
+def test_the_better_model_is_not_offered_where_that_cannot_be_recorded(state: Path) -> None:
     state.touch()
     assert offer.offer("embedded") is None
 

@@ -30,13 +30,13 @@ def test_a_fill_tells_texts_and_the_file_and_writes_nothing(
     assert file.read_bytes() == SOURCE
 
 
-def test_several_holes_and_several_ways(answer: Callable[..., None]) -> None:
+def test_alternatives_have_a_text_for_every_hole(answer: Callable[..., None]) -> None:
     answer(rows=[["return a + b", "return a - b"], ["return b + a", "return -b + a"]])
     ways = fill("t.py", stubs=True, n=2)
     assert [way.texts for way in ways] == [("return a + b", "return a - b"), ("return b + a", "return -b + a")]
 
 
-def test_a_content_that_is_not_on_disk(answer: Callable[..., None], file: Path) -> None:
+def test_a_source_that_is_given_is_filled_in_place_of_the_file(answer: Callable[..., None], file: Path) -> None:
     answer(rows=[["return a * b"]])
     (way,) = fill("other.py:1", b"def mul(a, b): ...\n")
     assert way.file == b"def mul(a, b):\n    return a * b\n"

@@ -102,11 +102,10 @@ def test_engine_that_ends_silently_names_the_log(fake_command: Path, set_plan: S
     assert str(find_place(EngineSettings()).log) in error.value.sentence
 
 
-def test_engine_that_never_gets_ready(fake_command: Path, set_plan: SetPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_that_never_gets_ready(fake_command: Path, set_plan: SetPlan) -> None:
     set_plan(load_s=60)
-    monkeypatch.setattr(supervise, "START_TIMEOUT_S", 1.0)
     with pytest.raises(MidfillError) as error:
-        ensure_engine(EngineSettings())
+        ensure_engine(EngineSettings(), start_timeout_s=1.0)
     assert error.value.code == "engine_failed"
     assert f"process {find_place(EngineSettings()).pid}" in error.value.sentence
 

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cli.command import Midfill
 from tests.cli.fake_engine import FakeEngine, Plan, wait_for
-from tests.cli.test_cli_process import Midfill
 from typer.testing import CliRunner
 
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest
 from midfill_infill.cli import build_app, doctor
-from midfill_infill.cli import engine as engine_command
 from midfill_infill.engines import client, records, supervise
 from midfill_infill.errors import MidfillError
 
@@ -50,23 +49,22 @@ def test_a_stopped_engine_is_told_at_once(
     os.kill(engine, signal.SIGCONT)
 
 
-def test_a_fill_that_hears_of_its_engine_outlives_one_that_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class HangingClient(client.EngineClient):
+    """Its engine is never well."""
+
+    def health(self, timeout_s: float = 0.0) -> str:
+        raise MidfillError("engine_silent", "it hangs")
+
+
+def test_a_fill_that_hears_of_its_engine_outlives_one_that_does_not(tmp_path: Path) -> None:
     """Two fills over one client: what ends the silent one, be it before its first byte, is not the other's."""
     engine = FakeEngine(tmp_path / "socket", Plan(endless=True))
     threading.Thread(target=engine.serve_forever, daemon=True).start()
-    monkeypatch.setattr(client, "SILENCE_S", 60.0)
     request = InfillRequest(segments=[HoleSegment(hole=HoleSpec())])
-
-    def fail(self: object, timeout_s: float = 0.0) -> str:
-        raise MidfillError("engine_silent", "it hangs")
-
-    with client.EngineClient(client.Endpoint(socket=tmp_path / "socket")) as asked:
+    with HangingClient(client.Endpoint(socket=tmp_path / "socket"), silence_s=60.0) as asked:
         hears = asked.infill(request)
         assert all(next(hears) for _ in range(30))  # meanwhile its watch begins, which reads how long it may wait
-        monkeypatch.setattr(client, "SILENCE_S", 0.3)
-        monkeypatch.setattr(client.EngineClient, "health", fail)
+        asked.silence_s = 0.3
         engine.plan.accept_s = 60.0
         with pytest.raises(MidfillError, match="it hangs"):
             next(asked.infill(request))
@@ -87,10 +85,10 @@ def test_an_engine_that_hangs_is_told_within_a_bound(
     in_a_fill: bool, runtime: Path, fake_command: Path, set_plan: Callable[..., Plan], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    for module, name, value in ((client, "SILENCE_S", 0.2), (client, "HUNG_S", 1.0), (client, "HEALTH_TIMEOUT_S", 0.5)):
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(supervise, "_HUNG_AT_START_S", 1.0)
-    monkeypatch.setattr(engine_command, "GRACE_S", 0.5)
+    limits = {"engines.client": {"SILENCE_S": 0.2, "HUNG_S": 1.0, "HEALTH_TIMEOUT_S": 0.5}}
+    limits |= {"engines.supervise": {"_HUNG_AT_START_S": 1.0}, "cli.engine": {"GRACE_S": 0.5}}
+    for module, name, value in ((module, *each) for module, known in limits.items() for each in known.items()):
+        monkeypatch.setattr(f"midfill_infill.{module}.{name}", value)
     record = tmp_path / "record"
     set_plan(step_s=60.0 if in_a_fill else 0.0, record=str(record))
     if not in_a_fill:
@@ -134,7 +132,7 @@ def test_other_failures_of_the_folder_are_not_hidden(tmp_path: Path) -> None:
         (tmp_path / "none").read_bytes()
 
 
-def test_the_name_that_is_printed_is_a_model() -> None:
+def test_the_printed_name_of_the_shipped_model_is_found() -> None:
     from midfill_engine.loading.runtime import find_model
 
     assert find_model("midfill-embedded") == find_model("embedded")

@@ -46,7 +46,7 @@ def sentences() -> Iterator[str]:
 SENTENCES = list(sentences())
 
 
-def test_there_are_quotes() -> None:
+def test_the_page_quotes_more_than_forty_messages() -> None:
     assert len(QUOTES) > 40
 
 

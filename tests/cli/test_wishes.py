@@ -1,23 +1,14 @@
 """What a model does not heed is refused with one sentence or, if a setting asks for it, left out with one."""
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine import tiny
-from tests.engine.conftest import run_server
-from tests.engine.fakes import RunningServer, Service
+from tests.cli.command import run_main
+from tests.cli.engines import use_engine
+from tests.engine.running import RunningServer, serve_causal
 
-from midfill_engine.backends import open_fill
-from midfill_engine.families import FAMILIES
-from midfill_engine.loading.runtime import load_runtime
-from midfill_engine.scheduling.scheduler import Scheduler
-from midfill_engine.serving.security import Security
-from midfill_engine.serving.service import EngineState, Ready
 from midfill_engine.wire import WISHES, ModelInfo
-from midfill_infill.cli import main
-from midfill_infill.engines import supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.errors import MidfillError
@@ -26,34 +17,26 @@ from midfill_infill.filling.wishes import Length, bound_length, count_lines, is_
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.text.document import Document
 
-__all__ = ["run_server"]
 SOURCE = "def total(items):\n    first = 0\n    return first\n\n\ntotal([])\n"
 SEARCHING = ("min_tokens", "lines", "max_ms")
 STEPPING = ("min_tokens", "steps", "quality", "max_ms")
 
 
 @pytest.fixture
-def causal(tmp_path: Path, run_server: Callable[..., RunningServer]) -> Iterator[RunningServer]:
-    tiny.make_random(tmp_path / "tiny", FAMILIES.find("causal"))
-    runtime = load_runtime(str(tmp_path / "tiny"), "cpu", dtype="fp32")
-    scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run)
-    state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler))
-    yield run_server(Service(state, scheduler, Security.for_unix_socket()))
-    scheduler.close()
+def causal(tmp_path: Path) -> Iterator[RunningServer]:
+    with serve_causal(tmp_path) as server:
+        yield server
 
 
 def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
     """The exit code of the command and what it says on stderr."""
-    monkeypatch.setattr(sys, "argv", ["midfill", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0), capsys.readouterr().err
+    return run_main(monkeypatch, *words), capsys.readouterr().err
 
 
 def test_steps_and_quality_are_refused_or_left_out_with_a_sentence(
     causal: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(supervise, "ensure_engine", lambda *_: Endpoint(socket=causal.socket))
+    use_engine(Endpoint(socket=causal.socket), monkeypatch)
     monkeypatch.setenv("MIDFILL_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.chdir(tmp_path)
     (path := tmp_path / "shop.py").write_text(SOURCE)

@@ -12,6 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -183,7 +184,7 @@ def test_after_a_kill_the_next_run_cleans_up(home: Home, wheel: Path, tmp_path: 
     assert sorted(path.name[:4] for path in home.store.iterdir()) == ["curr", "env-"]
 
 
-def test_two_at_once(home: Home, wheel: Path, tmp_path: Path) -> None:
+def test_a_second_installation_at_the_same_time_is_refused(home: Home, wheel: Path, tmp_path: Path) -> None:
     mark = tmp_path / "hangs"
     first = home.start("install", "--source", wheel, TEST_HANGS=str(mark))
     wait("the first", mark.exists)
@@ -236,7 +237,7 @@ def test_a_broken_environment_is_made_anew(installed: Home, wheel: Path, broken:
 
 
 @needs_proc
-def test_what_runs_of_it_ends_with_it(installed: Home, wheel: Path) -> None:
+def test_engines_end_when_they_are_updated_or_removed(installed: Home, wheel: Path) -> None:
     home = installed
     python = (home.store / "current").resolve() / "bin" / "python"
     engine = subprocess.Popen([python, "-P", "-m", "midfill_engine"], env=home.environment())
@@ -249,23 +250,25 @@ def test_what_runs_of_it_ends_with_it(installed: Home, wheel: Path) -> None:
 
 def test_no_python_is_one_sentence(installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installer, "find_python", lambda: None)
-    for platform, program, wanted in [
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for system, program, wanted in [
         ("darwin", "", "brew install"), ("linux", "apt-get", "sudo apt install"), ("linux", "", "install it, or uv"),
     ]:  # fmt: skip
-        monkeypatch.setattr(sys, "platform", platform)
-        monkeypatch.setattr(shutil, "which", lambda name, path=None, program=program: name if name == program else None)
-        sentence = installer.no_python()
+        if program:
+            (tmp_path / program).touch(mode=0o755)
+        sentence = installer.no_python(system)
         assert wanted in sentence and "Python 3.11 to 3.14" in sentence
         runner = installer.Runner(tmp_path / "env-1", None)
         with pytest.raises(installer.Failure) as caught:
             installer.Maker(runner, None).make()
-        assert (caught.value.reason, caught.value.message) == ("no_python", sentence)
+        assert (caught.value.reason, caught.value.message) == ("no_python", installer.no_python())
+        (tmp_path / "apt-get").unlink(missing_ok=True)
 
 
 def test_uv_only_where_pip_is_not_told_of_an_index(
     installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(installer, "search_path", lambda: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
     (tmp_path / "uv").touch(mode=0o755)
@@ -284,19 +287,15 @@ def test_uv_only_where_pip_is_not_told_of_an_index(
     assert installer.find_uv() is None
 
 
-def test_an_old_python_finds_a_newer_one(
-    installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_old_python_finds_a_newer_one(installer: ModuleType, tmp_path: Path) -> None:
     programs = {"python3": "3 9", "python3.13": "3 15", "python3.12": "3 12"}
     for name, version in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\necho {version}\n")
         (tmp_path / name).chmod(0o755)
-    monkeypatch.setattr(installer, "search_path", lambda: str(tmp_path))
     assert installer.find_python() == sys.executable
-    monkeypatch.setattr(sys, "version_info", (3, 9, 0))
-    assert installer.find_python() == str(tmp_path / "python3.12")
+    assert installer.find_python((3, 9), str(tmp_path)) == str(tmp_path / "python3.12")
     (tmp_path / "python3.12").unlink()
-    assert installer.find_python() is None
+    assert installer.find_python((3, 9), str(tmp_path)) is None
 
 
 @pytest.mark.parametrize(
@@ -316,22 +315,14 @@ def test_what_fails_is_one_sentence(installer: ModuleType, said: str, reason: st
 
 
 def test_where_torch_comes_from(installer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    opened: list[str] = []
+    choose, opened = partial(installer.choose_index, system="linux"), list[str]()
     monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: opened.append(url) or open(os.devnull))
-    monkeypatch.setattr(installer, "has_gpu", lambda: False)
-    assert installer.choose_index(None) == ["--index-url", installer.CPU_INDEX]
-    assert installer.choose_index("") == []
-    assert installer.choose_index("https://mirror") == ["--index-url", "https://mirror"]
-    monkeypatch.setattr(installer, "has_gpu", lambda: True)
-    assert installer.choose_index(None) == [] and len(opened) == 1
-
-    def refuse(url: str, timeout: float) -> None:
-        raise urllib.error.URLError("no")
-
-    monkeypatch.setattr(installer, "has_gpu", lambda: False)
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    assert installer.choose_index(None) == []
+    assert choose(None, is_gpu=False) == ["--index-url", installer.CPU_INDEX]
+    assert choose("", is_gpu=False) == []
+    assert choose("https://mirror", is_gpu=False) == ["--index-url", "https://mirror"]
+    assert choose(None, is_gpu=True) == [] and len(opened) == 1
+    monkeypatch.undo()
+    assert choose(None, is_gpu=False, cpu_index="http://127.0.0.1:9") == []
     assert installer.torch_of(make_wheel(tmp_path, needs="torch<2.14,>=2.11")) == "torch<2.14,>=2.11"
     assert installer.torch_of(make_wheel(tmp_path, needs="torchvision")) is None
 

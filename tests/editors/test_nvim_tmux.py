@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.editors.test_nvim import HERE, PLUGIN, nvim
+from tests.editors.installer import ROOT
 from tests.editors.tmux import Terminal
-from tests.lsp.conftest import Gate
 from tests.lsp.editor import SCRIPTED, server_environment
+from tests.lsp.gate import Gate
 
-__all__ = ["nvim"]
-
+HERE = Path(__file__).parent / "nvim"
+PLUGIN = ROOT / "editors" / "nvim"
 SOURCE = "# 😀\nimport os\n\n\ndef first(a):\n    '''Doc.'''\n    ...\n\n\ndef second(b):\n    return b + 1\n"
 FILL, GUESS = "return 'ß😀'", "return '😀ß' or x"
 

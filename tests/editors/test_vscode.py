@@ -64,7 +64,7 @@ def test_the_settings_are_the_servers() -> None:
     subprocess.run(command, check=True, timeout=60, env=server_environment())
 
 
-def test_what_a_workspace_must_not_choose() -> None:
+def test_settings_of_the_machine_are_not_read_from_a_workspace() -> None:
     manifest = package()
     properties = manifest["contributes"]["configuration"]["properties"]  # type: ignore[index]
     trust = manifest["capabilities"]["untrustedWorkspaces"]  # type: ignore[index]
@@ -124,7 +124,7 @@ def bundle(test: str, folder: Path) -> Path:
     return built
 
 
-def test_what_the_extension_remembers(tmp_path: Path) -> None:
+def test_unit_tests_of_what_the_extension_keeps_pass(tmp_path: Path) -> None:
     built = bundle("extension.test.ts", tmp_path)
     done = subprocess.run(["node", "--test", str(built)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -246,7 +246,7 @@ needs_vscode = pytest.mark.skipif(bool(missing()), reason=missing() or "everythi
 
 @needs_vscode
 @pytest.mark.timeout(1300)
-def test_a_real_vscode(vscode: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+def test_the_extension_works_in_a_real_vscode(vscode: tuple[str, dict[str, str]], tmp_path: Path) -> None:
     drive("drive.mjs", vscode, tmp_path, timeout_s=1200)
     assert not (tmp_path / "owned").exists(), "the workspace chose a program"
 

@@ -1,26 +1,25 @@
 """A tiny random model and running services for the engine's tests. None of them needs weights."""
 
 import asyncio
-import threading
-import time
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import uvicorn
 from tests.engine import tiny
-from tests.engine.fakes import INFO, LIMIT_S, FakeFills, RunningServer, Service
+from tests.engine.fakes import INFO, FakeFills, Service
+from tests.engine.running import RunningServer, serve
 
 from midfill_engine.backends import open_fill
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.hub import load_embedded
+from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.scheduling.scheduler import Scheduler
-from midfill_engine.serving.connection import ConnectionLimits, timed_protocol
-from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
-from midfill_engine.serving.service import EngineState, Ready, create_app
+from midfill_engine.serving.security import Security
+from midfill_engine.serving.service import EngineState, Ready
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,6 +28,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where checkpoints of the hub are kept, empty at first."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")
@@ -84,32 +90,26 @@ async def real_service(runtime: Runtime) -> AsyncIterator[Service]:
 
 @pytest.fixture
 def run_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
-    """Serves an app by uvicorn on a unix socket, in a thread."""
-    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+    with ExitStack() as running:
+        yield lambda service, **limits: running.enter_context(serve(service, tmp_path / "engine.sock", **limits))
 
-    def run(service: Service, **limits: Any) -> RunningServer:
-        path = tmp_path / "engine.sock"
-        config = uvicorn.Config(
-            create_app(service.state, service.security),
-            uds=str(path),
-            http=timed_protocol(ConnectionLimits(**limits)),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            timeout_graceful_shutdown=1,
-        )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        running.append((server, thread))
-        while not server.started:
-            time.sleep(0.01)
-        return RunningServer(path)
 
-    yield run
-    for server, thread in running:
-        server.should_exit = True
-        thread.join(LIMIT_S)
-        assert not thread.is_alive()
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    folder = tmp_path_factory.mktemp("causal") / "tiny"
+    tiny.make_random(folder, FAMILIES.find("causal"))
+    return load_runtime(str(folder), "cpu", dtype="fp32")
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    """The pretrained base's file, where it is on this machine."""
+    file = Path(os.environ["MIDFILL_TEST_MODELS"]) / SMOLLM2.name / Path(SMOLLM2.member).name
+    if not file.is_file():
+        pytest.skip("the base is not here: `midfill models get smollm2`")
+    return file
+
+
+@pytest.fixture(scope="module")
+def pretrained(weights: Path) -> Runtime:
+    return load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")

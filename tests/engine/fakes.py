@@ -3,15 +3,15 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import httpx
+from tests.engine.in_process import complete
 
-from bench.in_process import complete
 from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.packed import Pass, Result
 from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.serving.security import Security
@@ -117,10 +117,26 @@ INFO = ModelInfo(
 )
 
 
-@dataclass
-class RunningServer:
-    socket: Path
+def wanting(runtime: Runtime, wishes: Callable[[int], int]) -> Runtime:
+    """A model that proposes `wishes(step)` at every masked position, where it is allowed to."""
+    step = 0
 
-    def client(self) -> httpx.AsyncClient:
-        transport = httpx.AsyncHTTPTransport(uds=str(self.socket))
-        return httpx.AsyncClient(transport=transport, base_url="http://midfill", timeout=LIMIT_S)
+    class Wanting(Runtime):
+        def run(self, passes: list[Pass]) -> list[Result]:
+            nonlocal step
+            step += 1
+            results = super().run(passes)
+            found = []
+            for one, result in zip(passes, results, strict=True):
+                assert one.choice is not None and result.chosen is not None
+                ids = result.chosen.ids.clone()
+                token = wishes(step)
+                may = one.choice.allowed[one.choice.rule_of, token]
+                barred = one.choice.barred.get(token)
+                ids[may if barred is None else may & ~barred] = token
+                chosen = replace(result.chosen, ids=ids)
+                found.append(Result(result.hidden, result.own, chosen))
+            return found
+
+    fields = {name: getattr(runtime, name) for name in Runtime.__dataclass_fields__}
+    return Wanting(**fields)

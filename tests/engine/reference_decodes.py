@@ -14,8 +14,8 @@ from unittest.mock import patch
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import tiny
+from tests.engine.in_process import denoise, drain
 
-from bench.in_process import denoise, drain
 from midfill_engine.diffusion import denoise as denoising
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, open_checkpoint

@@ -23,7 +23,9 @@ def client_of(service: Service, log: AccessLog) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://box.lan", headers=headers)
 
 
-async def test_a_line_for_every_answer(make_service: MakeService, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_answer_gets_a_line_in_the_access_log(
+    make_service: MakeService, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "midfill.access")
     async with client_of(make_service(FakeFills(1)), "json") as client:
         filled = await client.post("/v1/fim/completions", json={"prompt": "my_secret"}, headers={"x-request-id": "a-1"})
@@ -47,7 +49,9 @@ async def test_a_line_for_every_answer(make_service: MakeService, caplog: pytest
     assert all(line["ms"] >= 0 for line in lines)
 
 
-async def test_without_it_nothing_is_logged(make_service: MakeService, caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_are_logged_only_if_an_access_log_is_wanted(
+    make_service: MakeService, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     async with client_of(make_service(FakeFills(1)), "off") as client:
         assert (await client.get("/v1/models")).headers["x-request-id"]

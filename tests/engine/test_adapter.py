@@ -16,15 +16,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import tiny
-from tests.engine.test_denoise import run
-from tests.engine.test_gguf import make_folder, write_gguf
+from tests.engine.gguf_writer import make_folder, write_gguf
+from tests.engine.in_process import denoise, run
 
-from bench.in_process import denoise
 from midfill_engine.checkpoint_files import CheckpointError, open_tensors
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.adapter import Adapter, open_files
-from midfill_engine.loading.packaged import SMOLLM2, PackagedModel, hash_file
+from midfill_engine.loading.packaged import PACKAGED, SMOLLM2, PackagedModel, hash_file
 from midfill_engine.loading.runtime import ADAPTER, WEIGHTS, Runtime, find_model, load_runtime
 from midfill_engine.wire import InfillRequest
 
@@ -81,13 +80,12 @@ def test_an_adapter_is_served_as_its_merged_checkpoint(base: Path) -> None:
     assert (adapted.info.id, adapted.family.name) == ("adapter", "dream")
 
 
-def test_only_what_is_read_is_merged(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_read_is_merged(base: Path, record_calls: Callable[..., list[Any]]) -> None:
     """So that memory holds a layer more than the model, adapter or not."""
-    merge, asked = Adapter.merge, list[str]()
-    monkeypatch.setattr(Adapter, "merge", lambda self, name, value: (asked.append(name), merge(self, name, value))[1])
+    merged = record_calls(Adapter, "merge")
     files = open_files(put_adapter(base.parent / "adapter"))
     files.read([name for name in files.shards if "layers.1." in name])
-    assert len(asked) == 4 and all("layers.1." in name for name in asked)
+    assert len(merged) == 4 and all("layers.1." in name for _, name, _ in merged)
 
 
 def cache_base(base: Path, cache: Path, revision: str) -> None:
@@ -103,16 +101,15 @@ def refuse_network(*arguments: object) -> None:
 
 
 def test_a_base_is_taken_from_the_hubs_cache_and_never_fetched(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(socket.socket, "connect", refuse_network)
     monkeypatch.setattr(socket, "getaddrinfo", refuse_network)
     adapter = put_adapter(tmp_path / "far/adapter")
     with pytest.raises(StartError, match="somebody/base.*not on this machine") as caught:
         load_runtime(str(adapter), "cpu")
     assert "midfill models get somebody/base" in caught.value.next_step
-    cache_base(base, tmp_path / "cache", "0" * 40)
+    cache_base(base, hub_cache, "0" * 40)
     assert load_runtime(str(adapter), "cpu").names == ("adapter", str(adapter), "dream")
     with pytest.raises(StartError, match="not on this machine"):
         other = put_adapter(tmp_path / "far/other", edit=lambda config, _: config.update(revision="1" * 40))
@@ -257,7 +254,7 @@ def packaged_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedMo
     model.path.parent.mkdir(parents=True)
     write_gguf(model.path, tmp_path / "stored", make_folder(tmp_path / "stored", "llama", "causal"), "llama")
     made = replace(model, sha256=hash_file(model.path), num_bytes=model.path.stat().st_size)
-    monkeypatch.setattr("midfill_engine.loading.adapter.PACKAGED", {"tiny": made})
+    monkeypatch.setitem(PACKAGED, "tiny", made)
     return made
 
 
@@ -294,15 +291,11 @@ def test_an_adapter_is_refused_over_another_file(packaged_base: PackagedModel, t
     assert raised.value.next_step == "run `midfill models get tiny`"
 
 
-def test_an_adapter_that_ships_is_loaded_by_the_name_of_its_base(
-    packaged_base: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("midfill_engine.loading.runtime.PACKAGED", {"tiny": packaged_base})
-    monkeypatch.setattr("midfill_engine.loading.runtime.WEIGHTS", tmp_path / "weights")
-    assert find_model("tiny") == packaged_base.path
+def test_an_adapter_that_ships_is_loaded_by_the_name_of_its_base(packaged_base: PackagedModel, tmp_path: Path) -> None:
+    assert find_model("tiny", tmp_path / "weights") == packaged_base.path
     (tmp_path / "weights").mkdir()
     adapter = put_over(packaged_base, tmp_path / "weights/tiny-adapter", base_sha256=packaged_base.sha256)
-    assert find_model("tiny") == adapter
+    assert find_model("tiny", tmp_path / "weights") == adapter
 
 
 def test_the_adapter_that_ships_is_whole_small_and_of_the_default_model() -> None:

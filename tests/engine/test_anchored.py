@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from tests.engine.test_filler import TEXT, answer_of, ask, base, pretrained, read_whole, run_together, weights
+from tests.engine.in_process import answer_of, complete, read_whole, run_together
+from tests.engine.requests import TEXT, ask
 
-from bench.in_process import complete
-from bench.quality.known import list_gaps
 from midfill_engine.causal.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
 from midfill_engine.causal.branches import read_prefix
 from midfill_engine.causal.continuing import fill_causally, lay_stretch, open_filler
@@ -19,8 +18,6 @@ from midfill_engine.causal.writing import Drawing, Edge
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.scheduling.work import Fill
 from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, TextSegment
-
-__all__ = ["base", "pretrained", "weights"]  # the fixtures
 
 
 def spec_of(draft: str, *anchors: str, **limits: object) -> HoleSpec:
@@ -33,7 +30,10 @@ def spec_of(draft: str, *anchors: str, **limits: object) -> HoleSpec:
 
 
 def list_fills(hole: FilledHole) -> list[str]:
-    return list_gaps(hole.text, hole.anchors)
+    """The texts before, between and behind the anchors."""
+    ends = [0, *(end for _, end in hole.anchors)]
+    starts = [*(start for start, _ in hole.anchors), len(hole.text)]
+    return [hole.text[end:start] for end, start in zip(ends, starts, strict=True)]
 
 
 def test_requests_with_anchors_answer_beside_others_as_alone(base: Runtime) -> None:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import tiny
-from tests.engine.test_denoise import run
-from tests.engine.test_families import ask, copy_checkpoint, load, wanting
+from tests.engine.fakes import wanting
+from tests.engine.in_process import denoise, run
+from tests.engine.requests import ask_after_return
+from tests.engine.tiny import copy_checkpoint, load
 
-from bench.in_process import denoise
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.diffusion.plan import take_authors
 from midfill_engine.errors import RequestError
@@ -34,7 +35,7 @@ def test_every_family_that_writes_can_end_its_text(name: str, open_family: Calla
     letter = runtime.loaded.tokenizer.encode("q")[0]
     for end in runtime.tokens.delete_ids:
         model = wanting(runtime, lambda step, end=end: letter if step <= 3 else end)  # type: ignore[misc]
-        _, response = run(denoise(model, ask({"max_tokens": 60}, quality=1.0)))
+        _, response = run(denoise(model, ask_after_return({"max_tokens": 60}, quality=1.0)))
         assert set(response.holes[0].text) <= {"q"}
         assert response.stats.tokens < 60 and not response.holes[0].cut
 
@@ -74,7 +75,7 @@ def test_a_text_ends_at_its_first_end_whatever_was_settled_behind(open_family: C
     model = Scripted(**{name: getattr(runtime, name) for name in Runtime.__dataclass_fields__})
     object.__setattr__(model, "script", (q, q, 300, z, z, z, z, z))
     object.__setattr__(model, "start", len("def f(a):\n    return " + "\n\nf(1)\n"))
-    events, response = run(denoise(model, ask({"max_tokens": 8}, quality=1.0)))
+    events, response = run(denoise(model, ask_after_return({"max_tokens": 8}, quality=1.0)))
     assert events[3].holes[0].text.endswith("z")
     assert response.holes[0].text == "qq" and response.stats.tokens == 2 and not response.holes[0].cut
 
@@ -194,33 +195,33 @@ def test_an_example_is_read_without_a_word(family: str, tmp_path: Path, caplog: 
 
 def test_a_request_can_be_filled_as_the_authors_evaluate(open_family: Callable[[str], Runtime]) -> None:
     family = FAMILIES.find("dreamon")
-    asked = take_authors(family, ask({"min_tokens": 1}, quality="authors"))
+    asked = take_authors(family, ask_after_return({"min_tokens": 1}, quality="authors"))
     assert (asked.sampler, asked.quality, asked.temperature, asked.top_p) == ("entropy", 1.0, 0.2, 0.9)
     assert asked.segments[1].hole.max_tokens == 64  # type: ignore[union-attr]
-    mine = take_authors(family, ask({"max_tokens": 9}, quality="authors", temperature=0.5, sampler="topk"))
+    mine = take_authors(family, ask_after_return({"max_tokens": 9}, quality="authors", temperature=0.5, sampler="topk"))
     assert (mine.sampler, mine.temperature) == ("topk", 0.5)
     assert mine.segments[1].hole.max_tokens == 9  # type: ignore[union-attr]
-    _, response = run(denoise(open_family("dreamon"), ask({"max_tokens": 9}, quality="authors", seed=4)))
+    _, response = run(denoise(open_family("dreamon"), ask_after_return({"max_tokens": 9}, quality="authors", seed=4)))
     assert response.stats.tokens <= 9
-    plain = ask({}, quality=0.3)
+    plain = ask_after_return({}, quality=0.3)
     assert take_authors(family, plain) is plain
 
 
-def test_p2_is_open_dcoders_way(open_family: Callable[[str], Runtime]) -> None:
-    asked = take_authors(FAMILIES.find("opendcoder"), ask({}, quality="authors"))
+def test_quality_authors_takes_p2_for_open_dcoder(open_family: Callable[[str], Runtime]) -> None:
+    asked = take_authors(FAMILIES.find("opendcoder"), ask_after_return({}, quality="authors"))
     assert (asked.sampler, asked.steps, asked.temperature, asked.top_p) == ("p2", 64, 0.6, 0.95)
 
 
 def test_authors_without_a_setting_are_not_guessed() -> None:
     with pytest.raises(RequestError, match="coda"):
-        take_authors(replace(FAMILIES.find("coda"), authors=None), ask({}, quality="authors"))
+        take_authors(replace(FAMILIES.find("coda"), authors=None), ask_after_return({}, quality="authors"))
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if FAMILIES.find(name).attention != "causal"])
 def test_every_family_can_be_asked_as_its_authors_do(name: str) -> None:
     family = FAMILIES.find(name)
     assert family.authors is not None and family.authors.source
-    asked = take_authors(family, ask({}, quality="authors"))
+    asked = take_authors(family, ask_after_return({}, quality="authors"))
     assert asked.sampler in SAMPLERS and isinstance(asked.quality, float)
 
 
@@ -229,6 +230,8 @@ def test_dreamon_settles_a_token_a_step_by_least_entropy_as_its_authors_do(
 ) -> None:
     """By default, too: without temperature it is what their order settles, token for token."""
     runtime = open_family("dreamon")
-    plain, theirs = (run(denoise(runtime, ask({"max_tokens": 9}, sampler=name)))[1] for name in (None, "entropy"))
+    plain, theirs = (
+        run(denoise(runtime, ask_after_return({"max_tokens": 9}, sampler=name)))[1] for name in (None, "entropy")
+    )
     assert plain.holes[0].text == theirs.holes[0].text
     assert plain.stats.steps == theirs.stats.steps >= plain.stats.tokens

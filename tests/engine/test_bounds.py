@@ -5,32 +5,14 @@ from itertools import count
 
 import pytest
 from tests.engine.fakes import CountedFill
-from tests.engine.test_filler import TEXT, answer_of, ask, base
+from tests.engine.in_process import answer_of
+from tests.engine.requests import HEADER, NEXT, TEXT, ask, body, line, selection
 
 from midfill_engine.causal.filler import MAX_LINE_TOKENS
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
-
-__all__ = ["base"]  # the fixture
-
-HEADER = TEXT + "\n\ndef other(items):\n    "
-NEXT = "\n\n\ndef third(x):\n    return x\n"
-
-
-def body(spec: HoleSpec, **options: object) -> InfillRequest:
-    return ask(TextSegment(text=HEADER), HoleSegment(hole=spec), TextSegment(text=NEXT), **options)
-
-
-def selection(spec: HoleSpec, **options: object) -> InfillRequest:
-    """Whole lines among others of the same block."""
-    before = TextSegment(text=TEXT + "\n\ndef other(items):\n")
-    return ask(before, HoleSegment(hole=spec), TextSegment(text="    x = 3\n    return x\n"), **options)
-
-
-def line(spec: HoleSpec, **options: object) -> InfillRequest:
-    return ask(TextSegment(text=HEADER + "x = "), HoleSegment(hole=spec), TextSegment(text=NEXT), **options)
 
 
 def count_lines(text: str) -> int:
@@ -43,7 +25,7 @@ def list_texts(answer: InfillResponse) -> list[str]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("place", [body, selection])
-def test_longer_has_the_lines_that_it_must_have_and_shorter_no_more(
+def test_answers_keep_to_the_least_and_the_most_lines(
     base: Runtime, place: Callable[..., InfillRequest], temperature: float
 ) -> None:
     options = {"n": 3, "temperature": temperature, "seed": 5}
@@ -163,7 +145,7 @@ def test_a_search_ends_with_the_best_so_far_when_its_time_is_over(base: Runtime,
     assert num_greedy <= MAX_LINE_TOKENS + 9 and "\n" not in greedy.holes[0].text.strip()
 
 
-def test_a_time_that_is_over_leaves_what_is_given(base: Runtime) -> None:
+def test_without_time_the_surest_given_text_is_the_answer(base: Runtime) -> None:
     """The surest text, without a pass; once texts are read they are weighed."""
     given = [GivenText(text="return 1", certainty=0.2), GivenText(text="return items", certainty=0.7)]
     request = body(HoleSpec(indent="    ", candidates=given))
@@ -178,7 +160,7 @@ def test_a_time_that_is_over_leaves_what_is_given(base: Runtime) -> None:
     assert read.holes[0].text
 
 
-def test_of_a_long_context_what_was_read_is_kept(base: Runtime) -> None:
+def test_the_part_of_a_long_context_that_was_read_in_time_is_kept(base: Runtime) -> None:
     given = [GivenText(text="return 1", certainty=0.2)]
     text = TextSegment(text=TEXT * 8 + HEADER)
     request = ask(text, HoleSegment(hole=HoleSpec(indent="    ", candidates=given)), TextSegment(text=NEXT))

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from midfill_engine.__main__ import app
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import runtime as loading_runtime
 from midfill_engine.loading import stock
 from midfill_engine.loading.catalog import as_table, list_models
 from midfill_engine.loading.runtime import load_runtime
@@ -41,14 +40,17 @@ def test_what_is_a_hub_id(name: str, is_id: bool) -> None:
     assert stock.is_hub_id(name) is is_id
 
 
-def test_a_hub_id_is_served_from_where_it_was_fetched_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny.make_random(tmp_path, FAMILIES.find("llada"))
-    monkeypatch.setattr(loading_runtime, "find_cached", lambda name: tmp_path)
+def test_a_hub_id_is_served_from_where_it_was_fetched_to(hub_cache: Path) -> None:
+    folder, commit = hub_cache / "models--someone--some-model", "0" * 40
+    tiny.make_random(folder / "snapshots" / commit, FAMILIES.find("llada"))
+    (folder / "refs").mkdir()
+    (folder / "refs/v1").write_text(commit)
     runtime = load_runtime("someone/some-model@v1", "cpu")
     assert runtime.family.name == "llada"
     assert "someone/some-model@v1" in runtime.names
 
 
+@pytest.mark.usefixtures("hub_cache")
 def test_what_was_not_fetched_is_one_sentence() -> None:
     with pytest.raises(StartError) as caught:
         load_runtime("someone/some-model", "cpu")

@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 from tests.engine import tiny
+from tests.engine.in_process import works_of
 from tests.engine.peak import PeakBytes
-from tests.engine.test_families import works_of
 
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime

@@ -36,7 +36,9 @@ def values_of(stream: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("recorded", MINUET, ids=lambda recorded: recorded["path"])
-async def test_minuet_reads_what_it_read(real_service: Service, recorded: dict[str, Any]) -> None:
+async def test_answers_have_the_keys_that_minuet_read_when_it_was_recorded(
+    real_service: Service, recorded: dict[str, Any]
+) -> None:
     async with real_service.client() as client:
         refused = await client.post(recorded["path"], json=recorded["request"])
         answer = await client.post(recorded["path"], json={**recorded["request"], "model": None})

@@ -1,6 +1,6 @@
 """The denoising loop over tiny random models: what must hold whatever the model says."""
 
-from collections.abc import Generator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -11,40 +11,28 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine import tiny
+from tests.engine.in_process import denoise, run
 from torch import Tensor
 
-from bench.in_process import denoise
 from midfill_engine.caches.stores import ContextStore, EncodedContext
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.operators import Span
-from midfill_engine.models.packed import Pass, Result
 from midfill_engine.samplers import SAMPLERS, Decision, Sampler, StepState
 from midfill_engine.wire import (
     ErrorCode,
     HoleSegment,
     HoleSpec,
     InfillRequest,
-    InfillResponse,
     Segment,
-    StepEvent,
     TextSegment,
 )
 
 FOR_FIXTURES = settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-
-
-def run(fill: Generator[StepEvent, None, InfillResponse]) -> tuple[list[StepEvent], InfillResponse]:
-    events = []
-    while True:
-        try:
-            events.append(next(fill))
-        except StopIteration as stop:
-            return events, stop.value
 
 
 @st.composite
@@ -243,20 +231,15 @@ def wanting(runtime: Runtime, token: int) -> Runtime:
 
 @pytest.mark.parametrize(("min_tokens", "sampler"), [(0, "threshold"), (3, "threshold"), (3, "topk"), (9, "topk")])
 def test_deletions_shorten_a_hole_no_further_than_asked(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, min_tokens: int, sampler: str
+    runtime: Runtime, record_calls: Callable[..., list[Any]], min_tokens: int, sampler: str
 ) -> None:
     """Of a model that wants to delete everything, exactly the least number of tokens is left; it sees no deletion."""
-    delete_id, plain = runtime.tokens.delete_ids[0], Runtime.run
-
-    def watch(self: Runtime, passes: list[Pass]) -> list[Result]:
-        assert not any(bool((step.ids == delete_id).any()) for step in passes)
-        return plain(self, passes)
-
-    monkeypatch.setattr(Runtime, "run", watch)
+    delete_id, runs = runtime.tokens.delete_ids[0], record_calls(Runtime, "run")
     runtime = wanting(runtime, delete_id)
     hole = {"min_tokens": min_tokens, "max_tokens": 9}
     request = InfillRequest.model_validate({"segments": [{"hole": hole}], "n": 2, "sampler": sampler, "steps": 3})
     events, found = run(denoise(runtime, request))
+    assert runs and not any(bool((step.ids == delete_id).any()) for _, passes in runs for step in passes)
     assert found.stats.tokens == min_tokens
     assert len(events) <= 4
 

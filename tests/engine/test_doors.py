@@ -33,7 +33,7 @@ async def test_llama_vim_gets_what_it_reads(real_service: Service, number: int) 
         assert '"content":"' in answer.text  # what llama.vim looks for before it parses
 
 
-async def test_all_of_llama_cpps_answer(real_service: Service) -> None:
+async def test_an_infill_answer_has_the_fields_of_llama_cpp(real_service: Service) -> None:
     body = {"input_prefix": "x = [", "input_suffix": "]\n", "n_predict": 6, "input_extra": [{"text": "y = 1"}]}
     async with real_service.client() as client:
         values = (await client.post("/infill", json=body)).json()
@@ -191,7 +191,9 @@ async def test_a_time_for_predicting_ends_a_fill(real_service: Service) -> None:
     ("option", "word"),
     [({"echo": True}, "echo"), ({"logprobs": 5}, "logprobs"), ({"logprobs": True}, "logprobs"), ({"best_of": 4}, "n")],
 )
-async def test_what_is_not_done_is_said(real_service: Service, option: dict[str, object], word: str) -> None:
+async def test_options_that_are_not_supported_are_refused_by_name(
+    real_service: Service, option: dict[str, object], word: str
+) -> None:
     async with real_service.client() as client:
         answer = await client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2, **option})
         plain = {"prompt": ["x"], "max_tokens": 2, "echo": False, "logprobs": None, "best_of": 1}

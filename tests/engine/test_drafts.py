@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 from tests.engine import tiny
-from tests.engine.test_packed import run_together
+from tests.engine.in_process import denoise, drain, run_together
 
-from bench.in_process import denoise, drain
 from midfill_engine.backends import open_fill
 from midfill_engine.diffusion.denoise import EMPTY
 from midfill_engine.errors import RequestError

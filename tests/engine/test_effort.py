@@ -1,5 +1,6 @@
 """The time that a fill should take: widths by what passes cost, the same whatever a fill takes, and a clock at last."""
 
+from collections.abc import Callable
 from dataclasses import astuple
 from itertools import count, pairwise
 from typing import Any
@@ -7,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.engine.fakes import CountedFill
-from tests.engine.test_bounds import body, line, selection
-from tests.engine.test_filler import base
+from tests.engine.requests import body, line, selection
 
 from midfill_engine.causal.continuing import limit_search, open_filler
 from midfill_engine.causal.effort import (
@@ -31,8 +31,6 @@ from midfill_engine.loading.pace import ROUNDS, ROWS, Pace
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.requests.timer import Timer
 from midfill_engine.wire import GivenText, HoleSpec, InfillRequest, InfillResponse
-
-__all__ = ["base"]  # the fixture
 
 FREE, SLOW = Pace(), Pace(pass_s=1.0, row_s=10.0)
 GIVEN = [GivenText(text=f"return {number}", certainty=0.1) for number in range(9)]
@@ -77,21 +75,13 @@ def test_a_search_is_narrower_only_if_it_would_be_much_too_late(is_body: bool) -
     assert chosen == sorted(chosen, reverse=True) and len(set(chosen)) > 2
 
 
-def test_a_pace_is_that_of_its_passes(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pace_is_that_of_its_passes(base: Runtime, record_calls: Callable[..., list[Any]]) -> None:
     assert Pace.of((4, 0.05), (24, 0.07)) == Pace(pytest.approx(0.046), pytest.approx(0.001))
     assert Pace.of((4, 0.05), (24, 0.04)) == Pace(0.05, 0.0), "measured by chance"
     assert Pace(0.5, 0.25).cost_s(3, 2) == 2.0
-    ran: list[int] = []
-    runtime = Runtime.of(base.loaded, family=base.family)
-    run_passes = Runtime.run
-
-    def note(runtime: Runtime, passes: list[Any]) -> list[Any]:
-        ran.append(len(passes[0].ids))
-        return run_passes(runtime, passes)
-
-    monkeypatch.setattr(Runtime, "run", note)
+    runtime, ran = Runtime.of(base.loaded, family=base.family), record_calls(Runtime, "run")
     first = runtime.pace
-    assert ran == [*ROWS] * ROUNDS and first.pass_s > 0
+    assert [len(passes[0].ids) for _, passes in ran] == [*ROWS] * ROUNDS and first.pass_s > 0
     assert runtime.pace is first and len(ran) == 2 * ROUNDS, "measured once"
 
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import reference_scores, tiny
-from tests.engine.test_denoise import run
-from tests.engine.test_packed import run_together
+from tests.engine.fakes import wanting
+from tests.engine.in_process import denoise, run, run_together, works_of
+from tests.engine.requests import ask_after_return
+from tests.engine.tiny import copy_checkpoint, load
 
-from bench.in_process import complete, denoise
 from midfill_engine.backends import open_fill
 from midfill_engine.caches import CACHES
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
@@ -23,21 +24,14 @@ from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS
-from midfill_engine.scheduling.work import Claim, Work
 from midfill_engine.tokens.tokenizer import byte_of_character, read_hub_tokenizer
 from midfill_engine.wire import InfillRequest, TextSegment
 
 PUBLISHED = [name for name in FAMILIES if FAMILIES.find(name).attention not in ("context_frozen", "canvas", "causal")]
 SEEING = [name for name in PUBLISHED if FAMILIES.find(name).sees_suffix]
 BLIND = [name for name in PUBLISHED if not FAMILIES.find(name).sees_suffix]
-
-
-def ask(hole: dict[str, object] | None = None, **options: object) -> InfillRequest:
-    segments = [{"text": "def f(a):\n    return "}, {"hole": hole or {"max_tokens": 9}}, {"text": "\n\nf(1)\n"}]
-    return InfillRequest.model_validate({"segments": segments, **options})
 
 
 def test_every_family_has_a_reference() -> None:
@@ -65,7 +59,7 @@ def test_a_checkpoint_says_its_family(name: str, open_family: Callable[[str], Ru
 def test_every_family_fills_what_it_is_asked(name: str, open_family: Callable[[str], Runtime]) -> None:
     hole = {"draft": "xy   ", "keep": [[0, 2]], "min_tokens": 2, "max_tokens": 9}
     for options in ({}, {"temperature": 1.0, "n": 2, "top_p": 0.9}, {"steps": 2}):
-        events, response = run(denoise(open_family(name), ask(hole, **options)))
+        events, response = run(denoise(open_family(name), ask_after_return(hole, **options)))
         assert response.holes[0].text.startswith("xy")
         assert 2 <= response.stats.tokens <= 9
         assert all(shown.masked == 0 for shown in events[-1].holes)
@@ -77,7 +71,7 @@ def test_sixteen_at_once_answer_as_each_alone(name: str, open_family: Callable[[
     """Token for token and to the last bit of every confidence, drawn or greedy, whatever the others are."""
     runtime = open_family(name)
     requests = [
-        ask({"max_tokens": 1 + number % 5}, steps=2, seed=number, temperature=0.8 * (number % 2))
+        ask_after_return({"max_tokens": 1 + number % 5}, steps=2, seed=number, temperature=0.8 * (number % 2))
         for number in range(16)
     ]
     texts = ["x = [", "def f(a):\n    ", "(" * 40]
@@ -104,7 +98,7 @@ def test_text_never_becomes_a_special_token(name: str, open_family: Callable[[st
 @pytest.mark.parametrize("name", SEEING)
 def test_a_mask_sees_what_stands_behind_it(name: str, open_family: Callable[[str], Runtime]) -> None:
     runtime = open_family(name)
-    request = ask({"max_tokens": 4, "min_tokens": 4}, steps=1)
+    request = ask_after_return({"max_tokens": 4, "min_tokens": 4}, steps=1)
     segments = [*request.segments[:2], {"text": "zzzzzzzz\n"}]
     other = InfillRequest.model_validate({**request.model_dump(), "segments": segments})
     fills = [run(denoise(runtime, one, lengths="fixed"))[1].holes[0] for one in (request, other)]
@@ -121,13 +115,13 @@ def rounding_of(runtime: Runtime) -> float | None:
 def test_a_block_causal_model_gets_the_suffix_first(name: str, open_family: Callable[[str], Runtime]) -> None:
     """The exact block cache gives what computing everything gives; one hole at a time."""
     runtime = open_family(name)
-    fills = [run(denoise(runtime, ask({"max_tokens": 14}), cache=cache))[1] for cache in ("block", "none")]
+    fills = [run(denoise(runtime, ask_after_return({"max_tokens": 14}), cache=cache))[1] for cache in ("block", "none")]
     assert fills[0].holes[0].text == fills[1].holes[0].text
     rounding = max(1e-4, torch.finfo(runtime.dtype).eps / 4)
     assert fills[0].holes[0].confidence == pytest.approx(
         fills[1].holes[0].confidence, rel=rounding_of(runtime), abs=rounding
     )
-    request = ask()
+    request = ask_after_return()
     with pytest.raises(RequestError, match="one hole"):
         run(denoise(runtime, request.model_copy(update={"segments": request.segments * 2})))
 
@@ -138,26 +132,18 @@ def test_d2f_opens_a_block_when_a_tenth_of_the_one_before_is_settled(
 ) -> None:
     """Two of sixteen at one a step. Other samplers know one block at a time."""
     runtime = open_family("d2f-dream")
-    _, works, _ = works_of(runtime, ask({"min_tokens": 40, "max_tokens": 40}, sampler=sampler))
+    _, works, _ = works_of(runtime, ask_after_return({"min_tokens": 40, "max_tokens": 40}, sampler=sampler))
     asked = [len(step.wanted) for work in works for step in work.passes]
     assert asked[:3] == ([16, 15, 30] if sampler == "pipeline" else [16, 15, 14])
-
-
-def works_of(runtime: Runtime, request: InfillRequest, lengths: str | None = None) -> tuple[int, list[Work], list[Any]]:
-    """The memory that a fill claims, all that it asks for, and its answer's holes."""
-    seen = list[object]()
-    answer = complete(runtime, open_fill(runtime, request, lengths=lengths), seen.append)
-    claimed = sum(awaited.num_bytes for awaited in seen if isinstance(awaited, Claim))
-    return claimed, [awaited for awaited in seen if isinstance(awaited, Work)], answer.holes
 
 
 def test_many_canvases_take_several_forwards_with_the_same_end(
     open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = open_family("llada")
-    _, whole, holes = works_of(runtime, ask(n=3))
+    _, whole, holes = works_of(runtime, ask_after_return(n=3))
     monkeypatch.setattr("midfill_engine.scheduling.work.MAX_ROWS", 100)
-    _, parts, same = works_of(runtime, ask(n=3))
+    _, parts, same = works_of(runtime, ask_after_return(n=3))
     assert max(work.num_rows for work in parts) <= 100 < max(work.num_rows for work in whole)
     assert len(parts) > len(whole) and same == holes
 
@@ -178,73 +164,37 @@ def test_a_cache_that_refreshes_every_step_is_exact(
     """And its first step always is: what is approximate is only what was left out."""
     runtime = open_family(name)
     monkeypatch.setattr("midfill_engine.caches.REFRESH_STEPS", 1)
-    plain = run(denoise(runtime, ask(), cache="none", lengths="fixed"))[1]
-    assert run(denoise(runtime, ask(), cache=cache, lengths="fixed"))[1].holes == plain.holes
-
-
-def count_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """From here on every forward appends the number of its rows."""
-    rows: list[int] = []
-    plain = Runtime.run
-
-    def count(self: Runtime, passes: list[Pass]) -> list[Result]:
-        rows.append(sum(len(step.ids) for step in passes))
-        return plain(self, passes)
-
-    monkeypatch.setattr(Runtime, "run", count)
-    return rows
+    plain = run(denoise(runtime, ask_after_return(), cache="none", lengths="fixed"))[1]
+    assert run(denoise(runtime, ask_after_return(), cache=cache, lengths="fixed"))[1].holes == plain.holes
 
 
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 def test_an_approximate_cache_computes_less(
-    cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+    cache: str, open_family: Callable[[str], Runtime], record_calls: Callable[..., list[Any]]
 ) -> None:
-    rows = count_rows(monkeypatch)
-    _, response = run(denoise(open_family("llada"), ask(), cache=cache, lengths="fixed"))
+    runs = record_calls(Runtime, "run")
+    _, response = run(denoise(open_family("llada"), ask_after_return(), cache=cache, lengths="fixed"))
+    rows = [sum(len(step.ids) for step in passes) for _, passes in runs]
     assert response.stats.steps > 2
     assert rows[0] > 2 * min(rows)
     assert max(rows[1:8]) < rows[0]
 
 
 def test_everything_is_computed_anew_at_intervals(
-    open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+    open_family: Callable[[str], Runtime], record_calls: Callable[..., list[Any]]
 ) -> None:
-    rows = count_rows(monkeypatch)
-    run(denoise(open_family("llada"), ask({"max_tokens": 20}, quality=1.0), cache="dual", lengths="fixed"))
+    runs = record_calls(Runtime, "run")
+    run(denoise(open_family("llada"), ask_after_return({"max_tokens": 20}, quality=1.0), cache="dual", lengths="fixed"))
+    rows = [sum(len(step.ids) for step in passes) for _, passes in runs]
     whole = [step for step, num_rows in enumerate(rows) if num_rows == rows[0]]
     assert whole == [0, 8, 16]
 
 
 def test_a_cache_that_does_not_fit_is_refused(open_family: Callable[[str], Runtime]) -> None:
     with pytest.raises(RequestError, match="none, prefix, dual"):
-        run(denoise(open_family("llada"), ask(), cache="frozen"))
+        run(denoise(open_family("llada"), ask_after_return(), cache="frozen"))
     with pytest.raises(RequestError, match="lengthens"):
-        run(denoise(open_family("llada"), ask(), lengths="expand"))
-
-
-def wanting(runtime: Runtime, wishes: Callable[[int], int]) -> Runtime:
-    """A model that proposes `wishes(step)` at every masked position, where it is allowed to."""
-    step = 0
-
-    class Wanting(Runtime):
-        def run(self, passes: list[Pass]) -> list[Result]:
-            nonlocal step
-            step += 1
-            results = super().run(passes)
-            found = []
-            for one, result in zip(passes, results, strict=True):
-                assert one.choice is not None and result.chosen is not None
-                ids = result.chosen.ids.clone()
-                token = wishes(step)
-                may = one.choice.allowed[one.choice.rule_of, token]
-                barred = one.choice.barred.get(token)
-                ids[may if barred is None else may & ~barred] = token
-                chosen = replace(result.chosen, ids=ids)
-                found.append(Result(result.hidden, result.own, chosen))
-            return found
-
-    fields = {name: getattr(runtime, name) for name in Runtime.__dataclass_fields__}
-    return Wanting(**fields)
+        run(denoise(open_family("llada"), ask_after_return(), lengths="expand"))
 
 
 def test_dreamon_grows_a_hole_token_by_token(open_family: Callable[[str], Runtime]) -> None:
@@ -254,7 +204,7 @@ def test_dreamon_grows_a_hole_token_by_token(open_family: Callable[[str], Runtim
     assert expand is not None
     model = wanting(runtime, lambda step: expand if step <= 2 else letter)
     hole = {"draft": "z", "max_tokens": 8}
-    events, response = run(denoise(model, ask(hole)))
+    events, response = run(denoise(model, ask_after_return(hole)))
     assert response.holes[0].text == "qqq"
     assert [event.holes[0].masked for event in events] == [1, 2, 3, 2, 1, 0]
 
@@ -263,7 +213,7 @@ def test_dreamon_does_not_grow_beyond_the_limit(open_family: Callable[[str], Run
     runtime = open_family("dreamon")
     expand = runtime.tokens.expand_id
     assert expand is not None
-    _, response = run(denoise(wanting(runtime, lambda step: expand), ask({"max_tokens": 6})))
+    _, response = run(denoise(wanting(runtime, lambda step: expand), ask_after_return({"max_tokens": 6})))
     assert response.stats.tokens <= 6
     assert response.holes[0].cut
 
@@ -274,7 +224,7 @@ def test_dreamon_does_not_grow_beyond_what_fits_beside_anchors(open_family: Call
     assert expand is not None
     runtime = replace(runtime, loaded=replace(runtime.loaded, config=small))
     hole = {"draft": "abcdefghij  ", "keep": [[0, 10]]}
-    _, response = run(denoise(wanting(runtime, lambda step: expand), ask(hole)))
+    _, response = run(denoise(wanting(runtime, lambda step: expand), ask_after_return(hole)))
     assert response.stats.tokens == 14
 
 
@@ -283,25 +233,12 @@ def test_dreamon_deletes_the_rest_at_once(open_family: Callable[[str], Runtime])
     runtime = open_family("dreamon")
     delete, letter = runtime.tokens.delete_ids[0], runtime.loaded.tokenizer.encode("q")[0]
     model = wanting(runtime, lambda step: letter if step <= 2 else delete)
-    events, response = run(denoise(model, ask({"max_tokens": 30})))
+    events, response = run(denoise(model, ask_after_return({"max_tokens": 30})))
     assert len(events) < 30
     assert set(response.holes[0].text) <= {"q"}
     assert not response.holes[0].cut
-    _, kept = run(denoise(wanting(runtime, lambda step: delete), ask({"max_tokens": 30, "min_tokens": 5})))
+    _, kept = run(denoise(wanting(runtime, lambda step: delete), ask_after_return({"max_tokens": 30, "min_tokens": 5})))
     assert kept.stats.tokens == 5
-
-
-def copy_checkpoint(name: str, folder: Path, **changes: Any) -> Path:
-    tiny.make_random(folder, FAMILIES.find(name))
-    config = json.loads((folder / "config.json").read_text())
-    config.update(changes)
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
-def load(folder: Path) -> hub.LoadedModel:
-    files = CheckpointFiles(folder)
-    return hub.load(files, find_family(files))
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
@@ -423,7 +360,7 @@ def test_a_tokenizer_of_vocab_and_merges_is_read_as_qwens(tmp_path: Path) -> Non
 def test_every_sampler_keeps_the_promises_of_a_fill(sampler: str, open_family: Callable[[str], Runtime]) -> None:
     """Anchors stay, no mask is left, the step bound holds, and the same seed gives the same text."""
     hole = {"draft": "ab    yz", "keep": [[0, 2], [6, 8]], "min_tokens": 6, "max_tokens": 6}
-    request = ask(hole, sampler=sampler, temperature=0.7, seed=3, steps=5)
+    request = ask_after_return(hole, sampler=sampler, temperature=0.7, seed=3, steps=5)
     runtime = open_family("llada")
     events, first = run(denoise(runtime, request))
     again = run(denoise(runtime, request))[1]

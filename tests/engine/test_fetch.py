@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,13 +39,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
-    monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda seconds: None))
-    monkeypatch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda seconds: None, time=time.time))
-    return tmp_path / "cache"
+def cache(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    hurried = SimpleNamespace(sleep=lambda seconds: None, time=time.time)
+    for name, value in {
+        "constants.HF_HUB_DOWNLOAD_TIMEOUT": 0.5,
+        "constants.DOWNLOAD_CHUNK_SIZE": 1000,
+        "file_download.time": hurried,
+        "utils._http.time": hurried,
+    }.items():
+        monkeypatch.setattr(f"huggingface_hub.{name}", value)
+    return hub_cache
 
 
 @pytest.fixture
@@ -71,7 +75,7 @@ def parts(cache: Path) -> list[Path]:
     return list(cache.glob("**/*.midfill-part"))
 
 
-def test_it_comes_with_bytes_counted_and_lies_where_others_find_it(source: Path, cache: Path, get: Get) -> None:
+def test_a_download_reports_its_bytes_and_ends_in_the_cache_of_the_hub(source: Path, cache: Path, get: Get) -> None:
     said: list[FetchProgress] = []
     with run_hub({NAME: source}) as hub:
         folder = get(hub, say=said.append)
@@ -84,7 +88,9 @@ def test_it_comes_with_bytes_counted_and_lies_where_others_find_it(source: Path,
 
 
 @pytest.mark.parametrize("takes_ranges", [True, False])
-def test_a_broken_connection_is_gone_on_with(takes_ranges: bool, source: Path, cache: Path, get: Get) -> None:
+def test_a_broken_download_resumes_at_the_byte_where_it_broke(
+    takes_ranges: bool, source: Path, cache: Path, get: Get
+) -> None:
     said: list[FetchProgress] = []
     with run_hub({NAME: source}, cut_after=5000, takes_ranges=takes_ranges) as hub:
         assert same(get(hub, say=said.append), source)
@@ -94,7 +100,7 @@ def test_a_broken_connection_is_gone_on_with(takes_ranges: bool, source: Path, c
     assert any("trying again" in each.note for each in said)
 
 
-def test_what_came_is_kept_when_it_ends_and_gone_on_with_in_the_next_run(source: Path, cache: Path, get: Get) -> None:
+def test_a_download_that_stalls_is_resumed_by_the_next_run(source: Path, cache: Path, get: Get) -> None:
     with run_hub({NAME: source}, stall_after=7000) as hub:
         with pytest.raises(StartError, match="no answer in time") as caught:
             get(hub)
@@ -107,7 +113,7 @@ def test_what_came_is_kept_when_it_ends_and_gone_on_with_in_the_next_run(source:
     assert not parts(cache)
 
 
-def test_a_part_that_is_wrong_or_too_long_is_begun_anew(source: Path, cache: Path, get: Get) -> None:
+def test_a_partial_file_that_is_wrong_or_too_long_is_downloaded_again(source: Path, cache: Path, get: Get) -> None:
     for left in (b"x" * 3000, b"x" * (len(weights(source)) + 5), b"x" * len(weights(source))):
         with run_hub({NAME: source}, stall_after=10) as hub, pytest.raises(StartError):
             get(hub)
@@ -185,16 +191,15 @@ def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_w
             get(hub, "a/pickled")
         with pytest.raises(StartError, match="'gpt2'; known types"):
             get(hub, "a/strange")
-        monkeypatch.setattr(runtime, "total_bytes", lambda: 2**29)
         with pytest.raises(StartError, match="GB of memory, and cpu has 0.5 GB"):
-            get(hub)
+            get(hub, fits=partial(runtime.check_fits, device="cpu", memory_bytes=2**29))
         monkeypatch.setattr(fetch.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(9, 9, 2**28))  # type: ignore[attr-defined]
         with pytest.raises(StartError, match="still to come .* has 0.3 GB free"):
             get(hub, fits=lambda folder, size: None)
     assert not [path for path, _ in hub.asked if path.endswith((".safetensors", ".bin"))]
 
 
-def test_a_full_disk_is_said(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_the_reason_in_the_error(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

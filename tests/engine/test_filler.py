@@ -1,9 +1,8 @@
 """Causal bases: what is read once, trees of texts, drafts from the left and what ranks them."""
 
 import math
-import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +11,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 from tests.engine import tiny
-from tests.engine.test_denoise import run
+from tests.engine.in_process import answer_of, complete, read_whole, run_together
+from tests.engine.requests import TEXT, ask
 
-from bench.in_process import complete, denoise
 from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, find_likeliest, log_probs, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
@@ -38,37 +37,17 @@ from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.judging import SHIPPED, Candidate, shipped_weights
 from midfill_engine.loading.gguf_files import make_reader
-from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
-from midfill_engine.models.packed import Pass
-from midfill_engine.scheduling.work import Claim, Fill, ForwardCounter, Work
+from midfill_engine.scheduling.work import Claim, Fill, ForwardCounter
 from midfill_engine.wire import (
     MAX_EXCERPT_CHARACTERS,
     MAX_EXCERPTS,
     GivenText,
     HoleSegment,
     HoleSpec,
-    InfillRequest,
     InfillResponse,
     TextSegment,
 )
-
-TEXT = "def total(items):\n    result = 0\n    for item in items:\n        result += item\n    return result\n"
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
-    folder = tmp_path_factory.mktemp("causal") / "tiny"
-    tiny.make_random(folder, FAMILIES.find("causal"))
-    return load_runtime(str(folder), "cpu", dtype="fp32")
-
-
-def read_whole(base: Runtime, ids: list[int]) -> torch.Tensor:
-    """ln probabilities [L, V] of what follows each id, from one pass without any keys kept."""
-    rows = torch.arange(len(ids))
-    mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
-    (result,) = base.run([Pass(torch.tensor(ids), rows, rows, mask=mask)])
-    return log_probs(base, [result.hidden])[0]
 
 
 @pytest.mark.parametrize("size", [49, 64, 200, 4099])
@@ -99,7 +78,7 @@ def test_a_tree_scores_texts_as_each_by_itself(base: Runtime) -> None:
         assert torch.allclose(torch.tensor(logs), exact, atol=1e-4)
 
 
-def test_an_end_is_as_likely_as_all_tokens_that_end(base: Runtime) -> None:
+def test_the_probability_of_an_end_is_the_sum_over_all_tokens_that_end(base: Runtime) -> None:
     encode = base.loaded.tokenizer.encode
     ids, texts = tuple(encode(TEXT)), [encode("return a"), encode("return"), []]
     prefix, _ = complete(base, read_prefix(base, ids))
@@ -171,7 +150,7 @@ def test_of_the_text_behind_whole_lines_are_read_but_for_those_that_judge() -> N
 
 
 @pytest.mark.parametrize("text", ["", "x", "x =", "    ", "a = 'ü", "def f():\n        ", "x" * 9000])
-def test_an_edge_is_the_whole_text_that_is_read(base: Runtime, text: str) -> None:
+def test_a_prompt_is_the_whole_end_of_the_text_up_to_its_limit(base: Runtime, text: str) -> None:
     prompt = lay_prompt(base, text)
     pieces = [base.vocabulary.pieces[token] for token in prompt.ids if token not in base.tokens.special_ids]
     read = b"".join(pieces) + prompt.pending
@@ -231,17 +210,16 @@ def test_drafts_have_the_names_and_stay_as_likely(
 
 @pytest.mark.parametrize("before", ["x = 0\n", "x = 0\ny = ", "x = 0\ny = to"])
 def test_a_line_with_a_name_is_as_likely_as_if_it_were_given(
-    base: Runtime, before: str, monkeypatch: pytest.MonkeyPatch
+    base: Runtime, before: str, record_calls: Callable[..., list[Any]]
 ) -> None:
-    paths, make = list[Written](), Filler._candidate
-    monkeypatch.setattr(Filler, "_candidate", lambda self, path: (paths.append(path), make(self, path))[1])
+    candidates = record_calls(Filler, "_candidate")
     filler = Filler(base, Stretch(before, "\n", single=True), names=["total"], unused=["key"])
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
     drafted = complete(base, filler.draft_lines(prefix))
     kinds = {(each.names > 0, each.used > 0) for each in filler.count_names(drafted)}
     assert kinds == {(False, False), (True, False), (False, True), (True, True)}
-    exact = complete(base, score(base, prefix, [path.ids for path in paths], filler.ends))
-    for path, logs in zip(paths, exact, strict=True):
+    exact = complete(base, score(base, prefix, [path.ids for _, path in candidates], filler.ends))
+    for (_, path), logs in zip(candidates, exact, strict=True):
         assert path.logs == pytest.approx(logs, abs=1e-3)
 
 
@@ -257,7 +235,7 @@ def test_drafts_with_names_keep_to_the_bounds(base: Runtime) -> None:
     assert [each.names for each in filler.count_names([Candidate("$total = 1"), Candidate("total = 1")])] == [1, 0]
 
 
-def test_what_is_likely_after_the_last_lines_alone_weighs_less(base: Runtime) -> None:
+def test_a_line_that_the_last_lines_alone_make_likely_weighs_less(base: Runtime) -> None:
     weights = shipped_weights("inside")
     one, other = weights.score([Candidate("x = 1", -2.0, near=-9.0), Candidate("y = 1", -2.0, near=-2.0)])
     assert one - other == pytest.approx(7 * weights.common) and weights.common > 0
@@ -429,7 +407,9 @@ def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -
 
 
 @pytest.mark.parametrize("kind", ["line", "short", "body"])
-def test_what_follows_and_the_file_decide_among_equals(kind: Literal["line", "short", "body"]) -> None:
+def test_the_text_behind_and_the_file_rank_lines_of_like_probability(
+    kind: Literal["line", "short", "body"],
+) -> None:
     weights = shipped_weights(kind)
     logs = (("", -1.0),) * 4
     plain, fitting = Candidate("a", -4.0, -9.0, logs=logs), Candidate("b", -5.0, -6.0, logs=logs)
@@ -493,7 +473,9 @@ def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(bas
     assert all(len(each) > len(texts) for each in alone)
 
 
-def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_far_behind_rank_last_without_being_read(
+    base: Runtime, monkeypatch: pytest.MonkeyPatch, record_calls: Callable[..., list[Any]]
+) -> None:
     """They count as if the text after were least likely after them, so others are as sure as before."""
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n\n\nprint(other([1]))\n", single=True)
     drafts = [Candidate(text, -nats, logs=(("", -nats),)) for nats, text in enumerate(("a", "b", "c", "d", "e", "f"))]
@@ -503,12 +485,10 @@ def test_candidates_far_behind_rank_last_without_being_read(base: Runtime, monke
         one = Filler(base, stretch)
         prefix, _ = complete(base, read_prefix(base, one.prompt.ids))
         given = [Candidate("sure", -90.0, certainty=0.01, logs=(("", -90.0),))]
-        rows: list[int] = []
-        plain = base.run
-        monkeypatch.setattr(Runtime, "run", lambda self, passes: rows.append(len(passes[0].ids)) or plain(passes))
+        runs = record_calls(Runtime, "run")
         judged = complete(base, one.judge_all(prefix, drafts, given))
         monkeypatch.undo()
-        return judged, sum(rows)
+        return judged, sum(len(passes[0].ids) for _, passes in runs)
 
     (every, most), (few, least) = judge(math.inf), judge(2.5)
     assert {each.text for each in every} == {each.text for each in few} == {"a", "b", "c", "d", "sure"}
@@ -532,15 +512,15 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
     def draft(known: Sequence[tuple[int, ...]], most: int) -> tuple[list[Candidate], int, list[tuple[int, ...]]]:
         ended: list[tuple[int, ...]] = []
 
-        def guess(self: Filler, paths: Sequence[Written]) -> list[tuple[int, ...]]:
-            ended.extend(path.ids for path in paths)
-            follows = ([ids[len(path.ids) :] for ids in known if ids[: len(path.ids)] == path.ids] for path in paths)
-            return [next(iter(each), ())[:3] for each in follows]
+        class Guessing(Filler):
+            def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+                ended.extend(path.ids for path in paths)
+                found = ([ids[len(path.ids) :] for ids in known if ids[: len(path.ids)] == path.ids] for path in paths)
+                return [next(iter(each), ())[:3] for each in found]
 
-        monkeypatch.setattr(Filler, "_guess", guess)
         monkeypatch.setattr("midfill_engine.causal.filler.MAX_READ_ALONG", most)
         monkeypatch.setattr("midfill_engine.causal.filler.NEARLY_CERTAIN", -0.2)
-        filler = Filler(base, stretch, names=names)
+        filler = Guessing(base, stretch, names=names)
         prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
         forwards = ForwardCounter()
         drafts = complete(base, forwards.run(filler.draft_lines(prefix)))
@@ -556,35 +536,8 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
         assert first.nats > second.nats - 1e-2 and (names or first.text == second.text)
 
 
-def run_together(base: Runtime, fills: Sequence[Fill]) -> list[InfillResponse]:
-    """All fills in lockstep: the passes of one round are one call of the runtime."""
-    answers: dict[int, InfillResponse] = {}
-    replies: dict[int, object] = dict.fromkeys(range(len(fills)))
-    while replies:
-        asked: dict[int, Work] = {}
-        for number, reply in list(replies.items()):
-            try:
-                message = fills[number].send(reply)
-                while not isinstance(message, Work):
-                    message = fills[number].send(None)
-                asked[number] = message
-            except StopIteration as stop:
-                answers[number] = stop.value
-        results = iter(base.run([step for work in asked.values() for step in work.passes]) if asked else [])
-        replies = {number: [next(results) for _ in work.passes] for number, work in asked.items()}
-    return [answers[number] for number in range(len(fills))]
-
-
 def list_ranked(answer: InfillResponse) -> list[tuple[str, float]]:
     return [(each.text, round(each.log_likelihood or 0.0, 3)) for each in answer.candidates[0]]
-
-
-def answer_of(base: Runtime, request: InfillRequest) -> InfillResponse:
-    return run(denoise(base, request))[1]
-
-
-def ask(*segments: TextSegment | HoleSegment, **other: object) -> InfillRequest:
-    return InfillRequest(segments=list(segments), **other)  # type: ignore[arg-type]
 
 
 def test_a_line_is_one_line_and_alternatives_differ(base: Runtime) -> None:
@@ -671,20 +624,6 @@ def test_holes_apart_are_judged_once(base: Runtime, monkeypatch: pytest.MonkeyPa
     assert len(answer_of(base, ask(*apart)).holes) == 2
 
 
-@pytest.fixture(scope="module")
-def weights() -> Path:
-    """The pretrained base's file, where it is on this machine."""
-    file = Path(os.environ["MIDFILL_TEST_MODELS"]) / SMOLLM2.name / Path(SMOLLM2.member).name
-    if not file.is_file():
-        pytest.skip("the base is not here: `midfill models get smollm2`")
-    return file
-
-
-@pytest.fixture(scope="module")
-def pretrained(weights: Path) -> Runtime:
-    return load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")
-
-
 def cut_gguf(whole: Path, cut: Path, num_blocks: int) -> None:
     """Writes the first blocks of a base and its head, without its tokenizer."""
     gguf = pytest.importorskip("gguf")
@@ -753,43 +692,41 @@ def test_a_draft_without_a_token_of_its_own_is_dropped(base: Runtime, monkeypatc
 
 @pytest.mark.parametrize("max_tokens", [256, 31])
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
-def test_guessed_tokens_save_forwards_and_change_nothing(
-    temperature: float, max_tokens: int, base: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guessed_tokens_save_forwards_and_change_nothing(temperature: float, max_tokens: int, base: Runtime) -> None:
     """Of what is guessed three tokens are right, or fewer."""
     before = TEXT + "def other(items):\n    "
     stretch = Stretch(before, "\n\ndef third(x):\n    return x\n", False, (), max_tokens, indent="    ")
     written: list[tuple[int, ...]] = []
-    write = Filler.write
 
-    async def keep(*arguments: Any, **options: Any) -> Any:
-        rows = await write(*arguments, **options)
-        written.extend(path.ids for path, _ in rows)
-        return rows
+    class Guessless(Filler):
+        async def write(self, *arguments: Any, **options: Any) -> Any:
+            rows = await super().write(*arguments, **options)
+            written.extend(path.ids for path, _ in rows)
+            return rows
 
-    def guess(_: Filler, paths: Sequence[Written]) -> list[list[int]]:
-        found = []
-        for path in paths:
-            size = len(path.ids)
-            behind = [*next(ids for ids in written if ids[:size] == path.ids)[size : size + 3]]
-            wrong = size % 5  # from 3 on nothing is wrong
-            found.append([token if place < wrong else 1 for place, token in enumerate(behind)])
-        return found
+        def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+            return [()] * len(paths)
 
-    def draft() -> tuple[list[Candidate], int]:
-        filler = Filler(base, stretch, Drawing(1, temperature, 1.0, torch.Generator().manual_seed(4)))
+    class Guessing(Filler):
+        def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+            found = []
+            for path in paths:
+                size = len(path.ids)
+                behind = [*next(ids for ids in written if ids[:size] == path.ids)[size : size + 3]]
+                wrong = size % 5  # from 3 on nothing is wrong
+                found.append(tuple(token if place < wrong else 1 for place, token in enumerate(behind)))
+            return found
+
+    def draft(kind: type[Filler]) -> tuple[list[Candidate], int]:
+        filler = kind(base, stretch, Drawing(1, temperature, 1.0, torch.Generator().manual_seed(4)))
         prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
         firsts = ["first = 1", "return items", "for é in items:"]
         drafts = filler.draw(prefix, filler.drawing) if temperature else filler.draft_block(prefix, firsts)
         forwards = ForwardCounter()
         return complete(base, forwards.run(drafts)), forwards.count
 
-    monkeypatch.setattr(Filler, "write", keep)
-    monkeypatch.setattr(Filler, "_guess", lambda _, paths: [()] * len(paths))
-    plain, num_plain = draft()
-    monkeypatch.setattr(Filler, "write", write)
-    monkeypatch.setattr(Filler, "_guess", guess)
-    found, num_found = draft()
+    plain, num_plain = draft(Guessless)
+    found, num_found = draft(Guessing)
     assert [each.text for each in found] == [each.text for each in plain] != []
     for one, other in zip(found, plain, strict=True):
         assert one.following == pytest.approx(other.following, abs=1e-3)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.engine.fakes import Service
-from tests.engine.test_service import mutate
+from tests.engine.requests import mutate
 
 SIDES = {"input_prefix": "x = [", "input_suffix": "]\n", "prompt": "a "}
 SEEDS: dict[str, Any] = {

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.engine import tiny
+from tests.engine.in_process import denoise, drain
 from torch import nn
 
-from bench.in_process import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import runtime as loading_runtime
@@ -59,12 +59,9 @@ def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int, int], c
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(
-    dtype: torch.dtype, coarse: Format, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(dtype: torch.dtype, coarse: Format) -> None:
     for form in (coarse, choose_format()):
-        monkeypatch.setattr(int8, "choose_format", lambda form=form: form)
-        operators = Int8Operators(CPU, dtype)
+        operators = Int8Operators(CPU, dtype, form=form)
         linear = nn.Linear(256, 272, bias=True)
         packed = operators.lay([linear.weight])
         x = torch.randn(320, 256).to(dtype)
@@ -74,24 +71,28 @@ def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(
         assert whole.dtype == dtype and all(torch.equal(part, whole[: len(part)]) for part in alone)
 
 
-def test_who_multiplies_makes_no_difference(coarse: Format) -> None:
+def test_both_libraries_multiply_to_the_same_bits(coarse: Format) -> None:
     weight, x = torch.randn(272, 256), torch.randn(40, 256)
     forms = (coarse, Format(OneDnnWeight, in_pairs=True))
     first, second = (form.lay([weight]).multiply(form.narrow(x)[0]) for form in forms)
     assert torch.equal(first, second)
 
 
-def test_a_processor_that_adds_in_sixteen_bits_gets_weights_rounded_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    product, own, forms = OneDnnWeight.multiply, FbgemmWeight.multiply, int8.FORMATS
+class SaturatingWeight(OneDnnWeight):
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        return super().multiply(rows).clamp(max=127 * 100 * 256)
 
-    def saturate(packed: OneDnnWeight, rows: torch.Tensor) -> torch.Tensor:
-        return product(packed, rows).clamp(max=127 * 100 * 256)
 
-    monkeypatch.setattr(OneDnnWeight, "multiply", saturate)
-    assert choose_format() == forms[1]
-    monkeypatch.setattr(FbgemmWeight, "multiply", lambda packed, rows: own(packed, rows) + 1)
+class WrongWeight(FbgemmWeight):
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        return super().multiply(rows) + 1
+
+
+def test_a_processor_that_adds_in_sixteen_bits_gets_weights_rounded_in_pairs() -> None:
+    saturating = Format(SaturatingWeight, in_pairs=False)
+    assert choose_format([saturating, int8.FORMATS[1]]) == int8.FORMATS[1]
     with pytest.raises(int8.OperatorsError, match="not exact"):
-        choose_format()
+        choose_format([saturating, Format(WrongWeight, in_pairs=True)])
 
 
 def test_two_neighbors_never_overflow_sixteen_bits() -> None:
@@ -185,7 +186,7 @@ def test_passes_with_masks_are_the_same_beside_each_other(weights: str, tmp_path
         assert torch.equal(runtime.run([step])[0].hidden, found.hidden)
 
 
-def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:
+def test_a_pass_in_int8_has_the_same_bits_alone_and_beside_others(tmp_path: Path) -> None:
     tiny.make_random(tmp_path, FAMILIES.find("dream"))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights="int8")
     passes = [Pass(torch.arange(num) + num, torch.arange(num), wanted=torch.arange(num)) for num in (5, 40, 17, 64)]

@@ -14,7 +14,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from bench.in_process import denoise, drain
+from tests.engine.in_process import denoise, drain
 from midfill_engine.loading.runtime import open_checkpoint
 from midfill_engine.wire import InfillRequest
 

@@ -4,31 +4,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.engine import tiny
+from tests.engine.in_process import complete
+from tests.engine.tiny import open_model
 
-from bench.in_process import complete
 from midfill_engine.backends import open_fill
 from midfill_engine.diffusion.denoise import trial_row, try_over_one_context
 from midfill_engine.diffusion.plan import read_request
-from midfill_engine.families import FAMILIES
-from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Result
 from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.wire import InfillRequest, StepEvent
 
-LAYERS = {"dream": "num_hidden_layers", "llada": "n_layers"}
 LENGTHS = [[[2]], [[7]], [[16]], [[33]], [[5]], [[64]]]
 
 
 @pytest.fixture(scope="module", params=["dream", "llada"])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def open_model(family: str, num_layers: int, folder: Path) -> Runtime:
-    found = FAMILIES.find(family)
-    tiny.make_random(folder, found, config={**tiny.config_of(found.name), LAYERS[family]: num_layers})
-    return load_runtime(str(folder), "cpu", dtype="fp32")
 
 
 def ask(context: int = 100) -> InfillRequest:
@@ -47,14 +39,14 @@ def confidences(runtime: Runtime, *, shared: bool) -> list[torch.Tensor]:
     return [result.chosen.confidence for result in found if result.chosen is not None]
 
 
-def test_it_is_exact_where_contexts_keys_see_no_hole(family: str, tmp_path: Path) -> None:
+def test_with_one_layer_the_shared_context_is_exact(family: str, tmp_path: Path) -> None:
     """In a model of one layer the keys are of the tokens alone, so only turning them could go wrong."""
     runtime = open_model(family, 1, tmp_path)
     for one, apart in zip(confidences(runtime, shared=True), confidences(runtime, shared=False), strict=True):
         torch.testing.assert_close(one, apart, rtol=1e-4, atol=1e-7)
 
 
-def test_elsewhere_it_is_near_and_only_the_canvas_that_computed_the_context_is_exact(
+def test_with_more_layers_the_shared_context_is_near_and_exact_for_the_canvas_that_computed_it(
     family: str, tmp_path: Path
 ) -> None:
     runtime = open_model(family, 3, tmp_path)

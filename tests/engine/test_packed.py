@@ -1,5 +1,6 @@
 """One forward for many requests: what comes of a request does not depend on the others."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.in_process import denoise, drain, run_together
 from torch import Tensor
 
-from bench.in_process import denoise, drain
 from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models import operators, packed
@@ -19,8 +20,7 @@ from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.models.transformer import Transformer, TransformerConfig
-from midfill_engine.scheduling.work import Fill, Work
-from midfill_engine.wire import InfillRequest, InfillResponse
+from midfill_engine.wire import InfillRequest
 from training.batches import enable_batches, run_batch
 
 
@@ -84,7 +84,7 @@ def test_a_pack_is_what_the_batch_computes(transformer: Transformer) -> None:
 
 
 def test_the_head_scores_a_few_rows_at_a_time_and_chooses_the_same(
-    transformer: Transformer, monkeypatch: pytest.MonkeyPatch
+    transformer: Transformer, record_calls: Callable[..., list[Any]]
 ) -> None:
     operators = TorchOperators(torch.device("cpu"), torch.float32)
     allowed = torch.arange(300)[None] % torch.tensor([[2], [3]]) == 0
@@ -97,17 +97,11 @@ def test_the_head_scores_a_few_rows_at_a_time_and_chooses_the_same(
             replace(step, choice=Choice(allowed, rules, forced=torch.arange(size))),
         ]
     found = run_packed(transformer, passes, operators)
-    counts, score_rows = [], packed.score_rows
-
-    def count(model: Transformer, states: list[Tensor], known: TorchOperators) -> list[Tensor]:
-        counts.append(sum(map(len, states)))
-        return score_rows(model, states, known)
-
-    monkeypatch.setattr(packed, "score_rows", count)
+    scored = record_calls(packed, "score_rows")
     again = run_packed(transformer, passes, operators)
+    counts = [sum(map(len, states)) for _, states, _ in scored]
     assert sum(counts) == 518 and max(counts) == packed.HEAD_ROWS
-    monkeypatch.setattr(packed, "HEAD_ROWS", 1024)
-    whole = run_packed(transformer, passes, operators)
+    whole = run_packed(transformer, passes, operators, head_rows=1024)
     for one, same, other in zip(found, again, whole, strict=True):
         assert one.chosen is not None and same.chosen is not None and other.chosen is not None
         assert torch.equal(one.chosen.ids, other.chosen.ids) and torch.equal(one.chosen.ids, same.chosen.ids)
@@ -119,9 +113,7 @@ def test_the_head_scores_a_few_rows_at_a_time_and_chooses_the_same(
 
 @pytest.mark.parametrize("num_groups", (2, 6))
 @pytest.mark.parametrize("masked", (False, True))
-def test_attention_by_products_is_torchs_and_the_same_in_parts(
-    monkeypatch: pytest.MonkeyPatch, masked: bool, num_groups: int
-) -> None:
+def test_attention_by_products_is_torchs_and_the_same_in_parts(masked: bool, num_groups: int) -> None:
     """Keys and values are parts of a larger memory, as those of a growing past are; three heads or one have each."""
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(1, 70, 6, 16, generator=generator).transpose(1, 2)
@@ -130,8 +122,8 @@ def test_attention_by_products_is_torchs_and_the_same_in_parts(
     whole = operators.attend_by_products(query, key, value, bias)
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=True)
     torch.testing.assert_close(whole, expected, rtol=1e-5, atol=1e-5)
-    monkeypatch.setattr(operators, "MAX_SCORES", 6 * 130 * 32)
-    torch.testing.assert_close(operators.attend_by_products(query, key, value, bias), expected, rtol=1e-5, atol=1e-5)
+    parts = operators.attend_by_products(query, key, value, bias, max_scores=6 * 130 * 32)
+    torch.testing.assert_close(parts, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", (operators.MIN_PRODUCT_ROWS - 1, operators.MIN_PRODUCT_ROWS, 256))
@@ -219,28 +211,6 @@ def request(index: int) -> InfillRequest:
     )
 
 
-def run_together(runtime: Runtime, fills: list[Fill]) -> list[InfillResponse]:
-    """Steps of all of them in one forward, as the scheduler does."""
-    answers: list[Any] = [None] * len(fills)
-    found: dict[int, InfillResponse] = {}
-    while len(found) < len(fills):
-        asking: list[tuple[int, Work]] = []
-        for index in set(range(len(fills))) - set(found):
-            try:
-                item, answers[index] = fills[index].send(answers[index]), None
-            except StopIteration as stop:
-                found[index] = stop.value
-                continue
-            if isinstance(item, Work):
-                asking.append((index, item))
-        if not asking:
-            continue
-        results = runtime.run([step for _, work in asking for step in work.passes])
-        for index, work in asking:
-            answers[index], results = results[: len(work.passes)], results[len(work.passes) :]
-    return [found[index] for index in range(len(fills))]
-
-
 def test_sixteen_at_once_answer_as_each_alone(runtime: Runtime) -> None:
     requests = [request(index) for index in range(16)]
     runtime.contexts.clear()
@@ -251,7 +221,7 @@ def test_sixteen_at_once_answer_as_each_alone(runtime: Runtime) -> None:
         assert (one.holes, one.alternatives) == (other.holes, other.alternatives)
 
 
-def test_only_the_nucleus_is_drawn_from() -> None:
+def test_top_p_draws_only_from_the_likeliest_tokens() -> None:
     scores = torch.tensor([[3.0, 2.9, 1.0, 0.0]]).repeat(200, 1)
     generator = torch.Generator().manual_seed(0)
 

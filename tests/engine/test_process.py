@@ -7,13 +7,14 @@ import ssl
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
-from tests.engine.fakes import LIMIT_S, wait_until
+from tests.engine.fakes import LIMIT_S, FakeFills, Service, wait_until
 
 from midfill_engine.serving import serve
 from midfill_engine.serving.service import EngineState
@@ -40,7 +41,7 @@ __main__.app()
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
     environment = {**os.environ, "PYTHONPATH": str(ENGINE), "OMP_NUM_THREADS": "1"}
 
@@ -183,12 +184,12 @@ def test_the_service_does_not_wait_for_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ENGINE)}).returncode == 0
 
 
-def test_an_idle_engine_ends_sooner_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = EngineState(idle_timeout_s=1800.0)
-    engine = serve.Server(uvicorn.Config("app:app"), state)
+def test_an_idle_engine_ends_sooner_where_memory_is_short(make_service: Callable[..., Service]) -> None:
+    state = make_service(FakeFills()).state
+    state.idle_timeout_s = 1800.0
     for idle_s, short, ends in [(61.0, False, False), (61.0, True, True), (59.0, True, False), (1801.0, False, True)]:
-        monkeypatch.setattr(EngineState, "idle_s", property(lambda _, idle_s=idle_s: idle_s))
-        monkeypatch.setattr(serve, "is_memory_short", lambda short=short: short)
+        engine = serve.Server(uvicorn.Config("app:app"), state, is_memory_short=lambda short=short: short)
+        state.last_request_s = time.monotonic() - idle_s
         assert engine._is_idle_too_long(0) is ends
     assert not engine._is_idle_too_long(1) or ends, "memory is looked at now and then"
     forever = serve.Server(uvicorn.Config("app:app"), EngineState())

@@ -55,6 +55,6 @@ def test_a_published_configuration_is_read_or_refused_with_a_sentence(
 
 
 @pytest.mark.parametrize("entry", PUBLISHED, ids=lambda entry: entry["name"])
-def test_the_page_lists_it(entry: dict[str, Any]) -> None:
+def test_the_page_of_models_lists_every_published_configuration(entry: dict[str, Any]) -> None:
     outcome = f"`{entry['family']}`" if "family" in entry else "refused"
     assert any(entry["name"] in line and outcome in line for line in DOCS.splitlines())

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.engine.in_process import denoise, drain
 from torch import Tensor
 from torch.nn import RMSNorm
 
-from bench.in_process import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.loading import device, runtime
 from midfill_engine.loading.runtime import find_model, load_runtime, open_checkpoint
@@ -37,7 +37,7 @@ def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:
         ("{empty}", "cpu", "config"),
     ],
 )
-def test_what_cannot_be_loaded_says_why(
+def test_an_error_of_loading_says_why_and_what_to_do(
     checkpoint_folder: Path, tmp_path: Path, model: str, where: str, known: str
 ) -> None:
     with pytest.raises(StartError) as caught:
@@ -50,12 +50,9 @@ def test_what_cannot_be_loaded_says_why(
 @pytest.mark.parametrize(
     ("present", "chosen"), [((True, True), "cuda"), ((False, True), "mps"), ((False, False), "cpu")]
 )
-def test_auto_takes_the_fastest_device(
-    monkeypatch: pytest.MonkeyPatch, present: tuple[bool, bool], chosen: str
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: present[0])
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: present[1])
-    assert device.choose_device("auto").type == chosen
+def test_auto_takes_the_fastest_device(present: tuple[bool, bool], chosen: str) -> None:
+    assert device.choose_device("auto", {"cuda": present[0], "mps": present[1], "cpu": True}).type == chosen
+    assert list(device.find_devices()) == ["cuda", "mps", "cpu"]
 
 
 def test_threads_are_for_large_models_on_a_cpu() -> None:
@@ -82,8 +79,7 @@ def test_a_cpu_computes_in_bf16_only_where_it_has_it(
     monkeypatch: pytest.MonkeyPatch, flags: set[str], dtype: torch.dtype
 ) -> None:
     monkeypatch.delenv("MIDFILL_DTYPE", raising=False)
-    monkeypatch.setattr(device, "cpu_flags", lambda: frozenset(flags))
-    assert device.choose_dtype(torch.device("cpu")) is dtype
+    assert device.choose_dtype(torch.device("cpu"), flags=frozenset(flags)) is dtype
     assert device.choose_dtype(torch.device("cuda")) is torch.bfloat16
     assert device.choose_dtype(torch.device("mps")) is torch.float32
 

@@ -3,14 +3,11 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import pytest
 from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, wait_until
 
 from midfill_engine.errors import RequestError
-from midfill_engine.scheduling import scheduler as scheduler_module
-from midfill_engine.scheduling import turns as turns_module
 from midfill_engine.scheduling.scheduler import Scheduler, is_out_of_memory
 from midfill_engine.scheduling.turns import Event
 from midfill_engine.scheduling.work import Claim, Fill, Show, Work, gather
@@ -55,7 +52,7 @@ def make_scheduler() -> Iterator[MakeScheduler]:
         scheduler.close()
 
 
-def test_it_rests_whenever_nothing_is_open_and_never_before(make_scheduler: MakeScheduler) -> None:
+def test_the_scheduler_rests_whenever_no_request_is_open(make_scheduler: MakeScheduler) -> None:
     open_at_rest, rested = list[int](), threading.Event()
     fills = FakeFills(num_steps=3)
 
@@ -448,7 +445,7 @@ def test_a_lack_of_memory_fails_only_its_cause(make_scheduler: MakeScheduler) ->
     assert recovered
 
 
-def test_a_refusal_says_when_to_come_again(make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_says_when_to_come_again(make_scheduler: MakeScheduler) -> None:
     """From how long fills took: one of 5 seconds moves the mean from 0 to 1, and eleven wait."""
     now_s, pace = [0.0], Pace()
 
@@ -456,10 +453,8 @@ def test_a_refusal_says_when_to_come_again(make_scheduler: MakeScheduler, monkey
         pace(number)
         now_s[0] += 0.5
 
-    clock = SimpleNamespace(monotonic=lambda: now_s[0], perf_counter=lambda: now_s[0])
-    for module in (scheduler_module, turns_module):
-        monkeypatch.setattr(module, "time", clock)
-    scheduler = make_scheduler(FakeFills(10, on_step=step), max_requests=12, max_active=1)
+    fills = FakeFills(10, on_step=step)
+    scheduler = make_scheduler(fills, max_requests=12, max_active=1, clock=lambda: now_s[0])
     first = Reader()
     scheduler.submit(request("x"), first)
     pace.allow(10)

@@ -68,7 +68,9 @@ def is_let_in(host: str, origin: dict[str, str], token: str | None, is_open: boo
 
 @pytest.mark.parametrize("every", [SAMPLED, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("path", "right_method"), [*routes(), ("/nowhere", "GET")])
-async def test_the_matrix(make_service: Callable[..., Service], path: str, right_method: str, every: int) -> None:
+async def test_every_combination_of_method_host_origin_token_and_type_is_answered_or_refused(
+    make_service: Callable[..., Service], path: str, right_method: str, every: int
+) -> None:
     """One of `every` cells, other ones on the next route: together the routes cover the matrix."""
     first = [path for path, _ in routes()].index(path) if path != "/nowhere" else len(routes())
     service, right_methods = make_service(FakeFills(1), TCP), READING if right_method == "GET" else {right_method}
@@ -136,7 +138,7 @@ def test_two_hosts_or_none_are_refused() -> None:
     assert not TCP.knows_host(["localhost:8427", "localhost:8427"])
 
 
-def test_content_types() -> None:
+def test_only_json_in_utf8_is_a_json_content_type() -> None:
     assert is_json(["application/json"]) and is_json(['Application/JSON; charset="utf-8"'])
     wrong = [[], ["application/json", "application/json"], ["application/jsonx"], ["application/json; charset=utf-16"]]
     assert not any(is_json(values) for values in wrong)

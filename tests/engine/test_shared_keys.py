@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from tests.engine import tiny
-from tests.engine.test_length_search import open_model
+from tests.engine.in_process import complete
+from tests.engine.tiny import open_model
 
-from bench.in_process import complete
 from midfill_engine import backends
 from midfill_engine.backends import open_fill
 from midfill_engine.families import FAMILIES

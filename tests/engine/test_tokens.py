@@ -11,7 +11,6 @@ from typing import NoReturn
 import pytest
 
 from midfill_engine.errors import StartError
-from midfill_engine.serving import tokens as tokens_module
 from midfill_engine.serving.sockets import runtime_folder
 from midfill_engine.serving.tokens import BearerTokens, find_tokens
 
@@ -36,7 +35,7 @@ def write(file: Path, text: str) -> None:
     file.chmod(0o600)
 
 
-def test_of_many_first_starts_at_once_every_one_has_the_same_token(tmp_path: Path) -> None:
+def test_first_starts_at_the_same_time_agree_on_one_token(tmp_path: Path) -> None:
     for round_number in range(20):
         file, found, start = tmp_path / f"token{round_number}", list[BearerTokens](), threading.Barrier(4)
 
@@ -84,12 +83,11 @@ def test_a_file_of_other_lines_is_refused_and_not_repeated(tmp_path: Path, text:
 
 
 def test_one_of_several_tokens_is_revoked_while_the_engine_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tokens_module, "RELOAD_INTERVAL_S", 0.0)
     file = tmp_path / "tokens"
     write(file, f"# the team\nanna {ANNA}\n\nben {BEN}\n")
-    tokens = find_tokens(file)
+    tokens = find_tokens(file, reload_s=0.0)
     assert [tokens.find(token) for token in (ANNA, BEN, "other")] == ["anna", "ben", None]
     write(file, f"anna {ANNA}\n")
     assert [tokens.find(token) for token in (ANNA, BEN)] == ["anna", None]

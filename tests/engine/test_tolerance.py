@@ -31,7 +31,7 @@ def sides(request: InfillRequest) -> list[str]:
 
 
 @pytest.mark.parametrize("path", DOORS)
-async def test_null_is_no_value(real_service: Service, path: str) -> None:
+async def test_null_in_a_request_counts_as_left_out(real_service: Service, path: str) -> None:
     fields = DOORS[path].request.model_fields
     nulls = {name: None for name, field in fields.items() if not field.is_required() and name not in ASKED[path]}
     assert len(nulls) > 4 and {"stream", "stop"} <= {*nulls}

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from tests.engine.fakes import LIMIT_S, wait_until
+from tests.engine.in_process import complete
 
-from bench.in_process import complete
 from midfill_engine.backends import open_fill
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.scheduling import turns as turns_module
 from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.scheduling.turns import MAX_PASSED_S, Event, Kind, Turns, kind_of
 from midfill_engine.scheduling.work import Claim, Fill, Work
@@ -47,25 +46,16 @@ def ticket(client: str = "", *, kind: Kind = Kind.LONG, s: float = 0.0, document
     return SimpleNamespace(request=request, kind=kind, client=client, submitted_s=s, num_rows=0)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now_s = [0.0]
-    monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    return now_s
-
-
-@pytest.mark.usefixtures("clock")
 def test_short_fills_have_places_of_their_own() -> None:
-    turns, long = Turns(2), [ticket(), ticket()]
+    turns, long = Turns(2, lambda: 0.0), [ticket(), ticket()]
     assert turns.next([ticket()], long) is None
     short = ticket(kind=Kind.SHORT)
     assert turns.next([ticket(), short], long) is short
     assert turns.next([short], [*long, ticket(kind=Kind.SHORT)]) is None
 
 
-@pytest.mark.usefixtures("clock")
 def test_places_go_to_the_client_with_least() -> None:
-    turns, greedy, modest = Turns(4), [ticket("a") for _ in range(3)], ticket("b")
+    turns, greedy, modest = Turns(4, lambda: 0.0), [ticket("a") for _ in range(3)], ticket("b")
     assert turns.next([*greedy, modest], []) is greedy[0]
     assert turns.next([*greedy[1:], modest], greedy[:1]) is modest
     turns.count("a", 10)
@@ -77,12 +67,13 @@ def test_places_go_to_the_client_with_least() -> None:
     assert turns.next([greedy[0], newcomer], []) is greedy[0]
 
 
-def test_who_was_passed_for_long_goes_first(clock: list[float]) -> None:
-    turns, old, lucky = Turns(4), ticket("a"), ticket("b", s=MAX_PASSED_S)
+def test_a_request_that_others_overtook_for_long_goes_first() -> None:
+    now_s = [0.0]
+    turns, old, lucky = Turns(4, lambda: now_s[0]), ticket("a"), ticket("b", s=MAX_PASSED_S)
     turns.count("a", 1000)
-    clock[0] = MAX_PASSED_S
+    now_s[0] = MAX_PASSED_S
     assert turns.next([old, lucky], []) is lucky
-    clock[0] = MAX_PASSED_S + 1
+    now_s[0] = MAX_PASSED_S + 1
     assert turns.next([old, lucky], []) is old
 
 

@@ -11,10 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import tiny
-from tests.engine.test_denoise import run
+from tests.engine.in_process import denoise, run
 from torch import Tensor
 
-from bench.in_process import denoise
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.errors import RequestError
 from midfill_engine.families import find_family
@@ -195,7 +194,7 @@ def test_a_missing_tensor_is_not_drawn_at_random(real: Path, tmp_path: Path) -> 
         canvas_model.load(folder)
 
 
-def test_its_scores_are_the_librarys(real: Path) -> None:
+def test_scores_of_a_canvas_are_those_of_the_library(real: Path) -> None:
     """Context once, canvas over its keys: as the library computes both together, from its own loading."""
     library: Any = pytest.importorskip("transformers")
     own = library.DiffusionGemmaForBlockDiffusion.from_pretrained(real, dtype=torch.float32).eval()
@@ -214,7 +213,7 @@ def test_its_scores_are_the_librarys(real: Path) -> None:
     assert (conditioned - expected).abs().max() > 1e-3
 
 
-def test_a_run_is_pass_by_pass(tmp_path: Path) -> None:
+def test_passes_of_canvases_are_computed_one_by_one(tmp_path: Path) -> None:
     runtime = open_scripted(tmp_path)
     passes = [CanvasPass(torch.arange(3), "past"), CanvasPass(torch.arange(5), "past")]
     found: list[Any] = runtime.run(passes)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from tests.engine import tiny
+from tests.engine.in_process import complete
 
-from bench.in_process import complete
 from midfill_engine.causal import filler
 from midfill_engine.causal.filler import Filler
 from midfill_engine.causal.stretch import Stretch

@@ -17,16 +17,19 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from midfill_engine.families import FAMILIES
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED, Embedded
-from midfill_engine.loading import canvas_model
+from midfill_engine.loading import canvas_model, hub
 from midfill_engine.loading.hub import fused_rows, source_of
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.family import Family, ModelConfig
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens import tokenizer as tokenizers
 from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS
 
+LAYERS: Final = {"dream": "num_hidden_layers", "llada": "n_layers"}
 EXAMPLES: Final[dict[str, dict[str, Any]]] = json.loads(
     Path(__file__).with_name("examples.json").read_text(encoding="utf-8")
 )
@@ -173,6 +176,26 @@ def _scatter(name: str, shape: tuple[int, ...]) -> Tensor:
         return (1 + 0.3 * even).float().view(shape)
     spread = (3 / shape[-1]) ** 0.5 if len(shape) > 1 else 0.3
     return (even * spread).float().view(shape)
+
+
+def copy_checkpoint(name: str, folder: Path, **changes: Any) -> Path:
+    """Writes a random checkpoint whose config.json has `changes`."""
+    make_random(folder, FAMILIES.find(name))
+    config = json.loads((folder / "config.json").read_text())
+    config.update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def load(folder: Path) -> hub.LoadedModel:
+    files = CheckpointFiles(folder)
+    return hub.load(files, find_family(files))
+
+
+def open_model(family: str, num_layers: int, folder: Path) -> Runtime:
+    found = FAMILIES.find(family)
+    make_random(folder, found, config={**config_of(found.name), LAYERS[family]: num_layers})
+    return load_runtime(str(folder), "cpu", dtype="fp32")
 
 
 if __name__ == "__main__":

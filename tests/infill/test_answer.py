@@ -2,55 +2,19 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from types import FrameType, SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
-from midfill_engine import wire
+from tests.infill.fake_engines import WHOLE, Answering
+
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.filling.fill import Filled, Options, fill
-from midfill_infill.languages import REGISTRY, Language
+from midfill_infill.languages import REGISTRY
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 
 GOOD, BAD = "return a + b", "return (a"
-WHOLE = "a whole file is parsed"
 PYTHON = REGISTRY["python"]
-STATS = wire.Stats(steps=1, forwards=1, tokens=4, ms=1.0)
-
-
-def answer(text: str) -> wire.InfillResponse:
-    hole = wire.FilledHole(text=text, tokens=[(0, len(text))], confidence=[0.9])
-    return wire.InfillResponse(model="m", holes=[hole], stats=STATS)
-
-
-class Answering:
-    """An engine that takes one step and answers, and counts the calls of functions from then on."""
-
-    endpoint = SimpleNamespace(is_outside=False)
-
-    def __init__(self, text: str) -> None:
-        self._text, self.calls = text, Counter[str]()
-
-    def models(self) -> list[wire.ModelInfo]:
-        return [
-            wire.ModelInfo(
-                id="m", family="f", parameters=1, device="cpu", dtype="fp32", max_context_tokens=512, max_hole_tokens=64
-            )
-        ]
-
-    def infill(self, request: wire.InfillRequest) -> Iterator[wire.StepEvent | wire.InfillResponse]:
-        yield wire.StepEvent(step=0, num_steps=1, holes=[wire.HoleState(text="", settled=[], masked=4)])
-        sys.setprofile(self.count)
-        yield answer(self._text)
-
-    def count(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            is_whole = frame.f_code is Language.parse.__code__ and frame.f_locals["old"] is None
-            self.calls[WHOLE if is_whole else frame.f_code.co_qualname] += 1
-        elif event == "c_call":
-            self.calls[argument.__qualname__] += 1
 
 
 def fill_last(text: str, num_functions: int) -> tuple[Filled, Counter[str]]:
@@ -76,7 +40,7 @@ def test_a_fill_without_a_fault_takes_as_much_in_a_large_file() -> None:
     assert WHOLE not in calls | more
 
 
-def test_what_the_count_would_see() -> None:
+def test_the_counter_sees_a_whole_file_that_is_parsed() -> None:
     filled, calls = fill_last(BAD, 10)
     assert filled.fills[0].text == "return value + 0" and "Sieve.count_errors" in calls
     counting = Answering(GOOD)

@@ -33,14 +33,14 @@ def draw(count: int, seed: int = 0) -> list[tuple[Evidence, bool]]:
     return [(Evidence(mean=mean, least=2 * mean, length=3.0), luck.random() < 1 + mean / 3) for mean in means]
 
 
-def test_a_fit_says_as_often_right_as_it_is() -> None:
+def test_a_fitted_certainty_is_the_share_of_right_fills() -> None:
     found = fit(draw(400))
     for mean in (-0.3, -1.5, -2.7):
         assert found.rate(Evidence(mean=mean, least=2 * mean, length=3.0)) == pytest.approx(1 + mean / 3, abs=0.12)
     assert found.count == 400 and "length" not in found.weights
 
 
-def test_a_fit_is_better_than_the_average_on_fills_it_has_not_seen() -> None:
+def test_a_fit_beats_the_average_on_unseen_fills() -> None:
     seen, unseen = draw(60), draw(400, seed=1)
     rights = [is_right for _, is_right in unseen]
     share, fitted = sum(is_right for _, is_right in seen) / len(seen), fit(seen)

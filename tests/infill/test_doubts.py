@@ -50,13 +50,13 @@ def test_a_parameter_that_comes_back_unchanged_is_doubtful(function: str, text: 
     assert certainty == (DOUBTFUL if is_doubtful else 0.9)
 
 
-def test_where_others_hand_it_back_too_it_is_not() -> None:
+def test_a_parameter_that_other_functions_return_too_is_not_doubtful() -> None:
     source = INVENTORY + "\ndef same(name):\n    return name\n"
     document = Document(source.encode(), "python")
     assert Doubts(document).temper(body_named(document, "reverse"), "return name", 0.9) == 0.9
 
 
-def test_certainty_does_not_feed_on_itself() -> None:
+def test_a_line_that_midfill_wrote_makes_no_copy_of_it_more_certain() -> None:
     """A wrong line in one copy of a function after the other, as the command would put it there."""
     wrong, before, after = (
         "total = count(items)",

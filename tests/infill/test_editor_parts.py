@@ -26,7 +26,7 @@ def test_secrets_are_left_out(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["main.py", "environment.py", "keys.ts", "secrets.py", "src/env/load.go", "x.key.py"])
-def test_code_is_not(tmp_path: Path, name: str) -> None:
+def test_files_with_code_are_not_left_out(tmp_path: Path, name: str) -> None:
     assert find_exclusion(tmp_path / name) is None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infill.test_requests import Recorder
+from tests.infill.fake_engines import Recorder
 
 from midfill_engine import wire
 from midfill_infill.context.references import Reference, show_text

@@ -1,6 +1,7 @@
 """From a position, a name or a range to a hole."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_names_that_do_not_lead_to_one_function(name: str, code: str, says: str)
         ("c", "char **add(void) {\n  x();\n}\n", "add", "x();"),
     ],
 )
-def test_names_in_other_languages(language: str, source: str, name: str, text: str) -> None:
+def test_functions_of_other_languages_are_found_by_name(language: str, source: str, name: str, text: str) -> None:
     document = Document(source.encode(), language)
     assert text_of(document, body_named(document, name)) == text
 
@@ -154,7 +155,7 @@ def test_positions_are_code_points_and_the_end_is_exclusive() -> None:
     assert text_of(document, hole_at_range(document, document.offset_at(1, 5), document.offset_at(1, 8))) == "'😀'"
 
 
-def test_cursors() -> None:
+def test_a_cursor_is_a_hole_of_its_line_or_of_no_width() -> None:
     document = Document(b"def f():\n    x = 1\n\n    y = foo()\n  \n", "python")
     blank = hole_at_cursor(document, document.offset_at(3, 1))
     assert (blank.kind, blank.lead, blank.indent) == ("line", "", "    ")
@@ -166,7 +167,7 @@ def test_cursors() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 0), (0, 99), (3, 1)])
-def test_ranges_outside(start: int, end: int) -> None:
+def test_ranges_outside_of_the_document_are_refused(start: int, end: int) -> None:
     with pytest.raises(MidfillError) as caught:
         hole_at_range(Document(b"abc def"), start, end)
     assert caught.value.code == "position_outside"
@@ -222,19 +223,13 @@ def test_an_async_function_behind_an_error_is_one(before: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "def broken(:\n    x = (\n"])
-def test_stubs_of_twice_the_lines_take_twice_the_work(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    parse, num_parsed, num_calls = Language.parse, 0, 0
-
-    def parse_and_count(language: Language, source: bytes, *old: Any) -> Any:
-        nonlocal num_parsed
-        num_parsed += len(source)
-        return parse(language, source, *old)
+def test_stubs_of_twice_the_lines_take_twice_the_work(end: str, record_calls: Callable[..., list[Any]]) -> None:
+    parses, num_calls = record_calls(Language, "parse"), 0
 
     def count(*_: object) -> None:
         nonlocal num_calls
         num_calls += 1
 
-    monkeypatch.setattr(Language, "parse", parse_and_count)
     block = """class C:
     def a(self, x):
         '''Doc.'''
@@ -249,14 +244,15 @@ def test_stubs_of_twice_the_lines_take_twice_the_work(end: str, monkeypatch: pyt
     calls: dict[int, int] = {}
     for num_blocks in (5, 100, 200):  # what is done once is done with the first
         document = Document((block * num_blocks + end).encode(), "python")
-        num_parsed = num_calls = 0
+        parses.clear()
+        num_calls = 0
         sys.setprofile(count)
         try:
             stubs = find_stubs(document)
         finally:
             sys.setprofile(None)
         assert len(stubs) == num_blocks
-        assert num_parsed < 2 * len(document.data)
+        assert sum(len(source) for _, source, *_ in parses) < 2 * len(document.data)
         calls[num_blocks] = num_calls
     assert calls[200] < 2.2 * calls[100]
 
@@ -328,7 +324,7 @@ def test_one_line_takes_the_place_of_a_line_of_code(selected: str, expected: boo
     ],
 )
 @pytest.mark.parametrize("line_break", ["\n", "\r\n"])
-def test_so_it_is_in_javascript(selected: str, expected: bool, line_break: str) -> None:
+def test_a_line_of_code_is_known_in_javascript_too(selected: str, expected: bool, line_break: str) -> None:
     lines = "function f() {", "  let total = 1", "  // the sum", "  return total", "}", "function g() {"
     source = line_break.join((*lines, '  throw new Error("not implemented")', "}", ""))
     document = Document(source.encode(), "javascript")

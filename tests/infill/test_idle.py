@@ -116,7 +116,7 @@ def test_a_placeholder_or_a_literal_on_a_blank_line_between_statements_does_noth
 
 
 @pytest.mark.parametrize(("text", "is_idle"), [("  [b];", True), ("  0;", True), ("  [b].sort();", False)])
-def test_so_does_a_literal_of_javascript(text: str, is_idle: bool) -> None:
+def test_a_literal_on_a_blank_line_of_javascript_does_nothing(text: str, is_idle: bool) -> None:
     document = Document(b"function f(a) {\n  let b = a;\n\n  return b;\n}\n", "javascript")
     hole = hole_at_cursor(document, document.data.index(b"\n\n") + 1)
     assert splice(document, [hole], [text]).fills[0].is_idle == is_idle

@@ -2,8 +2,9 @@
 
 import os
 import subprocess
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_links_and_what_they_lead_to(root: Path, tmp_path: Path) -> None:
     assert find_exclusion(tmp_path / "outside/src/b.py") is None
 
 
-def test_odd_names(root: Path) -> None:
+def test_ignored_files_with_odd_names_are_found(root: Path) -> None:
     (root / ".gitignore").write_text("odd*\n")
     names = [
         ":odd.py",
@@ -146,19 +147,12 @@ def test_a_hooks_variables_name_no_other_repository(
     assert find_exclusion(root / "mine.py") == IGNORED
 
 
-def test_related_files_are_asked_for_together(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_related_files_are_asked_for_together(root: Path, record_calls: Callable[..., list[Any]]) -> None:
     (root / ".gitignore").write_text("*_mine.py\n")
     for number in range(20):
         (root / f"own_{number}.py").write_text(f"# near {number}\n")
         (root / f"own_{number}_mine.py").write_text(f"# mine {number}\n")
-    asked: list[tuple[str, ...]] = []
-    run_git = git.run_git
-
-    def count(root: Path, *words: str, **options: object) -> bytes:
-        asked.append(words)
-        return run_git(root, *words, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(git, "run_git", count)
+    asked = record_calls(git, "run_git")
     for _ in range(2):
         found = find_references(Document.read(root / "own.py"), root / "own.py")
         assert len(found) > 10 and not [each for each in found if "mine" in each.text]

@@ -40,7 +40,7 @@ def test_every_query_file_and_module_is_used() -> None:
      ("A.vue", "vue"), ("a.svelte", "svelte"),
      ("Makefile", None), ("a.txt", None)],
 )  # fmt: skip
-def test_names_tell_languages(name: str, language: str | None) -> None:
+def test_file_names_tell_languages(name: str, language: str | None) -> None:
     assert find_language(Path(name)) == language
 
 

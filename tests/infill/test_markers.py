@@ -87,7 +87,7 @@ def test_a_prompt_has_the_markers_of_its_template_and_no_other(model: str) -> No
 
 
 @pytest.mark.parametrize(("names", "suffix_first"), FIM_NAMES)
-def test_our_own_engine_lays_out_the_same(names: tuple[str, str, str], suffix_first: bool) -> None:
+def test_templates_of_prompts_are_those_of_midfills_engine(names: tuple[str, str, str], suffix_first: bool) -> None:
     prefix, suffix, middle = names
     first, second = (suffix, prefix) if suffix_first else (prefix, suffix)
     laid = f"{first}{'{behind}' if suffix_first else '{before}'}{second}{'{before}' if suffix_first else '{behind}'}"

@@ -96,7 +96,7 @@ def draw(root: Path) -> Callable[..., list[Gap]]:
     return draw_from
 
 
-def test_the_text_that_stood_there_is_the_right_one(draw: Callable[..., list[Gap]]) -> None:
+def test_the_original_text_of_a_gap_is_judged_right(draw: Callable[..., list[Gap]]) -> None:
     gaps = draw()
     assert {gap.name for gap in gaps if gap.kind == "line"} == set(SOURCES)
     assert {gap.name for gap in gaps if gap.kind == "body"} == set(SOURCES)

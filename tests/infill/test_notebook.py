@@ -73,7 +73,9 @@ def test_a_patch_changes_the_sources_of_its_cells_alone(how: dict[str, Any]) -> 
     st.sampled_from(["", "\ufeff"]),
     st.data(),
 )
-def test_any_edit_of_any_notebook(parts: list[Any], how: dict[str, Any], mark: str, data: st.DataObject) -> None:
+def test_a_random_edit_changes_only_its_cell(
+    parts: list[Any], how: dict[str, Any], mark: str, data: st.DataObject
+) -> None:
     cells = [cell(text.splitlines(keepends=True) if is_list else text, kind) for kind, text, is_list in parts]
     raw = mark + json.dumps({"nbformat": 4, "cells": cells, "metadata": {}}, **how)
     notebook = Notebook.from_bytes(raw.encode(), Path("x.ipynb"), "python")
@@ -108,7 +110,7 @@ def test_any_edit_of_any_notebook(parts: list[Any], how: dict[str, Any], mark: s
         (3, 6, "cell 3 of x.ipynb has 5 lines, not 6"),
     ],
 )
-def test_places_that_are_none(number: int, line: int, said: str) -> None:
+def test_places_outside_of_cells_are_refused(number: int, line: int, said: str) -> None:
     with pytest.raises(MidfillError) as error:
         read(*CELLS).line_of(number, line)
     assert error.value.message == said

@@ -5,15 +5,12 @@ OpenAI's API reference (completions) with vLLM's refusal of `suffix`, Mistral's 
 """
 
 import json
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.infill.stand_in import FORMS, StandIn, serve
 from typer.testing import CliRunner
 
 from midfill_engine.serving.llamacpp import LlamaInfillRequest
@@ -25,8 +22,8 @@ from midfill_infill.answers.wrapping import is_wrapping
 from midfill_infill.cli import build_app
 from midfill_infill.cli.doctor import examine_engine, find_others
 from midfill_infill.context.references import Reference, find_references
-from midfill_infill.engines import discovery
 from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.discovery import find_servers
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
@@ -40,137 +37,12 @@ from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
 
 ADD = b"def add(a, b):\n    ...\n"
-Form = Callable[[list[str]], list[str]]
-
-
-def ollama(parts: list[str]) -> list[str]:
-    lines = [
-        {"model": "m", "created_at": "2026-01-01T00:00:00Z", "response": part, "done": False,
-         "logprobs": [{"token": part, "logprob": -0.5, "bytes": [*part.encode()]}]}
-        for part in parts
-    ]  # fmt: skip
-    end = {"model": "m", "created_at": "2026-01-01T00:00:00Z", "response": "", "done": True, "done_reason": "stop"}
-    return [json.dumps(line) for line in [*lines, end | {"eval_count": 3, "total_duration": 5}]]
-
-
-def llamacpp(parts: list[str]) -> list[str]:
-    events = [
-        {"index": 0, "content": part, "tokens": [1], "stop": False, "id_slot": -1, "completion_probabilities": [
-            {"id": 1, "token": part, "bytes": [*part.encode()], "logprob": -0.5, "top_logprobs": []}]}
-        for part in parts
-    ]  # fmt: skip
-    end = {"index": 0, "content": "", "tokens": [], "stop": True, "model": "/models/m", "stop_type": "limit"}
-    return [f"data: {json.dumps(event)}" for event in [*events, end]]
-
-
-def openai(parts: list[str]) -> list[str]:
-    events = [
-        {"id": "cmpl-1", "object": "text_completion", "model": "m", "choices": [
-            {"index": 0, "text": part, "finish_reason": None, "stop_reason": None,
-             "logprobs": {"text_offset": [0], "tokens": [part], "token_logprobs": [-0.5], "top_logprobs": [{}]}}]}
-        for part in parts
-    ]  # fmt: skip
-    usage = {"id": "cmpl-1", "object": "text_completion", "model": "m", "choices": [], "usage": {"total_tokens": 9}}
-    return [*(f"data: {json.dumps(event)}" for event in [*events, usage]), "data: [DONE]"]
-
-
-def fim(parts: list[str]) -> list[str]:
-    events = [
-        {"id": "1", "object": "chat.completion.chunk", "model": "m", "choices": [
-            {"index": 0, "delta": {"role": "assistant", "content": part}, "finish_reason": None}]}
-        for part in parts
-    ]  # fmt: skip
-    return [*(f"data: {json.dumps(event)}" for event in events), "data: [DONE]"]
-
-
-def chat(parts: list[str]) -> list[str]:
-    thought = {"id": "1", "object": "chat.completion.chunk", "model": "m", "choices": [
-        {"index": 0, "delta": {"role": "assistant", "content": None, "reasoning_content": "Hm."}}]}  # fmt: skip
-    first, *others = fim(parts)
-    return [first, f"data: {json.dumps(thought)}", *others]
-
-
-FORMS: dict[str, Form] = {"ollama": ollama, "llamacpp": llamacpp, "openai": openai, "fim": fim, "chat": chat}
-
-
-class StandIn(ThreadingHTTPServer):
-    """Answers every query with `parts`, `#` in them with the query's number; keeps what it was asked. `pages` answer
-    questions about the server, which it counts.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, protocol: str) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.form, self.url = FORMS[protocol], f"http://127.0.0.1:{self.server_port}"
-        self.asked: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.parts = ["<#", ">"]
-        self.refuse: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda _: None
-        self.pages: dict[str, Any] = {}
-        self.looked_up: list[str] = []
-        self.is_endless = False
-        self.was_closed = threading.Event()
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: StandIn
-
-    def do_GET(self) -> None:
-        found = self.server.pages.get(self.path)
-        self.server.looked_up.append(self.path)
-        self._send(200 if found is not None else 404, json.dumps(found or {}).encode())
-
-    def do_POST(self) -> None:
-        body = {"path": self.path, **json.loads(self.rfile.read(int(self.headers["content-length"])))}
-        if self.path == "/api/show":
-            assert body["model"]
-            return self.do_GET()
-        self.server.asked.append(body)
-        self.server.keys.append(self.headers["authorization"])
-        if (refusal := self.server.refuse(body)) is not None:
-            return self._send(refusal[0], json.dumps(refusal[1]).encode())
-        if self.server.is_endless:
-            return self._stream()
-        parts = [part.replace("#", str(len(self.server.asked))) for part in self.server.parts]
-        self._send(200, "".join(f"{line}\n\n" for line in self.server.form(parts)).encode())
-
-    def _send(self, status: int, content: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def _stream(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        try:
-            while True:
-                self.wfile.write(f"{self.server.form(['x = 1; '])[0]}\n\n".encode())
-                self.wfile.flush()
-                time.sleep(0.01)
-        except OSError:
-            self.server.was_closed.set()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
 
 @pytest.fixture(params=[*FORMS])
 def stand_in(request: pytest.FixtureRequest) -> Iterator[StandIn]:
     with serve(request.param) as server:
         yield server
-
-
-@contextmanager
-def serve(protocol: str) -> Iterator[StandIn]:
-    server = StandIn(protocol)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 @pytest.fixture(autouse=True)
@@ -338,14 +210,14 @@ def test_a_fill_that_is_over_stops_the_server(stand_in: StandIn) -> None:
         (400, {"error": {"message": "bad"}}, "engine_error"),
     ],
 )
-def test_refusals_are_ours(stand_in: StandIn, status: int, body: Any, code: str) -> None:
+def test_refusals_of_a_server_become_errors_of_midfill(stand_in: StandIn, status: int, body: Any, code: str) -> None:
     stand_in.refuse = lambda _: (status, body)
     with pytest.raises(MidfillError) as error:
         ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}])
     assert error.value.code == code and error.value.sentence.endswith(".") and "\n" not in error.value.sentence
 
 
-def test_what_is_no_such_answer_is_named(stand_in: StandIn) -> None:
+def test_an_answer_in_an_unknown_form_is_an_error(stand_in: StandIn) -> None:
     with connect(stand_in) as client, pytest.raises(MidfillError, match="form that is not known"):
         stand_in.form = lambda _: ['{"strange": 1}']
         list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
@@ -355,7 +227,7 @@ def connect_as(server: StandIn, protocol: str) -> EngineClient:
     return EngineClient(Endpoint(url=server.url, protocol=protocol, model="m"))
 
 
-def test_nobody_at_the_address() -> None:
+def test_a_server_that_does_not_run_is_unreachable() -> None:
     with (
         EngineClient(Endpoint(url="http://127.0.0.1:9", protocol="llamacpp")) as client,
         pytest.raises(MidfillError) as error,
@@ -620,14 +492,13 @@ def test_the_doctor_says_that_it_was_not_asked(stand_in: StandIn, monkeypatch: p
 
 def test_the_doctor_finds_servers_of_this_machine_and_offers_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve("ollama") as server:
-        monkeypatch.setattr(discovery, "_LLAMACPP_PORTS", (server.server_port,))
-        monkeypatch.setattr(discovery, "_OPENAI_PORTS", {server.server_port: "LM Studio"})
+        ports = (server.server_port,), {server.server_port: "LM Studio"}
         monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{server.server_port}")
         server.pages["/api/tags"] = {"models": [{"name": "qwen2.5-coder:1.5b", "model": "qwen2.5-coder:1.5b"}]}
         server.pages["/props"] = {"default_generation_settings": {}, "model_path": "/m/smol.gguf"}
         server.pages["/v1/models"] = {"data": [{"id": "a/b"}, {"id": "midfill-embedded", "owned_by": "midfill"}]}
-        told = [finding.value for finding in find_others()]
-        assert not any(finding.problem for finding in find_others())
+        told = [finding.value for finding in find_others(find_servers(*ports))]
+        assert not any(finding.problem for finding in find_others(find_servers(*ports)))
         assert [value.partition(";")[2] for value in told] == [
             " to fill with it: `midfill config engine ollama:qwen2.5-coder:1.5b`",
             f" to fill with it: `midfill config engine llamacpp:{server.url}`",
@@ -638,7 +509,7 @@ def test_the_doctor_finds_servers_of_this_machine_and_offers_the_line(monkeypatc
         for line in told:
             assert parse_engine(line.split("`")[1].removeprefix("midfill config engine ")).protocol in PROTOCOLS
         server.pages.clear()
-        assert list(find_others()) == []
+        assert list(find_others(find_servers(*ports))) == []
 
 
 def test_the_command_fills_with_it(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -755,7 +626,7 @@ def test_comments_are_those_of_the_language(own: str, other: str, shown: str) ->
     assert prompt.startswith(shown) and prompt.endswith("\n\nparseInvoice(path)\nopen(path)\n\n")
 
 
-def test_a_model_that_only_goes_on_gets_them_too() -> None:
+def test_a_model_that_only_continues_text_gets_related_files_as_comments() -> None:
     root = lay_out(SHOP)
     with serve("llamacpp") as server:
         server.refuse = lambda body: (501, {"error": {"message": "no"}}) if body["path"] == "/infill" else None

@@ -84,7 +84,7 @@ def test_generated_documents(
 @pytest.mark.parametrize("disguise", DISGUISES)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fill=FILLS.filter(str.isascii))
-def test_every_language_in_every_disguise(language: str, disguise: str, fill: str) -> None:
+def test_fills_keep_the_rest_of_a_file_in_every_language_and_encoding(language: str, disguise: str, fill: str) -> None:
     document = Document(DISGUISES[disguise](SOURCES[language]), language)
     stubs = find_stubs(document)
     assert stubs
@@ -92,7 +92,7 @@ def test_every_language_in_every_disguise(language: str, disguise: str, fill: st
 
 
 @pytest.mark.parametrize("language", REGISTRY)
-def test_disguises_do_not_hide_stubs(language: str) -> None:
+def test_encodings_and_line_ends_do_not_hide_stubs(language: str) -> None:
     texts = {}
     for disguise in ("as it is", "CRLF", "CR", "BOM", "cookie", "no final newline", "invalid UTF-8"):
         document = Document(DISGUISES[disguise](SOURCES[language]), language)

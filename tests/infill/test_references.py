@@ -126,7 +126,7 @@ def test_a_changed_file_is_read_anew(root: Path) -> None:
     assert names_of(references_of(root / "own.py")) == [("imported", "second")]
 
 
-def test_two_documents_have_their_own(root: Path) -> None:
+def test_two_documents_of_one_folder_name_have_imports_of_their_own(root: Path) -> None:
     put(
         root, {"a/own.py": "from . import x\n", "a/x.py": "# ax\n", "b/own.py": "from . import x\n", "b/x.py": "# bx\n"}
     )
@@ -134,7 +134,7 @@ def test_two_documents_have_their_own(root: Path) -> None:
     assert names_of(references_of(root / "b/own.py")) == [("imported", "bx")]
 
 
-def test_bounds(root: Path) -> None:
+def test_related_files_are_bounded_in_number_and_size(root: Path) -> None:
     put(root, {"own.py": "\n", **{f"n{number:03}.py": f"# n{number:03}\n" + "y\n" * 50_000 for number in range(60)}})
     found = references_of(root / "own.py")
     assert 1 < len(found) <= MAX_REFERENCES and sum(len(reference.text) for reference in found) <= MAX_CHARS

@@ -1,13 +1,10 @@
 """Requests fit the engine's schema, whatever the documents, the related files and the holes are."""
 
-from collections.abc import Generator
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.infill.fake_engines import Recorder, read_again
 
 from midfill_engine import wire
 from midfill_infill.context.excerpts import find_excerpts
@@ -31,31 +28,6 @@ LINES = [
 TOKENS = ["foo", "total", LONG, ODD, *INDENTS, *LINES, "(", ")", ",", ":", "=", "{", "}", ";", "pass", '"""', "#"]
 STUBS = {"python": "\n\ndef total(foo):\n    ...\n", "c": "\n\nint total(int foo) {\n}\n"}
 SOURCES = st.lists(st.sampled_from(TOKENS), max_size=30).map("".join)
-
-
-class Recorder:
-    """An engine that refuses what its schema refuses, and otherwise repeats `text`."""
-
-    def __init__(self, text: str = "pass") -> None:
-        self.endpoint = SimpleNamespace(is_outside=False)
-        self.requests: list[wire.InfillRequest] = []
-        self._text = text
-
-    def models(self) -> list[Any]:
-        return [SimpleNamespace(id="m", max_context_tokens=2048, keeps="lines", heeds=())]
-
-    def infill(self, request: wire.InfillRequest) -> Generator[wire.InfillResponse, None, None]:
-        self.requests.append(read_again(request))
-        num_holes = sum(isinstance(segment, wire.HoleSegment) for segment in request.segments)
-        hole = wire.FilledHole(text=self._text, tokens=[], confidence=[])
-        stats = wire.Stats(steps=1, forwards=1, tokens=1, ms=1.0)
-        yield wire.InfillResponse(model="m", holes=[hole] * num_holes, stats=stats)
-
-
-def read_again(request: wire.InfillRequest) -> wire.InfillRequest:
-    data = request.model_dump_json(exclude_defaults=True).encode()
-    assert len(data) <= wire.MAX_BODY_BYTES
-    return wire.InfillRequest.model_validate_json(data)
 
 
 def ask(document: Document, holes: tuple[Hole, ...], texts: list[str], text: str = "pass") -> wire.InfillRequest:

@@ -82,7 +82,7 @@ def test_a_body_that_reads_a_parameter_that_is_not_there_is_less_alike() -> None
     assert second.text == alone.text == "return weight * sum(values) / len(values)"
 
 
-def test_scripts() -> None:
+def test_a_body_of_a_script_is_drafted_from_its_sibling() -> None:
     source = (
         "export function readTeam(id) {\n  return get(`/team/${id}`)\n}\n\n"
         "export function readUser(id) {\n  throw new Error('not implemented')\n}\n"

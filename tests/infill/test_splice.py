@@ -96,7 +96,9 @@ def fill_stub(source: str, fill: str, language: str) -> tuple[str, Spliced]:
         ),
     ],
 )
-def test_the_body_that_comes_out(language: str, source: str, fill: str, expected: str) -> None:
+def test_a_body_is_indented_and_cleaned_before_it_is_put_in(
+    language: str, source: str, fill: str, expected: str
+) -> None:
     result, spliced = fill_stub(source, fill, language)
     body = expected.lstrip(" \t")
     assert spliced.texts == (body,)
@@ -116,7 +118,7 @@ def test_the_body_that_comes_out(language: str, source: str, fill: str, expected
         ("if a:\n    b()\n\n    d()\n", (3, 1), "\n  c()\n", "if a:\n    b()\n    c()\n    d()\n"),
     ],
 )
-def test_at_a_cursor(source: str, at: tuple[int, int], fill: str, expected: str) -> None:
+def test_a_fill_at_a_cursor_is_put_into_its_line(source: str, at: tuple[int, int], fill: str, expected: str) -> None:
     document = Document(source.encode(), "python")
     spliced = splice(document, [hole_at_cursor(document, document.offset_at(*at))], [fill])
     assert spliced.patch.apply(document.data).decode() == expected
@@ -186,7 +188,7 @@ def test_a_block_that_a_selection_leaves_empty_is_an_error() -> None:
 @pytest.mark.parametrize(
     "end", ["except E:\n        b", "# c\n    finally:\n        b", "except* E:\n        b\n    else:\n        c"]
 )
-def test_a_try_that_is_handled_is_none(end: str) -> None:
+def test_a_try_with_a_handler_behind_the_hole_is_no_error(end: str) -> None:
     assert fill_stub(PYTHON, f"try:\n        a\n    {end}", "python")[1].new_errors == 0
     source = "def f():\n    try:\n        ...\n" + "        a()\n" * 9 + f"    {end}\n"
     document = Document(source.encode(), "python")
@@ -251,7 +253,7 @@ def test_a_codec_of_escapes_is_no_encoding(encoding: str) -> None:
     assert result == data.replace(b"...", b"x = 1\n    return x")
 
 
-def test_anchors_survive() -> None:
+def test_dangerous_characters_of_anchors_survive() -> None:
     source = "def f(rows):\n    for row in rows: \u202e\n    return 1\n"
     document = Document(source.encode(), "python")
     hole = body_named(document, "f")

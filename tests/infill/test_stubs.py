@@ -159,12 +159,12 @@ def test_dummies_of_a_test_file_are_none(source: str, num_stubs: int) -> None:
 
 
 @pytest.mark.parametrize("case", STUBS)
-def test_waits_to_be_written(case: str) -> None:
+def test_a_body_to_be_written_is_a_stub(case: str) -> None:
     assert len(stubs(STUBS[case])) == 1
 
 
 @pytest.mark.parametrize("case", NONE)
-def test_is_as_it_should_be(case: str) -> None:
+def test_a_body_that_is_finished_is_no_stub(case: str) -> None:
     assert stubs(NONE[case]) == []
 
 

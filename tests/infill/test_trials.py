@@ -18,7 +18,7 @@ CASES = [pytest.param(language, marked, id=f"{language}: {title}") for language,
 
 
 @pytest.mark.parametrize(("language", "marked"), CASES)
-def test_mended_trees(language: str, marked: str) -> None:
+def test_trees_that_trials_edit_are_those_of_a_new_parse(language: str, marked: str) -> None:
     source, _ = read_marks(marked)
     document = Document(source, language)
     holes, end = [], 0

@@ -4,28 +4,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from tests.infill.test_answer import Answering, answer
+from tests.infill.fake_engines import Answering, answer
+from tests.infill.needs import find_needs, read_holes
 
 from midfill_engine import wire
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.filling.fill import Filled, Options, fill
-from midfill_infill.splicing.splice import Splicer
 from midfill_infill.syntax.holes import hole_at_cursor
-from midfill_infill.text.document import Document
-
-MARK = "<hole>"
-
-
-def place(marked: str, language: str = "python") -> tuple[Document, list[int]]:
-    parts = marked.split(MARK)
-    starts = [len("".join(parts[: index + 1]).encode()) for index in range(len(parts) - 1)]
-    return Document("".join(parts).encode(), language), starts
-
-
-def find(marked: str, language: str = "python", kind: str = "names") -> list[list[str]]:
-    document, starts = place(marked, language)
-    holes = tuple(hole_at_cursor(document, start) for start in starts)
-    return [Splicer(document, holes).find_needs(index).get(kind, []) for index in range(len(holes))]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +36,7 @@ def find(marked: str, language: str = "python", kind: str = "names") -> list[lis
     ],
 )  # fmt: skip
 def test_names_that_the_hole_has_to_bind(marked: str, names: list[str]) -> None:
-    assert find(marked) == [names]
+    assert find_needs(marked) == [names]
 
 
 @pytest.mark.parametrize(
@@ -67,21 +52,21 @@ def test_names_that_the_hole_has_to_bind(marked: str, names: list[str]) -> None:
         ("function f() {\n  <hole>\n  return " + "x" * 200 + ";\n}\n", []),
     ],
 )
-def test_names_in_scripts(marked: str, names: list[str]) -> None:
-    assert find(marked, "javascript") == find(marked, "typescript") == [names]
+def test_names_that_a_hole_of_a_script_has_to_bind(marked: str, names: list[str]) -> None:
+    assert find_needs(marked, "javascript") == find_needs(marked, "typescript") == [names]
 
 
 def test_what_is_far_before_the_hole_is_bound_too() -> None:
     far = "größe = 1\n" + "print(1)\n" * 4000
-    assert find(far + "<hole>\nprint(größe, maß)\n") == [["maß"]]
+    assert find_needs(far + "<hole>\nprint(größe, maß)\n") == [["maß"]]
 
 
 def test_other_languages_name_none() -> None:
-    assert find("func f() int {\n\t<hole>\n\treturn total\n}\n", "go") == [[]]
+    assert find_needs("func f() int {\n\t<hole>\n\treturn total\n}\n", "go") == [[]]
 
 
 def test_a_name_belongs_to_the_hole_before_its_use() -> None:
-    assert find("def f():\n    <hole>\n    print(a)\n    <hole>\n    return b\n") == [["a"], ["b"]]
+    assert find_needs("def f():\n    <hole>\n    print(a)\n    <hole>\n    return b\n") == [["a"], ["b"]]
 
 
 class Recording(Answering):
@@ -98,7 +83,7 @@ class Recording(Answering):
 
 
 def test_a_request_has_the_names() -> None:
-    document, (start,) = place("def f(a, b):\n    <hole>\n    return total + a\n")
+    document, (start,) = read_holes("def f(a, b):\n    <hole>\n    return total + a\n")
     client = Recording("total = a")
     *_, filled = fill(document, [hole_at_cursor(document, start)], Options(), cast(EngineClient, client))
     (spec,) = (segment.hole for segment in client.request.segments if isinstance(segment, wire.HoleSegment))
@@ -107,7 +92,7 @@ def test_a_request_has_the_names() -> None:
 
 
 def test_a_module_of_the_standard_library_is_imported() -> None:
-    document, (start,) = place("def f(a):\n    <hole>\n    return hashlib.md5(a), other.md5(a)\n")
+    document, (start,) = read_holes("def f(a):\n    <hole>\n    return hashlib.md5(a), other.md5(a)\n")
     client = Recording("print(a)")
     *_, filled = fill(document, [hole_at_cursor(document, start)], Options(), cast(EngineClient, client))
     (spec,) = (segment.hole for segment in client.request.segments if isinstance(segment, wire.HoleSegment))
@@ -117,7 +102,7 @@ def test_a_module_of_the_standard_library_is_imported() -> None:
 
 
 def test_an_engine_elsewhere_is_told_no_names() -> None:
-    document, (start,) = place("def f(a):\n    <hole>\n    return total + a\n")
+    document, (start,) = read_holes("def f(a):\n    <hole>\n    return total + a\n")
     client = Recording("total = a")
     client.endpoint = SimpleNamespace(is_outside=True)
     list(fill(document, [hole_at_cursor(document, start)], Options(), cast(EngineClient, client)))

@@ -3,12 +3,12 @@
 from functools import partial
 
 import pytest
-from tests.infill import test_unbound
+from tests.infill.needs import find_needs, read_holes
 
 from midfill_infill.splicing.splice import Splicer
 from midfill_infill.syntax.holes import body_at
 
-find = partial(test_unbound.find, kind="unused")
+find = partial(find_needs, kind="unused")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_long_function_and_other_languages_have_none() -> None:
         ("function f(a) {\n  <hole>\n  return { a };\n}\n", []),
     ],
 )
-def test_scripts_have_them_too(marked: str, names: list[str]) -> None:
+def test_parameters_and_variables_of_scripts_that_nothing_uses(marked: str, names: list[str]) -> None:
     assert find(marked, "javascript") == find(marked, "typescript") == [names]
 
 
@@ -67,7 +67,7 @@ def test_types_of_parameters_are_no_names() -> None:
 
 
 def test_a_body_is_told_the_parameters() -> None:
-    document, (start,) = test_unbound.place("class A:\n    def f(self, a, b=None, *args):\n        <hole>...\n")
+    document, (start,) = read_holes("class A:\n    def f(self, a, b=None, *args):\n        <hole>...\n")
     assert Splicer(document, [body_at(document, start)]).find_needs(0) == {"names": [], "unused": ["b", "a"]}
 
 

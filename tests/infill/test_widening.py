@@ -41,7 +41,7 @@ def test_the_start_of_a_line_stands_for_what_is_on_it_and_two_functions_for_two_
     ("c", "int f(int a) {\n  if (a) {\n    run(|a);\n  }\n  return 1;\n}\n"),
     ("go", "package m\n\nfunc f(a int) int {\n  if a > 0 {\n    run(|a)\n  }\n  return 1\n}\n"),
 ])  # fmt: skip
-def test_braces(language: str, text: str) -> None:
+def test_selections_widen_in_languages_with_braces(language: str, text: str) -> None:
     found = widened(text, language)
     assert found[0].startswith("run(a)") and found[-1].count("{") == 2
     assert any(each.startswith("if") and each.endswith("return 1" + ";" * (language != "go")) for each in found)
@@ -49,7 +49,7 @@ def test_braces(language: str, text: str) -> None:
 
 @pytest.mark.parametrize("language", sorted(REGISTRY))
 @pytest.mark.parametrize("text", ["", "\n", "def f(:\n  x", "{{{", "😀 = 'x"])
-def test_anything_else_is_no_error(language: str, text: str) -> None:
+def test_widening_fails_for_no_position_in_any_text(language: str, text: str) -> None:
     document = Document.from_text(text, language)
     for byte in range(len(document.data) + 1):
         assert all(start <= byte <= end or not text for start, end in list_holes(document, byte, byte)) or text

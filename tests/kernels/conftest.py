@@ -42,9 +42,9 @@ def device() -> torch.device:
 @pytest.fixture(autouse=True)
 def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that forgets to write an element is found out."""
-    empty, empty_like = torch.empty, torch.empty_like
-    monkeypatch.setattr(torch, "empty", lambda *shape, **options: poison(empty(*shape, **options)))
-    monkeypatch.setattr(torch, "empty_like", lambda like, **options: poison(empty_like(like, **options)))
+    for name in ("empty", "empty_like"):
+        make = getattr(torch, name)
+        monkeypatch.setattr(torch, name, lambda *of, make=make, **options: poison(make(*of, **options)))
 
 
 def poison(tensor: Tensor) -> Tensor:

@@ -143,7 +143,7 @@ class Branches:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(6, 2, 16), (2, 2, 16), (4, 1, 32)])
-def test_branches(
+def test_attention_of_branches_agrees_with_torch(
     heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("midfill_kernels.cached_attention.JOINED_PARTS", 2)  # some rows have three
@@ -155,7 +155,7 @@ def test_branches(
     assert (found[num_rows:] == 0).all()
 
 
-def test_what_no_row_sees_may_be_no_number(device: torch.device) -> None:
+def test_keys_that_no_row_sees_may_be_nan(device: torch.device) -> None:
     q, own, _ = draw(5, (3, 1, 16), torch.float32, device)
     branches = Branches(BRANCHED[:1], (3, 1, 16), q)
     unseen = ~branches.seen[0][:, :70].any(dim=0)
@@ -186,7 +186,7 @@ def test_packing_branches_changes_no_bit(device: torch.device) -> None:
         first += num_rows
 
 
-def test_all_bits_attend_as_no_bits(device: torch.device) -> None:
+def test_a_tail_that_every_row_sees_attends_as_a_past(device: torch.device) -> None:
     """Keys in the tail that every row sees, and the same keys in the past."""
     q, own, _ = draw(6, (9, 3, 16), torch.float32, device)
     branches = Branches(((6, 0, 90),), (9, 3, 16), q)
@@ -196,7 +196,7 @@ def test_all_bits_attend_as_no_bits(device: torch.device) -> None:
     assert torch.equal(branches.attend([0], q, own, 1), behind)
 
 
-def test_bits_lie_in_words() -> None:
+def test_bits_of_seen_keys_are_packed_into_words() -> None:
     seen = torch.rand(3, 130) > 0.5
     words = pack_bits(seen)
     assert words.shape == (3, 3) and pack_bits(seen[:, :0]).shape == (3, 0)

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from tests.engine import tiny
+from tests.engine.in_process import complete, denoise, drain
 
-from bench.in_process import complete, denoise, drain
 from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.pace import measure_pace
 from midfill_engine.loading.runtime import Runtime, open_checkpoint
-from midfill_engine.models import fused_branches, fused_runner
+from midfill_engine.models import fused_branches
+from midfill_engine.models.fused import Sizes
 from midfill_engine.models.fused_runner import FusedRunner
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
@@ -25,9 +27,7 @@ SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, 
 
 
 @pytest.fixture(autouse=True)
-def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fused_runner, fused_branches):
-        monkeypatch.setattr(module, "ROW_BUCKETS", BUCKETS)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(branches, "READ_ROWS", 12)
 
 
@@ -39,7 +39,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runtime, Runtime]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     plain, fused = (open_checkpoint(folder, device, torch.float32, "x", name) for name in ("torch", "kernels"))
     assert fused.fused is not None and plain.fused is None
-    return plain, fused
+    return plain, with_sizes(fused, Sizes(buckets=BUCKETS))
+
+
+def with_sizes(fused: Runtime, sizes: Sizes) -> Runtime:
+    return replace(fused, fused=FusedRunner(fused.loaded.model.transformer, fused.operators, sizes))
 
 
 @pytest.fixture
@@ -119,10 +123,8 @@ def test_a_beam_grows_beyond_its_first_room(
     assert len(by_kernels) == 11
 
 
-def test_long_passes_go_through_torch_and_are_kept(
-    pair: tuple[Runtime, Runtime], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fused_runner, "LONG_ROWS", 6)
+def test_long_passes_go_through_torch_and_are_kept(pair: tuple[Runtime, Runtime]) -> None:
+    plain, fused = pair
 
     def use(runtime: Runtime) -> object:
         encode = runtime.loaded.tokenizer.encode
@@ -132,7 +134,7 @@ def test_long_passes_go_through_torch_and_are_kept(
         paths, read = complete(runtime, beam.read(paths))
         return logs, read, complete(runtime, beam.follow(paths, [encode("another"), encode("z")]))
 
-    both(pair, use)
+    both((plain, with_sizes(fused, Sizes(buckets=BUCKETS, long_rows=6))), use)
 
 
 def test_a_pass_has_the_same_bits_in_every_company(pair: tuple[Runtime, Runtime], by_kernels: list[int]) -> None:
@@ -158,34 +160,23 @@ def test_a_pass_has_the_same_bits_in_every_company(pair: tuple[Runtime, Runtime]
 
 
 def test_a_step_without_room_is_made_anew(
-    pair: tuple[Runtime, Runtime], by_kernels: list[int], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[Runtime, Runtime], by_kernels: list[int], record_calls: Callable[..., list[Any]]
 ) -> None:
-    made = list[int]()
-    init = fused_branches.BranchStep.__init__
-
-    def watched(self: fused_branches.BranchStep, model: object, anchor: object, bucket: int, schedule: object) -> None:
-        made.append(bucket)
-        init(self, model, anchor, bucket, schedule)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(fused_branches.BranchStep, "__init__", watched)
-    monkeypatch.setattr(fused_branches, "RUNS", 1)
-    monkeypatch.setattr(fused_branches, "WORDS", 1)
-    _, fused = pair
+    steps = record_calls(fused_branches.BranchStep, "__init__")
+    fused = with_sizes(pair[1], Sizes(buckets=BUCKETS, runs=1, words=1))
     fused.free_memory()
     encode = fused.loaded.tokenizer.encode
     for text in ("x", "y" * 4, "z", "w" * 11):
         prefix, _ = complete(fused, read_prefix(fused, tuple(encode(text))))
         complete(fused, score(fused, prefix, [encode("ab")] * 2))
+    made = [bucket for _, _, _, bucket, *_ in steps]
     assert made.count(4) == 2 and made.count(12) == 1
 
 
-def test_the_pace_is_that_of_the_kernels(
-    pair: tuple[Runtime, Runtime], by_kernels: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("midfill_engine.loading.pace.ROUNDS", 1)
+def test_the_pace_is_that_of_the_kernels(pair: tuple[Runtime, Runtime], by_kernels: list[int]) -> None:
     _, fused = pair
     transformer = fused.loaded.model.transformer
-    pace = measure_pace(transformer, fused.operators, fused.run, fused.reads_stacks)
+    pace = measure_pace(transformer, fused.operators, fused.run, fused.reads_stacks, num_rounds=1)
     assert pace.pass_s >= 0 and sorted(set(by_kernels)) == [5, 25]
 
 

@@ -1,5 +1,6 @@
 """Passes through the fused transformer against the same passes through torch's operators, at toy size."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 import torch
 
 from midfill_engine.loading.runtime import open_fused
-from midfill_engine.models import fused_runner
 from midfill_engine.models.choice import Choice
+from midfill_engine.models.fused import Sizes
 from midfill_engine.models.fused_runner import FusedRunner, Mirror, Pool, Step, why_not_fused
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import OperatorsError, TorchOperators
@@ -22,14 +23,7 @@ QWEN_LIKE = TransformerConfig(
 ONE_LAYER = replace(QWEN_LIKE, num_layers=1)
 LONG = 9
 BUCKETS = (8, 16)
-
-
-@pytest.fixture(autouse=True)
-def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_runner, "LONG_ROWS", LONG)
-    monkeypatch.setattr(fused_runner, "SLOTS", 16)
-    monkeypatch.setattr(fused_runner, "ROW_BUCKETS", BUCKETS)
-    monkeypatch.setattr(fused_runner, "ROW_BUCKETS", BUCKETS)
+SMALL = Sizes(buckets=BUCKETS, long_rows=LONG, slots=16)
 
 
 def draw(config: TransformerConfig, device: torch.device) -> Transformer:
@@ -100,7 +94,7 @@ def test_passes_agree_with_torch(device: torch.device) -> None:
     model = draw(QWEN_LIKE, device)
     operators = TorchOperators(device, torch.float32)
     expected = run_packed(model, passes_of(model), operators)
-    runner = FusedRunner(model, operators)
+    runner = FusedRunner(model, operators, SMALL)
     for found, theirs in zip(runner.run(passes_of(model)), expected, strict=True):
         assert_same(found, theirs)
     key = model.blocks[0].attention.k.weight  # type: ignore[union-attr]
@@ -110,7 +104,7 @@ def test_passes_agree_with_torch(device: torch.device) -> None:
 
 def test_a_pass_has_the_same_bits_alone(device: torch.device) -> None:
     model = draw(ONE_LAYER, device)
-    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    runner = FusedRunner(model, TorchOperators(device, torch.float32), SMALL)
     passes = [make_pass(model, 4, 7, 0), make_pass(model, 3, 0, 1), make_pass(model, LONG, 6, 3)]
     for result, step in zip(runner.run(passes), passes, strict=True):
         (alone,) = runner.run([step])
@@ -123,7 +117,7 @@ def test_steps_follow_each_other_on_the_same_memory(device: torch.device) -> Non
     """Results of a step stay as they are when the next one runs, and a longer past finds room."""
     model = draw(ONE_LAYER, device)
     operators = TorchOperators(device, torch.float32)
-    runner = FusedRunner(model, operators)
+    runner = FusedRunner(model, operators, SMALL)
     steps = [[make_pass(model, BUCKETS[0], past, seed, keeps=True)] for seed, past in enumerate((5, 30, 0))]
     found = [runner.run(step)[0] for step in steps]
     for result, step in zip(found, steps, strict=True):
@@ -132,34 +126,29 @@ def test_steps_follow_each_other_on_the_same_memory(device: torch.device) -> Non
     assert_same(runner.run(steps[1])[0], found[1])
 
 
-def test_more_rows_and_rules_than_one_step_holds(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_runner, "MAX_RULES", 6)
+def test_more_rows_and_rules_than_one_step_holds(device: torch.device) -> None:
     model = draw(ONE_LAYER, device)
     operators = TorchOperators(device, torch.float32)
     passes = [make_pass(model, length, 3, length) for length in (5, 6, 8)]
-    runner = FusedRunner(model, operators)
+    runner = FusedRunner(model, operators, replace(SMALL, rules=6))
     for found, theirs in zip(runner.run(passes), run_packed(model, passes, operators), strict=True):
         assert_same(found, theirs)
 
 
-def test_a_pass_of_too_many_rules_is_computed_all_the_same(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fused_runner, "MAX_RULES", 2)
+def test_a_pass_of_too_many_rules_is_computed_all_the_same(device: torch.device) -> None:
     model = draw(ONE_LAYER, device)
     operators = TorchOperators(device, torch.float32)
     step = make_pass(model, 6, 3, 0)
-    assert_same(FusedRunner(model, operators).run([step])[0], run_packed(model, [step], operators)[0])
+    runner = FusedRunner(model, operators, replace(SMALL, rules=2))
+    assert_same(runner.run([step])[0], run_packed(model, [step], operators)[0])
 
 
 def test_a_past_is_copied_once_for_as_long_as_it_is_the_same(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
+    device: torch.device, record_calls: Callable[..., list[Any]]
 ) -> None:
-    copies: list[int] = []
-    copy = Pool._copy
-    monkeypatch.setattr(Pool, "_copy", lambda self, past: (copies.append(1), copy(self, past))[1])
+    copies = record_calls(Pool, "_copy")
     model = draw(ONE_LAYER, device)
-    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    runner = FusedRunner(model, TorchOperators(device, torch.float32), SMALL)
     step = make_pass(model, 2, 6, 0)
     for _ in range(3):
         runner.run([step])
@@ -180,18 +169,17 @@ class OnDevice(torch.Tensor):
 
 
 def test_a_step_waits_once_for_the_device_and_sends_it_one_copy(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, record_calls: Callable[..., list[Any]]
 ) -> None:
-    sent, compute, send = list[int](), Step._compute, Mirror.send
+    sent, compute = record_calls(Mirror, "send"), Step._compute
 
     def marked(self: Step) -> tuple[torch.Tensor, torch.Tensor]:
         states, numbers = compute(self)
         return states.as_subclass(OnDevice), numbers.as_subclass(OnDevice)  # type: ignore[return-value]
 
     monkeypatch.setattr(Step, "_compute", marked)
-    monkeypatch.setattr(Mirror, "send", lambda self: (sent.append(1), send(self)))
     model = draw(ONE_LAYER, device)
-    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    runner = FusedRunner(model, TorchOperators(device, torch.float32), SMALL)
     passes = [make_pass(model, 4, 7, 0, keeps=True), make_pass(model, 3, 0, 1, shows_states=False)]
     for copies in (2, 1):  # the schedule is new at first
         sent.clear()
@@ -203,7 +191,7 @@ def test_a_step_waits_once_for_the_device_and_sends_it_one_copy(
 
 def test_results_are_there_once_they_are_waited_for(device: torch.device) -> None:
     model = draw(ONE_LAYER, device)
-    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    runner = FusedRunner(model, TorchOperators(device, torch.float32), SMALL)
     expected = run_packed(model, passes_of(model), TorchOperators(device, torch.float32))
     for found, theirs in zip(runner.launch(passes_of(model))(), expected, strict=True):
         assert_same(found, theirs)
@@ -211,16 +199,16 @@ def test_results_are_there_once_they_are_waited_for(device: torch.device) -> Non
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_the_check_tells_right_from_wrong(device: torch.device, is_causal: bool) -> None:
+def test_the_check_fails_for_a_model_whose_states_differ(device: torch.device, is_causal: bool) -> None:
     model = draw(ONE_LAYER, device)
-    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    runner = FusedRunner(model, TorchOperators(device, torch.float32), SMALL)
     runner.check(is_causal=is_causal)
     model.final_norm.weight = torch.nn.Parameter(-model.final_norm.weight, requires_grad=False)  # type: ignore[operator]
     with pytest.raises(OperatorsError, match="differ from torch's"):
         runner.check(is_causal=is_causal)
 
 
-def test_what_is_not_computed_is_said() -> None:
+def test_the_reason_why_a_model_is_not_fused_is_named() -> None:
     assert why_not_fused(QWEN_LIKE) is None
     assert why_not_fused(replace(QWEN_LIKE, rope_dim=8)) == "it rotates a part of each head, or stretches positions"
     assert why_not_fused(replace(QWEN_LIKE, mlp="relu2")) == "its MLPs are not gated"

@@ -30,7 +30,9 @@ def assert_same(found: TokenPredictions, expected: TokenPredictions) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("num_rows", "num_columns"), [(1, 40), (5, 333), (19, 97)])
-def test_proposals(num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_proposed_tokens_agree_with_the_reference(
+    num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device
+) -> None:
     x, weight = draw(num_rows, num_columns, dtype, device)
     assert_same(propose(x, weight, tile=TILE), propose_reference(x, weight))
 

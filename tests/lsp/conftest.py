@@ -1,14 +1,12 @@
 """Starts editors and leaves no server behind."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.lsp.editor import Editor
-from tests.lsp.scripted_server import GATE
-
-Start = Callable[..., Awaitable[Editor]]
+from tests.lsp.editor import Editor, Start
+from tests.lsp.gate import Gate
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -37,20 +35,6 @@ async def shared() -> AsyncIterator[Editor]:
 async def editor(shared: Editor) -> Editor:
     shared.reset()
     return shared
-
-
-class Gate:
-    """Holds the fills of the scripted model `model` before each step but the first."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.model = f"{GATE}{folder}"
-
-    def let(self, step: int) -> None:
-        (self._folder / str(step)).touch()
-
-    def open(self) -> None:
-        (self._folder / "open").touch()
 
 
 @pytest.fixture

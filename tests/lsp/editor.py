@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,15 @@ from pygls.lsp.client import LanguageClient
 
 from midfill_lsp.text import Text
 
+Start = Callable[..., Awaitable["Editor"]]
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("lsp", "infill", "engine", "kernels")
 SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_server.py")))
 REAL = (sys.executable, "-m", "midfill_lsp")
 TIMEOUT_S = 120
+SOURCE = "# 😀 ünï\nimport os\n\n\ndef first(a):\n    '''Doc.'''\n    ...\n\n\ndef second(b):\n    return b + 1\n"
+BODY = "return b + 1"
 
 
 def server_environment(**more: str) -> dict[str, str]:
@@ -257,3 +261,21 @@ def describe_client(encodings: tuple[str, ...] = ("utf-16",)) -> types.ClientCap
             code_action=types.CodeActionClientCapabilities(code_action_literal_support=literals, tag_support=tags)
         ),
     )
+
+
+def at(buffer: Buffer, text: str) -> int:
+    return buffer.text.source.index(text)
+
+
+def span(buffer: Buffer, start: int, end: int | None = None) -> dict[str, Any]:
+    range = buffer.text.range((start, start if end is None else end))
+    ends = {"start": range.start, "end": range.end}
+    return {name: {"line": end.line, "character": end.character} for name, end in ends.items()}
+
+
+def body(buffer: Buffer, inside: str = BODY, **more: object) -> dict[str, Any]:
+    return {"uri": buffer.uri, "what": "body", "ranges": [span(buffer, at(buffer, inside))], **more}
+
+
+def configure(editor: Editor, **values: object) -> None:
+    editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": values}))

@@ -10,35 +10,14 @@ from typing import Any
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Gate, Start
-from tests.lsp.editor import Buffer, Editor, describe_client
+from tests.lsp.editor import BODY, SOURCE, Buffer, Editor, Start, at, body, configure, describe_client, span
+from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL, GUESS, WRITES
 
 from midfill_lsp.offers import offer_lenses
 from midfill_lsp.progress import PREVIEWS_PER_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-SOURCE = "# 😀 ünï\nimport os\n\n\ndef first(a):\n    '''Doc.'''\n    ...\n\n\ndef second(b):\n    return b + 1\n"
-BODY = "return b + 1"
-
-
-def at(buffer: Buffer, text: str) -> int:
-    return buffer.text.source.index(text)
-
-
-def span(buffer: Buffer, start: int, end: int | None = None) -> dict[str, Any]:
-    range = buffer.text.range((start, start if end is None else end))
-    ends = {"start": range.start, "end": range.end}
-    return {name: {"line": end.line, "character": end.character} for name, end in ends.items()}
-
-
-def body(buffer: Buffer, inside: str = BODY, **more: object) -> dict[str, Any]:
-    return {"uri": buffer.uri, "what": "body", "ranges": [span(buffer, at(buffer, inside))], **more}
-
-
-def configure(editor: Editor, **values: object) -> None:
-    editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": values}))
 
 
 def apply_answer(buffer: Buffer, result: Any) -> str:
@@ -152,7 +131,7 @@ async def test_it_does_not_repeat_what_is_behind_the_cursor(
 
 
 @pytest.mark.parametrize("certainty, title", [(0.49, "Accept (a guess)"), (0.5, "Accept")])
-async def test_a_guess_is_called_one(editor: Editor, certainty: float, title: str) -> None:
+async def test_a_fill_below_the_threshold_is_called_a_guess(editor: Editor, certainty: float, title: str) -> None:
     configure(editor, model=f"sure:{certainty}")
     buffer = editor.open(SOURCE)
     result = await editor.do("fill", **body(buffer))
@@ -172,7 +151,7 @@ async def test_a_guess_is_called_one(editor: Editor, certainty: float, title: st
         (False, "drafted", "Accept"),
     ],
 )
-async def test_where_a_fill_comes_from_is_said(is_guess: bool, origin: str, title: str) -> None:
+async def test_the_lens_of_a_fill_names_its_origin(is_guess: bool, origin: str, title: str) -> None:
     fill = SimpleNamespace(is_guess=is_guess, origin=origin)
     pending = SimpleNamespace(id=1, filled=SimpleNamespace(passes=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)])
     text = SimpleNamespace(range=lambda span: types.Range(types.Position(0, 0), types.Position(0, 0)))
@@ -586,7 +565,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("uri", SECRETS)
-async def test_a_secret_is_one_wherever_the_document_is_stored(editor: Editor, uri: str, tmp_path: Path) -> None:
+async def test_files_with_secrets_are_left_out_whatever_their_uri(editor: Editor, uri: str, tmp_path: Path) -> None:
     secret = editor.open("def f():\n    shared_name = 'hunter2'\n", uri=uri)
     own = editor.open("def shared_name():\n    \n", uri=(tmp_path / "settings.py").as_uri())
     assert await editor.actions(secret, 13) == {} and await editor.suggest(secret, 13, invoked=True) == []
@@ -596,7 +575,7 @@ async def test_a_secret_is_one_wherever_the_document_is_stored(editor: Editor, u
     assert "hunter2" not in result["model"]
 
 
-async def test_what_is_excluded_is_so_wherever_it_is_stored(start: Start) -> None:
+async def test_excluded_files_are_left_out_whatever_their_uri(start: Start) -> None:
     editor = await start(options={"exclude": ["private/"]})
     left_out = editor.open("x = 1\n", uri="vscode-vfs://github/me/private/a.py")
     seen = editor.open("x = 1\n", uri="vscode-vfs://github/me/public/a.py")

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Start
-from tests.lsp.editor import Buffer, Editor, describe_client
-from tests.lsp.test_editing import at, configure, span
+from tests.lsp.editor import Buffer, Editor, Start, at, configure, describe_client, span
 
 from midfill_lsp.next_edits import REST_S
 
@@ -139,7 +137,7 @@ async def test_code_actions_offer_it_to_editors_without_a_plugin(start: Start) -
     assert buffer.text.source == SOURCE.replace("Equals", "Equal")
 
 
-async def test_words_that_nothing_answers_to_are_the_models(start: Start) -> None:
+async def test_words_of_an_edit_without_a_counterpart_are_filled_by_the_model(start: Start) -> None:
     source = "set(user_name, 1)\nset(2, 3, 4)\n"
     editor, buffer, _ = await begin(start, source)
     place = at(buffer, ", 1")

@@ -1,10 +1,8 @@
 """An editor over an engine of another project: a fill, and another one, which cannot keep what was sure."""
 
 import pytest
-from tests.infill.test_outside import serve
-from tests.lsp.conftest import Start
-from tests.lsp.editor import REAL
-from tests.lsp.test_editing import SOURCE, body, configure
+from tests.infill.stand_in import serve
+from tests.lsp.editor import REAL, SOURCE, Start, body, configure
 
 HALF = "def half(price):\n    \n    return half\n"
 pytestmark = pytest.mark.asyncio(loop_scope="module")

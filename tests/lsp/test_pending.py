@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Gate
-from tests.lsp.editor import Buffer, Editor
+from tests.lsp.editor import BODY, SOURCE, Buffer, Editor, at, body, configure, span
+from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL, GUESS
-from tests.lsp.test_editing import BODY, SOURCE, at, body, configure, span
 
 from midfill_infill.text.diffs import common_prefix
 
@@ -72,7 +71,7 @@ async def test_a_fill_of_what_stood_there_is_its_own_only_hunk(editor: Editor, c
     assert ids(editor, buffer) == [] and "return 1" in buffer.text.source
 
 
-async def test_anywhere_on_the_line_is_at_the_fill(editor: Editor) -> None:
+async def test_a_command_anywhere_on_the_line_acts_on_its_fill(editor: Editor) -> None:
     buffer = editor.open("x = f(1)  # 😀\ny = f(2)\n")
     for text in ("1", "2"):
         await editor.do(
@@ -82,7 +81,7 @@ async def test_anywhere_on_the_line_is_at_the_fill(editor: Editor) -> None:
     assert buffer.text.source == f"x = f(1)  # 😀\ny = f({FILL})\n"
 
 
-async def test_fills_that_run_are_meant_in_the_same_way(editor: Editor, gate: Gate) -> None:
+async def test_commands_act_on_running_fills_by_place_and_by_id(editor: Editor, gate: Gate) -> None:
     one, other = editor.open(TWO), editor.open(TWO, uri="untitled:2")
     configure(editor, model=gate.model, steps=200)
     asked = [(one, "return a"), (one, "return b"), (other, "return a"), (other, "return b")]

@@ -10,8 +10,7 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from tests.engine.tiny import make_random
-from tests.lsp.conftest import Start
-from tests.lsp.editor import REAL, ROOT, Buffer, Editor
+from tests.lsp.editor import REAL, ROOT, Buffer, Editor, Start
 
 from midfill_engine.families import FAMILIES
 from midfill_lsp.messages import Range

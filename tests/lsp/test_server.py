@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Gate, Start
-from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, describe_client
+from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, Start, describe_client
+from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL
 
 from midfill_lsp.progress import MIN_INTERVAL_S
@@ -40,7 +40,7 @@ async def wait_for_step(editor: Editor, step: int = 0) -> None:
     await editor.wait_for(lambda: any(f"step {step}/" in value.get("message", "") for value in editor.seen.progress))
 
 
-async def test_capabilities(editor: Editor) -> None:
+async def test_the_server_announces_its_commands_and_actions(editor: Editor) -> None:
     provider = editor.capabilities.code_action_provider
     assert isinstance(provider, types.CodeActionOptions)
     kinds = ("fill.body", "fill.selection", "fill.stubs", "fill.hole", "fill.until", "repeat")
@@ -394,7 +394,7 @@ async def test_no_code_in_the_log(start: Start) -> None:
     assert not any(secret in f"{log} {error.value}" for secret in ("first(a)", "b + 1", "guess"))
 
 
-async def test_it_ends_when_its_client_dies() -> None:
+async def test_the_server_ends_when_its_client_dies() -> None:
     client = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     editor = Editor()
     await editor.start(REAL, capabilities=describe_client(), process_id=client.pid)

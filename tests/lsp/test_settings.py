@@ -5,7 +5,7 @@ import pytest
 from midfill_lsp.settings import RULES, Settings, parse_settings
 
 
-def test_good_values() -> None:
+def test_valid_settings_are_read_without_a_problem() -> None:
     values = {"model": "m", "device": "cuda", "steps": 9, "maxHoleTokens": 64, "seed": 3, "exclude": ["*.x"]}
     assert parse_settings(values) == (Settings("m", "cuda", 9, 64, 3, exclude=("*.x",)), [])
     assert len(RULES) <= 16
@@ -54,6 +54,6 @@ def test_an_unknown_key_lists_the_known() -> None:
 
 
 @pytest.mark.parametrize("values", [[1], "x", 7, False])
-def test_no_object_at_all(values: object) -> None:
+def test_settings_that_are_no_object_give_the_defaults_and_a_problem(values: object) -> None:
     settings, (problem,) = parse_settings(values)
     assert settings == Settings() and "must be an object" in problem

@@ -48,7 +48,7 @@ def test_no_server_outlives_its_editor(num_kills: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_sequences", [60, pytest.param(10_000, marks=[soaked, pytest.mark.timeout(14_400)])])
-async def test_what_is_pending_is_what_a_plain_model_says(num_sequences: int) -> None:
+async def test_pending_fills_agree_with_a_plain_model(num_sequences: int) -> None:
     done, wrong = await pending_model.run_sequences(num_sequences)
     print(f"{done} operations in {num_sequences} sequences")
     assert not wrong

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.lsp.editor import REAL, TIMEOUT_S, server_environment
-from tests.lsp.test_frames import MALFORMED, frame
+from tests.lsp.frames import MALFORMED, frame
 
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
 # Messages that are JSON, but not what the protocol allows, and the error code of the answer.

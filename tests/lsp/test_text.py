@@ -98,7 +98,7 @@ def test_a_span_is_found_again_or_given_up(before: str, data: st.DataObject) -> 
     ((0, 2, 5), (13, 23)), ((30, 31, 0), (10, 20)), ((0, 9, 0), (1, 11)),
     ((12, 12, 1), None), ((5, 10, 3), None), ((20, 20, 1), None), ((0, 40, 40), None),
 ])  # fmt: skip
-def test_moves(edit: tuple[int, int, int], expected: tuple[int, int] | None) -> None:
+def test_a_span_is_carried_over_an_edit_or_lost(edit: tuple[int, int, int], expected: tuple[int, int] | None) -> None:
     moves = Moves()
     moves.append(edit)
     assert moves.carry((10, 20)) == expected

@@ -7,9 +7,8 @@ from uuid import uuid4
 
 import pytest
 from pygls.exceptions import JsonRpcException
-from tests.lsp.editor import Buffer, Editor
-from tests.lsp.test_editing import at, body, configure, span
-from tests.until.conftest import SHOP, TESTS, is_running, needs_bubblewrap
+from tests.lsp.editor import Buffer, Editor, at, body, configure, span
+from tests.until.shops import SHOP, TESTS, is_running, needs_bubblewrap
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_bubblewrap]
 

@@ -97,15 +97,19 @@ def test_only_a_fill_takes_an_error_back() -> None:
     assert [error and error.code for error in told] == ["engine_failed", None]
 
 
-def test_a_proposal_is_there_while_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only for a fill that somebody waits for; ghost text has shown it already."""
-    engines, started = Engines(), []
+class FailingEngines(Engines):
+    """None starts; counts how often one was to."""
 
-    def fail(wanted: object, say: object) -> NoReturn:
-        started.append(wanted)
+    num_started = 0
+
+    def _connect(self, wanted: object, say: object) -> NoReturn:
+        self.num_started += 1
         raise MidfillError("engine_failed", "the engine does not start")
 
-    monkeypatch.setattr(engines, "_connect", fail)
+
+def test_a_proposal_is_there_while_the_engine_starts() -> None:
+    """Only for a fill that somebody waits for; ghost text has shown it already."""
+    engines = FailingEngines()
     document = Document(
         b"def f(path):\n    check(path)\n    return 1\n\n\ndef g(path):\n    \n    return 2\n", "python"
     )
@@ -114,12 +118,12 @@ def test_a_proposal_is_there_while_the_engine_starts(monkeypatch: pytest.MonkeyP
     events = watched.fill(*asked)
     first = next(events)
     assert isinstance(first, Preview) and first.is_proposed and [each.text for each in first.holes] == ["check(path)"]
-    assert not started
+    assert not engines.num_started
     with pytest.raises(MidfillError):
         next(events)
     with pytest.raises(MidfillError):
         next(WatchedFiller(engines.fill, lambda: None).fill_unasked(*asked))
-    assert len(started) == 2
+    assert engines.num_started == 2
 
 
 def test_ghost_text_asks_with_as_many_excerpts_as_a_request_holds() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.tiny import make_random
-from tests.lsp.conftest import Start
-from tests.lsp.editor import ROOT, server_environment
+from tests.lsp.editor import ROOT, Start, server_environment
 from tests.ports import find_free_port
 
 from midfill_engine.families import FAMILIES

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.fake_engine import Plan
-from tests.lsp.conftest import Start
-from tests.lsp.editor import Editor
+from tests.lsp.editor import Editor, Start, body
 from tests.lsp.soak import kill_engine
-from tests.lsp.test_editing import body
 
 from midfill_infill.filling.doubts import DOUBTFUL
 from midfill_infill.filling.written import Written

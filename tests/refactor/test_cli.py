@@ -13,18 +13,19 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.refactor.trees import init_git
-from tests.refactor.workers import ScriptedWorkers
+from tests.refactor.workers import use_workers
 from typer.testing import CliRunner, Result
 
 from midfill_infill.cli import build_app
 from midfill_infill.cli.refactor import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.filling import written
-from midfill_infill.refactor.generating import engines, ray_workers
+from midfill_infill.refactor.generating import ray_workers
 from midfill_infill.refactor.journal.runs import find_run, hold_lock, list_runs, state_folder
 from midfill_infill.repository.places import find_place
 
@@ -39,7 +40,7 @@ def root(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "test_a.py").write_text("import a\n\n\ndef test_a():\n    assert a.Box\n")
     init_git(folder)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers())
+    use_workers(monkeypatch)
     return folder
 
 
@@ -52,7 +53,7 @@ def generated(root: Path) -> None:
     assert [run(*words).exit_code for words in (["plan", "--stubs"], ["generate"])] == [0, 0]
 
 
-def test_the_whole_way(root: Path) -> None:
+def test_a_run_goes_from_plan_over_review_to_undo(root: Path) -> None:
     planned = run("plan", "--stubs")
     assert planned.exit_code == 0 and "2 holes in 1 file" in planned.stderr
     assert run("generate").exit_code == 0
@@ -314,15 +315,15 @@ def test_an_interrupted_command_exits_130_and_goes_on_later(root: Path, monkeypa
     def interrupt(_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(interrupt))
+    use_workers(monkeypatch, interrupt)
     run("plan", "--stubs")
     assert run("generate").exit_code == 130
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers())
+    use_workers(monkeypatch)
     assert run("generate").exit_code == 0
 
 
 @pytest.mark.parametrize("form", ["patch", "jsonl"])
-def test_export(root: Path, generated: None, tmp_path: Path, form: str) -> None:
+def test_an_export_is_a_patch_or_a_line_for_each_hole(root: Path, generated: None, tmp_path: Path, form: str) -> None:
     out = tmp_path / "out"
     assert run("export", "--all", "--format", form, "--out", str(out)).exit_code == 0
     text = out.read_text()
@@ -366,7 +367,7 @@ def test_what_is_asked_wrongly_exits_2(root: Path, words: list[str], code: int, 
     assert result.exit_code == code and says in result.stderr.replace("\n", " ")
 
 
-def test_refusals_exit_5(root: Path, generated: None) -> None:
+def test_commands_that_are_refused_exit_5(root: Path, generated: None) -> None:
     (root / "a.py").write_text("# mine\n" + CODE)
     dirty = run("apply", "--all")
     assert dirty.exit_code == 5 and "uncommitted changes: a.py" in dirty.stderr
@@ -381,9 +382,9 @@ def test_refusals_exit_5(root: Path, generated: None) -> None:
     assert refused.exit_code == 5 and "changed since it was applied" in refused.stderr
 
 
-def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(lambda _: "return ("))
-    monkeypatch.setattr("midfill_infill.filling.fill.propose", lambda *_: [])  # no sibling that would stand in
+def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch, set_proposals: Callable[..., None]) -> None:
+    use_workers(monkeypatch, lambda _: "return (")
+    set_proposals()  # no sibling that would stand in
     run("plan", "--stubs")
     assert run("generate").exit_code == 3
     result = run("apply", "--all")

@@ -99,7 +99,7 @@ def change(root: Path) -> tuple[int, bool]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_file(tmp_path: Path, name: str) -> None:
+def test_a_file_is_written_and_restored_byte_for_byte_or_left_alone(tmp_path: Path, name: str) -> None:
     case, root = CASES[name], tmp_path / "repo"
     root.mkdir()
     path = root / "m.py"
@@ -124,5 +124,5 @@ def test_file(tmp_path: Path, name: str) -> None:
     assert path.read_bytes() == case.data and facts(path) == before
 
 
-def test_there_are_sixteen() -> None:
+def test_sixteen_kinds_of_files_are_tried() -> None:
     assert len(CASES) == 16

@@ -75,17 +75,21 @@ def test_seed_zero_asks_for_the_likeliest_fill_of_every_hole(place: Repository) 
     assert len(seeds) == NUM_HOLES // NUM_FILES and 0 not in seeds
 
 
-def test_an_engine_that_dies_is_revived_and_nothing_is_lost(place: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole is tried again at once."""
     monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_an_engine_that_dies_is_revived_and_nothing_is_lost(place: Repository) -> None:
     run, workers = new_run(place), ScriptedWorkers(die_at=(3, 4, 11))
     assert fill_run(place, run, workers).accepted == NUM_HOLES
     assert workers.num_revived == 3
 
 
-def test_what_was_made_before_an_engine_fails_for_good_is_kept(
-    place: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
+@pytest.mark.usefixtures("no_wait")
+def test_what_was_made_before_an_engine_fails_for_good_is_kept(place: Repository) -> None:
     run = new_run(place)
     with pytest.raises(MidfillError) as raised:
         fill_run(place, run, ScriptedWorkers(die_at=tuple(range(7, 100))), jobs=1)
@@ -112,12 +116,10 @@ class FailingWorkers(ScriptedWorkers):
         return super().answer_one(request)
 
 
+@pytest.mark.usefixtures("no_wait")
 @pytest.mark.parametrize("code", ["engine_error", "out_of_memory", "bad_request"])
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_one_hole_that_the_engine_fails_at_stops_no_other(
-    place: Repository, monkeypatch: pytest.MonkeyPatch, code: str, jobs: int
-) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
+def test_one_hole_that_the_engine_fails_at_stops_no_other(place: Repository, code: str, jobs: int) -> None:
     run = new_run(place)
     workers = FailingWorkers(code, "def f_2_2(a, b):", "def f_5_2(a, b):")
     progress = fill_run(place, run, workers, jobs)
@@ -127,10 +129,8 @@ def test_one_hole_that_the_engine_fails_at_stops_no_other(
         assert {hole.name for hole in journal.holes_in(State.FAILED)} == {"f_2_2", "f_5_2"}
 
 
-def test_an_engine_that_fails_at_every_hole_ends_the_run_and_no_hole(
-    place: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
+@pytest.mark.usefixtures("no_wait")
+def test_an_engine_that_fails_at_every_hole_ends_the_run_and_no_hole(place: Repository) -> None:
     run = new_run(place)
     with pytest.raises(MidfillError) as raised:
         fill_run(place, run, FailingWorkers("engine_error", "(a, b):"))
@@ -163,8 +163,8 @@ class FullWorkers(ScriptedWorkers):
             self.places.release()
 
 
-def test_a_busy_engine_is_waited_for(place: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
+@pytest.mark.usefixtures("no_wait")
+def test_a_busy_engine_is_waited_for(place: Repository) -> None:
     run = new_run(place)
     assert fill_run(place, run, FullWorkers(refusals=60), jobs=4).accepted == NUM_HOLES
 

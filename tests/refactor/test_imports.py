@@ -55,7 +55,7 @@ def take_all(document: Document, statements: tuple[str, ...]) -> Document:
 
 
 @pytest.mark.parametrize(("before", "statements", "after"), PLACED)
-def test_where_they_go_and_that_they_go_again(before: str, statements: tuple[str, ...], after: str) -> None:
+def test_imports_are_put_into_place_and_taken_out_again(before: str, statements: tuple[str, ...], after: str) -> None:
     document = Document(before.encode(), "python")
     there = tuple(statement for statement in statements if put_in(document, statement) is None)
     filled = put_all(document, statements)
@@ -64,7 +64,7 @@ def test_where_they_go_and_that_they_go_again(before: str, statements: tuple[str
         assert take_all(filled, order).data == document.data
 
 
-def test_real_files_are_as_they_were() -> None:
+def test_imports_put_into_real_files_and_taken_out_leave_them_unchanged() -> None:
     draw = random.Random(5)
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     statements = (JSON, ANY, NUMPY, "from a.b import C", "import zzz", "from pathlib import Path", "import re")

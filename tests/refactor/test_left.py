@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.refactor.test_scopes import WORDS
+from tests.refactor.migrations import WORDS
 from tests.refactor.workers import ScriptedWorkers
 from typer.testing import CliRunner
 

@@ -72,7 +72,7 @@ DEEDS = {
 
 
 @pytest.mark.parametrize("name", DEEDS)
-def test_whatever_was_done_is_undone(copied: Mirror, tmp_path: Path, name: str) -> None:
+def test_a_reset_undoes_whatever_a_command_did_to_the_copy(copied: Mirror, tmp_path: Path, name: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "x").write_text("mine")
@@ -88,7 +88,7 @@ def test_whatever_was_done_is_undone(copied: Mirror, tmp_path: Path, name: str) 
     assert copied.reset() == []
 
 
-def test_what_is_written_is_there_at_every_start(copied: Mirror) -> None:
+def test_files_written_into_the_copy_survive_every_reset(copied: Mirror) -> None:
     copied.write("a.py", b"filled")
     copied.write("new/deep/f.py", b"x")
     (copied.work / "a.py").unlink()
@@ -98,7 +98,7 @@ def test_what_is_written_is_there_at_every_start(copied: Mirror) -> None:
     assert (copied.root / "a.py").read_text() == "a.py" and not (copied.root / "new").exists()
 
 
-def test_random_deeds(copied: Mirror) -> None:
+def test_a_reset_undoes_random_changes_of_files(copied: Mirror) -> None:
     before, draw = contents(copied.work), random.Random(5)
     for _ in range(60):
         names = [str(path.relative_to(copied.work)) for path in copied.work.rglob("*")]

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.infill.test_outside import serve
+from tests.infill.stand_in import serve
 from typer.testing import CliRunner, Result
 
 from midfill_infill.cli import build_app

@@ -85,7 +85,7 @@ def test_other_repositories_links_and_unreadable_files_are_left_out(tmp_path: Pa
         ("src.pkg.mod:Box.*", ["Box.size", "Box.first"]),
     ],
 )
-def test_names(tmp_path: Path, name: str, expected: list[str]) -> None:
+def test_functions_are_selected_by_their_names(tmp_path: Path, name: str, expected: list[str]) -> None:
     code = "class Box:\n    def size(self):\n        return 1\n\n    def first(self):\n        return 2\n\n\n"
     code += "def free():\n    pass\n"
     write(tmp_path, {"src/pkg/mod.py": code})

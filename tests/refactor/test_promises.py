@@ -196,7 +196,9 @@ def test_docstrings_are_docstrings_alone(new: str, is_kept: bool, encoding: str)
         ("typescript", "load?.(1);\n", "load?.(1)", "read?.(1)", "read?.(1)(2)"),
     ],
 )
-def test_calls_stay_calls(language: str, source: str, old: str, kept: str, broken: str) -> None:
+def test_a_fill_of_a_call_that_is_no_single_call_breaks_its_promise(
+    language: str, source: str, old: str, kept: str, broken: str
+) -> None:
     document = Document(source.encode(), language)
     assert keeps_call(document, edit_of(source, old, kept), ()) is None
     assert keeps_call(document, edit_of(source, old, broken), ()) == "the fill is no single call"
@@ -268,7 +270,7 @@ def test_a_comment_may_take_the_place_of_a_comment_beside_code() -> None:
     ],
 )
 @pytest.mark.parametrize("rest", ["", "    case 2:\n        x()\n", "w()\n"])
-def test_an_arm_stays_one(new: str, is_kept: bool, rest: str) -> None:
+def test_a_fill_of_a_match_arm_has_to_stay_one_arm(new: str, is_kept: bool, rest: str) -> None:
     source = f"match x:\n    case 1:\n        ...\n{rest}"
     assert (keeps_arm(Document(source.encode(), "python"), edit_of(source, "...", new), ()) is None) == is_kept
 

@@ -14,7 +14,7 @@ CASES = [(recipe, example) for name, recipe in REGISTRY.items() for example in E
 
 
 @pytest.mark.parametrize(("recipe", "example"), CASES, ids=[f"{r.name}-{e.language}" for r, e in CASES])
-def test_example(recipe: Recipe, example: RecipeExample) -> None:
+def test_each_example_of_a_recipe_becomes_what_it_shows(recipe: Recipe, example: RecipeExample) -> None:
     document = Document(example.before.encode(), example.language)
     holes = sorted(recipe.find(document, example.word), key=lambda hole: hole.start_byte)
     assert len(holes) == len(example.fills)

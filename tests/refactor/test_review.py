@@ -62,7 +62,7 @@ def hold(tree: Tree, screen: Script, reroll: Reroll = keep) -> list[str]:
         ("?ss y", ["accepted", *["generated"] * 5]),
     ],
 )
-def test_keys(tree: Tree, keys: str, states: list[str]) -> None:
+def test_keys_of_a_review_accept_reject_and_skip(tree: Tree, keys: str, states: list[str]) -> None:
     screen = Script([key for key in keys if key != " "])
     found = hold(tree, screen)
     assert found == states
@@ -102,7 +102,7 @@ def test_an_edited_fill_that_the_file_cannot_hold_is_refused(tmp_path: Path) -> 
     assert any("U+20AC" in text for text in screen.shown)
 
 
-def test_reroll(tree: Tree) -> None:
+def test_a_reroll_in_a_review_shows_another_fill(tree: Tree) -> None:
     engine = ScriptedWorkers()
     with tree.open() as journal:
 

@@ -35,7 +35,7 @@ def run_in(folder: Path, *words: str, timeout_s: float = 60.0, sandboxed: bool =
 BY_FILTER = ("leave a key in the keyring", "talk to the host of the machine", "make a ring", "type into the terminal")
 
 
-def test_there_are_as_many_as_the_page_says() -> None:
+def test_the_page_counts_the_escapes_that_are_tried() -> None:
     assert len(escapes.TRIES) >= 60 and len(escapes.CREDENTIALS) >= 41
 
 
@@ -63,14 +63,14 @@ def tried(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", [name for name, _ in escapes.tries()])
-def test_a_try_fails(tried: dict[str, dict[str, tuple[int, str]]], name: str) -> None:
+def test_each_attempt_to_leave_the_sandbox_fails(tried: dict[str, dict[str, tuple[int, str]]], name: str) -> None:
     if name in BY_FILTER and seccomp.make_filter() is None:
         pytest.skip("needs libseccomp")
     code, output = tried["tries"][name]
     assert code not in (0, None) and "error" in output.lower(), output
 
 
-def test_nothing_has_changed(tried: dict[str, object]) -> None:
+def test_attempts_to_leave_the_sandbox_change_nothing_outside(tried: dict[str, object]) -> None:
     assert tried["is_unchanged"]
 
 
@@ -143,7 +143,7 @@ def test_logins_of_git_are_not_seen(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-def test_who_is_left_inside_has_ended_with_the_command(tmp_path: Path) -> None:
+def test_processes_left_in_the_sandbox_end_with_the_command(tmp_path: Path) -> None:
     code = (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    while True:\n        open('alive', 'a').write('x')\n"
         "while not os.path.exists('alive'): time.sleep(0.01)"
@@ -211,7 +211,7 @@ def test_what_does_not_end_is_ended(tmp_path: Path) -> None:
     os.close(reader)
 
 
-def test_who_keeps_the_output_open_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_command_ends_although_a_daemon_keeps_its_output_open(tmp_path: Path) -> None:
     """The daemon lives until it is let go, which is after the command was told to have ended."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -225,7 +225,7 @@ def test_who_keeps_the_output_open_is_not_waited_for(tmp_path: Path) -> None:
     gate.write_bytes(b"")
 
 
-def test_of_endless_output_the_end_is_kept(tmp_path: Path) -> None:
+def test_only_the_end_of_a_long_output_is_kept_in_memory(tmp_path: Path) -> None:
     code = "import sys; sys.stdout.write('x' * (16 << 20)); print('end')"
     tracemalloc.start()
     try:

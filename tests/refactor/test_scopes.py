@@ -3,23 +3,7 @@
 import re
 
 import pytest
-
-from midfill_infill.refactor.planning.selection import Selection
-from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole
-
-WORDS = {
-    "rust": "old::api::load:fresh::api::read",
-    "cpp": "old::api::load:fresh::api::read",
-    "java": "old.api.Loader.load:fresh.api.Reader.read",
-    "go": "old/api.Load:fresh/api.Read",
-    "c": "old_load:new_read",
-}
-
-
-def find(language: str, code: str, word: str = "") -> list[Hole]:
-    recipe = f"migrate-call={word or WORDS.get(language, 'old.api.load:fresh.api.read')}"
-    return list(Selection(recipe=recipe).find(Document(code.encode(), language), "m"))
+from tests.refactor.migrations import find
 
 
 def numbers(language: str, code: str) -> str:
@@ -292,7 +276,7 @@ OPTIONAL = [
 
 @pytest.mark.parametrize("language", ["javascript", "typescript", "tsx"])
 @pytest.mark.parametrize(("code", "word", "expected"), OPTIONAL)
-def test_an_optional_call_stays_one(language: str, code: str, word: str, expected: str) -> None:
+def test_a_migrated_call_stays_optional(language: str, code: str, word: str, expected: str) -> None:
     (hole,) = find(language, code, word)
     assert hole.lead + hole.tail == expected
 

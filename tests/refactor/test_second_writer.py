@@ -16,6 +16,7 @@ from midfill_infill.repository.content import digest
 from midfill_infill.repository.replace import Swap
 
 Edit = Callable[[Path, bytes], None]
+EditAround = Callable[..., None]
 
 
 def append(path: Path, line: bytes) -> None:
@@ -91,19 +92,36 @@ def test_edits_of_a_second_writer_are_kept(quick_path: Path) -> None:
     assert asked >= 36
 
 
+@pytest.fixture
+def edit_around_exchange(monkeypatch: pytest.MonkeyPatch) -> EditAround:
+    """Has a file edited whenever it gets a new text, `before` that and `after` it."""
+
+    def watch(*, before: Callable[[Path], None], after: Callable[[Path], None] = lambda _: None) -> None:
+        real = replace.exchange
+
+        def exchange(first: Path, second: Path) -> bool:
+            before(second)
+            exchanged = real(first, second)
+            after(second)
+            return exchanged
+
+        monkeypatch.setattr(replace, "exchange", exchange)
+
+    return watch
+
+
 @pytest.mark.parametrize("num_edits", [7, 8])
 def test_a_file_that_is_being_written_is_tried_eight_times(
-    quick_path: Path, monkeypatch: pytest.MonkeyPatch, num_edits: int
+    quick_path: Path, edit_around_exchange: EditAround, num_edits: int
 ) -> None:
     tree = make_tree(quick_path / "repo", {f"m{number}.py": source(number) for number in range(2)})
-    left, real = [b"# edit %d\n" % number for number in range(num_edits)], replace.exchange
+    left = [b"# edit %d\n" % number for number in range(num_edits)]
 
-    def edit_first(first: Path, second: Path) -> bool:
-        if second.name == "m0.py" and left and second.read_bytes().count(b"# edit") == num_edits - len(left):
-            append(second, left.pop())
-        return real(first, second)
+    def edit(file: Path) -> None:
+        if file.name == "m0.py" and left and file.read_bytes().count(b"# edit") == num_edits - len(left):
+            append(file, left.pop())
 
-    monkeypatch.setattr(replace, "exchange", edit_first)
+    edit_around_exchange(before=edit)
     with tree.open() as journal:
         report = Writer(journal, tree.root).apply(list(journal.holes_in(State.ACCEPTED)), is_git=False)
     written = {name: tree.contents()[name].partition(b"# edit")[0] for name in tree.before}
@@ -123,28 +141,20 @@ def test_a_thousand_edits_of_a_second_writer(quick_path: Path) -> None:
 
 @pytest.mark.parametrize("edit", [append, rename_over])
 def test_an_edit_just_before_the_exchange_is_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Edit
+    tmp_path: Path, edit_around_exchange: EditAround, edit: Edit
 ) -> None:
     target, staged = tmp_path / "a", tmp_path / "staged"
     target.write_bytes(b"old")
     staged.write_bytes(b"new")
-    real = replace.exchange
-    calls: list[Path] = []
-
-    def edit_first(first: Path, second: Path) -> bool:
-        if not calls:
-            edit(target, b" and theirs")
-        calls.append(first)
-        return real(first, second)
-
-    monkeypatch.setattr(replace, "exchange", edit_first)
+    left = [b" and theirs"]
+    edit_around_exchange(before=lambda file: edit(file, left.pop()) if left else None)
     assert replace.swap(staged, target, digest(b"old"), digest(b"new")) is Swap.CHANGED
     replace.dispose(staged, target, digest(b"new"))
     assert target.read_bytes() == b"old and theirs"
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_an_edit_through_an_open_descriptor_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_through_an_open_descriptor_is_put_back(tmp_path: Path) -> None:
     target, staged = tmp_path / "a", tmp_path / "staged"
     target.write_bytes(b"old")
     staged.write_bytes(b"new")
@@ -162,19 +172,14 @@ def test_an_edit_through_an_open_descriptor_is_put_back(tmp_path: Path, monkeypa
     assert target.read_bytes() == b"old and late"
 
 
-def test_a_file_that_holds_an_edit_apart_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_holds_an_edit_apart_is_named(tmp_path: Path, edit_around_exchange: EditAround) -> None:
     tree = make_tree(tmp_path / "repo", {"a.py": source(0), "b.py": source(1)})
-    real = replace.exchange
 
-    def edit_both(first: Path, second: Path) -> bool:
-        if second.name == "b.py":
-            return real(first, second)
-        append(second, b" one")
-        swapped = real(first, second)
-        append(second, b" two")
-        return swapped
+    def edit(file: Path, text: bytes) -> None:
+        if file.name == "a.py":
+            append(file, text)
 
-    monkeypatch.setattr(replace, "exchange", edit_both)
+    edit_around_exchange(before=lambda file: edit(file, b" one"), after=lambda file: edit(file, b" two"))
     with tree.open() as journal:
         report = Writer(journal, tree.root).apply(list(journal.holes_in(State.ACCEPTED)), is_git=False)
         assert journal.open_writes() == []
@@ -186,19 +191,11 @@ def test_a_file_that_holds_an_edit_apart_is_named(tmp_path: Path, monkeypatch: p
     assert tree.contents()["b.py"] == tree.after["b.py"]
 
 
-def test_edits_of_both_files_leave_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edits_of_both_files_leave_both(tmp_path: Path, edit_around_exchange: EditAround) -> None:
     target, staged = tmp_path / "a", tmp_path / "staged"
     target.write_bytes(b"old")
     staged.write_bytes(b"new")
-    real = replace.exchange
-
-    def edit_both(first: Path, second: Path) -> bool:
-        append(second, b" one")
-        swapped = real(first, second)
-        append(second, b" two")
-        return swapped
-
-    monkeypatch.setattr(replace, "exchange", edit_both)
+    edit_around_exchange(before=lambda file: append(file, b" one"), after=lambda file: append(file, b" two"))
     assert replace.swap(staged, target, digest(b"old"), digest(b"new")) is Swap.CHANGED
     replace.dispose(staged, target, digest(b"new"))
     found = {path.read_bytes() for path in tmp_path.iterdir()}

@@ -1,7 +1,7 @@
 """The new function of a migration is spelled with a name that stands for it at the call."""
 
 import pytest
-from tests.refactor.test_scopes import find
+from tests.refactor.migrations import find
 
 BOTH = "from old.api import load\nfrom fresh.api import read\n"
 QUALIFIED = ("fresh.api.read()", ("import fresh.api",))

@@ -47,7 +47,7 @@ def find_calls(tree: Tree) -> list[tuple[str, int]]:
     return found
 
 
-def test_the_calls_are_seen(tmp_path: Path) -> None:
+def test_strace_sees_the_system_calls_of_an_apply(tmp_path: Path) -> None:
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     calls = find_calls(make_tree(tmp_path / "repo", {"a.py": source(0)}))

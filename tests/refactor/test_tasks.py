@@ -86,7 +86,7 @@ def test_the_page_has_the_eight() -> None:
 
 
 @pytest.mark.parametrize("command", TASKS)
-def test_a_task(repository: Path, command: str) -> None:
+def test_each_task_of_the_page_is_planned_filled_and_applied(repository: Path, command: str) -> None:
     holes, text, (name, after) = EXPECTED[command.removeprefix("midfill refactor plan ")]
     runner, words = CliRunner(), shlex.split(command)[1:]
     said = runner.invoke(build_app(), [*words, "--dry-run"]).stdout

@@ -29,7 +29,7 @@ COMMAND = (sys.executable, "-I", "-S", "-c", CODE)
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
-def test_all_guilty_and_no_good_one_are_found(case: tuple[int, set[int]]) -> None:
+def test_the_search_finds_all_bad_fills_and_no_good_one(case: tuple[int, set[int]]) -> None:
     number, guilty = case
     verdict = find_guilty(range(number), lambda chosen: not guilty & set(chosen))
     assert set(verdict.guilty) == guilty and set(verdict.good) == set(range(number)) - guilty
@@ -37,7 +37,7 @@ def test_all_guilty_and_no_good_one_are_found(case: tuple[int, set[int]]) -> Non
 
 
 @pytest.mark.parametrize("guilty", [set(), {0}, {5}, {2, 3}, {0, 4, 6}])
-def test_one_run_that_lies_costs_no_good_fill(guilty: set[int]) -> None:
+def test_one_flaky_run_rolls_back_no_good_fill(guilty: set[int]) -> None:
     """Whichever run it is: what fails that should pass is asked again."""
     honest = find_guilty(range(7), lambda chosen: not guilty & set(chosen))
     for liar in range(1, honest.num_runs + 1):
@@ -48,7 +48,7 @@ def test_one_run_that_lies_costs_no_good_fill(guilty: set[int]) -> None:
         assert set(verdict.guilty) <= guilty and (verdict.doubtful or set(verdict.guilty) == guilty)
 
 
-def test_of_two_that_fail_together_only_one_goes() -> None:
+def test_of_two_fills_that_fail_only_together_one_is_rolled_back() -> None:
     verdict = find_guilty(range(16), lambda chosen: not {3, 11} <= set(chosen))
     assert verdict.guilty == [11] and len(verdict.good) == 15
 
@@ -131,9 +131,9 @@ def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
     assert raised.value.code == "bad_request"
 
 
-def test_without_a_sandbox_it_must_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_bubblewrap")
+def test_without_a_sandbox_it_must_be_said(tmp_path: Path) -> None:
     tree, _ = planted(tmp_path / "repo", 1, 1, 0)
-    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
     with tree.open() as journal, pytest.raises(MidfillError) as raised:
         verify(tree.place, journal, Writer(journal, tree.root), [1], Command(("true",)))
     assert raised.value.code == "sandbox_missing"

@@ -164,13 +164,13 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_exactly_the_guilty_go(tmp_path: Path, port: int, seed: int) -> None:
+def test_verify_rolls_back_exactly_the_bad_fills_of_a_random_tree(tmp_path: Path, port: int, seed: int) -> None:
     live(make_world(tmp_path, seed, port))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_two_hundred_worlds(port: int) -> None:
+def test_verify_rolls_back_exactly_the_bad_fills_of_two_hundred_random_trees(port: int) -> None:
     began, num_runs, num_guilty, num_holes, num_flaky = time.perf_counter(), 0, 0, 0, 0
     first = int(os.environ.get("MIDFILL_SEED", "1000"))
     for seed in range(first, first + 200):

@@ -4,10 +4,14 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
 
 from midfill_engine.wire import FilledHole, HoleSegment, InfillRequest, InfillResponse, ModelInfo, Stats, StepEvent
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.generating import engines
 from midfill_infill.refactor.generating.engines import Engine
 
 Answer = Callable[[InfillRequest], str]
@@ -58,3 +62,8 @@ class ScriptedWorkers(Engine):
 
     def close(self) -> None:
         return
+
+
+def use_workers(monkeypatch: pytest.MonkeyPatch, answer: Answer = by_content, **options: Any) -> None:
+    """Commands of this process ask ScriptedWorkers in place of an engine of this machine."""
+    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer, **options))

@@ -42,7 +42,7 @@ def python_file(text: str, path: str = "some/module.py", package: str = "some") 
         (python_file(GOOD + "def broken(:\n"), "does not parse"),
     ],
 )
-def test_reasons(file: SourceFile, reason: str | None) -> None:
+def test_files_are_left_out_for_the_right_reason(file: SourceFile, reason: str | None) -> None:
     assert Check(CLEAN)(file) == reason
 
 

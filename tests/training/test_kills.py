@@ -133,7 +133,7 @@ def test_snapshots_replace_each_other_and_torn_copies_are_refused(
         read_progress(tmp_path / "copy")
 
 
-def test_without_an_exchange_of_names_two_renames_do(
+def test_snapshots_are_replaced_by_two_renames_where_names_cannot_be_exchanged(
     learnt: dict[str, torch.nn.Parameter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.snapshots._exchange", lambda first, second: False)

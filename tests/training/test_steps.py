@@ -5,10 +5,10 @@ import shutil
 from dataclasses import fields
 from pathlib import Path
 
+from tests.engine.in_process import denoise, drain
 from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 from typer.testing import CliRunner
 
-from bench.in_process import denoise, drain
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import InfillRequest
 from training.__main__ import app

@@ -1,37 +1,11 @@
 """A shop with a stub and its tests, and the scripted engine of the command's tests."""
 
-import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import answer as answer
-from tests.cli.conftest import engine_client as engine_client
-
-from midfill_infill.sandbox import run as sandbox
-
-SHOP = '''def discount(price, rate):
-    """The price after a discount of so many percent."""
-    ...
-
-
-def total(prices):
-    return sum(prices)
-'''
-TESTS = """import shop
-
-
-def test_discount():
-    assert shop.discount(100, 10) == 90
-
-
-def test_total():
-    assert shop.total([1, 2]) == 3
-"""
-PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider -p no:randomly"
-UNITTEST = f"{sys.executable} check.py"
-
-needs_bubblewrap = pytest.mark.skipif(sandbox.find_bubblewrap() is None, reason="bubblewrap does not work here")
+from tests.cli.engines import choose_answers, start_engines
+from tests.until.shops import SHOP, TESTS
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +26,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def is_running(word: str) -> bool:
-    """Whether a process has that word."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
-                return True
-    return False
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    with start_engines(tmp_path) as start:
+        yield choose_answers(start, monkeypatch)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from tests.cli.fake_engine import read_record, read_report
-from tests.until.conftest import PYTEST, SHOP, UNITTEST, needs_bubblewrap
+from tests.until.shops import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
@@ -68,13 +68,13 @@ def test_tries_are_counted(shop: Path, answer: Answer) -> None:
     assert fill("--tries", "5").stderr.count("failed") == 5
 
 
-def test_what_passes_already_is_said(shop: Path, answer: Answer) -> None:
+def test_a_command_that_passes_without_a_fill_is_refused(shop: Path, answer: Answer) -> None:
     result = fill(until="true")
     assert result.exit_code == 2 and "`true` passes already, without a fill; give a command that fails" in result.stderr
 
 
 @pytest.mark.parametrize("line", ["nowhere-at-all -q", "cd . && nowhere-at-all", "./shop.py"])
-def test_a_command_that_is_not_there_is_said(shop: Path, answer: Answer, line: str) -> None:
+def test_a_command_that_cannot_be_run_is_named(shop: Path, answer: Answer, line: str) -> None:
     result = fill(until=line)
     assert result.exit_code == 2 and "cannot be run; give another command." in result.stderr
 
@@ -151,7 +151,9 @@ def test_env_and_allow_are_as_in_verify(
     assert fill("--env", "MY_SETTING", "--allow", str(tmp_path / "data"), until=UNITTEST).exit_code == 0
 
 
-def test_it_runs_where_its_user_is(shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_runs_in_the_users_working_directory(
+    shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     subprocess.run(["git", "init", "-q"], cwd=shop, check=True)
     monkeypatch.chdir(shop / "tests")
     (shop / "tests/run.py").write_text("import sys\nsys.path[:0] = ['..']\nimport shop\nassert shop.discount(9, 0)\n")
@@ -212,8 +214,8 @@ def test_what_cannot_be_tested_is_said(shop: Path, answer: Answer, monkeypatch: 
     assert "is not a project" in fill().stderr
 
 
+@pytest.mark.usefixtures("no_bubblewrap")
 def test_without_bubblewrap_it_must_be_said(shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_infill.sandbox.run.find_bubblewrap", lambda: None)
     assert fill().exit_code == 5 and "give --no-sandbox" in fill().stderr
     answer(rows=[[RIGHT]])
     assert fill("--no-sandbox").exit_code == 0

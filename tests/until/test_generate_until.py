@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from tests.refactor.trees import init_git
-from tests.refactor.workers import ScriptedWorkers
-from tests.until.conftest import needs_bubblewrap
+from tests.refactor.workers import use_workers
+from tests.until.shops import needs_bubblewrap
 from typer.testing import CliRunner
 
 from midfill_engine.wire import InfillRequest, TextSegment
 from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.generating import engines
 from midfill_infill.repository.places import Repository, find_place
 from midfill_infill.until.choosing import Reach, add_tests, guess_commands, place_tests
 
@@ -50,7 +49,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     init_git(folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer))
+    use_workers(monkeypatch, answer)
     return folder
 
 
@@ -81,16 +80,16 @@ def test_a_hole_at_a_time_with_the_tests_that_import_it(root: Path) -> None:
 
 def test_what_was_interrupted_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("plan", "--stubs")
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer, die_at=(4,)))
+    use_workers(monkeypatch, answer, die_at=(4,))
     assert run("generate", "--until", PYTEST, "--tries", "3").exit_code == 3
     before = json.loads(run("status", "--json").stdout)["holes"]
     assert before.get("planned") and before.get("generated", 0) + before.get("failed", 0) < 4
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer))
+    use_workers(monkeypatch, answer)
     run("generate", "--until", PYTEST, "--tries", "3")
     assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2, "failed": 2}
 
 
-def test_it_goes_with_no_shards(root: Path) -> None:
+def test_until_is_refused_together_with_shards(root: Path) -> None:
     run("plan", "--stubs")
     result = run("generate", "--until", PYTEST, "--shard", "1/2", "--out", str(root / "part"))
     assert result.exit_code == 2 and "--until fills one hole at a time" in result.stderr
@@ -128,7 +127,7 @@ def test_where_the_tests_go_in_a_command(line: str, expected: str) -> None:
     assert add_tests(line, ["tests/a.py", "tests/b.py"]) == expected
 
 
-def test_guesses(root: Path) -> None:
+def test_commands_that_run_tests_are_guessed_from_the_files_of_a_repository(root: Path) -> None:
     def guesses(path: str) -> list[str]:
         return guess_commands(root / path, root)
 

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,17 +12,15 @@ from click.testing import Result
 from lsprotocol.types import TextDocumentItem
 from tests.cli.fake_engine import read_report
 from tests.refactor.trees import init_git
-from tests.refactor.workers import ScriptedWorkers
-from tests.until.conftest import PYTEST, is_running, needs_bubblewrap
+from tests.refactor.workers import use_workers
+from tests.until.shops import PYTEST, is_running, needs_bubblewrap
 from typer.testing import CliRunner
 
 from midfill_engine.wire import InfillRequest
 from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options
-from midfill_infill.refactor.generating import engines
 from midfill_infill.sandbox.command import read_command
-from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -122,7 +121,7 @@ def test_what_hangs_ends_with_its_children(loop: Path, answer: Answer, line: str
 
 
 @both
-def test_what_hangs_before_it_comes_here_is_refused(loop: Path, answer: Answer, line: str) -> None:
+def test_a_command_that_hangs_before_it_reaches_the_hole_is_refused(loop: Path, answer: Answer, line: str) -> None:
     (loop / "check.py").write_text("while True:\n    pass\n")
     (loop / "tests/test_loop.py").write_text("import loop\n\ndef test_a():\n    while True:\n        loop.other = 1\n")
     result = fill(line)
@@ -137,17 +136,14 @@ def start(loop: Path, holes: Callable[[Document], tuple[Hole, ...]], said: list[
     return lab
 
 
-def test_a_try_gets_five_times_what_a_body_that_raises_takes(loop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_try_gets_five_times_what_a_body_that_raises_takes(
+    loop: Path, monkeypatch: pytest.MonkeyPatch, record_calls: Callable[..., list[Any]]
+) -> None:
     monkeypatch.setattr(labs, "_LEAST_S", 0.5)
-    said, took_s, prepare = list[str](), list[float](), Lab._prepare
-
-    def watch(self: Lab, files: Mapping[str, bytes], ran: Ran, seconds: float, timeout_s: float | None) -> Ran:
-        took_s.append(seconds)
-        return prepare(self, files, ran, seconds, timeout_s)
-
-    monkeypatch.setattr(Lab, "_prepare", watch)
+    said, prepared = list[str](), record_calls(Lab, "_prepare")
     limit_s = start(loop, lambda document: tuple(find_stubs(document)), said).runner.command.timeout_s
-    assert took_s[0] < 6 and limit_s == min(6, max(0.5, 5 * took_s[0]))
+    _, _, _, took_s, *_ = prepared[0]
+    assert took_s < 6 and limit_s == min(6, max(0.5, 5 * took_s))
     assert said == [f"`{PLAIN}` is too slow on the code as it is (6 s): counts as failing"]
 
 
@@ -157,13 +153,15 @@ def test_without_such_a_body_it_gets_the_limit_of_the_first_run(loop: Path) -> N
     assert lab.runner.command.timeout_s == 6
 
 
-def test_over_a_repository(loop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_over_a_repository_survives_a_fill_that_hangs(
+    loop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answer(request: InfillRequest) -> str:
         return RIGHT if request.seed else HANGS
 
     init_git(loop)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer))
+    use_workers(monkeypatch, answer)
     run = CliRunner()
     run.invoke(build_app(), ["refactor", "plan", "--stubs"])
     words = ["refactor", "generate", "--until", PYTEST, "--tries", "4", "--command-timeout", "3"]
@@ -174,7 +172,9 @@ def test_over_a_repository(loop: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert result.exit_code == 0 and status["holes"] == {"generated": 1}
 
 
-def test_in_an_editor(loop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editor_is_told_that_the_command_hangs_on_the_present_text(
+    loop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(labs, "FIRST_S", 3.0)
     workspace, uri = SyncedWorkspace(None), (loop / "loop.py").as_uri()
     workspace.put_text_document(TextDocumentItem(uri, "python", 1, LOOP))

@@ -1,6 +1,7 @@
 """Chooses the device and the number format of a model. Knows the machine, not the model."""
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -19,11 +20,16 @@ HOPPER: Final = (9, 0)  # compute capability
 BFLOAT16_CPU_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA, then an Apple GPU, then the CPU. Raises StartError."""
+def find_devices() -> dict[str, bool]:
+    """Which kinds of devices this machine has, the fastest first."""
+    return {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+
+
+def choose_device(name: str, present: Mapping[str, bool] | None = None) -> torch.device:
+    """`auto` takes CUDA, then an Apple GPU, then the CPU, by default of those of this machine. Raises StartError."""
     if name not in DEVICES:
         raise no_device(f"There is no device named {name!r}; known: {', '.join(DEVICES)}.")
-    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    present = find_devices() if present is None else present
     if name == "auto":
         return torch.device(next(kind for kind, is_present in present.items() if is_present))
     if not present[name]:
@@ -31,10 +37,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def choose_dtype(device: torch.device, name: str = "auto") -> torch.dtype:
+def choose_dtype(device: torch.device, name: str = "auto", flags: frozenset[str] | None = None) -> torch.dtype:
     """`auto` takes MIDFILL_DTYPE, otherwise bf16 if the hardware multiplies it, otherwise fp32. Raises StartError.
 
-    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 overflows at 65,504 and must be named.
+    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 overflows at 65,504 and must be named. `flags` are the CPU's
+    instruction sets, by default this one's.
     """
     if name == "auto":
         name = os.environ.get(DTYPE_VARIABLE) or "auto"
@@ -44,7 +51,9 @@ def choose_dtype(device: torch.device, name: str = "auto") -> torch.dtype:
         return DTYPES[name]
     if name != "auto":
         raise no_device(f"There is no number format named {name!r}; known: auto, {', '.join(DTYPES)}.")
-    if device.type == "cuda" or (device.type == "cpu" and cpu_flags() & BFLOAT16_CPU_FLAGS):
+    if device.type == "cuda":
+        return torch.bfloat16
+    if device.type == "cpu" and (cpu_flags() if flags is None else flags) & BFLOAT16_CPU_FLAGS:
         return torch.bfloat16
     return torch.float32
 

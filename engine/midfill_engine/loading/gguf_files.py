@@ -188,11 +188,11 @@ class GgufFiles(CheckpointFiles):
         width, count = map(int, tensor.shape)
         return StoredRows(self.folder, os.open(self.folder, os.O_RDONLY), int(tensor.data_offset), count, width)
 
-    def _widen(self, tensor: Any) -> Tensor:
-        """A tensor in fp32. Dequantizes a few rows at a time, which takes several copies of them."""
+    def _widen(self, tensor: Any, rows: int = WIDENED_ROWS) -> Tensor:
+        """A tensor in fp32. Dequantizes `rows` at a time, which takes several copies of them."""
         value = torch.empty(*map(int, reversed(tensor.shape)))
         try:
-            size = WIDENED_ROWS if value.dim() > 1 else max(len(value), len(tensor.data))  # a vector's data are one row
+            size = rows if value.dim() > 1 else max(len(value), len(tensor.data))  # a vector's data are one row
             for start in range(0, len(value), size):
                 part = slice(start, start + size)
                 row = tensor.data[part].reshape(1, -1)  # of many rows the library takes 16 at a time

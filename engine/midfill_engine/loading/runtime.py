@@ -190,13 +190,13 @@ def try_fused(transformer: Transformer, operators: TorchOperators, *, is_causal:
         return None
 
 
-def find_model(name: str) -> Path:
-    """The checkpoint folder for the name of a shipped model, a path or a hub id. Raises StartError."""
-    shipped = sorted(config.parent.name for config in WEIGHTS.glob("*/config.json"))
+def find_model(name: str, weights: Path = WEIGHTS) -> Path:
+    """The checkpoint folder for the name of a model shipped in `weights`, a path or a hub id. Raises StartError."""
+    shipped = sorted(config.parent.name for config in weights.glob("*/config.json"))
     if name.removeprefix("midfill-") in shipped:  # as `midfill models` prints it
-        return WEIGHTS / name.removeprefix("midfill-")
+        return weights / name.removeprefix("midfill-")
     if name in PACKAGED:
-        base, adapter = find_packaged(PACKAGED[name]), WEIGHTS / f"{name}{ADAPTER}"
+        base, adapter = find_packaged(PACKAGED[name]), weights / f"{name}{ADAPTER}"
         return adapter if is_adapter(adapter) else base
     if Path(name).is_dir() or (name.endswith(SUFFIX) and Path(name).is_file()):
         return Path(name)
@@ -270,8 +270,12 @@ def load_runtime(
         raise unknown_model(str(error), next_step) from error
 
 
-def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False) -> None:
-    """Checks that a model loads and fits into memory, before its `weights_bytes` are fetched. Raises StartError."""
+def check_fits(
+    folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False, memory_bytes: int | None = None
+) -> None:
+    """Checks that a model loads and fits into the device's memory, which may be given, before its `weights_bytes` are
+    fetched. Raises StartError.
+    """
     if is_adapter(folder):
         open_files(folder)  # finds the base, which must be on disk
         return
@@ -286,9 +290,10 @@ def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force:
     chosen = choose_device(device)
     named = files.config.get("dtype") or files.config.get("torch_dtype")
     held = weights_bytes * choose_dtype(chosen).itemsize // (4 if named == "float32" else 2) + WORKSPACE_BYTES
-    present = torch.cuda.mem_get_info(chosen)[1] if chosen.type == "cuda" else total_bytes()
-    if held > present and not force:
-        message = f"It takes {held / 1e9:.1f} GB of memory, and {chosen} has {present / 1e9:.1f} GB"
+    if memory_bytes is None:
+        memory_bytes = torch.cuda.mem_get_info(chosen)[1] if chosen.type == "cuda" else total_bytes()
+    if held > memory_bytes and not force:
+        message = f"It takes {held / 1e9:.1f} GB of memory, and {chosen} has {memory_bytes / 1e9:.1f} GB"
         raise fetch_failed(message, "choose a smaller model, or give --force to fetch it all the same")
 
 

@@ -1,5 +1,6 @@
 """A transformer of `midfill_kernels`: one step of many sequences in one pass. R rows of all sequences, L layers."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import torch
@@ -7,9 +8,26 @@ from torch import Tensor, nn
 
 from midfill_engine.models.transformer import MLP, Transformer, TransformerBlock, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, cached_attention
+from midfill_kernels.launch import ROW_BUCKETS
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
 from midfill_kernels.rotary import Heads, norm_rotate_store
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What steps hold, and which passes are none. Each number of rows in `buckets` has a graph of its own."""
+
+    buckets: tuple[int, ...] = ROW_BUCKETS
+    long_rows: int = 512  # from here on products are compute-bound, and torch is as fast
+    rules: int = 32  # sets of allowed tokens in one step; the first allows all
+    slots: int = 4096  # initial size of the pool
+    runs: int = 24  # splits of keys that each row of a graph has room for: with 128 keys each, 3,072
+    words: int = 32  # of bits, likewise
+
+    def bucket_of(self, num_rows: int) -> int:
+        """The smallest that has room for so many rows."""
+        return self.buckets[bisect_left(self.buckets, num_rows)]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Keys and values are read where the passes keep them, so no past is copied. Work 
 and work list, and the bits of what rows see.
 """
 
-from bisect import bisect_left
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from midfill_engine.models.fused import FusedModel, Rows, make_room
+from midfill_engine.models.fused import FusedModel, Rows, Sizes, make_room
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import KeyValues
 from midfill_kernels.cached_attention import (
@@ -23,26 +22,24 @@ from midfill_kernels.cached_attention import (
     StackPlace,
     schedule_branched,
 )
-from midfill_kernels.launch import ROW_BUCKETS, capture_graph
+from midfill_kernels.launch import capture_graph
 from midfill_kernels.rotary import rotary_tables
 
-RUNS: Final = 24  # splits of keys that each row of a graph has room for: with 128 keys each, 3,072
-WORDS: Final = 32  # of bits, likewise
 MORE: Final = 2  # a graph that had no room is captured again, for so many times the work
 
 
 class BranchRunner:
-    """Runs passes with stacks, of at most `ROW_BUCKETS[-1]` rows together, in one step of the smallest bucket."""
+    """Runs passes with stacks, of at most `sizes.buckets[-1]` rows together, in one step of the smallest bucket."""
 
-    def __init__(self, model: FusedModel) -> None:
-        self._model = model
+    def __init__(self, model: FusedModel, sizes: Sizes) -> None:
+        self._model, self._sizes = model, sizes
         self._anchor = torch.zeros(UNIT_BYTES, dtype=model.embedding.dtype, device=model.embedding.device)
         self._steps: dict[int, BranchStep] = {}
 
     def run(self, passes: list[Pass]) -> list[Result]:
         """The states of the wanted rows; writes the keys and values of the passes into their rooms."""
         num_rows = sum(len(step.ids) for step in passes)
-        bucket = ROW_BUCKETS[bisect_left(ROW_BUCKETS, num_rows)]
+        bucket = self._sizes.bucket_of(num_rows)
         heads = (self._model.heads.query, self._model.heads.key_value)
         sequences = [self._sequence(step) for step in passes]
         schedule = schedule_branched(sequences, heads, torch.device("cpu"), num_rows=bucket)
@@ -64,7 +61,7 @@ class BranchRunner:
 
     def graph_of(self, num_rows: int) -> torch.cuda.CUDAGraph | None:
         """The graph of the bucket of so many rows, with its last work; None if none is captured."""
-        step = self._steps.get(ROW_BUCKETS[bisect_left(ROW_BUCKETS, num_rows)])
+        step = self._steps.get(self._sizes.bucket_of(num_rows))
         return None if step is None or step.captured is None else step.captured[0]
 
     def free_memory(self) -> None:
@@ -81,7 +78,7 @@ class BranchRunner:
         known = self._steps.get(bucket)
         if known is None or not known.schedule.holds(schedule):
             self._steps.pop(bucket, None)
-            self._steps[bucket] = known = BranchStep(self._model, self._anchor, bucket, schedule)
+            self._steps[bucket] = known = BranchStep(self._model, self._anchor, bucket, schedule, self._sizes)
         return known
 
 
@@ -90,14 +87,16 @@ class BranchStep:
     directly elsewhere. `own` [L, 2, bucket, K, E] has the keys and values of its rows.
     """
 
-    def __init__(self, model: FusedModel, anchor: Tensor, bucket: int, schedule: CachedSchedule) -> None:
+    def __init__(self, model: FusedModel, anchor: Tensor, bucket: int, schedule: CachedSchedule, sizes: Sizes) -> None:
         assert schedule.bits is not None
-        num_items = max(RUNS * bucket, MORE * len(schedule.items))
-        sizes = [bucket, bucket, 1, 3 * bucket, BRANCHED_FIELDS * num_items]
-        self._table = torch.zeros(sum(sizes), dtype=torch.int64, device=anchor.device)
-        self._ids, self._positions, count, row_parts, items = torch.split(self._table, sizes)
-        bits = torch.zeros(max(WORDS * bucket, MORE * len(schedule.bits)), dtype=torch.int64, device=anchor.device)
-        num_parts = max(RUNS * bucket, MORE * schedule.num_parts)
+        num_items = max(sizes.runs * bucket, MORE * len(schedule.items))
+        lengths = [bucket, bucket, 1, 3 * bucket, BRANCHED_FIELDS * num_items]
+        self._table = torch.zeros(sum(lengths), dtype=torch.int64, device=anchor.device)
+        self._ids, self._positions, count, row_parts, items = torch.split(self._table, lengths)
+        bits = torch.zeros(
+            max(sizes.words * bucket, MORE * len(schedule.bits)), dtype=torch.int64, device=anchor.device
+        )
+        num_parts = max(sizes.runs * bucket, MORE * schedule.num_parts)
         self.schedule = CachedSchedule(items.view(-1, BRANCHED_FIELDS), count, row_parts.view(-1, 3), num_parts, bits)
         self.own = make_room(model.config, bucket, model.embedding)
         self._model, self._anchor = model, anchor

@@ -3,7 +3,6 @@
 A pass's length alone selects the way, and kernels compute every row alone, so results never depend on other passes.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, check
-from midfill_engine.models.fused import FusedModel, Rows, make_room, pack_transformer
+from midfill_engine.models.fused import FusedModel, Rows, Sizes, make_room, pack_transformer
 from midfill_engine.models.fused_branches import BranchRunner, put_away, unstacked
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, Stacks, choose_packed, run_packed
@@ -25,13 +24,10 @@ from midfill_engine.models.sequence import Array
 from midfill_engine.models.transformer import KeyValues, StackedKeys, Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, propose
-from midfill_kernels.launch import ROW_BUCKETS, capture_graph
+from midfill_kernels.launch import capture_graph
 from midfill_kernels.rotary import rotary_tables
 
-LONG_ROWS: Final = 512  # from here on products are compute-bound, and torch is as fast
 CHECKED_ROWS: Final = 100  # of a prompt that is compared at the start
-MAX_RULES: Final = 32  # sets of allowed tokens in one step; the first allows all
-SLOTS: Final = 4096  # initial size of the pool
 SCHEDULE_ROOM: Final = 4
 INPUTS: Final = {"ids": torch.int64, "positions": torch.int64, "of_row": torch.int32}  # of each row
 ALIGNMENT: Final = 16  # bytes
@@ -82,15 +78,15 @@ class FusedRunner:
     to `run_packed`; choices that need all logits use its head.
     """
 
-    def __init__(self, transformer: Transformer, operators: TorchOperators) -> None:
-        self._transformer, self._operators = transformer, operators
-        self._pool = Pool(pack_transformer(transformer, 0))
-        self.branches = BranchRunner(self._pool.model)
+    def __init__(self, transformer: Transformer, operators: TorchOperators, sizes: Sizes | None = None) -> None:
+        self._transformer, self._operators, self._sizes = transformer, operators, sizes or Sizes()
+        self._pool = Pool(pack_transformer(transformer, 0), self._sizes.slots)
+        self.branches = BranchRunner(self._pool.model, self._sizes)
         self._steps: dict[int, Step] = {}
         self._device = transformer.embedding.weight.device
         # The next step mostly asks for the same.
-        self._find_sets = lru_cache(MAX_RULES)(self._make_sets)
-        self._find_schedule = lru_cache(len(ROW_BUCKETS))(self._make_schedule)
+        self._find_sets = lru_cache(self._sizes.rules)(self._make_sets)
+        self._find_schedule = lru_cache(len(self._sizes.buckets))(self._make_schedule)
 
     def run(self, passes: list[Pass]) -> list[Result]:
         """Runs all passes; returns their results in order."""
@@ -99,16 +95,16 @@ class FusedRunner:
     @torch.inference_mode()
     def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
         """Begins to run all passes; what is returned waits for their results. Nothing else may be launched before."""
-        found: dict[int, Result] = {}
+        sizes, found = self._sizes, dict[int, Result]()
         needs = [RuleNeeds.of(step) for step in passes]
         theirs, ours, branches = list[int](), list[int](), list[int]()
         for index, (step, need) in enumerate(zip(passes, needs, strict=True)):
-            is_long, is_branched = len(step.ids) >= LONG_ROWS, step.stacks is not None
-            is_special = not is_branched and (step.mask is not None or len(need.codes) >= MAX_RULES)
+            is_long, is_branched = len(step.ids) >= sizes.long_rows, step.stacks is not None
+            is_special = not is_branched and (step.mask is not None or len(need.codes) >= sizes.rules)
             (theirs if is_long or is_special else branches if is_branched else ours).append(index)
-        parts = split(ours, lambda index: len(passes[index].ids), ROW_BUCKETS[-1])
+        parts = split(ours, lambda index: len(passes[index].ids), sizes.buckets[-1])
         groups = [
-            group for part in parts for group in split(part, lambda index: len(needs[index].codes), MAX_RULES - 1)
+            group for part in parts for group in split(part, lambda index: len(needs[index].codes), sizes.rules - 1)
         ]
         begun: Callable[[], list[Result]] = list
         for number, group in enumerate(groups):
@@ -121,7 +117,7 @@ class FusedRunner:
             found.update(zip(groups[-1] if groups else (), begun(), strict=True))
             if theirs:
                 found.update(zip(theirs, self._run_torch([passes[index] for index in theirs]), strict=True))
-            for part in split(branches, lambda index: len(passes[index].ids), ROW_BUCKETS[-1]):
+            for part in split(branches, lambda index: len(passes[index].ids), sizes.buckets[-1]):
                 steps = [passes[index] for index in part]
                 results = choose_packed(self._transformer, steps, self.branches.run(steps), self._operators)
                 found.update(zip(part, results, strict=True))
@@ -134,7 +130,7 @@ class FusedRunner:
         bf16 is twice as far from fp32 there, a prompt and a tree of two branches behind it. Raises OperatorsError.
         """
         config, weight = self._transformer.config, self._transformer.embedding.weight
-        rows = torch.arange(LONG_ROWS - 1)
+        rows = torch.arange(self._sizes.long_rows - 1)
         ids = torch.randint(0, config.vocab_size, (len(rows),), generator=torch.Generator().manual_seed(0))
         if not is_causal:
             self._compare(Pass(ids, rows, rows))
@@ -175,7 +171,7 @@ class FusedRunner:
         """Launches all rows in one step of the smallest bucket; what is returned waits for their results."""
         lengths = [len(step.ids) for step in passes]
         ends = list(accumulate(lengths))
-        bucket = ROW_BUCKETS[bisect_left(ROW_BUCKETS, ends[-1])]
+        bucket = self._sizes.bucket_of(ends[-1])
         starts = self._pool.place([step.past for step in passes])
         triples = zip(lengths, starts, passes, strict=True)
         sequences = tuple(CachedSequence(length, start, length_of(asked.past)) for length, start, asked in triples)
@@ -241,15 +237,16 @@ class FusedRunner:
             self._steps.clear()  # they would keep the old pool in memory
         known = self._steps.get(bucket)
         if known is None or not known.rows.schedule.holds(schedule):
-            known = self._steps[bucket] = Step(self._pool.model, bucket, sequences, self._transformer.config.vocab_size)
+            rules = self._sizes.rules, self._transformer.config.vocab_size
+            known = self._steps[bucket] = Step(self._pool.model, bucket, sequences, rules)
         return known
 
 
 class Pool:
     """Keys and values at addresses that captured graphs read. A moved cache replaces `model`, which ends its graphs."""
 
-    def __init__(self, model: FusedModel) -> None:
-        self.model = model
+    def __init__(self, model: FusedModel, least_slots: int) -> None:
+        self.model, self._least_slots = model, least_slots
         self._places: dict[int, tuple[int, KeyValues]] = {}  # by id, which is unique while the entry holds the tensors
         self._end = 0
 
@@ -279,7 +276,7 @@ class Pool:
         self._end = 0
         needed = sum(length_of(past) for past in wanted.values())
         if needed > num_slots:
-            self.resize(max(SLOTS, 2 * needed))
+            self.resize(max(self._least_slots, 2 * needed))
 
     def _copy(self, past: KeyValues) -> None:
         slots, stacked = slice(self._end, self._end + length_of(past)), StackedKeys.of(past)
@@ -291,14 +288,17 @@ class Pool:
 
 class Step:
     """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere. One copy
-    takes its input to the device, a second one the schedule if it changed, and one its numbers to the host.
+    takes its input to the device, a second one the schedule if it changed, and one its numbers to the host. `rules` are
+    the numbers of sets of tokens and of tokens.
     """
 
-    def __init__(self, model: FusedModel, bucket: int, sequences: tuple[CachedSequence, ...], num_tokens: int) -> None:
+    def __init__(
+        self, model: FusedModel, bucket: int, sequences: tuple[CachedSequence, ...], rules: tuple[int, int]
+    ) -> None:
         device, heads = model.embedding.device, model.heads
         self.model = model
         self._input = Mirror({name: torch.zeros(bucket, dtype=dtype) for name, dtype in INPUTS.items()}, device)
-        self._rules = torch.ones(MAX_RULES, num_tokens, dtype=torch.bool, device=device)
+        self._rules = torch.ones(rules, dtype=torch.bool, device=device)
         self._sets = list[Tensor]()  # in `_rules` now
         room = schedule_cached(
             sequences, (heads.query, heads.key_value), torch.device("cpu"), num_rows=bucket, room=SCHEDULE_ROOM

@@ -219,13 +219,19 @@ class Int8Weight:
 class Int8Operators(PackedOperators):
     """Torch's operators, but packed weights are multiplied in int8."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, embedding: StoredRows | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        embedding: StoredRows | None = None,
+        form: Format | None = None,
+    ) -> None:
         """`embedding`: where it can be read from. Raises OperatorsError where the machine cannot compute so."""
         if device.type != "cpu":
             raise OperatorsError(f"int8 weights are for CPUs, and the model is on the device {device.type!r}")
         super().__init__(device, dtype)
         self._embedding = embedding
-        self._format = choose_format()
+        self._format = form or choose_format()
         self.row_tile = 1  # integer sums do not depend on the number of rows; experts are not packed
         self._rotations: dict[int, Rotation] = {}
 
@@ -287,10 +293,10 @@ def take_gain(norm: nn.RMSNorm) -> Tensor | None:
     return gain
 
 
-def choose_format() -> Format:
-    """The finest format whose products are exact on this machine. Raises OperatorsError if none is."""
+def choose_format(forms: Sequence[Format] = FORMATS) -> Format:
+    """The first, and so the finest, whose products are exact on this machine. Raises OperatorsError if none is."""
     reasons = []
-    for found in FORMATS:
+    for found in forms:
         try:
             if _adds_up(found):
                 return found

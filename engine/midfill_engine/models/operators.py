@@ -123,14 +123,16 @@ def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, rows: Span) -> T
     return F.scaled_dot_product_attention(folded, key, value, attn_mask=bias).reshape(query.shape)
 
 
-def attend_by_products(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+def attend_by_products(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, max_scores: int = MAX_SCORES
+) -> Tensor:
     """`query` [1, H, T, E], `key` and `value` [1, K, L, E], `bias` [T, L] -> [1, H, T, E]. Scores a part of the rows
     at a time.
     """
     (num_heads, num_rows, width), (num_groups, num_keys) = query.shape[1:], key.shape[1:3]
     mixed = torch.empty_like(query)
     parts, found = ((each.view(num_groups, -1, num_rows, width)) for each in (query * width**-0.5, mixed))
-    size = max(MAX_SCORES // (num_heads * num_keys), 1)
+    size = max(max_scores // (num_heads * num_keys), 1)
     for start in range(0, num_rows, size):
         part = parts[:, :, start : start + size]
         scores = torch.bmm(part.reshape(num_groups, -1, width), key[0].transpose(1, 2))

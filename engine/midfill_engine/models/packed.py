@@ -89,8 +89,10 @@ class Result:
 
 
 @torch.inference_mode()
-def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOperators) -> list[Result]:
-    """Runs all passes in one forward pass; returns their results in order."""
+def run_packed(
+    transformer: Transformer, passes: list[Pass], operators: TorchOperators, head_rows: int = HEAD_ROWS
+) -> list[Result]:
+    """Runs all passes in one forward pass; returns their results in order. On a CPU it scores `head_rows` at a time."""
     device = transformer.embedding.weight.device
     tile = operators.row_tile
     spans = lay_spans(passes, device, tile, transformer.dtype)
@@ -116,14 +118,18 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOpe
     for step, span, own in zip(passes, asked.spans, kept, strict=True):
         hidden = transformer.final_norm(x[span.start : span.end])
         results.append(Result(hidden, own if step.keeps else None, None))
-    return choose_packed(transformer, passes, results, operators)
+    return choose_packed(transformer, passes, results, operators, head_rows)
 
 
 def choose_packed(
-    transformer: Transformer, passes: list[Pass], results: list[Result], operators: TorchOperators
+    transformer: Transformer,
+    passes: list[Pass],
+    results: list[Result],
+    operators: TorchOperators,
+    head_rows: int = HEAD_ROWS,
 ) -> list[Result]:
-    """Runs the head and the remaining choices. On a CPU it scores HEAD_ROWS rows at a time."""
-    most = HEAD_ROWS if transformer.embedding.weight.device.type == "cpu" else sys.maxsize
+    """Runs the head and the remaining choices. On a CPU it scores `head_rows` at a time."""
+    most = head_rows if transformer.embedding.weight.device.type == "cpu" else sys.maxsize
     parts = [
         (index, slice(start, min(start + most, len(step.wanted))))
         for index, (step, result) in enumerate(zip(passes, results, strict=True))

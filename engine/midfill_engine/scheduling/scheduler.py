@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.groups import split
-from midfill_engine.scheduling.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
+from midfill_engine.scheduling.turns import MAX_PASSED_S, Clock, Kind, Listener, Ticket, Turns
 from midfill_engine.scheduling.work import MAX_ROWS, Claim, Fill, Show, Showing, Work
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse
 
@@ -81,10 +81,11 @@ class Scheduler:
     recover: Callable[[], None] = lambda: None
     fail: Callable[[], None] = lambda: None
     rest: Callable[[], None] = lambda: None
+    clock: Clock = time.monotonic
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self._turns = Turns(self.max_active)
+        self._turns = Turns(self.max_active, self.clock)
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._active: deque[Ticket] = deque()
@@ -123,7 +124,7 @@ class Scheduler:
                 message = f"{len(held)} requests are open already"
                 headers = {"retry-after": str(self._retry_after_s())}
                 raise RequestError(ErrorCode.BUSY, message, "try again in a moment", headers=headers)
-            ticket = Ticket(request, listener, self._wake, client, watches)
+            ticket = Ticket(request, listener, self._wake, client, watches, submitted_s=self.clock())
             self._waiting.append(ticket)
             self._changed.notify()
         return ticket
@@ -191,7 +192,7 @@ class Scheduler:
             while chosen := self._turns.next(self._waiting, self._active):
                 self._waiting.remove(chosen)
                 self._active.append(chosen)
-                self.metrics.waits.labels(chosen.kind).observe(time.monotonic() - chosen.submitted_s)
+                self.metrics.waits.labels(chosen.kind).observe(self.clock() - chosen.submitted_s)
 
     def _advance(self, ticket: Ticket) -> Work | None:
         """Runs a fill up to its next forward pass or event. An exception ends only this ticket."""
@@ -239,11 +240,10 @@ class Scheduler:
         ticket.is_admitted = first is ticket and self.claimed_bytes + claim.num_bytes <= self.max_bytes
         return ticket.is_admitted
 
-    @staticmethod
-    def _goes_first(other: Ticket, ticket: Ticket) -> bool:
+    def _goes_first(self, other: Ticket, ticket: Ticket) -> bool:
         """True if `other` waits for memory and gets it first: short fills pass long ones only for a while."""
         is_passed = ticket.kind is Kind.SHORT and other.kind is Kind.LONG
-        is_due = not is_passed or time.monotonic() - other.submitted_s > MAX_PASSED_S
+        is_due = not is_passed or self.clock() - other.submitted_s > MAX_PASSED_S
         return other.claim is not None and not other.is_admitted and is_due
 
     def _forward(self, group: list[tuple[Ticket, Work]]) -> None:
@@ -302,7 +302,7 @@ class Scheduler:
                 if ticket in queue:
                     queue.remove(ticket)
             self._turns.keep({other.client for other in (*self._waiting, *self._active)})
-        seconds = time.monotonic() - ticket.submitted_s
+        seconds = self.clock() - ticket.submitted_s
         if isinstance(event, InfillResponse):
             self._mean_fill_s += 0.2 * (seconds - self._mean_fill_s)
             self.metrics.seconds.observe(seconds)

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 from typing import Any, Final
@@ -19,6 +19,7 @@ MAX_PASSED_S: Final = 10.0  # longest time that others may go first
 
 Event = StepEvent | InfillResponse | RequestError
 Listener = Callable[[Event], None]
+Clock = Callable[[], float]  # in seconds
 
 
 class Kind(StrEnum):
@@ -44,10 +45,10 @@ class Ticket:
     claim: Claim | None = None
     is_admitted: bool = False
     is_cancelled: bool = False
+    submitted_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.kind = kind_of(self.request)
-        self.submitted_s = time.monotonic()
 
     def cancel(self) -> None:
         """Ends the work before its next step. Thread-safe; harmless if it has ended."""
@@ -69,8 +70,8 @@ def is_line(hole: HoleSpec) -> bool:
 class Turns:
     """`num_places` for fills of any kind, half as many more for short ones. Counts the rows each client got."""
 
-    def __init__(self, num_places: int) -> None:
-        self.num_places = num_places
+    def __init__(self, num_places: int, clock: Clock = time.monotonic) -> None:
+        self.num_places, self.clock = num_places, clock
         self.num_all = num_places + (num_places + 1) // 2
         self._rows: Counter[str] = Counter()
 
@@ -81,7 +82,7 @@ class Turns:
         if not fitting:
             return None
         oldest = fitting[0]
-        if time.monotonic() - oldest.submitted_s > MAX_PASSED_S:
+        if self.clock() - oldest.submitted_s > MAX_PASSED_S:
             return oldest
         held = Counter(ticket.client for ticket in active)
         chosen = min(fitting, key=lambda ticket: (held[ticket.client], self._rows[ticket.client]))

@@ -8,7 +8,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -48,10 +48,17 @@ def is_memory_short() -> bool:
 class Server(uvicorn.Server):
     """uvicorn's server. A signal drains it for at most `drain_s`; a second one, a failure or idle time ends it."""
 
-    def __init__(self, config: uvicorn.Config, state: EngineState, drain_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: EngineState,
+        drain_s: float = 0.0,
+        is_memory_short: Callable[[], bool] = is_memory_short,
+    ) -> None:
         super().__init__(config)
         self._state = state
         self._drain_s = drain_s
+        self._is_memory_short = is_memory_short
         self._asked_s: float | None = None
 
     async def on_tick(self, counter: int) -> bool:
@@ -74,7 +81,7 @@ class Server(uvicorn.Server):
         idle_s, limit_s = self._state.idle_s, self._state.idle_timeout_s
         if limit_s is None or idle_s <= min(limit_s, SHORT_IDLE_S):
             return False
-        return idle_s > limit_s or (counter % TICKS_BETWEEN_LOOKS == 0 and is_memory_short())
+        return idle_s > limit_s or (counter % TICKS_BETWEEN_LOOKS == 0 and self._is_memory_short())
 
     def drain(self) -> None:
         """Accepts no new requests; ends when all open ones are answered or time is up."""

@@ -16,17 +16,17 @@ from midfill_engine.wire import ErrorCode
 MIN_TOKEN_CHARACTERS: Final = 16
 MAX_NAME_CHARACTERS: Final = 64
 MAX_FILE_BYTES: Final = 1024 * 1024
-RELOAD_INTERVAL_S: Final = 1.0
+RELOAD_S: Final = 1.0
 ONLY_NAME: Final = ""  # name of the only token of a file
 
 logger = logging.getLogger(__name__)
 
 
 class BearerTokens:
-    """The valid tokens. Changes of `file` apply within a second; while it is unusable the old tokens stay valid."""
+    """The valid tokens. Changes of `file` apply after `reload_s`; while it is unusable the old tokens stay valid."""
 
-    def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
-        self._by_name, self._file = by_name, file
+    def __init__(self, by_name: Mapping[str, str], file: Path | None = None, reload_s: float = RELOAD_S) -> None:
+        self._by_name, self._file, self._reload_s = by_name, file, reload_s
         self._stamp = stamp_of(file)
         self._checked_s = time.monotonic()
 
@@ -43,7 +43,7 @@ class BearerTokens:
         return found[0] if found else None
 
     def _reload(self) -> None:
-        if self._file is None or time.monotonic() - self._checked_s < RELOAD_INTERVAL_S:
+        if self._file is None or time.monotonic() - self._checked_s < self._reload_s:
             return
         self._checked_s, before, self._stamp = time.monotonic(), self._stamp, stamp_of(self._file)
         if self._stamp == before:
@@ -64,7 +64,7 @@ def stamp_of(file: Path | None) -> tuple[int, int] | None:
     return (status.st_mtime_ns, status.st_ino) if status else None
 
 
-def find_tokens(file: Path | None) -> BearerTokens:
+def find_tokens(file: Path | None, reload_s: float = RELOAD_S) -> BearerTokens:
     """MIDFILL_TOKEN, otherwise the tokens in `file`, which is created if missing, mode 0600. Raises StartError."""
     given = os.environ.get("MIDFILL_TOKEN")
     if given is not None:
@@ -74,7 +74,7 @@ def find_tokens(file: Path | None) -> BearerTokens:
     prepare_folder(path.parent)
     if not os.path.lexists(path):
         make_token_file(path)
-    return BearerTokens(parse_tokens(read_own_file(path), path), path)
+    return BearerTokens(parse_tokens(read_own_file(path), path), path, reload_s)
 
 
 def parse_tokens(text: str, path: Path) -> dict[str, str]:

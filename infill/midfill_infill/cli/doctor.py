@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceOption, ModelOption
 from midfill_infill.engines import installed
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.engines.discovery import find_servers
+from midfill_infill.engines.discovery import LocalServer, find_servers
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.installed import engine_command, engine_environment
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine, find_place, named_endpoint, probe
@@ -75,9 +75,9 @@ def _is_named() -> bool:
         return True
 
 
-def find_others() -> Iterator[Finding]:
+def find_others(servers: Iterable[LocalServer] | None = None) -> Iterator[Finding]:
     """Engines of other projects that run here, with the line that makes them fill."""
-    for found in find_servers():
+    for found in find_servers() if servers is None else servers:
         lines = ", ".join(f"`midfill config engine {setting}`" for setting in found.settings)
         yield Finding("found", f"{found.name} at {found.url}; to fill with it: {lines}")
 

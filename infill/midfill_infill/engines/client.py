@@ -35,11 +35,11 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 
     Every method raises MidfillError: `engine_died` if our engine is gone, `engine_silent` if it hangs,
     `engine_stopped`, `engine_unreachable` if a named URL does not answer, `engine_busy`, `engine_refused`, and errors
-    that the engine reports.
+    that the engine reports. After `silence_s` without an event it looks whether the engine is well.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, silence_s: float | None = None) -> None:
+        self.endpoint, self.silence_s = endpoint, SILENCE_S if silence_s is None else silence_s
         self._models: tuple[ModelInfo, ...] = ()
         try:
             self._connections = Connections(endpoint)
@@ -111,7 +111,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         with (
             self._failures(),
             self._connections.open() as connection,
-            _Watch(lambda: self.health(HUNG_S), connection) as watch,
+            _Watch(lambda: self.health(HUNG_S), connection, self.silence_s) as watch,
         ):
             connection.ask("POST", "/v1/infill", body, _STREAMED)
             # 503 without this header means that the engine is out of memory; waiting does not help.
@@ -230,9 +230,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 class _Watch:
     """Checks the engine during silence in a fill, and closes the fill's connection if the engine is dead or hangs."""
 
-    def __init__(self, check: Callable[[], object], connection: Connection) -> None:
+    def __init__(self, check: Callable[[], object], connection: Connection, silence_s: float) -> None:
         """`check` raises MidfillError for an engine that is stopped or hangs, which the fill then raises."""
-        self._check, self._connection = check, connection
+        self._check, self._connection, self._silence_s = check, connection, silence_s
         self._trouble: MidfillError | None = None
         self._last_s = time.monotonic()
         self._ended = threading.Event()
@@ -250,9 +250,9 @@ class _Watch:
         self._last_s = time.monotonic()
 
     def _look(self) -> None:
-        while not self._ended.wait(SILENCE_S):
+        while not self._ended.wait(self._silence_s):
             heard_s = self._last_s
-            if time.monotonic() - heard_s < SILENCE_S:
+            if time.monotonic() - heard_s < self._silence_s:
                 continue
             try:
                 self._check()

@@ -1,7 +1,7 @@
 """Finds engines of other projects that run on this machine. Asks local ports what they are; uses none of them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,20 +25,22 @@ class LocalServer:
     settings: tuple[str, ...]
 
 
-def find_servers() -> Iterator[LocalServer]:
+def find_servers(
+    llamacpp_ports: Sequence[int] = _LLAMACPP_PORTS, openai_ports: Mapping[int, str] = _OPENAI_PORTS
+) -> Iterator[LocalServer]:
     """Yields servers that answer within half a second. Sends no content of any file."""
     url = ollama_url() or PROTOCOLS["ollama"].default_url
     if any(f"//{host}:" in url for host in LOCAL_HOSTS) and (
         names := _names(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
     ):
         yield LocalServer("Ollama", url, tuple(f"ollama:{name}" for name in names))
-    for port in _LLAMACPP_PORTS:
+    for port in llamacpp_ports:
         url = f"http://127.0.0.1:{port}"
         props = get_json(f"{url}/props", TIMEOUT_S)
         if isinstance(props, dict) and "default_generation_settings" in props:
             model = os.path.basename(str(props.get("model_path", "")))
             yield LocalServer(f"llama.cpp{f' with {model}' if model else ''}", url, (f"llamacpp:{url}",))
-    for port, name in _OPENAI_PORTS.items():
+    for port, name in openai_ports.items():
         url = f"http://127.0.0.1:{port}"
         if names := _names(get_json(f"{url}/v1/models", TIMEOUT_S), "data"):
             yield LocalServer(name, url, tuple(f"openai:{model}@{url}" for model in names))

@@ -35,11 +35,11 @@ def describe_build() -> str:
     return f"midfill {distribution_version()} ({', '.join([*_commit(), *runs_on])})"
 
 
-def _commit() -> list[str]:
+def _commit(tree: Path = _TREE) -> list[str]:
     """The commit of the running source tree, or of the repository that Midfill was installed from."""
     try:
-        if (_TREE / ".git").exists():
-            words = ["git", "-C", str(_TREE), "describe", "--always", "--dirty", "--exclude=*"]
+        if (tree / ".git").exists():
+            words = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--exclude=*"]
             return [f"commit {subprocess.run(words, capture_output=True, check=True, text=True).stdout.strip()}"]
         origin = json.loads(distribution("midfill").read_text("direct_url.json") or "{}")
         return [f"commit {origin['vcs_info']['commit_id'][:12]}"]

@@ -10,10 +10,12 @@ SHIPPED_NAMES: Final = ("embedded", "midfill-embedded")
 NEEDED_BYTES: Final = 2 * 2**30  # for the engine with the pretrained base, an editor and a browser
 
 
-def offer(model: str) -> str | None:
-    """The offer, once per user (recorded in the state folder); None if it does not apply or was shown before."""
-    applies = model in SHIPPED_NAMES and not os.environ.get("MIDFILL_MODEL") and memory_bytes() >= NEEDED_BYTES
-    if not applies or not is_first_time("offered"):
+def offer(model: str, num_bytes: int | None = None) -> str | None:
+    """The offer, once per user (recorded in the state folder); None if it does not apply or was shown before.
+    `num_bytes` is the size of the memory, by default this machine's.
+    """
+    applies = model in SHIPPED_NAMES and not os.environ.get("MIDFILL_MODEL")
+    if not applies or (num_bytes or memory_bytes()) < NEEDED_BYTES or not is_first_time("offered"):
         return None
     return f"the small model that ships filled this; `midfill models get {BASE}` gets one that knows languages (93 MB)"
 

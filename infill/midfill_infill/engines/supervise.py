@@ -174,17 +174,23 @@ def named_endpoint() -> Endpoint | None:
     return Endpoint(url=url.rstrip("/"), token=os.environ.get("MIDFILL_TOKEN"))
 
 
-def ensure_engine(settings: EngineSettings | None = None, on_progress: Progress = lambda _: None) -> Endpoint:
+def ensure_engine(
+    settings: EngineSettings | None = None,
+    on_progress: Progress = lambda _: None,
+    start_timeout_s: float = START_TIMEOUT_S,
+) -> Endpoint:
     """A live engine for `settings`, started if there is none; `on_progress` gets a phrase at each change.
 
     Raises `MidfillError`: `engine_missing`, `engine_failed`, `engine_silent`, `engine_unreachable`, `runtime_folder`,
     or what the engine said before it ended (`unknown_model`, ...).
     """
     named = named_endpoint()
-    return ensure_own(settings or EngineSettings(), on_progress) if named is None else named
+    return ensure_own(settings or EngineSettings(), on_progress, start_timeout_s) if named is None else named
 
 
-def ensure_own(settings: EngineSettings, on_progress: Progress = lambda _: None) -> Endpoint:
+def ensure_own(
+    settings: EngineSettings, on_progress: Progress = lambda _: None, start_timeout_s: float = START_TIMEOUT_S
+) -> Endpoint:
     """As `ensure_engine`, but Midfill's own engine, whatever the user named."""
     settings = complete(settings)
     place = find_place(settings)
@@ -194,7 +200,7 @@ def ensure_own(settings: EngineSettings, on_progress: Progress = lambda _: None)
     if not place.lives:
         fetch_model(settings, on_progress)
     with writable(place.socket.parent):
-        _start_and_wait(settings, place, endpoint, on_progress)
+        _start_and_wait(settings, place, endpoint, on_progress, start_timeout_s)
     return endpoint
 
 
@@ -229,8 +235,10 @@ def probe(endpoint: Endpoint) -> str | None:
         return "silent" if error.code == "engine_silent" else None
 
 
-def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endpoint, on_progress: Progress) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
+def _start_and_wait(
+    settings: EngineSettings, place: EnginePlace, endpoint: Endpoint, on_progress: Progress, timeout_s: float
+) -> None:
+    deadline = time.monotonic() + timeout_s
     process: subprocess.Popen[bytes] | None = None
     log_start, said, heard_s = 0, "", time.monotonic()
     while True:
@@ -250,7 +258,7 @@ def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endp
         elif process is not None and process.poll() is not None:
             raise _explain_death(process.returncode, place, log_start)
         if time.monotonic() > deadline:
-            message = f"{_name(place)} was not ready after {START_TIMEOUT_S:g} s"
+            message = f"{_name(place)} was not ready after {timeout_s:g} s"
             raise MidfillError("engine_failed", message, f"end that process and try again, or see {place.log}")
         time.sleep(_POLL_S)
 

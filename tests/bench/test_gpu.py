@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("triton")
 import torch
 
 from bench import green
@@ -21,7 +23,12 @@ from bench.measure import Clock, summarize
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_medians_and_turns() -> None:
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_calls_are_timed_by_turns_and_summarized() -> None:
     seen: list[int] = []
     timing = Clock(torch.device("cpu"), 6, flushes=False).time([lambda: seen.append(0), lambda: seen.append(1)])
     assert seen == [0, 1] + [0, 1] * 3 and timing.repeats == 6
