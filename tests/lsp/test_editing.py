@@ -306,8 +306,8 @@ CHECKS = "".join(
 )
 
 
-async def test_ghost_text_is_the_files_own_until_the_engine_has_judged_it(editor: Editor, gate: Gate) -> None:
-    judged: list[Any] = []
+async def test_ghost_text_is_the_files_own_until_the_engine_has_judged_it(start: Start, gate: Gate) -> None:
+    editor, judged = await start(), list[Any]()
     editor.client.feature("midfill/didJudge")(lambda params: judged.append(params))
     source = CHECKS + "def owner(path):\n    \n    return owner_of(path)\n"
     for number, written in enumerate(("check(path)", FILL)):
@@ -352,7 +352,8 @@ async def test_a_newer_key_ends_the_older_ghost_text(editor: Editor, gate: Gate)
     assert await older == []
 
 
-async def test_a_failed_engine_is_let_rest_by_ghost_text_but_not_by_commands(editor: Editor) -> None:
+async def test_a_failed_engine_is_let_rest_by_ghost_text_but_not_by_commands(start: Start) -> None:
+    editor = await start()
     buffer = editor.open(SOURCE)
     configure(editor, model="fails", debounceMs=0)
     assert await editor.suggest(buffer, len(SOURCE)) == [] and not editor.seen.messages
@@ -366,7 +367,8 @@ async def test_a_failed_engine_is_let_rest_by_ghost_text_but_not_by_commands(edi
     assert [text.strip() for text in await editor.suggest(buffer, len(buffer.text.source))] == [FILL]
 
 
-async def test_a_suggestion_found_again_says_nothing_of_the_engine(editor: Editor) -> None:
+async def test_a_suggestion_found_again_says_nothing_of_the_engine(start: Start) -> None:
+    editor = await start()
     buffer = editor.open("def f():\n    \n")
     suggested = await editor.suggest(buffer, 13, invoked=True)
     configure(editor, model="dies")
