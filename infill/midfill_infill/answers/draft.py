@@ -21,6 +21,7 @@ class DraftText:
 
     @classmethod
     def of(cls, text: str) -> "DraftText":
+        """A text as the engine wrote it."""
         return cls(text, tuple(range(len(text))))
 
     def __getitem__(self, span: slice) -> "DraftText":
@@ -47,6 +48,7 @@ class DraftText:
 
 
 def join(lines: Sequence[DraftText]) -> DraftText:
+    """Some drafts as one."""
     text = "".join(line.text for line in lines)
     origins = chain.from_iterable(line.origins for line in lines)
     return DraftText(text, tuple(origins))

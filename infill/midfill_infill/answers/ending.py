@@ -101,4 +101,5 @@ def _repeats(lines: list[str], behind: str) -> bool:
 
 
 def _column(line: str) -> int:
+    """How deep a line is indented, in characters."""
     return len(line) - len(line.lstrip())

@@ -40,6 +40,7 @@ class Indentation:
 
     @property
     def is_tabbed(self) -> bool:
+        """True if tabs indent around the hole."""
         return "\t" in self.indent or (not self.indent and self.unit == "\t")
 
     def is_foreign(self, white: str) -> bool:
@@ -140,6 +141,7 @@ def _shift(draft: DraftText, frame: Indentation, first: str) -> Iterator[DraftTe
 
 
 def _rebase(white: str, base: str, indent: str) -> str:
+    """White space with another base in place of the one that it begins with."""
     return indent + white[common_prefix(base, white) :]
 
 
@@ -172,6 +174,7 @@ def _conversions(draft: DraftText, frame: Indentation) -> Iterator[Callable[[str
 
 
 def _tabbed(white: str, step: int) -> str:
+    """White space whose levels of `step` spaces are tabs."""
     num_tabs = len(white) - len(white.lstrip("\t"))
     spaces = white[num_tabs:].expandtabs(step)
     more_tabs, num_spaces = divmod(len(spaces), step)
@@ -209,14 +212,17 @@ def _moving(draft: DraftText, frame: Indentation) -> Iterator[tuple[int, DraftTe
 
 
 def _add(text: str) -> DraftText:
+    """A text that the engine did not write."""
     return DraftText(text, (ADDED,) * len(text))
 
 
 def _leading(line: DraftText) -> str:
+    """The white space that a line begins with."""
     return line.text[: len(line.text) - len(line.text.lstrip(" \t"))]
 
 
 def columns_of(white: str) -> int:
+    """The width of white space in columns."""
     return count_columns(white.encode("ascii"))
 
 

@@ -34,6 +34,7 @@ class Dialect:
 
     @property
     def markers(self) -> tuple[str, ...]:
+        """All special tokens of the models."""
         return (*_FIM.findall(self.template), *self.ends, *self.others)
 
     def write(self, before: str, behind: str) -> str:
@@ -56,6 +57,7 @@ class Dialect:
 
 
 def _put(template: str, **texts: str) -> str:
+    """A template with texts in place of the words in braces."""
     return re.sub(r"\{(\w+)\}", lambda name: texts[name[1]], template)
 
 

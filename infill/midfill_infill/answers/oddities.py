@@ -65,6 +65,7 @@ def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], 
 
 
 def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Oddities:
+    """Whether the line that begins at a byte is where its tree wants it."""
     leaf = root.descendant_for_byte_range(start, start + 1)
     if leaf is None or leaf.start_byte != start or leaf.is_extra or leaf.is_error:
         return _NONE
@@ -117,10 +118,12 @@ def _is_deeper(node: tree_sitter.Node, parent: tree_sitter.Node) -> bool:
 
 
 def _is_in_brackets(node: tree_sitter.Node) -> bool:
+    """True if the siblings of a node begin with an open bracket."""
     return node.parent is not None and node.parent.children[0].type in _CLOSERS.values()
 
 
 def _siblings_before(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """The named siblings before a node, the nearest first, without comments and labels."""
     sibling = node.prev_named_sibling
     while sibling is not None:
         if not sibling.is_extra and not sibling.type.startswith(("preproc", "case", "label", "access")):
@@ -143,6 +146,7 @@ def _closing_columns(leaf: tree_sitter.Node, opener: str, lines: Lines, column: 
 
 
 def _begins_line(lines: Lines, node: tree_sitter.Node) -> bool:
+    """True if nothing but white space stands before a node in its line."""
     return lines.first_char(lines.at(node.start_byte)) == node.start_byte
 
 

@@ -25,6 +25,7 @@ class Behind:
 
     @classmethod
     def of(cls, text: str) -> "Behind":
+        """The text behind a hole in its parts."""
         rest, _, below = text.partition("\n")
         lines = below.split("\n", 2 * _MAX_LINES)
         return cls(rest, tuple(lines[: 2 * _MAX_LINES]))

@@ -204,6 +204,7 @@ class _Answer:
             yield trim_answer(self.document, self.hole, answer)
 
     def _list(self, answer: DraftText) -> Iterator[DraftText]:
+        """The readings, the likeliest first; some may be equal, and some may lack anchors."""
         for text in self._unwrap(answer):
             first = _first_indent(text) if opens_line(self.document, self.hole) else ""
             draft = trim_answer(self.document, self.hole, text)
@@ -229,6 +230,7 @@ class _Answer:
                 yield from self._cut_tails(laid)
 
     def _cut_heads(self, bare: DraftText) -> list[DraftText]:
+        """An answer with and without what it repeats from before the hole, the likelier first."""
         without_signature = self._cut_signature(bare)
         if without_signature is not None:
             return [without_signature, bare]
@@ -344,6 +346,7 @@ class _Answer:
         return sorted(different.values(), key=lambda layout: weights[layout.text])
 
     def _weigh(self, draft: DraftText, frame: Indentation, *, is_plain: bool) -> "_Weight":
+        """What speaks against a layout."""
         moving = list(list_indents(draft, frame))
         code = self._without_comments(draft, moving) or moving
         widths = [columns_of(white) for _, white in code]
@@ -421,6 +424,7 @@ class _Answer:
         return next((white for _, white in self._without_comments(draft, moving)), None)
 
     def _without_comments(self, draft: DraftText, moving: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+        """The lines of some that are no comments."""
         lines = draft.lines()
         code: list[tuple[int, str]] = []
         for number, white in moving:
@@ -432,11 +436,13 @@ class _Answer:
         return draft.text.lstrip().startswith(self.trials.language.comment)
 
     def _count(self, draft: DraftText) -> int:
+        """Syntax errors with a draft in the hole, and masks in the others."""
         drafts: list[DraftText | None] = [None] * len(self.trials.holes)
         drafts[self.index] = draft
         return self.trials.count(drafts)
 
     def _cut_tails(self, draft: DraftText) -> Iterator[DraftText]:
+        """A draft with and without what it repeats from behind the hole, the likelier first."""
         cuts = list(cut_tail(draft, self.behind))
         yield from (cut for cut, is_telling in cuts if is_telling)
         yield draft
@@ -453,6 +459,7 @@ def firm_anchors(document: Document, hole: Hole) -> list[str]:
 
 
 def anchor_texts(document: Document, hole: Hole) -> list[str]:
+    """The texts of the hole's anchors with line feeds."""
     texts = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
     return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
 
@@ -481,4 +488,5 @@ def _first_indent(text: DraftText) -> str:
 
 
 def _white(line: str) -> str:
+    """The white space that a line begins with."""
     return line[: len(line) - len(line.lstrip(" \t"))]

@@ -124,11 +124,13 @@ class Trials:
         return masks
 
     def _try(self, pieces: tuple[_Content, ...]) -> _Trial:
+        """The trial of some contents, parsed once."""
         if pieces not in self._trials:
             self._trials[pieces] = self._parse(pieces)
         return self._trials[pieces]
 
     def _parse(self, pieces: tuple[_Content, ...]) -> _Trial:
+        """Parses the source with content in every hole."""
         head = self._between[0]
         parts = [head]
         spans: list[Span] = []
@@ -179,6 +181,7 @@ class Trials:
         return part, innermost - self._baseline.starts[part]
 
     def _pieces(self, drafts: Sequence[DraftText | None]) -> tuple[_Content, ...]:
+        """The contents for some drafts: a mask for None; a body without text stays as it is."""
         pieces: list[_Content] = []
         for hole, draft, mask, original in zip(self.holes, drafts, self._masks, self._originals, strict=True):
             if draft is None:
@@ -190,6 +193,7 @@ class Trials:
         return tuple(pieces)
 
     def _try_alone(self, draft: DraftText, index: int) -> _Trial:
+        """The trial of one draft with masks in the other holes."""
         drafts: list[DraftText | None] = [None] * len(self.holes)
         drafts[index] = draft
         return self._try(self._pieces(drafts))
@@ -333,6 +337,7 @@ class Trials:
 
 
 def _pack(hole: Hole, text: str) -> _Content:
+    """A text between the lead and the tail of its hole."""
     return _Content(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
 
 
@@ -386,6 +391,7 @@ def _blame(draft: DraftText, span: Span, problems: Sequence[Span]) -> tuple[tupl
 
 
 def _blame_all(draft: DraftText) -> tuple[tuple[int, int], ...]:
+    """The range of all that the engine wrote."""
     if not draft.text:
         return ()
     return ((0, max(draft.origins) + 1),)

@@ -88,6 +88,7 @@ def find_start(text: str) -> int | None:
 
 
 def _skip(text: DraftText, pattern: re.Pattern[str]) -> DraftText:
+    """A text without what a pattern matches at its start."""
     match = pattern.match(text.text)
     if match is None:
         return text

@@ -35,11 +35,14 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class _Chunk:
+    """Some lines of a source, by the first one, and their words."""
+
     source: int
     start: int
     words: frozenset[str]
 
     def overlaps(self, other: "_Chunk") -> bool:
+        """True if two chunks share lines."""
         return self.source == other.source and abs(self.start - other.start) < LINES
 
 
@@ -132,5 +135,6 @@ _read_kept = lru_cache(maxsize=32)(_read)
 
 
 def _show(lines: Sequence[str], chunk: _Chunk) -> str:
+    """The lines of a chunk and some more, without undecodable ones."""
     shown = lines[chunk.start : chunk.start + LINES + MORE_LINES]
     return "\n".join(filter(is_decoded, shown)).strip("\n")

@@ -34,6 +34,7 @@ def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
 
 
 def _find_python(text: str, folder: Path, root: Path) -> Places:
+    """The files of the modules that import statements name."""
     above = [folder, *folder.parents]
     everywhere = [*(base for base in above if base.is_relative_to(root)), root / "src"]
     joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), text)
@@ -56,6 +57,7 @@ def _split_names(names: str) -> list[str]:
 
 
 def _find_module(name: str, bases: list[Path]) -> Places:
+    """The file of a module below the first folder that has one."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         return
@@ -68,6 +70,7 @@ def _find_module(name: str, bases: list[Path]) -> Places:
 
 
 def _find_relative(pattern: re.Pattern[str], endings: tuple[str, ...], text: str, folder: Path, root: Path) -> Places:
+    """The files that a pattern names relative to a folder, with or without an ending."""
     for match in pattern.finditer(text):
         stem = folder / match["place"]
         bare = stem

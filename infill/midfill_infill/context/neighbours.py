@@ -19,6 +19,7 @@ _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def is_test(path: Path) -> bool:
+    """True if a file is named as a test."""
     return _TEST_NAME.search(path.stem) is not None
 
 
@@ -74,4 +75,5 @@ def _family(path: Path) -> str:
 
 
 def _words(path: Path) -> set[str]:
+    """The words in lower case that a file's name is made of."""
     return {word.lower() for word in _WORD.findall(path.stem)}

@@ -55,6 +55,7 @@ def read_text(path: Path) -> str | None:
 
 @lru_cache(maxsize=128)
 def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
+    """The text of a file as it was at that time; the last ones are kept."""
     try:
         return show_text(Document.read(path).data, path)
     except MidfillError:
@@ -113,10 +114,12 @@ def _drop_copies(text: str, references: Iterable[Reference]) -> Iterator[Referen
 
 
 def _are_copies(lines: frozenset[str], others: frozenset[str]) -> bool:
+    """True if most lines of two files are equal."""
     return len(lines & others) >= COPY_SHARE * len(lines | others)
 
 
 def _lines_of(text: str) -> frozenset[str]:
+    """The different lines of a text that are not blank."""
     return frozenset(line.strip() for line in text.splitlines() if line.strip())
 
 

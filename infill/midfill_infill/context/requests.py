@@ -77,4 +77,5 @@ def build_text(text: str) -> wire.TextSegment:
 
 
 def _fitting(texts: Iterable[str], most: int) -> list[str]:
+    """The texts that are neither empty nor too long, and are text."""
     return [text for text in texts if 0 < len(text) <= most and is_decoded(text)]

@@ -186,6 +186,7 @@ def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
 
 
 def _header(lines: Lines, function: Function) -> tuple[int, int]:
+    """From the start of a function to the end of its header."""
     end, _ = function.body
     if lines.data[end : end + 1] != b"{":
         end = find_header_end(lines, function)
@@ -193,6 +194,7 @@ def _header(lines: Lines, function: Function) -> tuple[int, int]:
 
 
 def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) -> list[Segment]:
+    """The shown texts and the holes in turn."""
     first, *others = texts
     segments: list[Segment] = []
     if first:
@@ -205,6 +207,7 @@ def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) ->
 
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
+    """What is asked for a hole; one with anchors is a draft."""
     if not hole.anchors:
         if hole.is_at_cursor or is_line_of_code(document, hole):
             return build_hole(indent=None)

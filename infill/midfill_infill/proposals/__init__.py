@@ -17,6 +17,7 @@ PROPOSERS: Final = ("lines", "siblings")
 
 @cache
 def find_proposer(name: str) -> Proposer:
+    """Imports a proposer by its name."""
     proposer: Proposer = getattr(import_module(f"midfill_infill.proposals.{name}"), f"propose_{name}")
     return proposer
 
@@ -39,8 +40,10 @@ def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Prop
 
 
 def _rank(proposal: Proposal) -> tuple[float, str]:
+    """The more certain first, then by origin."""
     return -proposal.certainty, proposal.origin
 
 
 def is_safe(text: str) -> bool:
+    """False for a text with hidden effects."""
     return text.replace("\n", "").isprintable() or not any(map(is_dangerous, text))

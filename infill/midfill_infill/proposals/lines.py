@@ -84,6 +84,7 @@ def weigh(scene: "Scene", weights: ProposalWeights) -> tuple[list[LineCandidate]
 
 
 def score(weights: Mapping[str, float], columns: Mapping[str, float]) -> float:
+    """The weighted sum of some features."""
     terms = (weights[name] * value for name, value in columns.items() if value)
     return math.fsum(terms)
 
@@ -98,6 +99,7 @@ class Scene:
 
     @classmethod
     def of(cls, around: Surroundings, index: int) -> "Scene":
+        """The gap of a hole."""
         others = tuple(reference.text for reference in around.references)
         return cls.between(around.texts, index, others)
 
@@ -112,6 +114,7 @@ class Scene:
         return cls(site, lines, _join(others))
 
     def candidates(self) -> list[LineCandidate]:
+        """Candidates with different texts, the first of each."""
         by_text: dict[str, LineCandidate] = {}
         candidates = self._whole_lines() if self.site.is_line else self._rests()
         for candidate in candidates:
@@ -120,6 +123,7 @@ class Scene:
         return list(by_text.values())[:MAX_CANDIDATES]
 
     def _whole_lines(self) -> Iterator[LineCandidate]:
+        """Lines of the document, renamed ones and lines of other files, with each possible indent."""
         site = self.site
         standing = self._standing_lines()
         votes = find_renamed(self.lines, site)
@@ -177,19 +181,23 @@ class Scene:
 
     @cached_property
     def like(self) -> Runs:
+        """The lines of other files with neighbors like the gap's."""
         return self.others.find_runs(self.lines.above, self.lines.below)
 
     @cached_property
     def _between_others(self) -> frozenset[str]:
+        """The lines of other files that have neighbors like the gap's on both sides."""
         numbers = self.like.up.keys() & self.like.down.keys()
         return frozenset(self.others.texts[number] for number in numbers)
 
     @cached_property
     def _names(self) -> frozenset[str]:
+        """All names of the document."""
         return _find_names(self.lines.times)
 
     @cached_property
     def _near(self) -> frozenset[str]:
+        """The names of the lines around the gap."""
         gap = self.lines.gap
         return _find_names(self.lines.texts[max(0, gap - NEARBY) : gap + NEARBY + 1])
 
@@ -199,6 +207,7 @@ class Scene:
         return _net_of("\n".join(self.lines.texts))
 
     def describe(self, candidates: Sequence[LineCandidate]) -> list[dict[str, float]]:
+        """The features of each candidate."""
         exact = Stands(self.lines)
         shapes = Stands(self.lines.shapes)
         other = find_longest(self.others.texts, self.like.both)
@@ -207,6 +216,7 @@ class Scene:
     def _describe(
         self, candidate: LineCandidate, exact: "Stands", shapes: "Stands", other: Mapping[str, int]
     ) -> dict[str, float]:
+        """The features of a candidate, each a number of the order of one."""
         site = self.site
         line = candidate.line
         shape = shape_of(line)
@@ -255,6 +265,7 @@ class Scene:
         return mismatch
 
     def describe_none(self) -> dict[str, float]:
+        """The features of the case that no candidate is right."""
         texts = self.lines.texts
         exact = self.lines.runs
         alike = self.lines.shapes.runs
@@ -299,6 +310,7 @@ class Stands:
             self.distance[text] = min(distance, nearest)
 
     def describe(self, text: str, prefix: str) -> dict[str, float]:
+        """The features of a line among neighbors; their names begin with `prefix`."""
         up = self._up[text]
         down = self._down[text]
         share_follows = (self._follows[text] + 0.2) / (self._num_up + 1)
@@ -325,10 +337,12 @@ def find_longest(texts: Sequence[str], runs: Mapping[int, int]) -> Counter[str]:
 
 @lru_cache(maxsize=8)
 def _join(texts: tuple[str, ...]) -> Corpus:
+    """The lines of related files."""
     return Corpus(list(join_filled(texts)))
 
 
 def _find_names(texts: Iterable[str]) -> frozenset[str]:
+    """The names in some lines."""
     names: set[str] = set()
     for text in texts:
         names.update(NAME.findall(text))

@@ -66,6 +66,7 @@ class Site:
 
     @classmethod
     def of(cls, before: str, after: str) -> "Site":
+        """The gap between two texts."""
         head, _, left = before.rpartition("\n")
         right, _, rest = after.partition("\n")
         takes_break = not left and bool(right.strip())
@@ -117,16 +118,19 @@ class Corpus:
 
     @classmethod
     def around(cls, before: Sequence[str], after: Sequence[str]) -> "Corpus":
+        """The lines of the texts before and behind a gap."""
         head = list(join_filled(before))
         tail = list(join_filled(after))
         return cls([*head, *tail, ""], len(head))
 
     @cached_property
     def shapes(self) -> "Corpus":
+        """The same lines as shapes."""
         return Corpus(list(map(shape_of, self.texts)), self.gap)
 
     @cached_property
     def times(self) -> Counter[str]:
+        """How often each line stands."""
         return Counter(filter(None, self.texts))
 
     def common(self, most: int) -> list[str]:
@@ -149,6 +153,7 @@ class Corpus:
 
     @cached_property
     def below(self) -> list[str]:
+        """The lines below the gap, the nearest first."""
         first = self.gap + 1
         return _fill_up(self.texts[first : first + REACH])
 
@@ -157,6 +162,7 @@ class Corpus:
         return self.find_runs(self.above, self.below)
 
     def find_runs(self, above: Sequence[str], below: Sequence[str]) -> Runs:
+        """The runs of lines like these."""
         up = self._find_run(above, -1)
         down = self._find_run(below, 1)
         return Runs(up, down)
@@ -222,6 +228,7 @@ def _find_renaming(lines: Corpus, number: int, site: Site) -> dict[str, str]:
 
 
 def _pair_names(line: str, other: str) -> Iterator[tuple[str, str]]:
+    """The names of two lines that correspond by their order."""
     return zip(NAME.findall(line), NAME.findall(other), strict=False)
 
 
@@ -258,10 +265,12 @@ def _indents(above: str, below: str) -> Iterator[str]:
 
 
 def _indent_of(line: str) -> str:
+    """The white space that a line begins with."""
     return line[: len(line) - len(line.lstrip())]
 
 
 def _first_filled(lines: Iterable[str]) -> str:
+    """The first line that is not blank; "" if there is none."""
     return next((line for line in lines if line.strip()), "")
 
 

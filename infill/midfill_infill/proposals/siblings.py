@@ -108,6 +108,7 @@ def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_
 
 
 def _read(source: bytes, function: Function) -> _FunctionText:
+    """What is compared of a function."""
     body_start, body_end = function.body
     keep_start, keep_end = function.keep or (body_start, body_start)
     header = source[function.head : body_start].decode("utf-8", "replace")
@@ -149,6 +150,7 @@ def _read_around(document: Document, own: Function) -> list[_FunctionText]:
 
 @lru_cache(maxsize=64)
 def _read_all(language: Language, source: bytes) -> tuple[_FunctionText, ...]:
+    """The functions of a related file."""
     return tuple(_read_each(source, read_outline(language, source).functions))
 
 
@@ -167,6 +169,7 @@ def _read_each(source: bytes, functions: Sequence[Function]) -> list[_FunctionTe
 
 
 def _rename(sibling: _FunctionText, wanted: _FunctionText, is_seen: Callable[[str], bool]) -> str:
+    """The body of a sibling with the names and words that its header would have, where these are in sight."""
     old_tokens = sibling.header + sibling.docstring
     new_tokens = wanted.header + wanted.docstring
     changes = list(_changes(old_tokens, new_tokens))
@@ -210,6 +213,7 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]
 
 
 def _change_word(words: dict[str, str], match: re.Match[str]) -> str:
+    """The word that another one became, spelled as that one is."""
     word = match[0]
     new = words.get(word.lower(), word)
     if word.isupper() and len(word) > 1:
@@ -220,6 +224,7 @@ def _change_word(words: dict[str, str], match: re.Match[str]) -> str:
 
 
 def _ratio(first: Sequence[str], second: Sequence[str]) -> float:
+    """The similarity of two sequences of tokens, from 0 to 1."""
     if not first and not second:
         return 0.0
     return SequenceMatcher(None, first, second, autojunk=False).ratio()
@@ -244,4 +249,5 @@ def _tokens(text: str) -> tuple[str, ...]:
 
 
 def _words(name: str) -> tuple[str, ...]:
+    """The words in lower case that a name is made of."""
     return tuple(word.lower() for word in _WORD.findall(name))

@@ -23,6 +23,7 @@ class ProposalWeights:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ProposalWeights":
+        """The weights as the file has them."""
         siblings = [tuple(pair) for pair in values["siblings"]]
         return cls(**(values | {"siblings": siblings}))
 
@@ -32,6 +33,7 @@ class ProposalWeights:
         return odds / (1 + odds)
 
     def of_sibling(self, likeness: float) -> float:
+        """The probability that a body with this likeness is right."""
         for least, certainty in self.siblings:
             if likeness >= least:
                 return certainty

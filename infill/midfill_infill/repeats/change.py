@@ -93,9 +93,11 @@ class Tokens:
         return self._within(self._inert)
 
     def is_code(self, number: int) -> bool:
+        """True if a token is of no comment and no string."""
         return number not in self.comments and number not in self.inert
 
     def _within(self, spans: Sequence[tuple[int, int]]) -> set[int]:
+        """The tokens that begin in one of some spans of bytes."""
         numbers: set[int] = set()
         for start, end in spans:
             numbers.update(range(self.at(start), self.at(end)))
@@ -129,6 +131,7 @@ class Tokens:
         return self.source[start:end]
 
     def texts_of(self, span: Span) -> list[bytes]:
+        """The texts of a span of tokens."""
         return self.texts[span.start : span.end]
 
     def source_of(self, span: Span) -> bytes:
@@ -136,6 +139,7 @@ class Tokens:
         return self.source[self.spans[span.start].start : self.spans[span.end - 1].end]
 
     def white(self, number: int) -> bytes:
+        """The white space before a token."""
         start, end = self.gap(number)
         return self.source[start:end]
 
@@ -195,6 +199,7 @@ class Tokens:
         return items
 
     def _without_comments(self, first: int, last: int) -> Span:
+        """A span of tokens without the comments at its start and its end."""
         while first < last and first in self.comments:
             first += 1
         while first < last and last - 1 in self.comments:
@@ -219,6 +224,7 @@ class Tokens:
 
 
 def is_word(text: bytes) -> bool:
+    """True for a name or a number."""
     return bool(_WORD.match(text))
 
 
@@ -240,6 +246,7 @@ class Change:
 
     @property
     def old_span(self) -> Span:
+        """The span from the first part to the last, in tokens of the old text."""
         return Span(self.parts[0].old.start, self.parts[-1].old.end)
 
     @property
@@ -248,9 +255,11 @@ class Change:
         return Span(self.parts[0].new.start, self.parts[-1].new.end)
 
     def old_texts(self, part: ChangedTokens) -> list[bytes]:
+        """The tokens that a part replaced."""
         return self.old.texts_of(part.old)
 
     def new_texts(self, part: ChangedTokens) -> list[bytes]:
+        """The tokens that a part became."""
         return self.new.texts_of(part.new)
 
     @cached_property
@@ -335,6 +344,7 @@ def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
 
 
 def _count_leading_white(text: bytes) -> int:
+    """How many bytes of white space a text begins with."""
     return len(text) - len(text.lstrip())
 
 
@@ -344,10 +354,12 @@ def _count_common_white(text: bytes, other: bytes) -> int:
 
 
 def _line_start(source: bytes, offset: int) -> int:
+    """Where the line of a byte begins."""
     return source.rfind(b"\n", 0, offset) + 1
 
 
 def _line_end(source: bytes, offset: int) -> int:
+    """Where the line of a byte ends, its line end not counted."""
     end = source.find(b"\n", offset)
     if end < 0:
         return len(source)

@@ -62,6 +62,7 @@ class Check:
 
     @cached_property
     def _num_misplaced(self) -> int:
+        """What the rules of the language find in the new text already."""
         return count_misplaced(self.language, self.trees.new)
 
     @cached_property
@@ -91,6 +92,7 @@ class Check:
         return True
 
     def _takes(self, source: bytes) -> bool:
+        """True if the compiler takes a source."""
         assert self.language.compiles is not None
         return self.language.compiles(source.decode("utf-8", "replace"))
 

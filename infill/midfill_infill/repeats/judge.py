@@ -64,10 +64,12 @@ class Role:
 
     @property
     def binds(self) -> bool:
+        """True if the token gives a name its meaning."""
         return self.field in _BINDING_FIELDS or "parameter" in self.above or "import" in self.above
 
 
 def find_role(tree: tree_sitter.Tree, start: int) -> Role:
+    """The role of the token that begins at a byte."""
     node = tree.root_node.descendant_for_byte_range(start, start + 1)
     if node is None:
         return Role("", "", None)

@@ -56,6 +56,7 @@ class ListChange:
 
     @cached_property
     def old(self) -> Texts:
+        """The items before the change."""
         return _texts(self.change.old, self.change.old.items(self.opener))
 
     @cached_property
@@ -92,6 +93,7 @@ class ListChange:
 
     @property
     def _name(self) -> list[bytes]:
+        """The token before the list, and the bracket."""
         return self.change.old.texts[self.opener - 1 : self.opener + 1]
 
     def is_made_around(self, number: int) -> bool:
@@ -109,6 +111,7 @@ class ListChange:
         return _holds(_texts(tokens, items), _texts(tokens, self.added.items), index)
 
     def _add(self, opener: int, added: AddedItems) -> ListEdit | None:
+        """Adds the new items to another list; None if it has them already, or no place for them."""
         tokens = self.change.new
         items = tokens.items(opener)
         texts = _texts(tokens, items)
@@ -217,6 +220,7 @@ def _join_items(tokens: Tokens, items: list[Span], glue: bytes, indent: bytes) -
 
 
 def _texts(tokens: Tokens, items: Sequence[Span]) -> Texts:
+    """The tokens of each item."""
     return [tokens.texts_of(item) for item in items]
 
 
@@ -246,6 +250,7 @@ def _holds(items: Texts, added: Texts, index: int) -> bool:
 
 
 def _is_name(text: bytes) -> bool:
+    """True for a word that may be a name of its own: no number, no constant."""
     return is_word(text) and not text[:1].isdigit() and text not in _CONSTANTS
 
 

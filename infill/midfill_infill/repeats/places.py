@@ -43,6 +43,7 @@ class EditPlace:
 
 
 def _join(span: Span, other: Span) -> Span:
+    """The span from the start of the first to the end of the last of two spans."""
     return Span(min(span.start, other.start), max(span.end, other.end))
 
 
@@ -94,6 +95,7 @@ def _is_alike(change: Change, place: EditPlace) -> bool:
 
 
 def _find(change: Change) -> Iterator[EditPlace]:
+    """Candidate places in no order; some may overlap."""
     first = change.parts[0]
     if first.old.is_empty:
         if change.is_uniform or len(change.parts) == 1:

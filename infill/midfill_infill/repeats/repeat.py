@@ -135,6 +135,7 @@ def _list_attributes(tree: tree_sitter.Tree, at: int) -> set[bytes]:
 
 
 def _repeat(place: EditPlace, certainty: float, *, is_next: bool) -> Repeat:
+    """The edit at a place, with what a user is told of it."""
     edit = Edit(*place.span, place.text)
     foreign = tuple(_in_characters(span, place.text) for span in place.foreign)
     is_likely = is_next and certainty >= LIKELY and not foreign

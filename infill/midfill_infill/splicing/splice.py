@@ -46,6 +46,7 @@ class Spliced:
 
     @property
     def texts(self) -> tuple[str, ...]:
+        """The text of each fill."""
         return tuple(fill.text for fill in self.fills)
 
 

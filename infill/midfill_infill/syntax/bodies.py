@@ -47,6 +47,7 @@ def body_hole(document: Document, function: Function) -> Hole:
 
 
 def _indent_of(lines: Lines, offset: int) -> str:
+    """The indentation of the line at a byte."""
     return lines.indent(lines.at(offset)).replace(b"\f", b"").decode("ascii")
 
 
@@ -78,6 +79,7 @@ def _begin(lines: Lines, line: int, end: int, inner: str, tail: str = "") -> Hol
 
 
 def _text_end(lines: Lines, line: int) -> int:
+    """Where the text of a line ends, without white space behind it."""
     return lines.start(line) + len(lines.content(line).rstrip())
 
 
@@ -110,6 +112,7 @@ def _keep_notes(lines: Lines, region: Hole) -> Hole:
 
 
 def _indented_region(document: Document, function: Function) -> Hole:
+    """The body of a Python function."""
     lines = document.source_lines
     header_end = find_header_end(lines, function)
     header = lines.at(header_end)
@@ -141,6 +144,7 @@ def _has_code(rest: bytes) -> bool:
 
 
 def _one_line_region(document: Document, function: Function, header_end: int, inner: str) -> Hole:
+    """The body of a function whose code is on the line of its header."""
     lines = document.source_lines
     last = header_end if function.is_broken else max(header_end, function.end)
     end = _text_end(lines, lines.at(last))
@@ -180,6 +184,7 @@ def _docstring(lines: Lines, function: Function, first: int | None) -> int | Non
 
 
 def _braced_region(document: Document, function: Function) -> Hole:
+    """The body between braces."""
     lines = document.source_lines
     base = _indent_of(lines, function.head)
     opening = function.body[0] + 1

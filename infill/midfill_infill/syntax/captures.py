@@ -78,6 +78,7 @@ class _Captures:
         self.spans: dict[str, set[Span]] = defaultdict(set)
 
     def add(self, match: dict[str, list[tree_sitter.Node]]) -> None:
+        """Takes in the captures of one match."""
         if "function" in match:
             body = match["body"][0]
             self.functions.setdefault(body.byte_range, (match["function"][0], body))
@@ -93,10 +94,12 @@ class _Captures:
                 self.spans[capture].update(node.byte_range for node in nodes)
 
     def _opens_line(self, node: tree_sitter.Node) -> bool:
+        """True if nothing but white space stands before a node in its line."""
         line_start = node.start_byte - node.start_point.column
         return not self._source[line_start : node.start_byte].strip()
 
     def describe(self, node: tree_sitter.Node, body: tree_sitter.Node) -> Function:
+        """A function by its node and that of its body."""
         span = body.byte_range
         is_expression = span not in self.spans["block"]
         statements = [statement.byte_range for statement in list_statements(body)]
@@ -136,6 +139,7 @@ def _list_lines(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def list_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """The statements of a block, without comments."""
     for child in body.named_children:
         if child.type == "statement_list":
             yield from list_statements(child)
@@ -144,6 +148,7 @@ def list_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def text_of(node: tree_sitter.Node) -> str:
+    """The text of a node."""
     return (node.text or b"").decode("utf-8", "replace")
 
 

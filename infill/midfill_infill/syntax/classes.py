@@ -113,6 +113,7 @@ def _read_package(path: Path | None) -> Iterator[bytes]:
 
 
 def _list_package(folder: str) -> Iterator[str]:
+    """The Python files of a folder, then those of the packages around it."""
     is_package = _is_package(folder)
     known = ""
     while True:

@@ -226,6 +226,7 @@ def _last_at_margin(lines: Lines, line: int) -> int:
 
 
 def _holds(document: Document, lines: Lines, function: Function, position: int) -> bool:
+    """True if a position is in a function, or on a blank line that continues its body."""
     if position < function.start:
         return False
     if position <= function.end:
@@ -261,11 +262,13 @@ def body_named(document: Document, name: str) -> Hole:
 
 
 def _tell_line(document: Document, function: Function) -> str:
+    """A function's name and its line."""
     line = document.lines.at(document.to_raw(function.head))
     return f"{function.name} in line {line + 1}"
 
 
 def _suggest(name: str, functions: list[Function]) -> str:
+    """What to say of a name that no function has: similar ones, or the first of all."""
     import difflib  # only for this message
 
     whole = [function.name or "" for function in functions]
@@ -314,6 +317,7 @@ class Taken:
 
 
 def measure(document: Document, hole: Hole) -> Taken:
+    """How much a hole takes of its document."""
     num_lines = 0
     if document.data[hole.start_byte : hole.end_byte].strip():
         first = document.lines.at(hole.start_byte)

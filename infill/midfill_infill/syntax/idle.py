@@ -80,6 +80,7 @@ def is_comment(tree: tree_sitter.Tree, span: Span) -> bool:
 
 
 def _calls_in(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """The calls of a statement, without those in functions that it defines."""
     pending = [node]
     while pending:
         node = pending.pop()
@@ -144,6 +145,7 @@ def _name(function: tree_sitter.Node) -> bytes:
 
 
 def _parameters(function: tree_sitter.Node) -> list[bytes]:
+    """The names of a function's parameters."""
     node: tree_sitter.Node | None = function
     while node is not None:
         parameters = node.child_by_field_name("parameters") or node.child_by_field_name("parameter")

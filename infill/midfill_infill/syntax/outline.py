@@ -66,6 +66,7 @@ def recover(language: Language, lines: Lines, broken: Outline) -> Outline:
 
 
 def _read_again(language: Language, lines: Lines, line: int, name: str) -> Function:
+    """The function whose header is on a line, read from its own lines alone."""
     head = lines.first_char(line)
     end = lines.end(line)
     path = (*_outer_names(language, lines, line), name)
@@ -90,6 +91,7 @@ def _read_again(language: Language, lines: Lines, line: int, name: str) -> Funct
 
 
 def _first_decorator(lines: Lines, line: int) -> int:
+    """The first line of the decorators above a function's header."""
     indent = lines.indent(line)
     while line > 0 and lines.indent(line - 1) == indent and lines.content(line - 1).lstrip().startswith(b"@"):
         line -= 1

@@ -79,6 +79,7 @@ def captures(language: Language, tree: tree_sitter.Tree, span: Span, *names: str
 
 
 def _captured(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[str, list[tree_sitter.Node]]:
+    """The captures of the language's query that touch a span."""
     start, end = span
     cursor = tree_sitter.QueryCursor(language.query)
     cursor.set_byte_range(max(0, start - 1), end + 1)

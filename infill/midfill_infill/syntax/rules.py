@@ -44,6 +44,7 @@ def _find_region(node: tree_sitter.Node, regions: set[int], functions: set[int])
 
 
 def _is_inside(node: tree_sitter.Node, wanted: set[int], functions: set[int], name: str) -> bool:
+    """True if a node is inside of one of `wanted`, with no function between."""
     above = node.parent
     while above is not None and above.id not in wanted:
         if above.id in functions:

@@ -107,10 +107,12 @@ def _inside(document: Document, function: Function) -> bytes:
 
 
 def _decorators(document: Document, function: Function) -> bytes:
+    """The text between a function's start and its definition."""
     return document.source[function.start : function.head]
 
 
 def _has_code(function: Function) -> bool:
+    """True for a function that has more than a placeholder."""
     return bool(function.statements) and not function.is_stub
 
 
@@ -156,6 +158,7 @@ class _Unwritten:
 
     @cached_property
     def around(self) -> list[Function]:
+        """The functions around it."""
         head, end = self.function.head, self.function.end
         return [outer for outer in self.functions if outer.head < head and end <= outer.end]
 
@@ -169,6 +172,7 @@ class _Unwritten:
 
     @cached_property
     def bases(self) -> frozenset[str]:
+        """What its class derives from."""
         return find_bases(self.document, self.owner)
 
     @property
@@ -178,12 +182,14 @@ class _Unwritten:
 
     @property
     def kin(self) -> Kin:
+        """The relatives of its class in the package."""
         if not self.owner:
             return Kin()
         return self.document.derive(find_kin, self.owner)
 
     @property
     def is_in_tests(self) -> bool:
+        """True in a file of tests."""
         if self.document.path is None:
             return False
         return bool(_TEST_FILE.search(self.document.path.as_posix()))

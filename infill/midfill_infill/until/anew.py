@@ -56,6 +56,7 @@ def _first_lines(document: Document, candidate: Alternative) -> list[int]:
 
 
 def _fault(candidate: Alternative, index: int, number: int) -> Fault | None:
+    """A line of a candidate; None if it is blank or the only one."""
     lines = candidate.fills[index].text.split("\n")
     if len(list(filter(str.strip, lines))) < 2:
         return None

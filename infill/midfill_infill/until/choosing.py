@@ -48,6 +48,7 @@ class Reach:
         return direct or reaching
 
     def _follow(self, test: Path) -> frozenset[Path]:
+        """The files that a test imports, and those that these import."""
         seen = {test}
         pending = [test]
         while pending and len(seen) < MAX_FILES:
@@ -143,10 +144,12 @@ def guess_commands(path: Path, folder: Path) -> list[str]:
 
 
 def _says(path: Path, pattern: str) -> bool:
+    """True if a file has text that a pattern matches."""
     return re.search(pattern, _read(path)) is not None
 
 
 def _npm_test(path: Path) -> str | None:
+    """The command that runs the test script of a `package.json`."""
     try:
         script = json.loads(_read(path) or "{}").get("scripts", {}).get("test", "")
     except (ValueError, AttributeError):

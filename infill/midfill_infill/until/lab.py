@@ -86,6 +86,7 @@ class Lab:
             self._check_reach(holes, first, probed)
 
     def _check_starts(self, ran: Ran) -> None:
+        """Raises `bad_request` if the command did not run."""
         word = self.runner.command.words[0]
         is_missing = ran.code in (1, 126, 127) and f"execvp {word}" in ran.output  # to bubblewrap or a shell
         if ran.verdict == "did not run" or is_missing:

@@ -58,6 +58,7 @@ class Queue:
         return len(self._seen) - before
 
     def take(self) -> Alternative | None:
+        """Takes the best candidate out of the queue; None if it is empty."""
         if not self._waiting:
             return None
         best = min(self._waiting, key=lambda candidate: (candidate.new_errors, self.count_repeats(candidate)))
@@ -98,6 +99,7 @@ class Queue:
         return num_repeats
 
     def _key(self, candidate: Alternative) -> str:
+        """What is equal for candidates that count as equal."""
         texts = [fill.text for fill in candidate.fills]
         syntax = self._document.syntax
         if syntax is None:
@@ -117,10 +119,12 @@ def _is_no_body(candidate: Alternative) -> bool:
 
 
 def _kind(value: str) -> str:
+    """The type of an expression or a printed value, as far as it shows; "" if it does not."""
     return next((kind for kind, pattern in _KINDS if pattern.match(value.strip())), "")
 
 
 def _lines(candidate: Alternative) -> Iterator[str]:
+    """The lines of a candidate that are not blank, stripped."""
     for fill in candidate.fills:
         yield from filter(None, map(str.strip, fill.text.split("\n")))
 
