@@ -474,11 +474,16 @@ def _list_outermost(lines: Sequence[str], first: int, frozen: frozenset[int]) ->
     """The filled lines from `first` on that are indented least, without those that begin by closing a bracket."""
     columns: dict[int, int] = {}
     for number in range(first, len(lines)):
-        if number not in frozen and lines[number].strip():
-            columns[number] = columns_of(_white(lines[number]))
+        line = lines[number]
+        if number not in frozen and line.strip():
+            columns[number] = columns_of(_white(line))
     outer = min(columns.values())
-    outermost = [number for number, column in columns.items() if column == outer]
-    return [number for number in outermost if not _CLOSING.match(lines[number].strip())]
+    outermost: list[int] = []
+    for number, column in columns.items():
+        is_closing = _CLOSING.match(lines[number].strip()) is not None
+        if column == outer and not is_closing:
+            outermost.append(number)
+    return outermost
 
 
 def _first_indent(text: DraftText) -> str:

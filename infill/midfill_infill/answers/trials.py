@@ -216,7 +216,9 @@ class Trials:
         if body is None:
             return False
         start = _find_start(self._baseline, body)
-        end = function_end(self.language, self._baseline.tree, start) or self._baseline.spans[index][0]
+        end = function_end(self.language, self._baseline.tree, start)
+        if not end:
+            end, _ = self._baseline.spans[index]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
     def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Oddities:
@@ -297,11 +299,14 @@ class Trials:
         trial = self._try(self._pieces(drafts))
         problems = [*trial.problems, *self._escapes(trial, drafts)]
         known = self._baseline.problems
-        num_inside = _count_touching(trial, problems) - _count_touching(self._baseline, known)
-        num_added = max(0, len(problems) - len(known), num_inside)
+        num_touching = _count_touching(trial, problems)
+        num_touching_before = _count_touching(self._baseline, known)
+        num_added = max(0, len(problems) - len(known), num_touching - num_touching_before)
         if num_added == 0:
             return 0, [()] * len(drafts)
-        ranges = [_blame(draft, span, problems) for draft, span in zip(drafts, trial.spans, strict=True)]
+        ranges: list[tuple[tuple[int, int], ...]] = []
+        for draft, span in zip(drafts, trial.spans, strict=True):
+            ranges.append(_blame(draft, span, problems))
         if not any(ranges):
             ranges = list(map(_blame_all, drafts))
         return num_added, ranges

@@ -311,8 +311,10 @@ def find_change(before: bytes, after: bytes) -> Change | None:
     old_lines = Span(first, old_lines.end)
     new_lines = Span(first, new_lines.end)
     parts = tuple(_compare(old, old_lines, new, new_lines))
+    if not parts or len(parts) > MAX_PARTS:
+        return None
     num_changed = sum(part.old.size + part.new.size for part in parts)
-    if not parts or len(parts) > MAX_PARTS or num_changed > MAX_CHANGED_TOKENS:
+    if num_changed > MAX_CHANGED_TOKENS:
         return None
     return Change(old, new, parts)
 

@@ -109,7 +109,8 @@ def judge(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: 
     """Probability that the edit belongs at a place; `is_seen`: the same edit was made twice."""
     features = describe(change, place, places, trees)
     features["seen"] = float(is_seen)
-    log_odds = _BIAS + sum(_WEIGHTS.get(name, 0.0) * value for name, value in features.items())
+    terms = [_WEIGHTS.get(name, 0.0) * value for name, value in features.items()]
+    log_odds = _BIAS + sum(terms)
     return 1 / (1 + math.exp(-log_odds))
 
 

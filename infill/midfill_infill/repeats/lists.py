@@ -107,8 +107,10 @@ class ListChange:
         if is_word(self._name[0]) and tokens.texts[opener - 1 : opener + 1] == self._name:
             return True
         items = tokens.items(opener)
+        texts = _texts(tokens, items)
+        wanted = _texts(tokens, self.added.items)
         index = sum(item.end <= number for item in items)
-        return _holds(_texts(tokens, items), _texts(tokens, self.added.items), index)
+        return _holds(texts, wanted, index)
 
     def _add(self, opener: int, added: AddedItems) -> ListEdit | None:
         """Adds the new items to another list; None if it has them already, or no place for them."""
@@ -238,7 +240,7 @@ def _label(item: Sequence[bytes]) -> list[bytes] | None:
 
 def _holds(items: Texts, added: Texts, index: int) -> bool:
     """True if a list has the added items: under their label, at their index, or anywhere if they have a name."""
-    labels = [label for label in map(_label, items) if label is not None]
+    labels = list(filter(None, map(_label, items)))
     if any(_label(item) in labels for item in added):
         return True
     size = len(added)
@@ -246,7 +248,10 @@ def _holds(items: Texts, added: Texts, index: int) -> bool:
     behind = items[index : index + size]
     if added in (before, behind):
         return True
-    return any(item in items for item in added if any(map(_is_name, item)))
+    for item in added:
+        if item in items and any(map(_is_name, item)):
+            return True
+    return False
 
 
 def _is_name(text: bytes) -> bool:

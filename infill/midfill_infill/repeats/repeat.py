@@ -206,8 +206,10 @@ def _match_tokens(there: list[bytes], here: list[bytes]) -> dict[bytes, bytes]:
     matcher = SequenceMatcher(None, there, here, autojunk=False)
     counterparts: dict[bytes, bytes] = {}
     for tag, first, last, begin, end in matcher.get_opcodes():
-        if tag == "replace" and last - first == end - begin:
-            counterparts |= zip(there[first:last], here[begin:end], strict=True)
+        if tag != "replace" or last - first != end - begin:
+            continue
+        for token, counterpart in zip(there[first:last], here[begin:end], strict=True):
+            counterparts[token] = counterpart
     return counterparts
 
 

@@ -200,9 +200,12 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
 def settle(trials: Trials, document: Document, answers: Sequence[DraftText]) -> list[DraftText]:
     """Reads the answers for the holes in order; later holes have masks meanwhile."""
     chosen: list[DraftText | None] = [None] * len(answers)
+    settled: list[DraftText] = []
     for index, answer in enumerate(answers):
-        chosen[index] = read_answer(trials, document, chosen, index, answer)
-    return [draft for draft in chosen if draft is not None]
+        draft = read_answer(trials, document, chosen, index, answer)
+        chosen[index] = draft
+        settled.append(draft)
+    return settled
 
 
 @dataclass(frozen=True)

@@ -125,11 +125,12 @@ def _indented_region(document: Document, function: Function) -> Hole:
         inner = _find_inner(document, function, first, last)
     keep = _docstring(lines, function, first)
     if keep is not None:
-        rest = lines.data[keep : lines.end(lines.at(keep))]
-        if _has_code(rest):
-            start = keep + len(rest) - len(rest.lstrip(b" \t;"))
-            return Hole(start, _text_end(lines, last), indent=inner)
         header = lines.at(keep)
+        rest = lines.data[keep : lines.end(header)]
+        if _has_code(rest):
+            code = rest.lstrip(b" \t;")
+            start = keep + len(rest) - len(code)
+            return Hole(start, _text_end(lines, last), indent=inner)
         first = _next_line(lines, header, last)
     if first is None:
         columns = lines.columns(lines.at(function.head))
@@ -198,9 +199,11 @@ def _braced_region(document: Document, function: Function) -> Hole:
     inner = base + document.indent_unit
     if first is not None:
         inner = _find_inner(document, function, first, last)
-    if function.keep and not function.is_broken and lines.at(function.keep[0]) > header:
-        opening = function.keep[1]
-        first = _next_line(lines, lines.at(opening), last)
+    if function.keep and not function.is_broken:
+        keep_start, keep_end = function.keep
+        if lines.at(keep_start) > header:
+            opening = keep_end
+            first = _next_line(lines, lines.at(opening), last)
     line_end = lines.end(lines.at(opening))
     opened = lines.data[opening : min(closing, line_end)]
     if _NOTE.fullmatch(opened) and not TODO.search(opened):

@@ -80,15 +80,18 @@ class _Captures:
     def add(self, match: dict[str, list[tree_sitter.Node]]) -> None:
         """Takes in the captures of one match."""
         if "function" in match:
+            function = match["function"][0]
             body = match["body"][0]
-            self.functions.setdefault(body.byte_range, (match["function"][0], body))
+            span = body.byte_range
+            self.functions.setdefault(span, (function, body))
             if "name" in match:
                 owners = map(_type_name, match.get("owner", []))
                 name = text_of(match["name"][0])
-                self.paths[body.byte_range] = (*owners, *_split_path(name))
+                self.paths[span] = (*owners, *_split_path(name))
         elif "scope" in match:
+            scope = match["scope"][0]
             name = _type_name(match["scope.name"][0])
-            self.scopes.append((match["scope"][0].byte_range, name))
+            self.scopes.append((scope.byte_range, name))
         else:
             for capture, nodes in match.items():
                 self.spans[capture].update(node.byte_range for node in nodes)

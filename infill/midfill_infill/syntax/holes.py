@@ -297,8 +297,9 @@ def sort_holes(document: Document, holes: tuple[Hole, ...] | list[Hole]) -> tupl
     """The holes in document order. Raises MidfillError `overlapping_holes` for two that share bytes or a place."""
     ordered = sorted(holes, key=lambda hole: (hole.start_byte, hole.end_byte))
     for hole, following in pairwise(ordered):
-        if following.start_byte < hole.end_byte or following.start_byte == hole.start_byte:
-            line, column = document.position_at(following.start_byte)
+        start = following.start_byte
+        if start < hole.end_byte or start == hole.start_byte:
+            line, column = document.position_at(start)
             raise MidfillError("overlapping_holes", f"two holes share line {line}, column {column} of {document.name}")
     return tuple(ordered)
 
@@ -364,10 +365,12 @@ def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]
     for function in _functions_at(document, first):
         body = body_hole(document, function)
         spans.add((body.start_byte, body.end_byte))
-    around = [(start, end) for start, end in spans if start <= first and last <= end and start < end]
     nested: list[Span] = []
-    for start, end in sorted(around, key=lambda span: span[1] - span[0]):
-        if not nested or (start <= nested[-1][0] and nested[-1][1] <= end):
+    for start, end in sorted(spans, key=lambda span: span[1] - span[0]):
+        if start == end or first < start or end < last:
+            continue
+        inner_start, inner_end = nested[-1] if nested else (first, last)
+        if start <= inner_start and inner_end <= end:
             nested.append((start, end))
     return nested
 
@@ -379,12 +382,15 @@ def _blocks(document: Document, first: int, last: int) -> Iterator[Span]:
     blocks = {block.id for block in captures(document.syntax, tree, (first, last), "block")}
     node = tree.root_node.descendant_for_byte_range(first, last)
     while node is not None and node.parent is not None:
-        if node.id in blocks and node.named_children:
-            start = document.to_raw(node.named_children[0].start_byte)
-            end = document.to_raw(node.named_children[-1].end_byte)
-            yield start, end
-        if node.parent.parent is None or node.parent.id in blocks:
-            start = document.to_raw(node.start_byte)
-            end = document.to_raw(node.end_byte)
-            yield start, end
-        node = node.parent
+        statements = node.named_children
+        if node.id in blocks and statements:
+            yield _raw_span(document, statements[0].start_byte, statements[-1].end_byte)
+        above = node.parent
+        if above.parent is None or above.id in blocks:
+            yield _raw_span(document, node.start_byte, node.end_byte)
+        node = above
+
+
+def _raw_span(document: Document, start: int, end: int) -> Span:
+    """Bytes of the source as bytes of the document."""
+    return document.to_raw(start), document.to_raw(end)
