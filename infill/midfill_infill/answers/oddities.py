@@ -106,6 +106,7 @@ def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Oddities:
 
 
 def _wrong_unless(is_right: bool) -> Oddities:
+    """What a line counts as that is right or wrong."""
     return _NONE if is_right else _WRONG
 
 

@@ -124,10 +124,12 @@ class _Answer:
 
     @cached_property
     def anchors(self) -> list[str]:
+        """The texts that a reading must hold."""
         return firm_anchors(self.document, self.hole)
 
     @cached_property
     def behind(self) -> Behind:
+        """What follows the hole."""
         end = self.document.to_source(self.hole.end_byte)
         source = self.document.source[end : end + _MAX_BEHIND]
         text = source.decode("utf-8", "ignore").replace("\r\n", "\n")
@@ -433,6 +435,7 @@ class _Answer:
         return code
 
     def _is_comment(self, draft: DraftText) -> bool:
+        """True if a draft begins with a comment."""
         return draft.text.lstrip().startswith(self.trials.language.comment)
 
     def _count(self, draft: DraftText) -> int:

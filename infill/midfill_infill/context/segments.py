@@ -88,6 +88,7 @@ class _ShownText:
 
     @property
     def text(self) -> str:
+        """What is shown."""
         return "".join(line for line in self.kept if line is not None)
 
     def keep(self, number: int, room: int) -> int | None:

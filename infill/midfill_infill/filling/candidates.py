@@ -155,6 +155,7 @@ class Answer:
 
     @classmethod
     def proposing(cls, proposal: Proposal) -> "Answer":
+        """The text of a proposal."""
         return cls.of(proposal.text, proposal.certainty, proposal.origin)
 
     @classmethod
@@ -231,6 +232,7 @@ class Place:
 
     @cached_property
     def splicer(self) -> Splicer:
+        """What puts texts into the holes."""
         return Splicer(self.document, self.holes)
 
     @cached_property
@@ -319,6 +321,7 @@ class Place:
         return rows[:most]
 
     def _is_at_fault(self, row: Row, index: int) -> bool:
+        """True if the fill of a hole has an error, is blank or does nothing."""
         fill = row.spliced.fills[index]
         return bool(fill.error_ranges) or not fill.text.strip() or fill.is_idle
 

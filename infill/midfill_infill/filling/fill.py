@@ -96,6 +96,7 @@ class Preview:
 
     @classmethod
     def of(cls, alternative: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
+        """The preview of whole texts."""
         holes: list[HolePreview] = []
         for fill in alternative.fills:
             settled = () if is_proposed else ((0, len(fill.text)),)
@@ -396,6 +397,7 @@ def _limited(
     listed: Iterator[tuple[Sequence[Proposal], Mapping[str, list[str]]]],
     bounds: Iterator[Bounds],
 ) -> wire.Segment:
+    """A segment with what is asked for its hole."""
     if isinstance(segment, wire.TextSegment):
         return segment
     proposals, needs = next(listed, ((), {}))
@@ -440,6 +442,7 @@ def _check(response: wire.InfillResponse, num_holes: int) -> wire.InfillResponse
 
 
 def _preview(event: wire.StepEvent, repair: bool) -> Preview:
+    """A step of the engine as it is shown."""
     holes: list[HolePreview] = []
     for state in event.holes:
         hole = HolePreview(

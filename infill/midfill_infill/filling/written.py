@@ -22,6 +22,7 @@ class Written(frozenset[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Written":
+        """The digests of the lines of some texts."""
         digests: set[str] = set()
         for text in texts:
             for line in map(str.strip, text.splitlines()):

@@ -31,10 +31,12 @@ class Span(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
+        """True if nothing is in it."""
         return self.start == self.end
 
     @property
     def size(self) -> int:
+        """The number of bytes or tokens."""
         return self.end - self.start
 
 

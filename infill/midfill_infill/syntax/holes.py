@@ -85,6 +85,7 @@ def _indent_at(document: Document, byte: int) -> str:
 
 
 def _decode_indent(white: bytes) -> str:
+    """White space as text, without form feeds."""
     return white.decode("ascii").replace("\f", "")
 
 
@@ -313,6 +314,7 @@ class Taken:
 
     @property
     def is_large(self) -> bool:
+        """True if users must confirm to replace so much."""
         is_a_tenth = self.num_lines > SOME_LINES and self.num_lines > LARGE_SHARE * self.of_lines
         return self.num_lines > MANY_LINES or is_a_tenth
 

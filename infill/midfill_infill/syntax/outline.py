@@ -28,6 +28,7 @@ def outline(document: Document) -> Outline:
 
 
 def _read(document: Document) -> Outline:
+    """The outline of a document, with what its errors hide."""
     language = require_syntax(document)
     tree = language.parse_once(document.source)
     return recover(language, document.source_lines, read_outline(language, document.source, tree))

@@ -125,6 +125,7 @@ class _Unwritten:
 
     @property
     def name(self) -> str:
+        """Its own name; empty for an anonymous function."""
         return self.function.path[-1] if self.function.path else ""
 
     @property
@@ -136,6 +137,7 @@ class _Unwritten:
 
     @property
     def decorators(self) -> bytes:
+        """The text of its decorators."""
         return _decorators(self.document, self.function)
 
     @property
@@ -334,6 +336,7 @@ class _Unwritten:
 
     @property
     def docstring(self) -> bytes:
+        """Its docstring with the quotes; empty without one."""
         if self.function.keep is None:
             return b""
         start, end = self.function.keep

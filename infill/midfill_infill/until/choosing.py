@@ -59,6 +59,7 @@ class Reach:
         return frozenset(seen)
 
     def _read_imports(self, path: Path) -> tuple[Path, ...]:
+        """The files that a file imports; none if it is no text."""
         try:
             return tuple(find_imports(Document.read(path), path, self._root))
         except MidfillError:
@@ -66,6 +67,7 @@ class Reach:
 
 
 def _read(path: Path) -> str:
+    """The text of a file; empty if it is none."""
     return read_text(path) or ""
 
 

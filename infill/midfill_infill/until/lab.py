@@ -176,6 +176,7 @@ class Lab:
         return shown in (str(copy.root / self._name), str(copy.mirror.work / self._name))
 
     def _files(self, patch: Patch) -> Mapping[str, bytes]:
+        """The files of a run by their names."""
         return {**self._others, self._name: self._complete(patch)}
 
     def _count_from_top(self, ran: Ran, patch: Patch) -> Ran:

@@ -62,10 +62,12 @@ class Tried:
 
     @property
     def best(self) -> Try | None:
+        """The run of the best candidate."""
         return self.find_try(self.filled.best)
 
     @property
     def passed(self) -> bool:
+        """True if the best candidate passes."""
         return self.best is not None and self.best.ran.is_good
 
     @property

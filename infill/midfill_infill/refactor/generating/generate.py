@@ -223,6 +223,7 @@ class RunFiller:
         return find_references(document, file.below(self._root), root=self._root, read=self._read)
 
     def _read(self, path: Path) -> str | None:
+        """The text of a related file: of a planned one as it was planned."""
         if path in self._planned:
             data = self._journal.snapshot(self._planned[path])
             if data is not None:

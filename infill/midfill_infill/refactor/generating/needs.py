@@ -56,6 +56,7 @@ class Resolver:
         return self._resolve(name, f"{name}.".encode(), None) is not None
 
     def _resolve(self, name: str, text: bytes, own: str | None) -> str | None:
+        """The statement that imports a name into the module `own`; None if none is known."""
         with self._lock:
             imported, defined, modules = self._index
         for statement, _ in sorted(imported[name].items(), key=lambda pair: (-pair[1], pair[0])):

@@ -180,6 +180,7 @@ def _find_end(document: Document, function: Function) -> int:
 
 
 def _read_header(document: Document, function: Function, span: tuple[int, int], *, cut: bool) -> Header:
+    """A function with its header, if a range touches that; `cut`: without the range."""
     assert document.syntax is not None
     start, end = span
     if document.syntax.has_indented_blocks:
@@ -230,6 +231,7 @@ def _is_empty(document: Document, start: int, end: int) -> bool:
 
 
 def _list_calls(document: Document) -> set[tuple[int, int]]:
+    """Where the calls of a document are."""
     spans: set[tuple[int, int]] = set()
     for call in find_calls(document):
         if not call.name.endswith(")"):

@@ -105,6 +105,7 @@ class Tester:
             return Made(hole, change=StateChange(hole.id, state, error.message))
 
     def _open(self, hole: HoleRow) -> _File:
+        """The file of a hole as the fills that passed left it."""
         row = self._journal.file(hole.file)
         edits: list[Edit] = []
         imports: set[str] = set()
@@ -118,6 +119,7 @@ class Tester:
         return _File(row, self._filler.read_planned(row), Patch.of(edits), frozenset(imports))
 
     def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made:
+        """Fills a hole until the command passes."""
         document = file.document
         moved = file.move(hole.hole)
 

@@ -90,12 +90,14 @@ class Bindings:
         return self._list_extents(self._rules.walls)
 
     def _list_extents(self, kinds: frozenset[str]) -> list[Span]:
+        """Where the names of some kinds of scopes are known."""
         extents: list[Span] = []
         for node in self._list(kinds):
             extents += self._extents(node)
         return extents
 
     def _list(self, kinds: frozenset[str]) -> Iterator[tree_sitter.Node]:
+        """The nodes of some kinds."""
         if not kinds:
             return
         query = " ".join(f"({kind}) @node" for kind in sorted(kinds))
@@ -103,6 +105,7 @@ class Bindings:
             yield match["node"][0]
 
     def _read_imports(self) -> Iterator[Binding]:
+        """What import statements and imports by calls bind."""
         if not self._rules.imports:
             return
         for match in find_matches(self._document, self._rules.imports):
@@ -142,6 +145,7 @@ class Bindings:
                     yield Binding(called, f"{path}.{called}", body.start_byte, body.end_byte, 0, name)
 
     def _read_others(self) -> Iterator[Binding]:
+        """What binds names to something else than imports."""
         for kind, space, node in self._marks:
             if kind == "loose" or (space == "value" and _is_member(node)):
                 continue
@@ -227,6 +231,7 @@ class Bindings:
             yield Binding(called, path, max(start, first), end, since, name, written or called, space)
 
     def _own(self, node: tree_sitter.Node) -> list[Span]:
+        """Where a name is known in the nearest scope around it."""
         scopes = self._rules.functions | self._rules.blocks | self._rules.owners
         for depth, above in enumerate(list_above(node)):
             if above.type in scopes:
@@ -287,6 +292,7 @@ def _comprehension_extents(comprehension: tree_sitter.Node) -> list[Span]:
 
 
 def _parameters_start(function: tree_sitter.Node) -> int:
+    """Where the parameters of a function begin, and with them what only it knows."""
     for field_name in ("receiver", "parameters", "parameter", "body"):
         part = function.child_by_field_name(field_name)
         if part is not None:
@@ -301,6 +307,7 @@ def _is_open(node: tree_sitter.Node) -> bool:
 
 
 def list_above(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """The nodes around a node, the innermost first."""
     above = node.parent
     while above is not None:
         yield above
@@ -308,6 +315,7 @@ def list_above(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def _name_of(node: tree_sitter.Node) -> str:
+    """The name of a definition; empty without one."""
     name = node.child_by_field_name("name")
     if name is None:
         return ""

@@ -35,6 +35,7 @@ def plain(name: str) -> str:
 
 
 def _python(text: str) -> Iterator[Pair]:
+    """`import a.b as c` and `from a import b as c`."""
     try:
         statements = ast.parse(text.strip()).body
     except (SyntaxError, ValueError):
@@ -51,6 +52,7 @@ def _python(text: str) -> Iterator[Pair]:
 
 
 def _ecmascript(text: str) -> Iterator[Pair]:
+    """`import a, {b as c} from "d"` and `import a = require("b")`."""
     for match in _FROM.finditer(text):
         path = _module(match["path"])
         whole, _, named = match["what"].partition("{")
@@ -81,6 +83,7 @@ def _java(text: str) -> Iterator[Pair]:
 
 
 def _go(text: str) -> Iterator[Pair]:
+    """`import a "b/c"`."""
     for alias, path in _GO.findall(text):
         if alias == "_":
             continue
@@ -115,6 +118,7 @@ def _flatten(prefix: str, tree: str) -> Iterator[Pair]:
 
 
 def _split(text: str) -> Iterator[str]:
+    """The parts of a list between commas outside of braces."""
     depth = start = 0
     for position, sign in enumerate(text):
         if sign == "{":

@@ -69,6 +69,7 @@ class _Mentions:
                     self._names.add(binding.name)
 
     def find(self) -> Iterator[Mention]:
+        """The mentions in text order, each once a line."""
         words = self._names | {self._module.rpartition(".")[2] or self._last}
         alternatives = b"|".join(re.escape(word.encode()) for word in sorted(words))
         pattern = re.compile(rb"(?<![\w$])(?:%b)(?![\w$])" % alternatives)
@@ -100,6 +101,7 @@ class _Mentions:
         return self._read_name(node, start)
 
     def _read_macro(self, word: str, start: int) -> str | None:
+        """What stands at a word in a macro."""
         before = self._document.source[max(start - 200, 0) : start].decode("utf-8", "replace")
         prefix = re.search(r"[\w:.]*$", before)
         name = plain((prefix[0] if prefix else "") + word)
@@ -108,6 +110,7 @@ class _Mentions:
         return f"{name} stands in a macro"
 
     def _read_name(self, node: tree_sitter.Node, start: int) -> str | None:
+        """What stands at a name in code."""
         above = node.parent
         if above is None:
             return None
@@ -175,6 +178,7 @@ class _Mentions:
         return statement.type == "using_declaration" and _is_namespace(statement)
 
     def _read_string(self, node: tree_sitter.Node, word: str) -> str | None:
+        """What stands at a string."""
         text = _strip(node)
         path = plain(text.replace(":", "."))
         if "." in self._wanted and stands_for((path,), self._wanted):
@@ -205,6 +209,7 @@ class _Mentions:
         return False
 
     def _is_module(self, node: tree_sitter.Node) -> bool:
+        """True if a node means the module of the function."""
         if not self._module:
             return False
         name = plain(text_of(node)) if node.child_count < 8 else ""
@@ -212,6 +217,7 @@ class _Mentions:
         return matches(self._module, name, meaning)
 
     def _read_module(self, node: tree_sitter.Node, text: str) -> str | None:
+        """What stands at a string that names the module of the function."""
         above = node.parent
         if above is None or above.type in (*_IMPORTS, "import_require_clause"):
             return None
@@ -269,6 +275,7 @@ def _is_namespace(node: tree_sitter.Node) -> bool:
 
 
 def _is_required(node: tree_sitter.Node) -> bool:
+    """True for what JavaScript imports by a call."""
     call = _second_above(node)
     if call is None:
         return False
@@ -285,6 +292,7 @@ def _find_object(node: tree_sitter.Node) -> tree_sitter.Node | None:
 
 
 def _is_last(node: tree_sitter.Node) -> bool:
+    """True if a node is the last part of the name around it."""
     above = node.parent
     if above is None:
         return False
@@ -294,6 +302,7 @@ def _is_last(node: tree_sitter.Node) -> bool:
 
 
 def _is_callee(node: tree_sitter.Node) -> bool:
+    """True for what is called."""
     above = node.parent
     while above is not None and above.type in _SIGNS:
         node, above = above, above.parent
@@ -317,6 +326,7 @@ def _is_label(node: tree_sitter.Node) -> bool:
 
 
 def _is_string(node: tree_sitter.Node) -> bool:
+    """True for a string with its quotes."""
     return node.type in (
         "string",
         "string_literal",

@@ -129,6 +129,7 @@ class Scopes:
         return next(self._walls.around(at), self._whole)
 
     def _sees(self, binding: Binding, at: int, wall: Span, space: str) -> bool:
+        """True if a binding may hold at a byte."""
         if not binding.start <= at < binding.end or binding.start < wall[0]:
             return False
         if binding.space and space and binding.space != space:
@@ -171,6 +172,7 @@ class Scopes:
         return is_inner or self.level_of(binding) != self._whole
 
     def _find_live(self, bound: list[Binding], at: int) -> list[Binding]:
+        """The bindings that may be the last ones to have taken effect, the last first."""
         if len(bound) == 1 or self.language == "rust":  # where conditional compilation takes one
             return bound
         before = bound

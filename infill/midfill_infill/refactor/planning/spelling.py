@@ -40,6 +40,7 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
 
 
 def _list_known(document: Document, dotted: str, at: int) -> Iterator[str]:
+    """The names that the imports that hold at a byte give a path."""
     for binding in read_scopes(document).imports:
         path = binding.path
         if binding.written.startswith(f"{path}."):

@@ -38,6 +38,7 @@ class Exported:
 
     @property
     def after(self) -> bytes:
+        """The file with the fills."""
         places: dict[int, tuple[int, int]] = {}
         texts: dict[int, bytes] = {}
         imports: set[str] = set()
@@ -143,6 +144,7 @@ def check(place: Repository, request: Request, planning: Planning) -> list[str]:
 
 
 def _unwritten(place: Repository, names: Sequence[str] | None) -> list[str]:
+    """One line for each file with accepted fills that are not written."""
     if not list_runs(place):
         return []
     chosen = None if names is None else {os.path.realpath(name) for name in names}

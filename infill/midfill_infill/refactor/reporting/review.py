@@ -100,6 +100,7 @@ def _ask(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> str
 
 
 def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: int) -> None:
+    """Shows a fill and how sure it is."""
     file = journal.file(hole.file)
     fill = journal.fill(hole)
     source = journal.snapshot(file.planned_hash)

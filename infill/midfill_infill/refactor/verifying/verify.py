@@ -135,6 +135,7 @@ class Verifier:
         (self._firsts / str(number)).write_bytes(data)
 
     def _put_file(self, number: int, chosen: frozenset[int]) -> None:
+        """Writes a file into the copy with the fills of `chosen`."""
         file = self._journal.file(number)
         data = (self._firsts / str(number)).read_bytes()
         known = self._journal.snapshot(file.known_hash)
@@ -233,6 +234,7 @@ def verify(
 
 
 def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
+    """Rolls back the guilty, and keeps the good ones."""
     reason = "the command fails with it"
     written_ones: list[HoleRow] = []
     changes: list[StateChange] = []

@@ -110,6 +110,7 @@ class Writer:
         return target, content, holes, Regions.find(holes, known, content.data)
 
     def _prepare_apply(self, file: FileRow, wanted: Sequence[HoleRow], report: Report) -> Rewrite | None:
+        """The file with its fills; None if none can be written."""
         if file.path in self._ignored:
             raise MidfillError("target_refused", f"{file.path} is ignored by git", "track it, or leave it out")
         target, content, holes, regions = self._open(file)
@@ -152,6 +153,7 @@ class Writer:
     def _prepare_undo(
         self, file: FileRow, wanted: Sequence[HoleRow], report: Report, state: State, reason: str
     ) -> Rewrite | None:
+        """The file as it was before its fills; None if none can be taken back."""
         target, content, holes, regions = self._open(file)
         texts: dict[int, bytes] = {}
         for hole in wanted:
@@ -182,6 +184,7 @@ class Writer:
 
 
 def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
+    """The holes of each file."""
     by_file: dict[int, list[HoleRow]] = {}
     for hole in holes:
         by_file.setdefault(hole.file, []).append(hole)
@@ -189,6 +192,7 @@ def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
 
 
 def _name(file: FileRow, hole: HoleRow) -> str:
+    """A hole as a message names it."""
     name = f"hole {hole.id} of {file.path}"
     if hole.name:
         name += f" ({hole.name})"

@@ -66,6 +66,7 @@ def _ends(node: ast.Constant) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _parse(source: bytes) -> ast.Module | None:
+    """The tree of a module; None if it cannot be read."""
     try:
         return ast.parse(source.decode("utf-8", "replace"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
