@@ -70,7 +70,7 @@ def test_no_text_gives_an_error(prefix: str, suffix: str) -> None:
 
 def test_runs_are_counted_from_the_gap() -> None:
     lines = Corpus.around(["a\nb\nc\na\nb\n"], ["c\nd"])
-    assert (lines.texts[lines.place - 1 : lines.place + 2]) == ["b", "", "c"]
+    assert (lines.texts[lines.gap - 1 : lines.gap + 2]) == ["b", "", "c"]
     assert lines.runs.up == {3: 2}  # the first c is behind a, b
     assert lines.runs.down == {2: 1}
     site = Site.of("if a:", "\n        b")

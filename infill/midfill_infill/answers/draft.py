@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 ADDED = -1
 """The origin of a character that the engine did not write."""
@@ -20,6 +21,7 @@ class DraftText:
 
     @classmethod
     def of(cls, text: str) -> "DraftText":
+        """A text as the engine wrote it."""
         return cls(text, tuple(range(len(text))))
 
     def __getitem__(self, span: slice) -> "DraftText":
@@ -30,44 +32,56 @@ class DraftText:
 
     def lines(self) -> list["DraftText"]:
         r"""The lines, each with its `\n`."""
-        found, start = [], 0
+        lines: list[DraftText] = []
+        start = 0
         while (end := self.text.find("\n", start) + 1) > 0:
-            found.append(self[start:end])
+            lines.append(self[start:end])
             start = end
-        return [*found, self[start:]]
+        return [*lines, self[start:]]
 
     def reach(self, start: int, end: int) -> tuple[int, int] | None:
         """The range of the engine's text that `[start, end)` came from; None if all of it was added."""
         known = [origin for origin in self.origins[start:end] if origin != ADDED]
-        return (min(known), max(known) + 1) if known else None
+        if not known:
+            return None
+        return min(known), max(known) + 1
 
 
 def join(lines: Sequence[DraftText]) -> DraftText:
-    return DraftText("".join(line.text for line in lines), tuple(origin for line in lines for origin in line.origins))
+    """Some drafts as one."""
+    text = "".join(line.text for line in lines)
+    origins = chain.from_iterable(line.origins for line in lines)
+    return DraftText(text, tuple(origins))
 
 
 def is_dangerous(char: str) -> bool:
     r"""True for characters with hidden effects: bidi controls, BOM, surrogates, controls except `\t` and `\n`."""
-    return char in _BIDI or char == _BOM or (unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\n")
+    if char in _BIDI or char == _BOM:
+        return True
+    return unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\n"
 
 
 def clean(text: str, anchors: Sequence[str]) -> tuple[DraftText, int]:
     r"""The text with `\n` line ends and without dangerous characters outside of anchors, and the number of those."""
     kept: list[int] = []
-    removed, safe = 0, find_anchors(text, anchors) or []
+    num_removed = 0
+    safe = find_anchors(text, anchors) or []
     for index, char in enumerate(text):
-        if char == "\r" and text[index + 1 : index + 2] == "\n":
-            continue
-        if char != "\r" and is_dangerous(char) and not any(start <= index < end for start, end in safe):
-            removed += 1
+        if char == "\r":
+            if text[index + 1 : index + 2] != "\n":
+                kept.append(index)
+        elif is_dangerous(char) and not any(start <= index < end for start, end in safe):
+            num_removed += 1
         else:
             kept.append(index)
-    return DraftText("".join(text[index] for index in kept).replace("\r", "\n"), tuple(kept)), removed
+    cleaned = "".join(text[index] for index in kept).replace("\r", "\n")
+    return DraftText(cleaned, tuple(kept)), num_removed
 
 
 def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | None:
     """Spans of the anchors in `text`, in order; None if one is missing."""
-    spans, position = [], 0
+    spans: list[tuple[int, int]] = []
+    position = 0
     for anchor in anchors:
         start = text.find(anchor, position)
         if start < 0:
@@ -79,6 +93,6 @@ def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | N
 
 def trim(draft: DraftText, white_before: str, white_behind: str) -> DraftText:
     """Drops characters of `white_before` at the start and of `white_behind` at the end."""
-    end = len(draft.text.rstrip(white_behind)) if white_behind else len(draft.text)
-    start = len(draft.text) - len(draft.text.lstrip(white_before)) if white_before else 0
+    start = len(draft.text) - len(draft.text.lstrip(white_before))
+    end = len(draft.text.rstrip(white_behind))
     return draft[min(start, end) : end]

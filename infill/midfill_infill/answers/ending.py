@@ -21,21 +21,26 @@ def find_end(text: str, extent: Extent, indent: str, behind: str, *, goes_on: bo
     """
     if has_end(text):
         return len(text)
-    if (start := find_start(text)) is None:
+    start = find_start(text)
+    if start is None:
         return None
     goes_on = goes_on and not text[:start].strip()  # what wraps its code does not only go on
-    lines = [(start + at, line) for at, line in _lines(text[start:]) if line.strip()]
+    lines = [(start + offset, line) for offset, line in _lines(text[start:]) if line.strip()]
     if not lines:
         return None
     if extent == "rest":
-        return lines[0][0] + len(lines[0][1])
+        offset, line = lines[0]
+        return offset + len(line)
     if extent == "statement":
-        near, far = _find_others(lines, ""), _find_others(lines, indent)  # written from column 0, or as in the file
+        far = _find_others(lines, indent)
         if goes_on:
             return far[0] if far else None
-        return len(text) if len(near) > _REPEATED or len(far) > _LINES_BEHIND else None
-    written = [line for _, line in lines]
-    is_over = _leaves(written, indent, _REPEATED if goes_on else _LINES_BEHIND) or _repeats(written, behind)
+        near = _find_others(lines, "")  # as if written from column 0
+        is_over = len(near) > _REPEATED or len(far) > _LINES_BEHIND
+    else:
+        written = [line for _, line in lines]
+        most = _REPEATED if goes_on else _LINES_BEHIND
+        is_over = _leaves(written, indent, most) or _repeats(written, behind)
     return len(text) if is_over else None
 
 
@@ -45,36 +50,56 @@ def find_loop_end(text: str) -> int | None:
     """
     if is_endless(text.rpartition("\n")[2]):
         return len(text)
+    if not text.endswith("\n"):
+        return None
     lines = _lines(text)
-    kept = find_loop([line for _, line in lines]) if text.endswith("\n") else None
-    return None if kept is None else lines[kept][0]
+    num_kept = find_loop([line for _, line in lines])
+    if num_kept is None:
+        return None
+    offset, _ = lines[num_kept]
+    return offset
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
     """The whole lines and their offsets."""
-    found, start = [], 0
+    lines: list[tuple[int, str]] = []
+    start = 0
     while (end := text.find("\n", start)) >= 0:
-        found.append((start, text[start:end]))
+        lines.append((start, text[start:end]))
         start = end + 1
-    return found
+    return lines
 
 
 def _find_others(lines: list[tuple[int, str]], indent: str) -> list[int]:
     """Where lines behind the first one begin other statements, if it stands behind `indent`."""
-    column = len(indent) + _column(lines[0][1])
-    return [at for at, line in lines[1:] if _column(line) <= column and not line.strip().startswith(_CONTINUING)]
+    _, first = lines[0]
+    column = len(indent) + _column(first)
+    offsets: list[int] = []
+    for offset, line in lines[1:]:
+        if _column(line) <= column and not line.strip().startswith(_CONTINUING):
+            offsets.append(offset)
+    return offsets
 
 
 def _leaves(lines: list[str], indent: str, most: int) -> bool:
+    """True if more than so many lines follow the last one of the block."""
     inside = [number for number, line in enumerate(lines) if number and line.startswith(indent)]
-    return bool(indent and inside) and len(lines) - 1 - inside[-1] > most
+    if not indent or not inside:
+        return False
+    num_outside = len(lines) - 1 - inside[-1]
+    return num_outside > most
 
 
 def _repeats(lines: list[str], behind: str) -> bool:
     """True if the last lines are the next ones of the document."""
-    following = [line.rstrip() for line in behind.split("\n", 4 * _REPEATED)[1:] if line.strip()][:_REPEATED]
-    return len(following) == _REPEATED and [line.rstrip() for line in lines[1:]][-_REPEATED:] == following
+    _, *below = behind.split("\n", 4 * _REPEATED)
+    following = [line.rstrip() for line in below if line.strip()][:_REPEATED]
+    if len(following) < _REPEATED:
+        return False
+    last = [line.rstrip() for line in lines[1:]][-_REPEATED:]
+    return last == following
 
 
 def _column(line: str) -> int:
+    """How deep a line is indented, in characters."""
     return len(line) - len(line.lstrip())

@@ -34,6 +34,7 @@ class Dialect:
 
     @property
     def markers(self) -> tuple[str, ...]:
+        """All special tokens of the models."""
         return (*_FIM.findall(self.template), *self.ends, *self.others)
 
     def write(self, before: str, behind: str) -> str:
@@ -44,15 +45,19 @@ class Dialect:
         """What shows other `files` (path and text) of the repository `name`: what stands before the template, and what
         stands before the text of the hole's own file, which is stored at `path`.
         """
-        shown = "".join(_put(self.file, path=each, text=text) for each, text in files)
-        return _put(self.opening, name=name, path=path, files=shown), _put(self.heading, path=path, files=shown)
+        shown = "".join(_put(self.file, path=other, text=text) for other, text in files)
+        opening = _put(self.opening, name=name, path=path, files=shown)
+        heading = _put(self.heading, path=path, files=shown)
+        return opening, heading
 
     def stops(self, wanted: tuple[str, ...]) -> list[str]:
         """`wanted` and the ends that no code contains, as many as a request may have."""
-        return [*wanted, *(end for end in self.ends if end not in IN_CODE)][:MAX_STOPS]
+        ends = [end for end in self.ends if end not in IN_CODE]
+        return [*wanted, *ends][:MAX_STOPS]
 
 
 def _put(template: str, **texts: str) -> str:
+    """A template with texts in place of the words in braces."""
     return re.sub(r"\{(\w+)\}", lambda name: texts[name[1]], template)
 
 
@@ -149,7 +154,10 @@ _UNKNOWN: Final = Dialect("")
 
 def find_dialect(model: str) -> Dialect:
     """The dialect of a model by its name; one without a template and markers if it is unknown."""
-    return next((each for each in DIALECTS if re.search(each.pattern, model.lower())), _UNKNOWN)
+    for dialect in DIALECTS:
+        if re.search(dialect.pattern, model.lower()):
+            return dialect
+    return _UNKNOWN
 
 
 def special_to(model: str) -> Collection[str]:
@@ -161,22 +169,27 @@ def defuse(text: str, model: str = "") -> str:
     """The text with every marker of the model broken by an invisible character."""
     special = special_to(model)
 
-    def put(found: re.Match[str]) -> str:
-        start, joiners, rest = found[0][0], found[0].count(JOINER), found[0].replace(JOINER, "")[1:]
+    def put(match: re.Match[str]) -> str:
+        marker = match[0].replace(JOINER, "")
+        num_joiners = len(match[0]) - len(marker)
+        if num_joiners == 0 and marker not in special:
+            return marker
         # One more where the text has joiners itself, so that `restore` needs no model.
-        return start + JOINER * (joiners + 1) + rest if joiners or start + rest in special else found[0]
+        return marker[0] + JOINER * (num_joiners + 1) + marker[1:]
 
     return _find_markers().sub(put, text)
 
 
 def restore(text: str) -> str:
     """Undoes `defuse`, for every model."""
-    return _find_markers().sub(lambda found: found[0].replace(JOINER, "", 1), text)
+    return _find_markers().sub(lambda match: match[0].replace(JOINER, "", 1), text)
 
 
 @cache
 def _find_markers() -> re.Pattern[str]:
     """Matches a marker that may have joiners behind its first character."""
-    starts = sorted({marker[0] for marker in MARKERS})
-    rests = {start: [re.escape(each[1:]) for each in MARKERS if each[0] == start] for start in starts}
-    return re.compile("|".join(f"{re.escape(start)}{JOINER}*(?:{'|'.join(rests[start])})" for start in starts))
+    alternatives: list[str] = []
+    for start in sorted({marker[0] for marker in MARKERS}):
+        rests = [re.escape(marker[1:]) for marker in MARKERS if marker[0] == start]
+        alternatives.append(f"{re.escape(start)}{JOINER}*(?:{'|'.join(rests)})")
+    return re.compile("|".join(alternatives))

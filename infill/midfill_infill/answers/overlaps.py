@@ -25,32 +25,50 @@ class Behind:
 
     @classmethod
     def of(cls, text: str) -> "Behind":
+        """The text behind a hole in its parts."""
         rest, _, below = text.partition("\n")
-        return cls(rest, tuple(below.split("\n", 2 * _MAX_LINES)[: 2 * _MAX_LINES]))
+        lines = below.split("\n", 2 * _MAX_LINES)
+        return cls(rest, tuple(lines[: 2 * _MAX_LINES]))
 
 
 def cut_head(draft: DraftText, above: Sequence[str], start: str) -> tuple[DraftText, bool] | None:
     """The draft without lines that it repeats from before the hole, or without the start of the hole's line, and
     whether this is no coincidence. `above` are the lines before that line. None if it repeats nothing.
     """
-    opening = start.strip()
-    if opening and draft.text.lstrip().startswith(opening):
-        at = draft.text.index(opening) + len(opening)
-        left = trim(draft[at:], " \t", "") if start.endswith((" ", "\t")) else draft[at:]
-        is_telling = len(opening) > 1 and _NAMES.search(opening) is not None
-        return (left, is_telling) if left.text.strip() else None
-    if opening:
-        return None
+    if start.strip():
+        return _cut_start(draft, start)
     lines = draft.lines()
-    ours = [(number, line.text.strip()) for number, line in enumerate(lines) if line.text.strip()]
+    filled = [number for number, line in enumerate(lines) if line.text.strip()]
+    ours = [lines[number].text.strip() for number in filled]
     theirs = [line.strip() for line in above if line.strip()][-_MAX_LINES:]
     for count in range(min(len(ours) - 1, len(theirs)), 0, -1):
-        said = [text for _, text in ours[:count]]
-        if said == theirs[-count:]:
-            is_usual = any(said[0] == one == other for one, other in pairwise(theirs))  # the document repeats it too
-            is_telling = count > 1 or (len(_NAMES.findall(said[0])) >= _TELLING and not is_usual)
-            return join(lines[ours[count][0] :]), is_telling
+        if ours[:count] != theirs[-count:]:
+            continue
+        is_telling = count > 1
+        if count == 1:
+            is_usual = (ours[0], ours[0]) in pairwise(theirs)  # the document repeats it too
+            is_telling = _count_names(ours[0]) >= _TELLING and not is_usual
+        return join(lines[filled[count] :]), is_telling
     return None
+
+
+def _cut_start(draft: DraftText, start: str) -> tuple[DraftText, bool] | None:
+    """The draft without the start of the hole's line, and whether this is no coincidence; None if it has none."""
+    opening = start.strip()
+    if not draft.text.lstrip().startswith(opening):
+        return None
+    rest = draft[draft.text.index(opening) + len(opening) :]
+    if start.endswith((" ", "\t")):
+        rest = trim(rest, " \t", "")
+    if not rest.text.strip():
+        return None
+    is_telling = len(opening) > 1 and _count_names(opening) > 0
+    return rest, is_telling
+
+
+def _count_names(text: str) -> int:
+    """How many characters of names a text has."""
+    return len(_NAMES.findall(text))
 
 
 def cut_tail(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, bool]]:
@@ -64,29 +82,47 @@ def cut_tail(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, bool
 
 
 def _cut_rest(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, bool]]:
-    rest, following = behind.rest.rstrip(), "\n".join((behind.rest.rstrip(), *behind.lines))
+    """The answer without an end that repeats the rest of the hole's line, or a part of it."""
+    rest = behind.rest.rstrip()
+    following = "\n".join((rest, *behind.lines))
     text = draft.text.rstrip()
-    at = text.find(rest)
-    while at >= 0:
-        if at and following.startswith(text[at:]):
-            yield draft[:at], len(_NAMES.findall(rest)) >= _TELLING_IN_LINE or rest.strip() in (";", ",")
-            break
-        at = text.find(rest, at + 1)
-    for size in range(min(len(text) - 1, len(rest) - 1, _MAX_CHARS), 0, -1):
-        if rest[:size].strip() and text.endswith(rest[:size]):
-            yield draft[: len(text) - size], False
+    start = text.find(rest, 1)
+    while start > 0 and not following.startswith(text[start:]):
+        start = text.find(rest, start + 1)
+    if start > 0:
+        is_telling = _count_names(rest) >= _TELLING_IN_LINE or rest.strip() in (";", ",")
+        yield draft[:start], is_telling
+    longest = min(len(text) - 1, len(rest) - 1, _MAX_CHARS)
+    for size in range(longest, 0, -1):
+        repeated = rest[:size]
+        if repeated.strip() and text.endswith(repeated):
+            end = len(text) - size
+            yield draft[:end], False
 
 
 def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftText, bool]]:
     """The answer's last lines that equal the next lines of the document, white space before them included."""
     lines = draft.lines()
-    ours = [(number, line.text.rstrip()) for number, line in enumerate(lines) if line.text.strip()]
+    filled = [number for number, line in enumerate(lines) if line.text.strip()]
+    ours = [lines[number].text.rstrip() for number in filled]
     theirs = [line.rstrip() for line in below if line.strip()]
     for begin in range(1, len(ours)):
-        said = [text for _, text in ours[begin:]]
-        if len(said) > len(theirs) or said[:-1] != theirs[: len(said) - 1]:
+        repeated = ours[begin:]
+        if not _begin(theirs, repeated):
             continue
-        if said[-1] == theirs[len(said) - 1] or (len(said) > 1 and theirs[len(said) - 1].startswith(said[-1])):
-            names = sum(len(_NAMES.findall(text)) for text in said)
-            is_telling = names >= _TELLING or len(said) > 1 or said[0].lstrip().startswith("/*")
-            yield trim(join(lines[: ours[begin][0]]), "", " \t\n"), is_telling
+        is_telling = len(repeated) > 1 or repeated[0].lstrip().startswith("/*")
+        if sum(map(_count_names, repeated)) >= _TELLING:
+            is_telling = True
+        kept = join(lines[: filled[begin]])
+        yield trim(kept, "", " \t\n"), is_telling
+
+
+def _begin(lines: Sequence[str], beginning: Sequence[str]) -> bool:
+    """True if lines begin with these; the last one may be cut off, but not if it is alone."""
+    *whole, last = beginning
+    if len(whole) >= len(lines) or whole != lines[: len(whole)]:
+        return False
+    counterpart = lines[len(whole)]
+    if whole:
+        return counterpart.startswith(last)
+    return counterpart == last

@@ -1,6 +1,7 @@
 """Tries candidate texts in the holes of a document and counts syntax errors. Fixes nothing."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,14 +58,19 @@ class Trials:
         """`window` is the part of the source that is parsed; it contains all holes. If the usual masks leave errors,
         those of the trials that `find_near` returns are used, if these have the same holes.
         """
-        self.language, self.holes = language, holes
-        first, end = window or (0, len(document.source))
+        self.language = language
+        self.holes = holes
+        position, end = window or (0, len(document.source))
         source = document.source[:end]
-        ends = [(document.to_source(hole.start_byte), document.to_source(hole.end_byte)) for hole in holes]
-        starts = [first, *(end for _, end in ends)]
-        stops = [*(start for start, _ in ends), len(source)]
-        self._between = [source[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        self._originals = [source[start:end] for start, end in ends]
+        self._between: list[bytes] = []
+        self._originals: list[bytes] = []
+        for hole in holes:
+            start_byte = document.to_source(hole.start_byte)
+            end_byte = document.to_source(hole.end_byte)
+            self._between.append(source[position:start_byte])
+            self._originals.append(source[start_byte:end_byte])
+            position = end_byte
+        self._between.append(source[position:])
         self._trials: dict[tuple[_Content, ...], _Trial] = {}
         self._alone: dict[int, Trials] = {}
         self._base: _Trial | None = None  # others are parsed incrementally from it
@@ -80,48 +86,81 @@ class Trials:
 
     def _find_masks(self, find_near: Callable[[], "Trials | None"]) -> tuple[_Content, ...]:
         """The mask for each hole that leaves the fewest errors: what a good fill can achieve."""
-        names = tuple(_pack(hole, hole.indent * (hole.kind == "line") + _NAME) for hole in self.holes)
-        bodies = (_pack(hole, self.language.statement) if hole.is_body else None for hole in self.holes)
+        masks = self._list_masks()
+        self._base = self._try(masks[0])
+        # Other errors stay with any mask.
+        num_likely = 3 if _count_touching(self._base, self._base.problems) else 1
+        sound = self._find_sound(masks[:num_likely])
+        if sound is not None:
+            return sound
+        near = find_near()
+        if near is not None and near.holes == self.holes:
+            return near._masks
+        sound = self._find_sound(masks)
+        if sound is not None:
+            return sound
+        return min(masks, key=lambda mask: len(self._try(mask).problems))
+
+    def _find_sound(self, masks: Sequence[tuple[_Content, ...]]) -> tuple[_Content, ...] | None:
+        """The first masks that leave no error."""
+        return next((mask for mask in masks if not self._try(mask).problems), None)
+
+    def _list_masks(self) -> list[tuple[_Content, ...]]:
+        """Masks for all holes: statements and names, names, what the holes hold, nothing."""
+        usual: list[_Content] = []
+        names: list[_Content] = []
+        for hole in self.holes:
+            name = _pack(hole, hole.indent + _NAME if hole.kind == "line" else _NAME)
+            names.append(name)
+            usual.append(_pack(hole, self.language.statement) if hole.is_body else name)
         masks = [
-            tuple(body or name for body, name in zip(bodies, names, strict=True)),
-            names,
+            tuple(usual),
+            tuple(names),
             tuple(_Content(b"", original, b"") for original in self._originals),
             tuple(_pack(hole, "") for hole in self.holes),
         ]
         if len(self.holes) == 1 and not self.holes[0].is_body:
             masks += [(_pack(self.holes[0], line),) for line in self.language.openings]
-        self._base = self._try(masks[0])
-        likely = masks[: 3 if _touching(self._base, self._base.problems) else 1]  # other errors stay with any mask
-        sound = next((mask for mask in likely if not self._try(mask).problems), None)
-        if not sound and (near := find_near()) is not None and near.holes == self.holes:
-            return near._masks
-        sound = sound or next((mask for mask in masks if not self._try(mask).problems), None)
-        return sound or min(masks, key=lambda mask: len(self._try(mask).problems))
+        return masks
 
     def _try(self, pieces: tuple[_Content, ...]) -> _Trial:
+        """The trial of some contents, parsed once."""
         if pieces not in self._trials:
             self._trials[pieces] = self._parse(pieces)
         return self._trials[pieces]
 
     def _parse(self, pieces: tuple[_Content, ...]) -> _Trial:
-        parts, spans, starts, position = [self._between[0]], [], [0], len(self._between[0])
+        """Parses the source with content in every hole."""
+        head = self._between[0]
+        parts = [head]
+        spans: list[Span] = []
+        starts = [0]
+        position = len(head)
         for piece, following in zip(pieces, self._between[1:], strict=True):
             start = position + len(piece.lead)
             end = start + len(piece.text)
-            position = end + len(piece.tail)
             spans.append((start, end))
+            position = end + len(piece.tail)
             starts.append(position)
             parts += [piece.lead, piece.text, piece.tail, following]
             position += len(following)
         source = b"".join(parts)
         tree = None
         if self._base is not None:
-            changes = list(zip(self._pieces_of(self._base.starts), self._pieces_of(starts), strict=True))
+            old = self._spans_of_holes(self._base.starts)
+            new = self._spans_of_holes(starts)
+            changes = list(zip(old, new, strict=True))
             tree = parse_again(self.language, source, self._base.tree, self._base.source, changes)
         problems, tree = find_problems(self.language, source, tuple(spans), tree)
-        return _Trial(source, tuple(spans), tuple(starts), tuple(problems), tree)
+        return _Trial(
+            source=source,
+            spans=tuple(spans),
+            starts=tuple(starts),
+            problems=tuple(problems),
+            tree=tree,
+        )
 
-    def _pieces_of(self, starts: Sequence[int]) -> list[Span]:
+    def _spans_of_holes(self, starts: Sequence[int]) -> list[Span]:
         """Spans of the hole contents in a trial; `starts` are the starts of the text between holes."""
         pairs = zip(starts, self._between, starts[1:], strict=False)
         return [(start + len(between), end) for start, between, end in pairs]
@@ -131,24 +170,30 @@ class Trials:
         if not self.holes[index].is_body:
             return None
         first, last = self._baseline.spans[index]
-        functions = captures(self.language, self._baseline.tree, (first, last), "function")
-        around = (node.start_byte for node in functions if node.start_byte < first and last <= node.end_byte)
-        if (start := max(around, default=None)) is None:
+        starts: list[int] = []
+        for node in captures(self.language, self._baseline.tree, (first, last), "function"):
+            if node.start_byte < first and last <= node.end_byte:
+                starts.append(node.start_byte)
+        if not starts:
             return None
-        stretch = max(number for number, begin in enumerate(self._baseline.starts) if begin <= start)
-        return stretch, start - self._baseline.starts[stretch]
+        innermost = max(starts)
+        part = bisect_right(self._baseline.starts, innermost) - 1
+        return part, innermost - self._baseline.starts[part]
 
     def _pieces(self, drafts: Sequence[DraftText | None]) -> tuple[_Content, ...]:
-        return tuple(
-            mask
-            if draft is None
-            else _Content(b"", original, b"")
-            if hole.is_body and not draft.text
-            else _pack(hole, draft.text)
-            for hole, draft, mask, original in zip(self.holes, drafts, self._masks, self._originals, strict=True)
-        )
+        """The contents for some drafts: a mask for None; a body without text stays as it is."""
+        pieces: list[_Content] = []
+        for hole, draft, mask, original in zip(self.holes, drafts, self._masks, self._originals, strict=True):
+            if draft is None:
+                pieces.append(mask)
+            elif hole.is_body and not draft.text:
+                pieces.append(_Content(b"", original, b""))
+            else:
+                pieces.append(_pack(hole, draft.text))
+        return tuple(pieces)
 
     def _try_alone(self, draft: DraftText, index: int) -> _Trial:
+        """The trial of one draft with masks in the other holes."""
         drafts: list[DraftText | None] = [None] * len(self.holes)
         drafts[index] = draft
         return self._try(self._pieces(drafts))
@@ -167,10 +212,13 @@ class Trials:
 
     def sees_body(self, index: int) -> bool:
         """True if the parser finds the function of a body hole without errors."""
-        if (body := self._bodies[index]) is None:
+        body = self._bodies[index]
+        if body is None:
             return False
-        start = self._baseline.starts[body[0]] + body[1]
-        end = function_end(self.language, self._baseline.tree, start) or self._baseline.spans[index][0]
+        start = _find_start(self._baseline, body)
+        end = function_end(self.language, self._baseline.tree, start)
+        if not end:
+            end, _ = self._baseline.spans[index]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
     def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Oddities:
@@ -184,8 +232,9 @@ class Trials:
         node = self._baseline.tree.root_node.descendant_for_byte_range(start, end)
         while node is not None and (node.start_byte, node.end_byte) == (start, end):  # the mask itself
             node = node.parent
-        is_run = node is not None and node.type == "concatenated_string"  # the mask is a part beside strings
-        return node is not None and not is_run and ("comment" in node.type or "string" in node.type)
+        if node is None or node.type == "concatenated_string":  # the mask is a part beside strings
+            return False
+        return "comment" in node.type or "string" in node.type
 
     def find_unmatched(self, draft: DraftText, index: int) -> int | None:
         """The character of a draft where a brace closes that the draft has not opened."""
@@ -193,9 +242,13 @@ class Trials:
         start, end = trial.spans[index]
         depth = 0
         for leaf in _leaves(trial.tree.root_node, (start, end)):
-            depth += leaf.type.endswith("{") - (leaf.type == "}")
+            if leaf.type.endswith("{"):
+                depth += 1
+            elif leaf.type == "}":
+                depth -= 1
             if depth < 0:
-                return len(trial.source[start : leaf.start_byte].decode("utf-8", "replace"))
+                before = trial.source[start : leaf.start_byte]
+                return len(before.decode("utf-8", "replace"))
         return None
 
     def frozen_lines(self, draft: DraftText, index: int) -> frozenset[int]:
@@ -205,26 +258,34 @@ class Trials:
             return frozenset()
         trial = self._try_alone(draft, index)
         strings = captures(self.language, trial.tree, trial.spans[index], "verbatim")
-        frozen, position = set(), trial.spans[index][0]
+        frozen: set[int] = set()
+        position, _ = trial.spans[index]
         for number, line in enumerate(lines):
-            outdented = not self.language.has_indented_blocks and _OUTDENTED.match(line.text)
-            if outdented or any(node.start_byte < position < node.end_byte for node in strings):
+            if not self.language.has_indented_blocks and _OUTDENTED.match(line.text):
+                frozen.add(number)
+            elif any(node.start_byte < position < node.end_byte for node in strings):
                 frozen.add(number)
             position += len(line.text.encode("utf-8", "replace"))
         return frozenset(frozen)
 
     def _escapes(self, trial: _Trial, drafts: Sequence[DraftText | None]) -> list[Span]:
         """For each draft that ends its body too early, the span of its text behind the body."""
-        found = []
-        for body, span, draft in zip(self._bodies, trial.spans, drafts, strict=True):
+        escapes: list[Span] = []
+        for body, (start, end), draft in zip(self._bodies, trial.spans, drafts, strict=True):
             if body is None or draft is None or not draft.text:
                 continue
-            end = function_end(self.language, trial.tree, trial.starts[body[0]] + body[1])
-            outside = trial.source[span[0] if end is None else max(span[0], end) : span[1]]
-            lines = filter(None, map(bytes.strip, outside.splitlines()))
-            if not all(line.startswith(self.language.comment.encode("ascii")) for line in lines):
-                found.append((span[1] - len(outside), span[1]))
-        return found
+            body_end = function_end(self.language, trial.tree, _find_start(trial, body))
+            if body_end is not None:
+                start = max(start, body_end)
+            if not self._is_comment(trial.source[start:end]):
+                escapes.append((start, end))
+        return escapes
+
+    def _is_comment(self, text: bytes) -> bool:
+        """True if no line is anything but blank or a comment."""
+        comment = self.language.comment.encode("ascii")
+        lines = filter(None, map(bytes.strip, text.splitlines()))
+        return all(line.startswith(comment) for line in lines)
 
     def count(self, drafts: Sequence[DraftText | None]) -> int:
         """Syntax errors in the whole document, plus bodies that a draft leaves."""
@@ -238,23 +299,30 @@ class Trials:
         trial = self._try(self._pieces(drafts))
         problems = [*trial.problems, *self._escapes(trial, drafts)]
         known = self._baseline.problems
-        inside = _touching(trial, problems) - _touching(self._baseline, known)
-        added = max(0, len(problems) - len(known), inside)
-        if not added:
+        num_touching = _count_touching(trial, problems)
+        num_touching_before = _count_touching(self._baseline, known)
+        num_added = max(0, len(problems) - len(known), num_touching - num_touching_before)
+        if num_added == 0:
             return 0, [()] * len(drafts)
-        ranges = [_blame(draft, span, problems) for draft, span in zip(drafts, trial.spans, strict=True)]
+        ranges: list[tuple[tuple[int, int], ...]] = []
+        for draft, span in zip(drafts, trial.spans, strict=True):
+            ranges.append(_blame(draft, span, problems))
         if not any(ranges):
-            ranges = [((0, max(draft.origins) + 1),) if draft.text else () for draft in drafts]
-        return added, ranges
+            ranges = list(map(_blame_all, drafts))
+        return num_added, ranges
 
     def find_needs(self, index: int) -> dict[str, list[str]]:
         """The `names` that the code up to the next hole needs, and the `unused` ones before it; {} in broken code."""
-        known, (span, *following) = self._baseline, self._baseline.spans[index:]
+        known = self._baseline
         if known.problems:
             return {}
-        end = following[0][0] if following else len(known.source)
-        is_body = self.holes[index].is_body
-        names = [] if is_body else find_unbound(self.language, known.source, known.tree, span, end)
+        span = known.spans[index]
+        end = len(known.source)
+        if index + 1 < len(known.spans):
+            end, _ = known.spans[index + 1]
+        names: list[str] = []
+        if not self.holes[index].is_body:
+            names = find_unbound(self.language, known.source, known.tree, span, end)
         return {"names": names, "unused": find_unused(self.language, known.tree, span)}
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
@@ -262,16 +330,19 @@ class Trials:
         trial = self._try(self._pieces(drafts))
         if self.count(drafts) > self.num_errors:  # a broken tree may have lost code
             return [False] * len(drafts)
-        return [
-            is_idle(self.language, trial.tree, span)
-            if hole.is_body
-            else not original.strip()
-            and (is_comment(trial.tree, span) or does_nothing(self.language, trial.tree, span))
-            for hole, span, original in zip(self.holes, trial.spans, self._originals, strict=True)
-        ]
+        idle: list[bool] = []
+        for hole, span, original in zip(self.holes, trial.spans, self._originals, strict=True):
+            if hole.is_body:
+                idle.append(is_idle(self.language, trial.tree, span))
+            elif original.strip():
+                idle.append(False)
+            else:
+                idle.append(is_comment(trial.tree, span) or does_nothing(self.language, trial.tree, span))
+        return idle
 
 
 def _pack(hole: Hole, text: str) -> _Content:
+    """A text between the lead and the tail of its hole."""
     return _Content(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
 
 
@@ -288,20 +359,44 @@ def _leaves(root: tree_sitter.Node, span: Span) -> Iterator[tree_sitter.Node]:
             yield node
 
 
-def _touching(trial: _Trial, problems: Sequence[Span]) -> int:
-    return sum(any(start <= last and first <= end for first, last in trial.spans) for start, end in problems)
+def _find_start(trial: _Trial, body: tuple[int, int]) -> int:
+    """Where the function of a body hole begins."""
+    part, offset = body
+    return trial.starts[part] + offset
+
+
+def _count_touching(trial: _Trial, problems: Sequence[Span]) -> int:
+    """How many problems touch the content of a hole."""
+    num_touching = 0
+    for start, end in problems:
+        num_touching += any(start <= last and first <= end for first, last in trial.spans)
+    return num_touching
 
 
 def _blame(draft: DraftText, span: Span, problems: Sequence[Span]) -> tuple[tuple[int, int], ...]:
     """Ranges of the engine's text that contain problems; an empty problem is attributed to the character before it."""
-    encoded, found = draft.text.encode("utf-8", "replace"), []
+    span_start, span_end = span
+    encoded = draft.text.encode("utf-8", "replace")
+    ranges: list[tuple[int, int]] = []
     for start, end in problems:
-        first, last = max(start, span[0]) - span[0], min(end, span[1]) - span[0]
-        if first > last or (first == last and not 0 <= first <= len(encoded)):
+        first = max(start, span_start) - span_start
+        last = min(end, span_end) - span_start
+        is_outside = first == last and not 0 <= first <= len(encoded)
+        if first > last or is_outside:
             continue
-        begin, stop = (len(encoded[:offset].decode("utf-8", "ignore")) for offset in (first, last))
+        begin = len(encoded[:first].decode("utf-8", "ignore"))
+        stop = len(encoded[:last].decode("utf-8", "ignore"))
         if begin == stop:
-            begin, stop = (begin - 1, begin) if begin else (0, 1)
-        if reach := draft.reach(begin, stop):
-            found.append(reach)
-    return tuple(merge_spans(found))
+            begin = max(0, begin - 1)
+            stop = begin + 1
+        reach = draft.reach(begin, stop)
+        if reach is not None:
+            ranges.append(reach)
+    return tuple(merge_spans(ranges))
+
+
+def _blame_all(draft: DraftText) -> tuple[tuple[int, int], ...]:
+    """The range of all that the engine wrote."""
+    if not draft.text:
+        return ()
+    return ((0, max(draft.origins) + 1),)

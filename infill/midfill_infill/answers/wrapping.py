@@ -28,18 +28,26 @@ def unwrap(answer: DraftText, known: str, *, is_code: bool = True) -> Iterator[D
     """Readings of an answer, the likelier first; one of them is all of it. `known` is the text of the document: what
     stands there too is no marker. Where text is wanted and no code, fences and sentences belong to it.
     """
+    readings = [answer]
     marked = _cut_marker(answer)
-    readings = [marked, answer] if marked is not None else [answer]
-    if marked is not None and (match := _END.search(answer.text)) is not None and match[0] in known:
-        readings.reverse()
+    if marked is not None:
+        readings.insert(0, marked)
+        marker = _END.search(answer.text)
+        if marker is not None and marker[0] in known:
+            readings.reverse()
     seen: set[str] = set()
     for reading in readings:
         is_wrapped = is_code and (reading is not answer or reading is readings[0])
-        for bare in (*_unfence(_skip(reading, _THINKING)), reading) if is_wrapped else (reading,):
-            for text in _drop_sentences(bare) if is_wrapped else (bare,):
-                if text.text not in seen:
-                    seen.add(text.text)
-                    yield text
+        for text in _unwrap_code(reading) if is_wrapped else (reading,):
+            if text.text not in seen:
+                seen.add(text.text)
+                yield text
+
+
+def _unwrap_code(reading: DraftText) -> Iterator[DraftText]:
+    """The code of a reading without thinking, fences and sentences around it; at last the reading itself."""
+    for bare in (*_unfence(_skip(reading, _THINKING)), reading):
+        yield from _drop_sentences(bare)
 
 
 def has_end(text: str) -> bool:
@@ -47,9 +55,13 @@ def has_end(text: str) -> bool:
     start = find_start(text)
     if start is None:
         return False
-    is_fenced = _FENCE.fullmatch(text[:start].rstrip("\n").rpartition("\n")[2]) is not None
-    is_closed = is_fenced and any(_FENCE.fullmatch(line) for line in text[start:].split("\n")[:-1])
-    return is_closed or (match := _END.search(text, start)) is not None and bool(text[start : match.start()].strip())
+    *_, last_line = text[:start].rstrip("\n").rpartition("\n")
+    if _FENCE.fullmatch(last_line):
+        *whole_lines, _ = text[start:].split("\n")
+        if any(map(_FENCE.fullmatch, whole_lines)):
+            return True
+    marker = _END.search(text, start)
+    return marker is not None and bool(text[start : marker.start()].strip())
 
 
 def is_wrapping(text: str) -> bool:
@@ -65,28 +77,36 @@ def find_start(text: str) -> int | None:
     position = thinking.end() if thinking else 0
     while True:
         line, newline, _ = text[position:].partition("\n")
-        if newline and (not line.strip() or _OPENING.fullmatch(line) or _FENCE.fullmatch(line)):
-            position += len(line) + 1
-            if _FENCE.fullmatch(line) and line.strip():
-                return position
-        else:
+        if not newline:
             return position
+        behind = position + len(line) + 1
+        if line.strip() and _FENCE.fullmatch(line):
+            return behind
+        if line.strip() and not _OPENING.fullmatch(line):
+            return position
+        position = behind
 
 
 def _skip(text: DraftText, pattern: re.Pattern[str]) -> DraftText:
+    """A text without what a pattern matches at its start."""
     match = pattern.match(text.text)
-    return text[match.end() :] if match else text
+    if match is None:
+        return text
+    return text[match.end() :]
 
 
 def _cut_marker(text: DraftText) -> DraftText | None:
     """The text before its first end marker, without markers at its start; None if there is no marker."""
+    leading = re.compile(rf"\s*(?:{_END.pattern})")
     start = 0
-    while (match := re.compile(rf"\s*(?:{_END.pattern})").match(text.text, start)) is not None:
+    while (match := leading.match(text.text, start)) is not None:
         start = match.end()
     end = _END.search(text.text, start)
-    if not start and end is None:
+    if end is not None:
+        return text[start : end.start()]
+    if start == 0:
         return None
-    return text[start : end.start() if end else len(text.text)]
+    return text[start:]
 
 
 def _unfence(text: DraftText) -> Iterator[DraftText]:
@@ -98,13 +118,13 @@ def _unfence(text: DraftText) -> Iterator[DraftText]:
     if not fences:
         yield text
         return
-    first = fences[0]
-    closing = fences[1] if len(fences) > 1 else len(lines)
+    first, closing, *_ = *fences, len(lines)
+    before = lines[:first]
     inside = join(lines[first + 1 : closing])
-    if all(not line.text.strip() or _SENTENCE.fullmatch(line.text) for line in lines[:first]):
+    if all(not line.text.strip() or _SENTENCE.fullmatch(line.text) for line in before):
         yield inside
-    elif len(fences) == 1 and not join(lines[first + 1 :]).text.strip():
-        yield join(lines[:first])
+    elif len(fences) == 1 and not inside.text.strip():
+        yield join(before)
         yield text
     else:
         yield text
@@ -121,15 +141,20 @@ def _drop_sentences(text: DraftText) -> Iterator[DraftText]:
         yield text
         return
     first, last = filled[0], filled[-1] + 1
-    start = first + 1 if _SENTENCE.fullmatch(lines[first].text) else first
-    while start < last and not lines[start].text.strip():
-        start += 1
+    start = first
+    if _SENTENCE.fullmatch(lines[first].text):
+        start = filled[1]
     end = last
     while end - 1 > start and _SENTENCE.fullmatch(lines[end - 1].text):
         end -= 1
-    is_plain = _PLAIN_SENTENCE.fullmatch(lines[first].text), _PLAIN_SENTENCE.fullmatch(lines[last - 1].text)
-    likely = start if is_plain[0] else first, end if is_plain[1] else last
-    if likely != (first, last):
-        yield join(lines[slice(*likely)])
+    likely_start, likely_end = first, last
+    if _PLAIN_SENTENCE.fullmatch(lines[first].text):
+        likely_start = start
+    if _PLAIN_SENTENCE.fullmatch(lines[last - 1].text):
+        likely_end = end
+    if (likely_start, likely_end) != (first, last):
+        yield join(lines[likely_start:likely_end])
     yield text
-    yield from (join(lines[begin:stop]) for begin, stop in ((start, last), (first, end), (start, end)))
+    yield join(lines[start:last])
+    yield join(lines[first:end])
+    yield join(lines[start:end])

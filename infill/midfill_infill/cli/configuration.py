@@ -32,10 +32,12 @@ def config_command(
             raise MidfillError("bad_config", f"there is no setting {name!r}", f"known are {', '.join(config.KEYS)}")
         if name is not None and (value is not None or unset):
             if value is not None and not unset:
-                value = check_model(value) if name == "model" else value
-                host = parse_engine(value).remote_host if name == "engine" else ""
-                if told := tell_where(host):
-                    print(told)
+                if name == "model":
+                    value = check_model(value)
+                if name == "engine":
+                    told = tell_where(parse_engine(value).remote_host)
+                    if told:
+                        print(told)
             config.set_for_user(name, None if unset else value)
         known = config.load(Path.cwd())
         shown = {key: setting for key, setting in known.items() if name in (None, key)}
@@ -43,11 +45,17 @@ def config_command(
             print(json.dumps({key: asdict(setting) for key, setting in shown.items()}, indent=2))
             return
         for key, setting in shown.items():
-            where = f"{setting.source}, {setting.place}" if setting.place else setting.source
+            where: str = setting.source
+            if setting.place:
+                where += f", {setting.place}"
             print(f"{key:<8} {_show(setting.value)}  ({where})")
         if name is None:
             print(f"your file: {config.user_file()}; a project's: {config.PROJECT_FILE}; flags override all of them")
 
 
 def _show(value: config.Value) -> str:
-    return " ".join(f"{each:g}" for each in value) if isinstance(value, list) else "-" if value is None else str(value)
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return " ".join(f"{number:g}" for number in value)
+    return str(value)

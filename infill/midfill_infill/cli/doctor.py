@@ -42,11 +42,15 @@ def doctor_command(model: ModelOption = None, device: DeviceOption = "auto") -> 
     with report_failures():
         problems = 0
         for finding in examine(EngineSettings(model, device, project=Path.cwd())):
-            problems += bool(finding.problem)
-            print(f"{'!!' if finding.problem else 'ok'}  {finding.name:<9} {finding.value}".rstrip())
+            mark = "!!" if finding.problem else "ok"
+            print(f"{mark}  {finding.name:<9} {finding.value}".rstrip())
             if finding.problem:
+                problems += 1
                 print(f"    {'':<9} {finding.problem}")
-        print("all is well" if not problems else f"{plural(problems, 'problem')} found")
+        if problems:
+            print(f"{plural(problems, 'problem')} found")
+        else:
+            print("all is well")
     if problems:
         raise typer.Exit(1)
 
@@ -99,14 +103,17 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
     if endpoint.is_outside:
         yield Finding("engine", f"{endpoint.title}, not asked: only a fill sends it anything")
         return
-    pid = f", process {place.pid}" if named is None and place.pid else ""
-    yield Finding("engine", f"answers at {endpoint}{pid}")
+    answers = f"answers at {endpoint}"
+    if named is None and place.pid:
+        answers += f", process {place.pid}"
+    yield Finding("engine", answers)
     for info in known:
         facts = f"{info.parameters / 1e6:.1f}M parameters, sees {info.max_context_tokens} tokens"
         yield Finding("model", f"{info.id} on {info.device} in {info.dtype}, {facts}")
         if info.cache:
             yield Finding("cache", describe_cache(info.cache))
-        if advice := what_is_slow(info.parameters, info.device, info.dtype):
+        advice = what_is_slow(info.parameters, info.device, info.dtype)
+        if advice:
             yield Finding("speed", advice)
 
 

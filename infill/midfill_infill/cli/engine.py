@@ -42,7 +42,9 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
         if not rows:
             print("no engine runs; the first fill starts one")
         for row in rows:
-            device = f"device {row['device']}{', by `midfill serve`' if row['is_served'] else ''}"
+            device = f"device {row['device']}"
+            if row["is_served"]:
+                device += ", by `midfill serve`"
             print(f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  {device}  {_describe(row)}")
 
 
@@ -53,13 +55,18 @@ def _times_of(place: EnginePlace) -> tuple[float | None, float | None]:
             idle_s, limit_s = client.idle()
     except MidfillError:
         return None, None
-    return idle_s, None if limit_s is None else max(0.0, limit_s - idle_s)
+    if limit_s is None:
+        return idle_s, None
+    return idle_s, max(0.0, limit_s - idle_s)
 
 
 def _describe(row: dict[str, Any]) -> str:
-    size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.0f} MB, "
-    left = "" if row["left_s"] is None else f", ends in {duration(row['left_s'])} unless asked"
-    return f"{size}up {duration(row['age_s'])}{left}"
+    facts = f"up {duration(row['age_s'])}"
+    if row["bytes"] is not None:
+        facts = f"{row['bytes'] / 1e6:.0f} MB, {facts}"
+    if row["left_s"] is not None:
+        facts += f", ends in {duration(row['left_s'])} unless asked"
+    return facts
 
 
 def _state_of(place: EnginePlace) -> str:
@@ -82,8 +89,10 @@ def stop_command(
                 end(place, place.pid)
                 print(f"ended {record.model or SHIPPED} (process {place.pid})")
                 ended += 1
-        if not ended:
-            print("no engine runs" if model is None else f"no engine of {model} runs")
+        if not ended and model is None:
+            print("no engine runs")
+        elif not ended:
+            print(f"no engine of {model} runs")
 
 
 def end(place: EnginePlace, pid: int) -> None:

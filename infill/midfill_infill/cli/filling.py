@@ -18,7 +18,7 @@ from midfill_infill.cli import results as show
 from midfill_infill.cli.results import Results, ask_before, choose, hold_back
 from midfill_infill.cli.target import HoleOptions, Source, choose_holes
 from midfill_infill.cli.view import FillView
-from midfill_infill.context.references import find_references
+from midfill_infill.context.references import Reference, find_references
 from midfill_infill.engines import offer, supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings
@@ -143,8 +143,13 @@ def open_view(
 def read_options(quality: config.Quality = None, **chosen: Any) -> Options:
     """The chosen options, and what the settings say of the rest."""
     seconds, is_set = config.choose_seconds(Path.cwd())
-    presets: tuple[Wish, ...] = (*(() if quality is not None else ("quality",)), *(("seconds",) if is_set else ()))
-    return Options(quality=config.choose_quality(quality, Path.cwd()), seconds=seconds, presets=presets, **chosen)
+    presets: list[Wish] = []
+    if quality is None:
+        presets.append("quality")
+    if is_set:
+        presets.append("seconds")
+    quality = config.choose_quality(quality, Path.cwd())
+    return Options(quality=quality, seconds=seconds, presets=tuple(presets), **chosen)
 
 
 @contextmanager
@@ -153,13 +158,16 @@ def open_engine(
 ) -> Iterator[tuple[EngineClient, Options]]:
     """Yields a client, and the options completed by facts of the engine and the file. `note` hears of slow work."""
     endpoint = supervise.ensure_engine(settings, note)
-    if (told := offer.tell_where(endpoint.remote_host)) is not None:
+    told = offer.tell_where(endpoint.remote_host)
+    if told is not None:
         print(f"midfill: {told}", file=sys.stderr)
     if endpoint.url is not None:  # an engine that Midfill starts has one model, others may have several
         options = replace(options, model=settings.model)
     with EngineClient(endpoint) as client:
-        shows_related = config.shows_related((document.path.absolute() if document.path else Path.cwd()).parent)
-        references = find_references(document, document.path) if shows_related else ()
+        file = document.path.absolute() if document.path else Path.cwd()
+        references: tuple[Reference, ...] = ()
+        if config.shows_related(file.parent):
+            references = find_references(document, document.path)
         yield client, replace(options, references=references, written=written.load())
 
 
@@ -187,7 +195,11 @@ def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -
         from midfill_infill.repository.replace import write_atomically  # most fills are not written
 
         write_atomically(source.target.path, source.document.original, results.after())
-        (written.keep if is_kept else written.add)(fill.text for fill in results.filled.fills)
+        texts = [fill.text for fill in results.filled.fills]
+        if is_kept:
+            written.keep(texts)
+        else:
+            written.add(texts)
 
 
 def _print(
@@ -198,8 +210,10 @@ def _print(
         show.print_json(results, wall_ms=wall_ms, written=is_written)
     elif not output.is_filter(source):
         if not is_shown:
-            for number in range(len(results.candidates) if output.take is None and not output.write else 1):
-                show.show_diff(results, number + 1)
+            show.show_diff(results, 1)
+            if output.take is None and not output.write:
+                for number in range(2, len(results.candidates) + 1):
+                    show.show_diff(results, number)
     elif not is_refused:
         show.write_bytes(results.after())
     is_for_person = sys.stderr.isatty() and not output.json and not output.is_filter(source)

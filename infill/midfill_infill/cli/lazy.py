@@ -33,7 +33,9 @@ def make_group(subcommands: Mapping[str, Subcommand]) -> type[TyperGroup]:
             return list(subcommands)
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            return subcommands[cmd_name].build(cmd_name) if cmd_name in subcommands else None
+            if cmd_name not in subcommands:
+                return None
+            return subcommands[cmd_name].build(cmd_name)
 
         def format_commands(self, ctx: Any, formatter: Any) -> None:
             with formatter.section("Commands"):

@@ -52,8 +52,10 @@ class LiveView(FillView):
         self._live.stop()
 
     def note(self, phrase: str) -> None:
-        said, proposed = Text(f"{phrase} ...", style="dim"), self._propose()
-        frame = Group(self._render(Preview.of(proposed, 0, is_proposed=True)), said) if proposed else said
+        frame: RenderableType = Text(f"{phrase} ...", style="dim")
+        proposed = self._propose()
+        if proposed:
+            frame = Group(self._render(Preview.of(proposed, 0, is_proposed=True)), frame)
         self._live.update(frame, refresh=True)
 
     def show(self, preview: Preview) -> None:
@@ -65,7 +67,9 @@ class LiveView(FillView):
         block = BLOCK if console.encoding.startswith("utf") else ASCII_BLOCK
         frame = render_preview(self._document, self._holes, preview, block)
         rows = len(console.render_lines(frame, pad=False))
-        return frame if rows < console.height else _render_small(self._document, self._holes, preview, console.height)
+        if rows < console.height:
+            return frame
+        return _render_small(self._document, self._holes, preview, console.height)
 
 
 class PrintedView(FillView):
@@ -98,7 +102,8 @@ def _render_small(document: Document, holes: Sequence[Hole], preview: Preview, h
 def _render_part(document: Document, hole: Hole, preview: HolePreview, rows: int) -> Text:
     """A title and the first lines of a hole, one row each."""
     title = _title(document, hole)
-    title.append(f"  {preview.masked} masked" if preview.masked else "  done", style="dim")
+    state = f"{preview.masked} masked" if preview.masked else "done"
+    title.append(f"  {state}", style="dim")
     text = Text(visible(preview.text))
     for start, end in find_gaps(preview.settled, len(preview.text)):
         text.stylize(GUESS, start, end)
@@ -110,13 +115,19 @@ def _render_part(document: Document, hole: Hole, preview: HolePreview, rows: int
 def _head(preview: Preview) -> Text:
     if preview.is_proposed:
         return Text("proposed by the file", style="bold", no_wrap=True, overflow="ellipsis")
-    what = "fill, step" if preview.is_chosen else "repaired draft, step" if preview.repair else "draft, step"
-    head = Text(f"{what} {preview.step} of {preview.num_steps}", style="bold", no_wrap=True, overflow="ellipsis")
+    what = "draft"
+    if preview.is_chosen:
+        what = "fill"
+    elif preview.repair:
+        what = "repaired draft"
+    head = Text(f"{what}, step {preview.step} of {preview.num_steps}", style="bold", no_wrap=True, overflow="ellipsis")
     return head.append(f"  {sum(hole.masked for hole in preview.holes)} masked", style="dim")
 
 
 def _title(document: Document, hole: Hole) -> Text:
-    title = document.where(hole.start_byte) + (f" {hole.name}" if hole.name else "")
+    title = document.where(hole.start_byte)
+    if hole.name:
+        title += f" {hole.name}"
     return Text(f"-- {visible(title)}", style="cyan")
 
 

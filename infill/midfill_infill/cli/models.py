@@ -67,7 +67,11 @@ def get_command(
     """Fetch a checkpoint, going on where an earlier run stopped. Nothing of it is ever run; hashes are compared."""
     with report_failures():
         supervise.check_installed()
-        options = [*(["--check"] if check else []), *(["--force"] if force else [])]
+        options: list[str] = []
+        if check:
+            options.append("--check")
+        if force:
+            options.append("--force")
         with _shown(name) as show:
             folder = fetching.fetch(name, show, "--device", device, *options)
         print(f"{name} is here: {folder}")
@@ -88,17 +92,24 @@ def list_command(
     with report_failures(as_json=json_output):
         supervise.check_installed()
         if published:
-            become([*engine_command(), "models", *(["--json"] if json_output else [])])
+            command = [*engine_command(), "models"]
+            if json_output:
+                command.append("--json")
+            become(command)
         stock = fetching.list_stock()
         if json_output:
             print(stock.model_dump_json(indent=2))
             return
         chosen = config.load(Path.cwd())["model"].value or supervise.default_model() or SHIPPED
-        print(f"{'*' if chosen == SHIPPED else ' '} {SHIPPED}  ships with midfill, used if no other model is installed")
+        rows = [(SHIPPED, "ships with midfill, used if no other model is installed")]
         for stored in stock.data:
-            state = "" if stored.is_whole else f", incomplete: `midfill models get {stored.model}` resumes the download"
-            mark = "*" if chosen == stored.model else " "
-            print(f"{mark} {stored.model}  {stored.num_bytes / 1e9:.1f} GB{state}")
+            facts = f"{stored.num_bytes / 1e9:.1f} GB"
+            if not stored.is_whole:
+                facts += f", incomplete: `midfill models get {stored.model}` resumes the download"
+            rows.append((stored.model, facts))
+        for model, facts in rows:
+            mark = "*" if chosen == model else " "
+            print(f"{mark} {model}  {facts}")
         if chosen not in (SHIPPED, *(stored.model for stored in stock.data)):
             print(f"* {chosen}")
         if not any(stored.model == BASE for stored in stock.data):
@@ -167,6 +178,7 @@ def _shown(name: str) -> Iterator[Callable[[FetchProgress], None]]:
 
         def show(progress: FetchProgress) -> None:
             bar.update(task, completed=progress.done_bytes, total=progress.total_bytes)
-            bar.update(task, description=f"{name} ({progress.note})" if progress.note else name)
+            description = f"{name} ({progress.note})" if progress.note else name
+            bar.update(task, description=description)
 
         yield show

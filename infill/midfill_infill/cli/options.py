@@ -55,8 +55,10 @@ def complete_value(context: typer.Context, incomplete: str) -> list[str]:
     name = context.params.get("name") or next(iter(context.args), "")
     if name == "model":
         return complete_model(incomplete)
-    words = KEYS[name].expected.removeprefix("one of ") if name in KEYS else ""
-    return _beginning(words.split(", ") if words != KEYS[name].expected else [], incomplete) if words else []
+    if name not in KEYS or not KEYS[name].expected.startswith("one of "):
+        return []
+    words = KEYS[name].expected.removeprefix("one of ")
+    return _beginning(words.split(", "), incomplete)
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
@@ -65,13 +67,13 @@ def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
 
 def flag(*words: str) -> Any:
     """Returns an option without a value. `words` are its names, then its help."""
-    *names, said = words
-    return typer.Option(*names, metavar="", help=said)
+    *names, help_text = words
+    return typer.Option(*names, metavar="", help=help_text)
 
 
-def option(metavar: str, said: str, *names: str, **limits: Any) -> Any:
+def option(metavar: str, help_text: str, *names: str, **limits: Any) -> Any:
     """Returns an option with a value: the word for the value, its help, and its names unless the parameter has them."""
-    return typer.Option(*names, metavar=metavar, help=said, **limits)
+    return typer.Option(*names, metavar=metavar, help=help_text, **limits)
 
 
 class ChangedCommand(TyperCommand):

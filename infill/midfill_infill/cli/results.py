@@ -69,27 +69,41 @@ class Results:
 
     def titles(self, number: int) -> str:
         """Comment lines for a diff: which candidate it is and how much it replaces. `patch` skips them."""
-        candidate, several = self.candidates[number - 1], len(self.candidates) > 1
-        shown = self.number if number == 1 else number
-        titles = [f"alternative {shown} of {len(self.candidates)}, {errors_of(candidate)}"] if several else []
+        candidate = self.candidates[number - 1]
+        titles = self._sizes(candidate)
         if self.tried is not None:
-            titles = [self.tried.describe(candidate)]
-        return "".join(f"# {visible(title)}\n" for title in [*titles, *self._sizes(candidate)])
+            titles.insert(0, self.tried.describe(candidate))
+        elif len(self.candidates) > 1:
+            shown = self.number if number == 1 else number
+            titles.insert(0, f"alternative {shown} of {len(self.candidates)}, {errors_of(candidate)}")
+        return "".join(f"# {visible(title)}\n" for title in titles)
 
     def _sizes(self, candidate: Alternative) -> list[str]:
-        sizes = []
+        sizes: list[str] = []
         for fill in candidate.fills:
             taken = measure(self.document, fill.hole)
-            name = f" {fill.hole.name}" if fill.hole.name else ""
             num_new = fill.text.count("\n") + bool(fill.text)
             replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {num_new}"
-            sizes.append(f"{self.document.where(fill.hole.start_byte)}{name}: {replaced}")
-            sizes[-1] += f", {known}" if (known := describe_fill(fill)) else ""
+            size = f"{_place_of(self.document, fill.hole)}: {replaced}"
+            known = describe_fill(fill)
+            if known:
+                size += f", {known}"
+            sizes.append(size)
         return sizes
 
 
+def _place_of(document: Document, hole: Hole) -> str:
+    """File, line and name of a hole."""
+    place = document.where(hole.start_byte)
+    if hole.name:
+        place += f" {hole.name}"
+    return place
+
+
 def errors_of(candidate: Alternative) -> str:
-    return f"adds {plural(candidate.new_errors, 'syntax error')}" if candidate.new_errors else "adds no syntax error"
+    if candidate.new_errors:
+        return f"adds {plural(candidate.new_errors, 'syntax error')}"
+    return "adds no syntax error"
 
 
 def ask_before(document: Document, holes: Sequence[Hole], *, replaces: bool, yes: bool) -> None:
@@ -113,7 +127,9 @@ def _size_of(document: Document, hole: Hole) -> str:
     taken = measure(document, hole)
     last, _ = document.position_at(max(hole.start_byte, hole.end_byte - 1))
     place = f"{document.where(hole.start_byte)} to {last}"
-    return f"{taken.num_lines} of {taken.of_lines} lines ({place}{f', {hole.name}' if hole.name else ''})"
+    if hole.name:
+        place += f", {hole.name}"
+    return f"{taken.num_lines} of {taken.of_lines} lines ({place})"
 
 
 def hold_back(results: Results, *, allow_errors: bool, least: float | None) -> tuple[Results, MidfillError | None]:
@@ -121,16 +137,20 @@ def hold_back(results: Results, *, allow_errors: bool, least: float | None) -> t
 
     Fills without a certainty pass. The error says what was held back.
     """
-    best, least = results.filled.best, LIKELY if least is None else least
+    best = results.filled.best
+    if least is None:
+        least = LIKELY
     if best.new_errors and not allow_errors:
         message = f"the fill {errors_of(best)}, {visible(str(results.path))} is not written"
         return replace(results, held_back=frozenset(range(len(best.fills)))), MidfillError("fill_broken", message)
-    doubted = {at: each for at, each in enumerate(best.fills) if each.certainty is not None and each.certainty < least}
+    doubted = {
+        index: fill for index, fill in enumerate(best.fills) if fill.certainty is not None and fill.certainty < least
+    }
     if not doubted:
         return results, None
     where = results.document.where
     known = ", ".join(
-        f"{where(each.hole.start_byte)} {describe_certainty(each.certainty)}" for each in doubted.values()
+        f"{where(fill.hole.start_byte)} {describe_certainty(fill.certainty)}" for fill in doubted.values()
     )
     message = f"{len(doubted)} of {plural(len(best.fills), 'fill')} not written: {visible(known)}"
     return replace(results, held_back=frozenset(doubted)), MidfillError("fill_doubtful", message)
@@ -186,7 +206,9 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
         remark = "the built-in model is unsure of this fill: read it as a guess, or name another --model"
         print(f"midfill: {remark}", file=sys.stderr)
     if for_person:
-        done = f"wrote {visible(str(results.path))}" if written else "nothing written, add --write to write it"
+        done = "nothing written, add --write to write it"
+        if written:
+            done = f"wrote {visible(str(results.path))}"
         stats = results.filled.stats
         print(f"{done} ({stats.tokens} tokens in {stats.steps} steps, {wall_ms / 1000:.2f} s)", file=sys.stderr)
 
@@ -210,7 +232,7 @@ def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
         | {"ms": round(stats.ms, 1), "wall_ms": round(wall_ms, 1)},
         "written": any(hole["written"] for hole in best["holes"]),
         "passes": None if tried is None else tried.passed,
-        "tries": None if tried is None else [_try(each) for each in tried.tries],
+        "tries": None if tried is None else [_try(one) for one in tried.tries],
     }
     write_bytes(json.dumps(report, ensure_ascii=False).encode() + b"\n")
 
@@ -247,19 +269,19 @@ def _hole(document: Document, filled: PlacedFill) -> dict[str, Any]:
     }
 
 
-def _try(each: "Try") -> dict[str, Any]:
+def _try(one: "Try") -> dict[str, Any]:
     """`texts` has one entry a hole; `code` is null where its time was over; `tests_passed` and `reason` are null where
     the command did not say. `is_warm`: the command was not started anew.
     """
-    ran, certainty = each.ran, each.candidate.certainty
+    ran, certainty = one.ran, one.candidate.certainty
     return {
-        "number": each.number,
+        "number": one.number,
         "verdict": ran.verdict,
         "code": ran.code,
         "seconds": round(ran.seconds, 3),
         "is_warm": ran.is_warm,
         "certainty": None if certainty is None else round(certainty, 4),
-        "texts": [fill.text for fill in each.candidate.fills],
+        "texts": [fill.text for fill in one.candidate.fills],
         "tests_passed": ran.passed,
         "reason": encodable(ran.failures[0].sentence) if ran.failures else None,
     }

@@ -31,8 +31,10 @@ def serve_command(**given: Any) -> None:
         say_where(settings.model or supervise.SHIPPED, socket, host, port)
         words = list[str]()
         for name, value in given.items():
-            for each in value if isinstance(value, list) else [value]:
-                words += [f"--{name.replace('_', '-')}", str(each)] if each is not None else []
+            values = value if isinstance(value, list) else [value]
+            for one in values:
+                if one is not None:
+                    words += [f"--{name.replace('_', '-')}", str(one)]
         become([*engine_command(), "serve", *words, *supervise.engine_arguments(settings)])
 
 

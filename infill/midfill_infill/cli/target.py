@@ -130,11 +130,12 @@ def _line(document: Document, target: Target, line: int) -> int:
 def _offset(document: Document, target: Target) -> int:
     """The byte of a position; a line alone means its first character that is not white space."""
     assert target.line is not None
-    line, column = _line(document, target, target.line), target.column
-    start_byte = document.offset_at(line, 1 if column is None else column)
-    if column is None:
-        text = document.data[start_byte:].splitlines()[:1]
-        start_byte += len(text[0]) - len(text[0].lstrip(b" \t\f")) if text else 0
+    line = _line(document, target, target.line)
+    if target.column is not None:
+        return document.offset_at(line, target.column)
+    start_byte = document.offset_at(line, 1)
+    for text in document.data[start_byte:].splitlines()[:1]:
+        start_byte += len(text) - len(text.lstrip(b" \t\f"))
     return start_byte
 
 
@@ -164,6 +165,7 @@ def _only_stub(document: Document, target: Target) -> Hole:
         return stubs[0]
     if not stubs:
         raise MidfillError("no_hole", f"{document.name} has no stub, and no position was given")
-    places = ", ".join(document.where(hole.start_byte).rpartition(f"{document.name}:")[2] for hole in stubs[:5])
-    more = ", ..." if len(stubs) > 5 else ""
-    raise MidfillError("ambiguous_hole", f"{document.name} has {len(stubs)} stubs, at lines {places}{more}")
+    lines = [document.where(hole.start_byte).rpartition(f"{document.name}:")[2] for hole in stubs[:5]]
+    if len(stubs) > 5:
+        lines.append("...")
+    raise MidfillError("ambiguous_hole", f"{document.name} has {len(stubs)} stubs, at lines {', '.join(lines)}")

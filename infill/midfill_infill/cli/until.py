@@ -73,9 +73,9 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | str], Non
     """Prints one line per try or remark, and on a terminal a progress bar below. `quiet` leaves only the remarks."""
     if quiet or not can_draw_bar():
 
-        def print_line(each: Try | str) -> None:
-            if isinstance(each, str) or not quiet:
-                print(_show(each), file=sys.stderr, flush=True)
+        def print_line(remark: Try | str) -> None:
+            if isinstance(remark, str) or not quiet:
+                print(_show(remark), file=sys.stderr, flush=True)
 
         yield print_line
     else:
@@ -87,25 +87,31 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | str], Non
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
             task = progress.add_task("the tree as it is", total=num_tries)
 
-            def say(each: Try | str) -> None:
-                verdict = "" if isinstance(each, str) else each.ran.verdict
-                style = {"passed": "green", "failed": "red"}.get(verdict, "yellow")
-                console.print(_show(each), style=style, markup=False, soft_wrap=True)
-                if not isinstance(each, str):
-                    progress.update(task, completed=each.number, description="tries")
+            def say(remark: Try | str) -> None:
+                if isinstance(remark, str):
+                    console.print(_show(remark), style="yellow", markup=False, soft_wrap=True)
+                    return
+                style = {"passed": "green", "failed": "red"}.get(remark.ran.verdict, "yellow")
+                console.print(_show(remark), style=style, markup=False, soft_wrap=True)
+                progress.update(task, completed=remark.number, description="tries")
 
             yield say
 
 
-def _show(each: Try | str) -> str:
-    return f"midfill: {each}" if isinstance(each, str) else show_try(each)
+def _show(remark: Try | str) -> str:
+    if isinstance(remark, str):
+        return f"midfill: {remark}"
+    return show_try(remark)
 
 
-def show_try(each: Try) -> str:
+def show_try(one: Try) -> str:
     """`try 3  failed  0.21 s  a guess (34 %)  return price * rate  # assert 10 == 90`."""
-    lines = "\n".join(fill.text for fill in each.candidate.fills).strip().split("\n")
-    first = visible(lines[0])[:WIDTH] + (" ..." if len(lines) > 1 or len(lines[0]) > WIDTH else "")
-    known = describe_certainty(each.candidate.certainty)
-    told = f"try {each.number:<3} {each.ran.verdict:<11} {each.ran.seconds:6.2f} s  {known:<14} {first}"
-    reason = each.ran.failures[0].sentence if each.ran.failures else ""
-    return told + (f"  # {visible(reason)[:100]}" if reason and not each.ran.is_good else "")
+    lines = "\n".join(fill.text for fill in one.candidate.fills).strip().split("\n")
+    first = visible(lines[0])[:WIDTH]
+    if len(lines) > 1 or len(lines[0]) > WIDTH:
+        first += " ..."
+    known = describe_certainty(one.candidate.certainty)
+    row = f"try {one.number:<3} {one.ran.verdict:<11} {one.ran.seconds:6.2f} s  {known:<14} {first}"
+    if one.ran.failures and one.ran.failures[0].sentence and not one.ran.is_good:
+        row += f"  # {visible(one.ran.failures[0].sentence)[:100]}"
+    return row

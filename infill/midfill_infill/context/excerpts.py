@@ -35,9 +35,15 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class _Chunk:
+    """Some lines of a source, by the first one, and their words."""
+
     source: int
     start: int
     words: frozenset[str]
+
+    def overlaps(self, other: "_Chunk") -> bool:
+        """True if two chunks share lines."""
+        return self.source == other.source and abs(self.start - other.start) < LINES
 
 
 def find_excerpts(
@@ -49,47 +55,63 @@ def find_excerpts(
     A chunk of lines scores the sum of the inverse document frequencies of the words that it shares with the lines
     around the holes, over the square root of its number of words.
     """
-    wanted = frozenset(word for number in range(len(shown) - 1) for word in _find_words(shown, number))
+    wanted: set[str] = set()
+    for number in range(len(shown) - 1):
+        wanted.update(_find_words(shown, number))
     *far, last = _find_far(shown, near)
-    read = [*map(_read_kept, references), *map(_read, far), _read(last, is_end=True)]
-    chunks = [
-        _Chunk(number, start, words)
-        for number, (_, listed) in enumerate(read)
-        for start, words in listed.items()
-        if not words.isdisjoint(wanted)
-    ]
-    frequency = Counter(word for chunk in chunks for word in chunk.words & wanted)
+    sources = [*map(_read_kept, references), *map(_read, far), _read(last, is_end=True)]
+    chunks: list[_Chunk] = []
+    frequency: Counter[str] = Counter()
+    for source, (_, words_at) in enumerate(sources):
+        for start, words in words_at.items():
+            if not words.isdisjoint(wanted):
+                chunks.append(_Chunk(source, start, words))
+                frequency.update(words & wanted)
     rarity = {word: math.log1p(len(chunks) / (1 + count)) for word, count in frequency.items()}
 
     def rate(chunk: _Chunk) -> float:
         shared = sum(rarity[word] for word in sorted(chunk.words & wanted))
         return shared / math.sqrt(USUAL_WORDS + len(chunk.words))
 
-    left, taken = most, list[_Chunk]()
+    left = most
+    taken: dict[_Chunk, str] = {}
     for chunk in sorted(chunks, key=rate, reverse=True)[:MAX_TRIED]:
-        text = _show(read[chunk.source][0], chunk)
-        is_new = all(each.source != chunk.source or abs(each.start - chunk.start) >= LINES for each in taken)
-        if is_new and len(text) <= left and len(taken) < MAX_EXCERPTS:
+        if any(chunk.overlaps(other) for other in taken) or len(taken) >= MAX_EXCERPTS:
+            continue
+        lines, _ = sources[chunk.source]
+        text = _show(lines, chunk)
+        if len(text) <= left:
             left -= len(text)
-            taken.append(chunk)
-    ordered = sorted(taken, key=lambda each: (each.source, each.start))
-    return [Excerpt(chunk.source, _show(read[chunk.source][0], chunk)) for chunk in ordered]
+            taken[chunk] = text
+    ordered = sorted(taken, key=lambda chunk: (chunk.source, chunk.start))
+    return [Excerpt(chunk.source, taken[chunk]) for chunk in ordered]
 
 
 def _find_words(shown: Sequence[str], number: int) -> list[str]:
     """Words of the lines around a hole, without the hole's own line, which changes while the user types."""
-    before, behind = shown[number].split("\n")[:-1], shown[number + 1].split("\n")[1:]
-    return _WORD.findall("\n".join([*before[-LINES_BEFORE:], *behind[:LINES_BEHIND]]))
+    *before, _ = shown[number].split("\n")
+    _, *behind = shown[number + 1].split("\n")
+    lines = [*before[-LINES_BEFORE:], *behind[:LINES_BEHIND]]
+    return _WORD.findall("\n".join(lines))
 
 
 def _find_far(shown: Sequence[str], near: int) -> list[str]:
     """The part of each text between holes that is far from all holes, in whole lines."""
-    far = []
+    far: list[str] = []
     for number, text in enumerate(shown):
         start = near if number else max(0, len(text) - MAX_SEARCHED)
-        end = len(text) - near if number < len(shown) - 1 else start + MAX_SEARCHED
-        lines = text[start:end].splitlines(keepends=True) if start < end else []
-        far.append("".join(lines[start > 0 : None if end == len(text) else -1]))
+        end = start + MAX_SEARCHED
+        if number < len(shown) - 1:
+            end = len(text) - near
+        if start >= end:
+            far.append("")
+            continue
+        lines = text[start:end].splitlines(keepends=True)
+        if end != len(text):
+            del lines[-1:]
+        if start > 0:
+            del lines[:1]
+        far.append("".join(lines))
     return far
 
 
@@ -99,9 +121,13 @@ def _read(text: str, *, is_end: bool = False) -> tuple[list[str], dict[int, froz
     """
     lines = text.split("\n")
     words = [frozenset(map(intern, _WORD.findall(line))) for line in lines]
-    first = len(lines) % STEP if is_end and len(lines) > LINES else 0
-    starts = range(first, max(1, len(lines) - STEP), STEP)
-    return lines, {start: frozenset().union(*words[start : start + LINES]) for start in starts}
+    first = 0
+    if is_end and len(lines) > LINES:
+        first = len(lines) % STEP
+    words_at: dict[int, frozenset[str]] = {}
+    for start in range(first, max(1, len(lines) - STEP), STEP):
+        words_at[start] = frozenset().union(*words[start : start + LINES])
+    return lines, words_at
 
 
 # Related files stay the same from fill to fill.
@@ -109,5 +135,6 @@ _read_kept = lru_cache(maxsize=32)(_read)
 
 
 def _show(lines: Sequence[str], chunk: _Chunk) -> str:
+    """The lines of a chunk and some more, without undecodable ones."""
     shown = lines[chunk.start : chunk.start + LINES + MORE_LINES]
     return "\n".join(filter(is_decoded, shown)).strip("\n")

@@ -27,46 +27,64 @@ def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
     find = _FINDERS.get(document.language or "")
     if find is None:
         return []
-    source = document.source
-    text = "\n".join(source[start:end].decode("utf-8", "replace") for start, end in outline(document).imports)
-    return list(dict.fromkeys(find(text, path.parent, root)))[:MAX_IMPORTS]
+    statements = [document.source[start:end] for start, end in outline(document).imports]
+    text = b"\n".join(statements).decode("utf-8", "replace")
+    files = dict.fromkeys(find(text, path.parent, root))
+    return list(files)[:MAX_IMPORTS]
 
 
 def _find_python(text: str, folder: Path, root: Path) -> Places:
-    everywhere = [*(base for base in (folder, *folder.parents) if base.is_relative_to(root)), root / "src"]
+    """The files of the modules that import statements name."""
+    above = [folder, *folder.parents]
+    everywhere = [*(base for base in above if base.is_relative_to(root)), root / "src"]
     joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), text)
     for match in _PYTHON.finditer(joined):
-        for name in (match["modules"] or "").split(","):
-            yield from _find_module(name.split(" as ")[0].strip(), everywhere)
+        for name in _split_names(match["modules"] or ""):
+            yield from _find_module(name, everywhere)
         if match["names"] is None:
             continue
-        names = [name.split(" as ")[0].strip() for name in match["names"].split(",")]
         level = len(match["dots"])
-        bases = [folder, *folder.parents][level - 1 : level] if level else everywhere
-        for name in [*names, ""]:  # the imported name may be a module itself
+        bases = everywhere
+        if level:
+            bases = above[level - 1 : level]
+        for name in [*_split_names(match["names"]), ""]:  # the imported name may be a module itself
             yield from _find_module(f"{match['module']}.{name}".strip("."), bases)
 
 
+def _split_names(names: str) -> list[str]:
+    """The imported names, without those that they are given."""
+    return [name.split(" as ")[0].strip() for name in names.split(",")]
+
+
 def _find_module(name: str, bases: list[Path]) -> Places:
+    """The file of a module below the first folder that has one."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         return
     for base in bases:
         stem = os.path.join(base, *parts)  # ten times as fast as Path for hundreds of files
-        for place in (f"{stem}.py", f"{stem}/__init__.py"):
-            if os.path.isfile(place):
-                yield Path(place)
+        for file in (f"{stem}.py", f"{stem}/__init__.py"):
+            if os.path.isfile(file):
+                yield Path(file)
                 return
 
 
 def _find_relative(pattern: re.Pattern[str], endings: tuple[str, ...], text: str, folder: Path, root: Path) -> Places:
+    """The files that a pattern names relative to a folder, with or without an ending."""
     for match in pattern.finditer(text):
         stem = folder / match["place"]
-        bare = stem.with_suffix("") if stem.suffix in endings else stem
-        tried = [stem, *(Path(f"{bare}{ending}") for ending in endings), *(stem / f"index{end}" for end in endings)]
-        found = next((place for place in tried if place.is_file()), None)
-        if found is not None:
-            yield found
+        bare = stem
+        if stem.suffix in endings:
+            bare = stem.with_suffix("")
+        candidates = [stem]
+        for ending in endings:
+            candidates.append(Path(f"{bare}{ending}"))
+        for ending in endings:
+            candidates.append(stem / f"index{ending}")
+        for candidate in candidates:
+            if candidate.is_file():
+                yield candidate
+                break
 
 
 _find_script = partial(_find_relative, _SCRIPT, _SCRIPT_ENDINGS)

@@ -19,35 +19,53 @@ _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def is_test(path: Path) -> bool:
+    """True if a file is named as a test."""
     return _TEST_NAME.search(path.stem) is not None
 
 
 def find_neighbours(path: Path, root: Path) -> list[Path]:
     """At most 32 files in the language of `path`: its test or the tested file, then similar names in its folder."""
-    found = dict.fromkeys([*_find_partners(path, root), *_find_beside(path)])
-    return [place for place in found if place != path][:MAX_NEIGHBOURS]
+    neighbours = dict.fromkeys([*_find_partners(path, root), *_find_beside(path)])
+    neighbours.pop(path, None)
+    return list(neighbours)[:MAX_NEIGHBOURS]
 
 
 def _find_partners(path: Path, root: Path) -> Iterator[Path]:
+    """The test of a file, or the file that a test tests, in its folder, the ones around it and those in these."""
     bare = _TEST_NAME.sub("", path.stem)
-    names = [bare] if bare != path.stem else [name.format(bare) for name in _TESTS]
-    bases = [str(base) for base in (path.parent, path.parent.parent, root) if base.is_relative_to(root)]
-    folders = [*bases, *(os.path.join(base, name) for base in bases for name in (*_TEST_FOLDERS, "src"))]
+    names = [bare]
+    if bare == path.stem:
+        names = [name.format(bare) for name in _TESTS]
+    folders: list[str] = []
+    for base in (path.parent, path.parent.parent, root):
+        if base.is_relative_to(root):
+            folders.append(str(base))
+    for base_folder in list(folders):
+        for name in (*_TEST_FOLDERS, "src"):
+            folders.append(os.path.join(base_folder, name))
     for folder in filter(os.path.isdir, dict.fromkeys(folders)):  # 20 times as fast as Path
-        places = (os.path.join(folder, f"{name}{path.suffix}") for name in names)
-        yield from map(Path, filter(os.path.isfile, places))
+        for name in names:
+            file = os.path.join(folder, f"{name}{path.suffix}")
+            if os.path.isfile(file):
+                yield Path(file)
 
 
 def _find_beside(path: Path) -> list[Path]:
     """Files of the folder, most similar names first."""
-    family, words = _family(path), _words(path)
     try:
         with os.scandir(path.parent) as entries:
             names = [entry.name for entry in islice(entries, MAX_ENTRIES) if entry.name != path.name]
     except OSError:
         return []
+    family = _family(path)
+    words = _words(path)
     alike = [path.parent / name for name in sorted(names) if _family(Path(name)) == family]
-    return sorted(alike, key=lambda other: -len(words & _words(other)) / len(words | _words(other) | {""}))
+
+    def rate(other: Path) -> float:
+        others = _words(other)
+        return len(words & others) / (1 + len(words | others))
+
+    return sorted(alike, key=rate, reverse=True)
 
 
 def _family(path: Path) -> str:
@@ -57,4 +75,5 @@ def _family(path: Path) -> str:
 
 
 def _words(path: Path) -> set[str]:
+    """The words in lower case that a file's name is made of."""
     return {word.lower() for word in _WORD.findall(path.stem)}

@@ -29,20 +29,26 @@ def find_origins(
 ) -> Origins:
     """The names for a document and its excerpts. Without a repository, none of a folder is told: it may be a user's."""
     root = find_root(document.path) if document.path else None
-    has_name = root is not None and (root / ".git").exists() and root.name.isprintable() and root.name
-    neutral = UNNAMED + (document.syntax.extensions[0] if document.syntax else "")
+    name = Origins.name
+    if root is not None and (root / ".git").exists() and root.name and root.name.isprintable():
+        name = root.name
+    neutral = UNNAMED
+    if document.syntax:
+        neutral += document.syntax.extensions[0]
     own = _name(document.path, root) or neutral
-    paths = [each.path for each in references]
-    files = {
-        each.text: _name(paths[each.source], root) or neutral if each.source < len(paths) else own for each in excerpts
-    }
-    return Origins(root.name if root and has_name else Origins.name, own, comment, files)
+    files: dict[str, str] = {}
+    for excerpt in excerpts:
+        files[excerpt.text] = own
+        if excerpt.source < len(references):
+            files[excerpt.text] = _name(references[excerpt.source].path, root) or neutral
+    return Origins(name, own, comment, files)
 
 
 def _name(path: Path | None, root: Path | None) -> str:
     """The path below `root`, elsewhere the file's name; empty for none, and for one that is no line of text."""
     if path is None:
         return ""
-    whole = path.absolute()
-    name = whole.relative_to(root).as_posix() if root is not None and whole.is_relative_to(root) else path.name
+    name = path.name
+    if root is not None and path.absolute().is_relative_to(root):
+        name = path.absolute().relative_to(root).as_posix()
     return name if name.isprintable() else ""

@@ -55,6 +55,7 @@ def read_text(path: Path) -> str | None:
 
 @lru_cache(maxsize=128)
 def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
+    """The text of a file as it was at that time; the last ones are kept."""
     try:
         return show_text(Document.read(path).data, path)
     except MidfillError:
@@ -88,47 +89,57 @@ def find_references(
     if path is not None:
         path = path.absolute()
         root = find_root(path) if root is None else root.absolute()
-        taken = {Path(os.path.realpath(each)) for each in (path, *(other.path for other in held)) if each is not None}
-        files: list[tuple[Kind, list[Path]]] = [
-            ("imported", find_imports(document, path, root)),
-            ("neighbour", find_neighbours(path, root)),
-        ]
+        known = [path, *(reference.path for reference in held)]
+        taken = {Path(os.path.realpath(file)) for file in known if file is not None}
+        files: list[tuple[Kind, Path]] = []
+        files += [("imported", file) for file in find_imports(document, path, root)]
+        files += [("neighbour", file) for file in find_neighbours(path, root)]
         leaves_out = leaves_out or exclusions.find_exclusions
         read_files = _read_files(files, Path(os.path.realpath(root)), taken, leaves_out, read)
-    found = _drop_copies(document.tell(0, len(document.data)), chain(held, read_files))
-    return bound(each for each in found if each.text.strip())
+    different = _drop_copies(document.tell(0, len(document.data)), chain(held, read_files))
+    return bound(reference for reference in different if reference.text.strip())
 
 
-def _drop_copies(text: str, found: Iterable[Reference]) -> Iterator[Reference]:
+def _drop_copies(text: str, references: Iterable[Reference]) -> Iterator[Reference]:
     """Drops near copies of `text` and of earlier files. A copy, such as a backup, adds no information, and a fill that
     was accepted in one copy would make the same fill look certain in the next.
     """
     known = [_lines_of(text)]
-    for other in found:
-        lines = _lines_of(other.text)
-        if len(lines) < MIN_LINES or not any(len(lines & each) >= COPY_SHARE * len(lines | each) for each in known):
-            known.append(lines)
-            yield other
+    for reference in references:
+        lines = _lines_of(reference.text)
+        if len(lines) >= MIN_LINES and any(_are_copies(lines, others) for others in known):
+            continue
+        known.append(lines)
+        yield reference
+
+
+def _are_copies(lines: frozenset[str], others: frozenset[str]) -> bool:
+    """True if most lines of two files are equal."""
+    return len(lines & others) >= COPY_SHARE * len(lines | others)
 
 
 def _lines_of(text: str) -> frozenset[str]:
+    """The different lines of a text that are not blank."""
     return frozenset(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _read_files(
-    files: Iterable[tuple[Kind, Iterable[Path]]], root: Path, taken: set[Path], leaves_out: LeavesOut, read: Read
+    files: Iterable[tuple[Kind, Path]], root: Path, taken: set[Path], leaves_out: LeavesOut, read: Read
 ) -> Iterator[Reference]:
     """Reads files below the resolved `root` that are not `taken`, one whenever the next is wanted."""
-    found = [(kind, place, Path(os.path.realpath(place))) for kind, places in files for place in places]
-    inside = [(kind, place, real) for kind, place, real in found if real.is_relative_to(root) and real not in taken]
-    left_out = leaves_out([place for _, place, _ in inside])
-    for kind, place, real in inside:
-        if real in taken or place in left_out:
+    inside: list[tuple[Kind, Path, Path]] = []
+    for kind, file in files:
+        real = Path(os.path.realpath(file))
+        if real.is_relative_to(root) and real not in taken:
+            inside.append((kind, file, real))
+    left_out = leaves_out([file for _, file, _ in inside])
+    for kind, file, real in inside:
+        if real in taken or file in left_out:
             continue
         taken.add(real)
         text = read(real)
         if text:
-            yield Reference(kind, text, place)
+            yield Reference(kind, text, file)
 
 
 def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
@@ -136,8 +147,9 @@ def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
     taken: list[Reference] = []
     left = MAX_CHARS
     for reference in islice(references, MAX_REFERENCES):
-        taken.append(replace(reference, text=reference.text[:left]))
-        left -= len(taken[-1].text)
+        text = reference.text[:left]
+        taken.append(replace(reference, text=text))
+        left -= len(text)
         if not left:
             break
     return tuple(taken)

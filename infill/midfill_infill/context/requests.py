@@ -15,7 +15,7 @@ def build_hole(
     without those that are too long or not text. The indentation ends where the schema does: lines begin with that
     too. Raises MidfillError `hole_too_large` for the draft and its anchors.
     """
-    values = {**(dict(spec) if spec else {}), **wanted}
+    values = dict(spec or ()) | wanted
     for field, most in (("names", wire.MAX_NAMES), ("unused", wire.MAX_UNUSED)):
         values[field] = _fitting(values.get(field, ()), wire.MAX_NAME_CHARACTERS)[:most]
     certainties: dict[str, float] = {}
@@ -23,14 +23,18 @@ def build_hole(
         certainties.setdefault(text, certainty)
     texts = _fitting(certainties, wire.MAX_CANDIDATE_CHARACTERS)[: wire.MAX_CANDIDATES]
     keep = values.get("keep", ())
-    values["candidates"] = [wire.GivenText(text=text, certainty=certainties[text]) for text in texts if not keep]
-    if (indent := values.get("indent")) is not None:
+    if keep:
+        texts = []
+    values["candidates"] = [wire.GivenText(text=text, certainty=certainties[text]) for text in texts]
+    indent = values.get("indent")
+    if indent is not None:
         values["indent"] = indent[: wire.MAX_INDENT_CHARACTERS]
     if len(keep) > wire.MAX_ANCHORS:
         raise MidfillError("hole_too_large", f"a hole has {len(keep)} anchors, {wire.MAX_ANCHORS} are the most")
-    if (size := len(values.get("draft", ""))) > wire.MAX_DRAFT_CHARACTERS:
-        said = f"a hole with anchors has {size} characters, {wire.MAX_DRAFT_CHARACTERS} are the most"
-        raise MidfillError("hole_too_large", said)
+    size = len(values.get("draft", ""))
+    if size > wire.MAX_DRAFT_CHARACTERS:
+        message = f"a hole with anchors has {size} characters, {wire.MAX_DRAFT_CHARACTERS} are the most"
+        raise MidfillError("hole_too_large", message)
     return wire.HoleSpec(**values)
 
 
@@ -73,4 +77,5 @@ def build_text(text: str) -> wire.TextSegment:
 
 
 def _fitting(texts: Iterable[str], most: int) -> list[str]:
+    """The texts that are neither empty nor too long, and are text."""
     return [text for text in texts if 0 < len(text) <= most and is_decoded(text)]

@@ -6,7 +6,6 @@ Imports and headers of enclosing blocks are always shown, then whole lines, near
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import chain
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.context.requests import build_hole, build_text
@@ -30,6 +29,11 @@ class Segments:
     segments: tuple[Segment, ...]
     holes: tuple[Hole, ...]
 
+    @property
+    def specs(self) -> list[HoleSpec]:
+        """What is asked for each hole."""
+        return [segment.hole for segment in self.segments if isinstance(segment, HoleSegment)]
+
 
 def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int) -> Segments:
     """Segments in document order with at most `budget_chars` characters of text; a hole with anchors becomes a draft.
@@ -39,35 +43,52 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
     """
     ordered = sort_holes(document, list(holes))
     stretches = _cut(document, ordered)
-    fits = sum(stretch.edge_size for stretch in stretches) <= budget_chars
-    most_chars = budget_chars if fits else budget_chars // max(1, 2 * len(ordered))
-    left = budget_chars - sum(stretch.keep_edges(most_chars) for stretch in stretches)
-    if fits:
-        headers = min(left, int(HEADER_SHARE * budget_chars))
-        for line in _header_lines(document, ordered):
-            for stretch in stretches:
-                added = stretch.keep(line - stretch.first_line, headers) or 0
-                headers, left = headers - added, left - added
+    num_edge_chars = sum(stretch.edge_size for stretch in stretches)
+    if num_edge_chars > budget_chars:
+        most_chars = budget_chars // max(1, 2 * len(ordered))
+        for stretch in stretches:
+            stretch.keep_edges(most_chars)
+    else:
+        left = budget_chars - sum(stretch.keep_edges(budget_chars) for stretch in stretches)
+        left -= _keep_headers(document, ordered, stretches, min(left, int(HEADER_SHARE * budget_chars)))
         left -= _keep_nearest(stretches[1:-1], min(left, int(BETWEEN_SHARE * budget_chars)))
         _keep_nearest(stretches, left)
-    return Segments(tuple(_lay_out(document, ordered, [stretch.text for stretch in stretches])), ordered)
+    texts = [stretch.text for stretch in stretches]
+    return Segments(tuple(_lay_out(document, ordered, texts)), ordered)
+
+
+def _keep_headers(document: Document, holes: Sequence[Hole], stretches: Sequence["_ShownText"], room: int) -> int:
+    """Shows the lines that are always shown, while they fit. Returns the number of added characters."""
+    left = room
+    for line in _header_lines(document, holes):
+        for stretch in stretches:
+            size = stretch.keep(line - stretch.first_line, left)
+            if size is not None:
+                left -= size
+    return room - left
 
 
 class _ShownText:
     """The text between two holes, or before the first or after the last. `kept[i]` is the shown part of line `i`."""
 
     def __init__(self, text: str, first_line: int, *, follows_hole: bool, precedes_hole: bool) -> None:
-        self.lines = [line + "\n" for line in text.split("\n")]
-        self.lines[-1] = self.lines[-1][:-1]
+        *whole, last = text.split("\n")
+        self.lines = [*(line + "\n" for line in whole), last]
         self.first_line = first_line
-        self.follows_hole, self.precedes_hole = follows_hole, precedes_hole
-        edges = (0, follows_hole), (len(self.lines) - 1, precedes_hole)
-        self.edge_size = sum(len(self.lines[number]) for number in {number for number, is_edge in edges if is_edge})
+        self.follows_hole = follows_hole
+        self.precedes_hole = precedes_hole
+        edges: set[int] = set()
+        if follows_hole:
+            edges.add(0)
+        if precedes_hole:
+            edges.add(len(whole))
+        self.edge_size = sum(len(self.lines[number]) for number in edges)
         """Characters of the lines that holes stand in."""
         self.kept: list[str | None] = [None] * len(self.lines)
 
     @property
     def text(self) -> str:
+        """What is shown."""
         return "".join(line for line in self.kept if line is not None)
 
     def keep(self, number: int, room: int) -> int | None:
@@ -93,66 +114,93 @@ class _ShownText:
 
     def queues(self) -> Iterator[tuple[Iterator[int], int]]:
         """For each hole at its ends, its line numbers outward from that hole, and the weight of this queue."""
+        numbers = range(len(self.lines))
         if self.precedes_hole:
-            yield iter(reversed(range(len(self.lines)))), 1 if self.follows_hole else PREFIX_WEIGHT
+            yield reversed(numbers), 1 if self.follows_hole else PREFIX_WEIGHT
         if self.follows_hole:
-            yield iter(range(len(self.lines))), 1
+            yield iter(numbers), 1
 
 
 def _keep_nearest(stretches: Sequence[_ShownText], room: int) -> int:
     """Shows lines in proportion to the queues' weights, while they fit. Returns the number of added characters."""
-    queues = [(stretch, *queue) for stretch in stretches for queue in stretch.queues()]
-    heap, left = [(0.0, number) for number in range(len(queues))], room
+    queues: list[tuple[_ShownText, Iterator[int], int]] = []
+    for stretch in stretches:
+        queues += [(stretch, numbers, weight) for numbers, weight in stretch.queues()]
+    heap = [(0.0, queue) for queue in range(len(queues))]
+    left = room
     while heap:
-        used, number = heappop(heap)
-        stretch, lines, weight = queues[number]
-        line = next(lines, len(stretch.lines))
-        if (size := stretch.keep(line, left)) is not None:
+        used, queue = heappop(heap)
+        stretch, numbers, weight = queues[queue]
+        line = next(numbers, len(stretch.lines))
+        size = stretch.keep(line, left)
+        if size is not None:
             left -= size
-            heappush(heap, (used + len(stretch.lines[line]) / weight, number))
+            used += len(stretch.lines[line]) / weight
+            heappush(heap, (used, queue))
     return room - left
 
 
 def _cut(document: Document, holes: Sequence[Hole]) -> list[_ShownText]:
-    starts = [0, *(hole.end_byte for hole in holes)]
-    stops = [*(hole.start_byte for hole in holes), len(document.data)]
-    leads, tails = [*(hole.lead for hole in holes), ""], ["", *(hole.tail for hole in holes)]
-    return [
-        _ShownText(
-            tail + document.show(start, stop) + lead,
-            document.lines.at(start) - tail.count("\n"),
-            follows_hole=number > 0,
-            precedes_hole=number < len(holes),
+    """The texts before, between and behind the holes."""
+    stretches: list[_ShownText] = []
+    start, tail = 0, ""
+    for hole in (*holes, None):
+        end, lead = len(document.data), ""
+        if hole is not None:
+            end, lead = hole.start_byte, hole.lead
+        text = tail + document.show(start, end) + lead
+        first_line = document.lines.at(start) - tail.count("\n")
+        follows_hole = bool(stretches)
+        stretches.append(
+            _ShownText(text, first_line, follows_hole=follows_hole, precedes_hole=hole is not None),
         )
-        for number, (start, stop, lead, tail) in enumerate(zip(starts, stops, leads, tails, strict=True))
-    ]
+        if hole is not None:
+            start, tail = hole.end_byte, hole.tail
+    return stretches
 
 
 def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
     """Lines that are always shown: requested context, headers of enclosing blocks, imports."""
     lines = document.source_lines
-    spans = [(document.to_source(start), document.to_source(end)) for hole in holes for start, end in hole.context]
-    found = outline(document) if document.syntax else Outline(False, (), (), ())
+    spans: list[tuple[int, int]] = []
     for hole in holes:
+        spans += [(document.to_source(start), document.to_source(end)) for start, end in hole.context]
+    parts = Outline(False, (), (), ())
+    if document.syntax:
+        parts = outline(document)
+    for hole in holes:
+        position = document.to_source(hole.start_byte)
         own = find_own(document, hole)
-        place = own.head if own else document.to_source(hole.start_byte)
-        around = [(scope[0], scope[0]) for scope, _ in found.scopes if scope[0] <= place < scope[1]]
-        headers = (_header(lines, each) for each in found.functions if each.start <= place < each.end)
-        spans += sorted([*around, *headers], reverse=True)
-    spans += found.imports
-    numbers = (range(lines.at(start), lines.at(max(start, end - 1)) + 1) for start, end in spans)
-    return list(dict.fromkeys(chain.from_iterable(numbers)))
+        if own is not None:
+            position = own.head
+        headers = [(start, start) for (start, end), _ in parts.scopes if start <= position < end]
+        for function in parts.functions:
+            if function.start <= position < function.end:
+                headers.append(_header(lines, function))
+        spans += sorted(headers, reverse=True)
+    numbers: dict[int, None] = {}
+    for start, end in (*spans, *parts.imports):
+        first = lines.at(start)
+        last = lines.at(max(start, end - 1))
+        numbers |= dict.fromkeys(range(first, last + 1))
+    return list(numbers)
 
 
 def _header(lines: Lines, function: Function) -> tuple[int, int]:
-    brace = function.body[0]
-    has_brace = lines.data[brace : brace + 1] == b"{"
-    return function.start, (brace if has_brace else find_header_end(lines, function)) + 1
+    """From the start of a function to the end of its header."""
+    end, _ = function.body
+    if lines.data[end : end + 1] != b"{":
+        end = find_header_end(lines, function)
+    return function.start, end + 1
 
 
 def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) -> list[Segment]:
-    segments: list[Segment] = [build_text(texts[0])] if texts[0] else []
-    for hole, text in zip(holes, texts[1:], strict=True):
+    """The shown texts and the holes in turn."""
+    first, *others = texts
+    segments: list[Segment] = []
+    if first:
+        segments.append(build_text(first))
+    for hole, text in zip(holes, others, strict=True):
         segments.append(HoleSegment(hole=_specify(document, hole)))
         if text:
             segments.append(build_text(text))
@@ -160,15 +208,21 @@ def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) ->
 
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
+    """What is asked for a hole; one with anchors is a draft."""
     if not hole.anchors:
-        return build_hole(indent=None if hole.is_at_cursor or is_line_of_code(document, hole) else hole.indent)
-    draft, keep, position = "", list[tuple[int, int]](), hole.start_byte
+        if hole.is_at_cursor or is_line_of_code(document, hole):
+            return build_hole(indent=None)
+        return build_hole(indent=hole.indent)
+    draft = ""
+    keep: list[tuple[int, int]] = []
+    position = hole.start_byte
     for anchor in hole.anchors:
         draft += document.show(position, anchor.start_byte)
-        kept = anchor.lead + document.show(anchor.start_byte, anchor.end_byte) + anchor.tail
-        if kept:
-            keep.append((len(draft), len(draft) + len(kept)))
-        draft, position = draft + kept, anchor.end_byte
+        start = len(draft)
+        draft += anchor.lead + document.show(anchor.start_byte, anchor.end_byte) + anchor.tail
+        if start < len(draft):
+            keep.append((start, len(draft)))
+        position = anchor.end_byte
     draft += document.show(position, hole.end_byte)
     return build_hole(draft=draft, keep=keep, forbid=list(hole.forbid), indent=hole.indent)
 
@@ -178,12 +232,22 @@ def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
     shown: list[Segment] = []
     holes = iter(segments.holes)
     for segment in segments.segments:
-        lines = () if isinstance(segment, TextSegment) else (intent, next(holes).note)
-        if comments := [f"{mark} {line}" for text in lines for line in text.splitlines()]:
-            before = shown.pop().text if shown and isinstance(shown[-1], TextSegment) else ""  # type: ignore[union-attr]
-            head, newline, line = before.rpartition("\n")
-            indent = line[: len(line) - len(line.lstrip())]
-            said = "".join(f"{indent}{comment}\n" for comment in comments)
-            shown.append(build_text(head + newline + said + line))
+        if isinstance(segment, HoleSegment):
+            remarks = [*intent.splitlines(), *next(holes).note.splitlines()]
+            if remarks:
+                before = ""
+                if shown and isinstance(shown[-1], TextSegment):
+                    before = shown[-1].text
+                    del shown[-1]
+                comments = [f"{mark} {remark}" for remark in remarks]
+                shown.append(build_text(_add_comments(before, comments)))
         shown.append(segment)
     return replace(segments, segments=tuple(shown))
+
+
+def _add_comments(text: str, comments: Sequence[str]) -> str:
+    """The text with comments above its last line, indented as that."""
+    head, newline, line = text.rpartition("\n")
+    indent = line[: len(line) - len(line.lstrip())]
+    added = "".join(f"{indent}{comment}\n" for comment in comments)
+    return head + newline + added + line

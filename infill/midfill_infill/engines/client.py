@@ -149,16 +149,21 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 
     def _ask_limit(self, protocol: "Protocol", model: str) -> int | None:
         """How many tokens another engine takes; None if it does not say, which is no error."""
-        if (question := protocol.limit_question(model)) is None:
+        question = protocol.limit_question(model)
+        if question is None:
             return None
         path, body = question
         with (
             suppress(Unreachable, Silent, Broken, MidfillError, ValueError, KeyError, TypeError, AttributeError),
             self._connections.open(HEALTH_TIMEOUT_S) as connection,
         ):
-            connection.ask("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+            if body is None:
+                connection.ask("GET", path)
+            else:
+                connection.ask("POST", path, json.dumps(body))
             limit = protocol.read_limit(connection.json(), model) if connection.is_success else None
-            return limit if limit and limit > 0 else None
+            if limit and limit > 0:
+                return limit
         return None
 
     def _ask(self, call: "Call") -> Generator[str, None, None]:
@@ -267,7 +272,8 @@ def get_json(url: str, timeout_s: float) -> Any:
     with suppress(Unreachable, Silent, Broken, MidfillError, ValueError):
         with closing(Connections(Endpoint(url=url))) as connections, connections.open(timeout_s) as connection:
             answer = connection.ask("GET", "")
-            return connection.json() if answer.is_success else None
+            if answer.is_success:
+                return connection.json()
     return None
 
 

@@ -55,10 +55,14 @@ class Connection(AbstractContextManager["Connection"]):
         self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
     ) -> "Connection":
         """Sends a request and waits for the head of its answer. Raises Silent and Broken."""
-        known = {**self._owner.headers, **({"content-type": "application/json"} if body is not None else {})}
+        sent = dict(self._owner.headers)
         with _failures():
-            encoded = None if body is None else body.encode()
-            self._http.request(method, self._owner.prefix + path, encoded, {**known, **(headers or {})})
+            encoded: bytes | None = None
+            if body is not None:
+                encoded = body.encode()
+                sent["content-type"] = "application/json"
+            sent.update(headers or {})
+            self._http.request(method, self._owner.prefix + path, encoded, sent)
             self._response = self._http.getresponse()
         return self
 
@@ -108,7 +112,9 @@ class Connections:
         if self._url.scheme not in ("http", "https") or not self._url.hostname or self._url.port == 0:
             raise ValueError(f"{endpoint} is no address")
         self.prefix = self._url.path.rstrip("/")
-        self.headers = {"authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
+        self.headers: dict[str, str] = {}
+        if endpoint.token:
+            self.headers["authorization"] = f"Bearer {endpoint.token}"
         # Local traffic must not pass through a proxy that the environment sets.
         self._proxy = _find_proxy(self._url) if endpoint.remote_host else None
         if self._proxy is not None and self._url.scheme == "http":
@@ -150,8 +156,9 @@ class Connections:
             raise Silent from None
         except OSError as error:
             http.close()
-            is_tls = type(error).__module__ == "ssl"
-            raise Unreachable(f"speaks no TLS that is trusted ({error})" if is_tls else "is not running") from None
+            if type(error).__module__ == "ssl":
+                raise Unreachable(f"speaks no TLS that is trusted ({error})") from None
+            raise Unreachable("is not running") from None
         return http
 
     def _make(self, timeout_s: float) -> HTTPConnection:

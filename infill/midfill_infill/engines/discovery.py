@@ -30,24 +30,32 @@ def find_servers(
 ) -> Iterator[LocalServer]:
     """Yields servers that answer within half a second. Sends no content of any file."""
     url = ollama_url() or PROTOCOLS["ollama"].default_url
-    if any(f"//{host}:" in url for host in LOCAL_HOSTS) and (
-        names := _names(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
-    ):
-        yield LocalServer("Ollama", url, tuple(f"ollama:{name}" for name in names))
+    if any(f"//{host}:" in url for host in LOCAL_HOSTS):
+        names = _names(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
+        if names:
+            yield LocalServer("Ollama", url, tuple(f"ollama:{name}" for name in names))
     for port in llamacpp_ports:
         url = f"http://127.0.0.1:{port}"
         props = get_json(f"{url}/props", TIMEOUT_S)
         if isinstance(props, dict) and "default_generation_settings" in props:
             model = os.path.basename(str(props.get("model_path", "")))
-            yield LocalServer(f"llama.cpp{f' with {model}' if model else ''}", url, (f"llamacpp:{url}",))
+            title = f"llama.cpp with {model}" if model else "llama.cpp"
+            yield LocalServer(title, url, (f"llamacpp:{url}",))
     for port, name in openai_ports.items():
         url = f"http://127.0.0.1:{port}"
-        if names := _names(get_json(f"{url}/v1/models", TIMEOUT_S), "data"):
+        names = _names(get_json(f"{url}/v1/models", TIMEOUT_S), "data")
+        if names:
             yield LocalServer(name, url, tuple(f"openai:{model}@{url}" for model in names))
 
 
 def _names(answer: Any, key: str) -> list[str]:
     """Model names in a server's list; none from Midfill's own engine."""
-    rows = answer.get(key) if isinstance(answer, dict) else None
-    known = [row for row in rows or () if isinstance(row, dict) and row.get("owned_by") != "midfill"]
-    return [str(row.get("name") or row.get("id")) for row in known if row.get("name") or row.get("id")][:_MAX_MODELS]
+    if not isinstance(answer, dict):
+        return []
+    names: list[str] = []
+    for row in answer.get(key) or ():
+        if isinstance(row, dict) and row.get("owned_by") != "midfill":
+            name = row.get("name") or row.get("id")
+            if name:
+                names.append(str(name))
+    return names[:_MAX_MODELS]

@@ -48,7 +48,10 @@ class Endpoint:
     @property
     def title(self) -> str:
         """The name of another project's engine, such as "ollama at http://127.0.0.1:11434 with llama3"."""
-        return f"{self.protocol} at {self.url}{f' with {self.model}' if self.model else ''}"
+        title = f"{self.protocol} at {self.url}"
+        if self.model:
+            title += f" with {self.model}"
+        return title
 
     @property
     def remote_host(self) -> str:
@@ -99,7 +102,9 @@ def parse_engine(text: str) -> Endpoint:
         raise MidfillError("bad_config", message, next_step)
     protocol = PROTOCOLS[name]
     model, url = _split(rest, protocol)
-    url = (url or (ollama_url() if name == "ollama" else "") or protocol.default_url).rstrip("/")
+    if not url and name == "ollama":
+        url = ollama_url()
+    url = (url or protocol.default_url).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
@@ -107,38 +112,51 @@ def parse_engine(text: str) -> Endpoint:
     if name in ("ollama", "fim") and not model:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     host = parts.hostname
-    keys = [variable for part, variable in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
-    token = next((os.environ[each] for each in (*keys, "MIDFILL_TOKEN") if os.environ.get(each)), None)
+    keys = [key for part, key in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
+    token = next(filter(None, map(os.environ.get, (*keys, "MIDFILL_TOKEN"))), None)
     return Endpoint(url=url.removesuffix("/v1"), token=token, protocol=name, model=model)
 
 
 def _split(rest: str, protocol: "Protocol") -> tuple[str, str]:
     """The model and the URL that are named; "" for what is not. What follows an @ is an address, or no URL at all."""
-    if match := _URL.fullmatch(rest):
-        return match["model"] or "", match["url"]
-    model, at, said = rest.rpartition("@")
-    if match := _LOCAL.fullmatch(said):
-        port = match["port"] or (f":{usual}" if (usual := urlsplit(protocol.default_url).port) else "")
-        return model, f"http://{match['host']}{port}{match['path'] or ''}"
-    if _HOST_AND_PORT.fullmatch(said) and (at or not protocol.needs_model):
-        return model, f"http://{said}"
-    return (model, f"{said}:") if at and not said.startswith("sha256:") else (rest, "")
+    whole = _URL.fullmatch(rest)
+    if whole is not None:
+        return whole["model"] or "", whole["url"]
+    model, at, address = rest.rpartition("@")
+    local = _LOCAL.fullmatch(address)
+    if local is not None:
+        port = local["port"] or ""
+        usual = urlsplit(protocol.default_url).port
+        if not port and usual:
+            port = f":{usual}"
+        return model, f"http://{local['host']}{port}{local['path'] or ''}"
+    if _HOST_AND_PORT.fullmatch(address) and (at or not protocol.needs_model):
+        return model, f"http://{address}"
+    if at and not address.startswith("sha256:"):
+        return model, f"{address}:"
+    return rest, ""
 
 
 def ollama_url() -> str:
     """The URL in OLLAMA_HOST, which may omit scheme and port; empty if it is not set."""
-    said = os.environ.get("OLLAMA_HOST", "")
-    if not said:
+    address = os.environ.get("OLLAMA_HOST", "")
+    if not address:
         return ""
-    parts = urlsplit(said if "//" in said else f"http://{said}")
-    host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0") else parts.hostname
+    if "//" not in address:
+        address = f"http://{address}"
+    parts = urlsplit(address)
+    host = parts.hostname
+    if host in (None, "0.0.0.0"):
+        host = "127.0.0.1"
     return f"{parts.scheme}://{host}:{parts.port or 11434}"
 
 
 def relayed(body: ErrorBody) -> MidfillError:
     """The engine's error as ours, with its own next step unless the token was refused."""
     code = _CODES.get(body.code, body.code.value)
-    return MidfillError(code, body.message, None if code == "engine_refused" else body.next_step or None)
+    if code == "engine_refused":
+        return MidfillError(code, body.message)
+    return MidfillError(code, body.message, body.next_step or None)
 
 
 def last_words(log: str) -> MidfillError | None:

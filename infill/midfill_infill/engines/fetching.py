@@ -23,26 +23,30 @@ def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> s
             for line in process.stdout:
                 last = FetchProgress.model_validate_json(line)
                 hear(last)
-            said = process.stderr.read()
+            log = process.stderr.read()
             code = process.wait()
         except KeyboardInterrupt:
-            amount = f" with {show_amount(last)} here" if last is not None else ""
-            raise MidfillError("cancelled", f"stopped{amount}", f"run `midfill models get {model}` to go on") from None
+            message = "stopped"
+            if last is not None:
+                message += f" with {show_amount(last)} here"
+            raise MidfillError("cancelled", message, f"run `midfill models get {model}` to go on") from None
         except ValidationError:
             raise MidfillError("fetch_failed", f"the engine says of {model} what is not understood") from None
         finally:
             _end(process)
     if code or last is None or last.folder is None:
-        raise explain(said, code)
+        raise explain(log, code)
     return last.folder
 
 
 def show_progress(progress: FetchProgress) -> str:
     """For a log or a status line."""
-    is_going = progress.left_s and progress.done_bytes < progress.total_bytes
-    left = f", {duration(progress.left_s or 0.0)} left" if is_going else ""
-    note = f" ({progress.note})" if progress.note else ""
-    return f"getting {progress.model}: {show_amount(progress)}, {show_size(progress.bytes_per_s)}/s{left}{note}"
+    text = f"getting {progress.model}: {show_amount(progress)}, {show_size(progress.bytes_per_s)}/s"
+    if progress.left_s and progress.done_bytes < progress.total_bytes:
+        text += f", {duration(progress.left_s)} left"
+    if progress.note:
+        text += f" ({progress.note})"
+    return text
 
 
 def show_amount(progress: FetchProgress) -> str:
@@ -57,18 +61,21 @@ def show_size(num_bytes: float) -> str:
 def list_stock(*options: str) -> StoredModels:
     """Lists the models on this machine. Raises MidfillError."""
     with _spawn("stock", *options) as process:
-        out, said = process.communicate()
+        out, log = process.communicate()
     if process.returncode:
-        raise explain(said, process.returncode)
+        raise explain(log, process.returncode)
     return StoredModels.model_validate_json(out)
 
 
-def explain(said: str, exit_code: int) -> MidfillError:
+def explain(log: str, exit_code: int) -> MidfillError:
     """Converts the engine's last line to a MidfillError."""
-    if (error := last_words(said)) is not None:
+    error = last_words(log)
+    if error is not None:
         return error
-    ending = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+    ending = f"ended with exit code {exit_code}"
+    if exit_code < 0:
+        ending = f"was ended by signal {-exit_code}"
+    last = next((line for line in reversed(log.splitlines()) if line.strip()), "it said nothing")
     return MidfillError("fetch_failed", f"the process that fetches {ending} ({last.strip()})")
 
 

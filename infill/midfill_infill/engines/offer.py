@@ -25,11 +25,11 @@ def tell_where(host: str) -> str | None:
     mark = re.sub(r"[^\w.-]", "_", host)
     if not host or not is_first_time(f"told-files-{mark}"):
         return None
-    said = f"the code around each hole and parts of related files are sent to {host}"
+    sentence = f"the code around each hole and parts of related files are sent to {host}"
     keep = (
         "`midfill config context off` keeps related files on this machine, `midfill config engine --unset` everything"
     )
-    return f"{said}; {keep}"
+    return f"{sentence}; {keep}"
 
 
 def is_first_time(mark: str) -> bool:

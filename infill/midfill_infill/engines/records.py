@@ -27,7 +27,9 @@ def runtime_folder() -> Path:
     if len(os.fsencode(folder)) + len(_LONGEST_NAME) > _MAX_SOCKET_PATH_BYTES:
         mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]
         base = tempfile.gettempdir()
-        folder = Path(base if len(base) < 50 else "/tmp") / f"midfill-{os.geteuid()}-{mark}"
+        if len(base) >= 50:
+            base = "/tmp"
+        folder = Path(base) / f"midfill-{os.geteuid()}-{mark}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -165,7 +167,8 @@ def locked(file: Path, *, shared: bool = False) -> Iterator[None]:
 
     lock = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
         yield
     finally:
         os.close(lock)

@@ -70,7 +70,9 @@ class EngineSettings:
 
     @property
     def record(self) -> EngineRecord:
-        model = absolute_model(self.model) if self.model and self.model != SHIPPED else ""
+        model = ""
+        if self.model and self.model != SHIPPED:
+            model = absolute_model(self.model)
         installation = f"{sys.prefix} {distribution_version()}"
         chosen: dict[str, Any] = {name: getattr(self, name) or "" for name in OPTIONS}
         return EngineRecord(model, self.device, **chosen, installation=installation)
@@ -86,10 +88,13 @@ def complete(settings: EngineSettings) -> EngineSettings:
     if settings.model is None and model.source != "environment" and (served := _find_served(settings)) is not None:
         return served
     chosen: dict[str, Any] = {name: getattr(settings, name) or _text(known[name]) for name in OPTIONS}
+    device = settings.device
+    if device == "auto":
+        device = _text(known["device"]) or device
     return replace(
         settings,
         model=settings.model or _text(model) or default_model(),
-        device=settings.device if settings.device != "auto" else _text(known["device"]) or "auto",
+        device=device,
         **chosen,
         project=None,
         may_fetch=settings.may_fetch and (settings.model is not None or model.source != "project"),
@@ -98,7 +103,9 @@ def complete(settings: EngineSettings) -> EngineSettings:
 
 def default_model() -> str | None:
     """The pretrained base if it is installed, otherwise None: the shipped model."""
-    return BASE if any((packaged_folder() / BASE).glob("*.gguf")) else None
+    if any((packaged_folder() / BASE).glob("*.gguf")):
+        return BASE
+    return None
 
 
 def _find_served(settings: EngineSettings) -> EngineSettings | None:
@@ -111,7 +118,9 @@ def _find_served(settings: EngineSettings) -> EngineSettings | None:
 
 
 def _text(setting: config.Setting) -> str | None:
-    return None if setting.value is None else str(setting.value)
+    if setting.value is None:
+        return None
+    return str(setting.value)
 
 
 def engine_arguments(settings: EngineSettings) -> list[str]:
@@ -125,7 +134,9 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
 def absolute_model(model: str) -> str:
     """Makes a folder or GGUF file absolute, because the engine runs in another folder; keeps other names."""
     is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and HUB_ID.fullmatch(model) is None)
-    return os.path.realpath(model) if is_path else model
+    if is_path:
+        return os.path.realpath(model)
+    return model
 
 
 def check_model(model: str) -> str:
@@ -185,7 +196,9 @@ def ensure_engine(
     or what the engine said before it ended (`unknown_model`, ...).
     """
     named = named_endpoint()
-    return ensure_own(settings or EngineSettings(), on_progress, start_timeout_s) if named is None else named
+    if named is not None:
+        return named
+    return ensure_own(settings or EngineSettings(), on_progress, start_timeout_s)
 
 
 def ensure_own(
@@ -210,7 +223,9 @@ def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
     if model is None or absolute_model(model) != model or HUB_ID.fullmatch(model) is None or Path(model).is_dir():
         return
     check_installed()
-    options = ["--if-missing", "--device", settings.device, *([] if settings.may_fetch else ["--cached-only"])]
+    options = ["--if-missing", "--device", settings.device]
+    if not settings.may_fetch:
+        options.append("--cached-only")
     said_s = 0.0
 
     def hear(progress: FetchProgress) -> None:
@@ -232,7 +247,9 @@ def probe(endpoint: Endpoint) -> str | None:
     except MidfillError as error:
         if error.code == "engine_stopped":  # it holds its lock, so waiting would never end
             raise
-        return "silent" if error.code == "engine_silent" else None
+        if error.code == "engine_silent":
+            return "silent"
+        return None
 
 
 def _start_and_wait(
@@ -240,7 +257,7 @@ def _start_and_wait(
 ) -> None:
     deadline = time.monotonic() + timeout_s
     process: subprocess.Popen[bytes] | None = None
-    log_start, said, heard_s = 0, "", time.monotonic()
+    log_start, last_phrase, heard_s = 0, "", time.monotonic()
     while True:
         state = probe(endpoint)
         if state == "ok":
@@ -250,9 +267,9 @@ def _start_and_wait(
         elif time.monotonic() - heard_s > _HUNG_AT_START_S:
             raise MidfillError("engine_silent", f"{_name(place)} accepts requests and does not answer")
         phrase = "loading the model" if state == "loading" else "starting the engine"
-        if phrase != said:
+        if phrase != last_phrase:
             on_progress(phrase)
-            said = phrase
+            last_phrase = phrase
         if process is None and state is None:
             process, log_start = _start(settings, place)
         elif process is not None and process.poll() is not None:
@@ -350,12 +367,14 @@ def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> Midfil
     """The last error in the engine's log."""
     with open(place.log, "rb") as log:
         log.seek(log_start)
-        said = log.read().decode(errors="replace")
-    if (error := last_words(said)) is not None:
+        log_text = log.read().decode(errors="replace")
+    if (error := last_words(log_text)) is not None:
         return error
     message = f"the engine ended with exit code {exit_code} while it started"
     return MidfillError("engine_failed", message, f"see {place.log}")
 
 
 def _name(place: EnginePlace) -> str:
-    return f"the engine (process {place.pid})" if place.pid else "the engine"
+    if place.pid:
+        return f"the engine (process {place.pid})"
+    return "the engine"

@@ -60,7 +60,11 @@ class PlacedFill:
     @property
     def kind(self) -> Kind | None:
         """The kind of hole that a measurement tells apart; None for several lines that are no body."""
-        return "body" if self.hole.is_body else None if "\n" in self.text.strip() else "line"
+        if self.hole.is_body:
+            return "body"
+        if "\n" in self.text.strip():
+            return None
+        return "line"
 
     @property
     def is_guess(self) -> bool:
@@ -72,14 +76,20 @@ def describe_certainty(certainty: float | None) -> str:
     """The label shown to users, such as "likely (62 %)"; empty if the engine gives no certainty."""
     if certainty is None:
         return ""
-    word = "sure" if certainty >= SURE else "likely" if certainty >= LIKELY else "a guess"
+    word = "a guess"
+    if certainty >= SURE:
+        word = "sure"
+    elif certainty >= LIKELY:
+        word = "likely"
     return f"{word} ({certainty:.0%})"
 
 
 def describe_fill(fill: PlacedFill) -> str:
     """The label of a fill shown to users, such as "likely (62 %), the file's own line"."""
-    told = describe_certainty(fill.certainty), "" if fill.origin == DRAFTED else fill.origin
-    return ", ".join(filter(None, told))
+    label = [describe_certainty(fill.certainty)]
+    if fill.origin != DRAFTED:
+        label.append(fill.origin)
+    return ", ".join(filter(None, label))
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,9 @@ class Alternative:
     def certainty(self) -> float | None:
         """Certainty of the least certain fill; None unless every fill has one."""
         known = [fill.certainty for fill in self.fills if fill.certainty is not None]
-        return min(known) if len(known) == len(self.fills) else None
+        if len(known) < len(self.fills):
+            return None
+        return min(known)
 
 
 @dataclass(frozen=True)
@@ -133,17 +145,40 @@ class Answer:
     @classmethod
     def of(cls, text: str, certainty: float | None, origin: str) -> "Answer":
         """A whole text as a single token, with its certainty as confidence."""
-        tokens = [(0, len(text))] if text and certainty is not None else []
-        confidence = [certainty or 0.0] * len(tokens)
-        return cls(wire.FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty), origin)
+        tokens: list[tuple[int, int]] = []
+        confidence: list[float] = []
+        if text and certainty is not None:
+            tokens.append((0, len(text)))
+            confidence.append(certainty)
+        filled = wire.FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty)
+        return cls(filled, origin)
 
     @classmethod
-    def judged(cls, one: wire.Judged, origin: str) -> "Answer":
+    def proposing(cls, proposal: Proposal) -> "Answer":
+        """The text of a proposal."""
+        return cls.of(proposal.text, proposal.certainty, proposal.origin)
+
+    @classmethod
+    def judged(cls, judged: wire.Judged, origin: str) -> "Answer":
         """A text that the engine compared, with its tokens if the engine tells them."""
-        if not one.tokens:
-            return cls.of(one.text, one.certainty, origin)
-        told = wire.FilledHole(text=one.text, tokens=one.tokens, confidence=one.confidence, certainty=one.certainty)
-        return cls(told, origin)
+        if not judged.tokens:
+            return cls.of(judged.text, judged.certainty, origin)
+        filled = wire.FilledHole(
+            text=judged.text,
+            tokens=judged.tokens,
+            confidence=judged.confidence,
+            certainty=judged.certainty,
+        )
+        return cls(filled, origin)
+
+    @property
+    def text(self) -> str:
+        return self.filled.text
+
+    @property
+    def certainty(self) -> float:
+        """The engine's or the proposal's certainty, 0 without one."""
+        return self.filled.certainty or 0.0
 
 
 def rank(
@@ -152,19 +187,23 @@ def rank(
     """All different texts for the hole `index` in the engine's own order: its fills, the other texts that it compared,
     then the proposals that it has not looked at. A proposal has at most `most` characters, if given.
     """
-    origins = {each.text: each.origin for each in proposals}
-    proposed = {each.text.strip(): each.certainty for each in reversed(proposals)}
-    rows = (response.holes, *response.alternatives)
-    listed = [Answer(row[index], origins.get(row[index].text, DRAFTED)) for row in rows]
-    compared = response.candidates[index] if index < len(response.candidates) else []
-    listed += [Answer.judged(each, origins.get(each.text, DRAFTED)) for each in compared]
-    listed = [replace(each, proposed=proposed.get(each.filled.text.strip(), 0.0)) for each in listed]
-    fitting = [each for each in proposals if most is None or len(each.text) <= most]
-    listed += [replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True) for each in fitting]
-    found: dict[str, Answer] = {}
-    for answer in listed:
-        found.setdefault(answer.filled.text, answer)
-    return list(found.values())
+    origins = {proposal.text: proposal.origin for proposal in proposals}
+    proposed = {proposal.text.strip(): proposal.certainty for proposal in reversed(proposals)}
+    answers: list[Answer] = []
+    for row in (response.holes, *response.alternatives):
+        filled = row[index]
+        answers.append(Answer(filled, origins.get(filled.text, DRAFTED)))
+    if index < len(response.candidates):
+        for judged in response.candidates[index]:
+            answers.append(Answer.judged(judged, origins.get(judged.text, DRAFTED)))
+    by_text: dict[str, Answer] = {}
+    for answer in answers:
+        certainty = proposed.get(answer.text.strip(), 0.0)
+        by_text.setdefault(answer.text, replace(answer, proposed=certainty))
+    for proposal in proposals:
+        if most is None or len(proposal.text) <= most:
+            by_text.setdefault(proposal.text, replace(Answer.proposing(proposal), is_left_out=True))
+    return list(by_text.values())
 
 
 @dataclass(frozen=True)
@@ -193,6 +232,7 @@ class Place:
 
     @cached_property
     def splicer(self) -> Splicer:
+        """What puts texts into the holes."""
         return Splicer(self.document, self.holes)
 
     @cached_property
@@ -208,8 +248,11 @@ class Place:
     def imports(self) -> list[list[Proposal]]:
         """For each hole imports of the modules of Python's standard library that it has to bind."""
         modules = sys.stdlib_module_names if self.document.language == "python" else frozenset()
-        needed = [[name for name in each.get("names", ()) if name in modules] for each in self.needs]
-        return [[Proposal(f"import {name}", FAIR, "an import that is missing") for name in names] for names in needed]
+        listed: list[list[Proposal]] = []
+        for needs in self.needs:
+            names = [name for name in needs.get("names", ()) if name in modules]
+            listed.append([Proposal(f"import {name}", FAIR, "an import that is missing") for name in names])
+        return listed
 
     def rows(self, answers: Iterable[Sequence[Answer]]) -> Iterator[Row]:
         """Yields a row for each of `answers` that can be inserted: with its anchors, and in the file's encoding."""
@@ -219,15 +262,16 @@ class Place:
 
     def row(self, answers: Sequence[Answer]) -> Row:
         """Splices one answer per hole. Raises MidfillError."""
-        spliced = self.splicer.splice([answer.filled.text for answer in answers])
-        placed = (
-            self._rate(place_fill(hole, answer.filled, fill, answer.origin), answer)
-            for hole, answer, fill in zip(self.holes, answers, spliced.fills, strict=True)
-        )
-        temper = self.doubts.temper
-        fills = tuple(replace(each, certainty=temper(each.hole, each.text, each.certainty)) for each in placed)
+        spliced = self.splicer.splice([answer.text for answer in answers])
+        fills: list[PlacedFill] = []
+        for hole, answer, spliced_fill in zip(self.holes, answers, spliced.fills, strict=True):
+            placed = place_fill(hole, answer.filled, spliced_fill, answer.origin)
+            rated = self._rate(placed, answer)
+            certainty = self.doubts.temper(hole, rated.text, rated.certainty)
+            fills.append(replace(rated, certainty=certainty))
         is_idle = any(fill.is_idle for fill in spliced.fills)
-        return Row(Alternative(spliced.patch, fills, spliced.new_errors, is_idle), tuple(answers), spliced)
+        candidate = Alternative(spliced.patch, tuple(fills), spliced.new_errors, is_idle)
+        return Row(candidate, tuple(answers), spliced)
 
     def _rate(self, fill: PlacedFill, answer: Answer) -> PlacedFill:
         """The fill with the certainty that was measured for such fills, if it was."""
@@ -235,7 +279,9 @@ class Place:
             return fill
         fill = replace(fill, told=fill.certainty, proposed=answer.proposed)
         measured = self.fits.get(fill.kind) if fill.kind else None
-        return replace(fill, certainty=measured.rate(fill.evidence)) if measured else fill
+        if measured is None:
+            return fill
+        return replace(fill, certainty=measured.rate(fill.evidence))
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
         """The first text of every hole; if it has a fault, the first without one or the one with the fewest.
@@ -256,27 +302,35 @@ class Place:
         """
         if most == 1 and not every:
             return [best]
+        worthy: list[Sequence[Answer]] = []
+        for answers in ranked:
+            fair = [answer for answer in answers if not answer.is_left_out or answer.certainty >= FAIR]
+            worthy.append(fair or answers[:1])
+        tried = list(islice(_rows_of(worthy), 2 * most))
+        if every:
+            tried += _vary(ranked)
         seen = {best.candidate.patch}
-        found = list[Row]()
-        worthy = [
-            [each for each in texts if not each.is_left_out or (each.filled.certainty or 0.0) >= FAIR] or texts[:1]
-            for texts in ranked
-        ]
-        tried = [*islice(_rows_of(worthy), 2 * most), *(_vary(ranked) if every else ())]
+        rows: list[Row] = []
         for row in self.rows(tried):
             if row.candidate.patch not in seen and not row.candidate.is_idle:
-                found.append(row)
+                rows.append(row)
             seen.add(row.candidate.patch)
-        return [best, *sorted(found, key=lambda row: row.candidate.faults)][: None if every else most]
+        rows = [best, *sorted(rows, key=lambda row: row.candidate.faults)]
+        if every:
+            return rows
+        return rows[:most]
 
     def _is_at_fault(self, row: Row, index: int) -> bool:
+        """True if the fill of a hole has an error, is blank or does nothing."""
         fill = row.spliced.fills[index]
         return bool(fill.error_ranges) or not fill.text.strip() or fill.is_idle
 
     def _improve_hole(self, row: Row, index: int, texts: Sequence[Answer]) -> Row:
+        """The row with another of the hole's texts if that has fewer faults."""
         num_whole = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
         others = [answer for answer in texts if answer != row.answers[index]]
-        tried = ([*row.answers[:index], answer, *row.answers[index + 1 :]] for answer in self._sift(index, others))
+        before, behind = row.answers[:index], row.answers[index + 1 :]
+        tried = ([*before, answer, *behind] for answer in self._sift(index, others))
         for other in islice(self.rows(tried), num_whole):
             if other.candidate.faults < row.candidate.faults:
                 row = other
@@ -290,15 +344,18 @@ class Place:
         if sieve is None:
             yield from answers
             return
-        faulty: list[tuple[int, Answer]] = []
+        least_faulty: Answer | None = None
+        fewest = 0
         for answer in answers:
-            if (errors := sieve.count_errors(answer.filled.text)) is not None:
-                if errors:
-                    faulty.append((errors, answer))
-                else:
-                    yield answer
-        if faulty:
-            yield min(faulty, key=lambda judged: judged[0])[1]
+            num_errors = sieve.count_errors(answer.text)
+            if num_errors is None:
+                continue
+            if num_errors == 0:
+                yield answer
+            elif least_faulty is None or num_errors < fewest:
+                least_faulty, fewest = answer, num_errors
+        if least_faulty is not None:
+            yield least_faulty
 
 
 def _rows_of(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
@@ -316,24 +373,32 @@ def _vary(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
 
 def place_fill(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill, origin: str = DRAFTED) -> PlacedFill:
     """Moves the engine's tokens to where splicing put their characters; drops tokens that were cut."""
-    token_of = {char: index for index, (start, end) in enumerate(filled.tokens) for char in range(start, end)}
+    token_of: dict[int, int] = {}
+    for token, (start, end) in enumerate(filled.tokens):
+        token_of |= dict.fromkeys(range(start, end), token)
     spans: dict[int, tuple[int, int]] = {}
-    for place, source in enumerate(spliced.origins):
-        if (token := token_of.get(source)) is not None:
-            spans[token] = (spans.get(token, (place, place))[0], place + 1)
-    ordered = sorted(spans.items(), key=lambda item: item[1])
+    for position, source in enumerate(spliced.origins):
+        if source in token_of:
+            token = token_of[source]
+            start, _ = spans.get(token, (position, position))
+            spans[token] = (start, position + 1)
+    tokens = sorted(spans, key=lambda token: spans[token])
+    errors = [_find(spliced.origins, error) for error in spliced.error_ranges]
     return PlacedFill(
         hole,
         spliced.text,
-        tuple(span for _, span in ordered),
-        tuple(filled.confidence[token] for token, _ in ordered),
-        tuple(found for range in spliced.error_ranges if (found := _find(spliced.origins, range))),
-        filled.certainty,
-        origin,
+        tokens=tuple(spans[token] for token in tokens),
+        confidence=tuple(filled.confidence[token] for token in tokens),
+        errors=tuple(filter(None, errors)),
+        certainty=filled.certainty,
+        origin=origin,
     )
 
 
-def _find(origins: Sequence[int], range: tuple[int, int]) -> tuple[int, int] | None:
+def _find(origins: Sequence[int], span: tuple[int, int]) -> tuple[int, int] | None:
     """Position in the fill of a range of the engine's text; None if it was cut."""
-    places = [place for place, origin in enumerate(origins) if range[0] <= origin < range[1]]
-    return (places[0], places[-1] + 1) if places else None
+    start, end = span
+    positions = [position for position, origin in enumerate(origins) if start <= origin < end]
+    if not positions:
+        return None
+    return positions[0], positions[-1] + 1

@@ -39,9 +39,14 @@ class Evidence:
 
     @classmethod
     def of(cls, text: str, confidence: Sequence[float], told: float | None, proposed: float) -> "Evidence":
-        logs = [max(LEAST_LOG, math.log(max(each, 1e-9))) for each in confidence]
-        mean, least = (math.fsum(logs) / len(logs), min(logs)) if logs else (0.0, 0.0)
-        return cls(mean, least, 0.0 if told is None else to_odds(told), proposed, math.log1p(len(text.strip())))
+        logs = [max(LEAST_LOG, math.log(max(value, 1e-9))) for value in confidence]
+        return cls(
+            mean=math.fsum(logs) / max(1, len(logs)),
+            least=min(logs, default=0.0),
+            told=0.0 if told is None else to_odds(told),
+            proposed=proposed,
+            length=math.log1p(len(text.strip())),
+        )
 
 
 def to_odds(chance: float) -> float:
@@ -60,13 +65,14 @@ class Fit:
 
     def rate(self, evidence: Evidence) -> float:
         """The probability that the fill is right."""
-        odds = self.one + math.fsum(weight * getattr(evidence, name) for name, weight in self.weights.items())
+        terms = [weight * getattr(evidence, name) for name, weight in self.weights.items()]
+        odds = self.one + math.fsum(terms)
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
 
 
 Fits = Mapping[Kind, Fit]
 Seen = tuple[Evidence, bool]
-_NAMES: Final = tuple(each.name for each in fields(Evidence))
+_NAMES: Final = tuple(field.name for field in fields(Evidence))
 
 
 def fit(seen: Sequence[Seen]) -> Fit:
@@ -75,58 +81,75 @@ def fit(seen: Sequence[Seen]) -> Fit:
     One more right and one more wrong fill at the middle of the features keep a model that was never right from being
     called impossible.
     """
-    rows = [[float(getattr(evidence, name)) for name in _NAMES] for evidence, _ in seen]
-    means = [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
-    spreads = [
-        math.sqrt(math.fsum((value - mean) ** 2 for value in column) / len(rows))
-        for column, mean in zip(zip(*rows, strict=True), means, strict=True)
-    ]
-    used = [index for index, spread in enumerate(spreads) if spread > 1e-6]
-    scaled = [[(row[index] - means[index]) / spreads[index] for index in used] for row in rows]
-    scaled += [[0.0] * len(used)] * 2
+    means: dict[str, float] = {}
+    spreads: dict[str, float] = {}
+    scaled: list[tuple[float, ...]] = []
+    for name in _NAMES:
+        column = [float(getattr(evidence, name)) for evidence, _ in seen]
+        mean = math.fsum(column) / len(column)
+        variance = math.fsum((value - mean) ** 2 for value in column) / len(column)
+        spread = math.sqrt(variance)
+        if spread > 1e-6:
+            means[name] = mean
+            spreads[name] = spread
+            standardized = [(value - mean) / spread for value in column]
+            scaled.append((*standardized, 0.0, 0.0))
     rights = [*(float(is_right) for _, is_right in seen), 1.0, 0.0]
-    one, weights = _descend(scaled, rights, len(used))
-    raw = {_NAMES[index]: weight / spreads[index] for index, weight in zip(used, weights, strict=True)}
-    one -= math.fsum(raw[_NAMES[index]] * means[index] for index in used)
-    return Fit(round(one, 5), {name: round(weight, 5) for name, weight in raw.items()}, len(seen))
+    one, weights = _descend(scaled, rights)
+    raw = {name: weight / spreads[name] for name, weight in zip(means, weights, strict=True)}
+    one -= math.fsum(weight * means[name] for name, weight in raw.items())
+    rounded = {name: round(weight, 5) for name, weight in raw.items()}
+    return Fit(round(one, 5), rounded, len(seen))
 
 
-def _descend(rows: Sequence[Sequence[float]], rights: Sequence[float], width: int) -> tuple[float, list[float]]:
+def _descend(columns: Sequence[Sequence[float]], rights: Sequence[float]) -> tuple[float, list[float]]:
     """The constant and the weights of least cross entropy, with the penalty on the weights."""
-    one, weights = 0.0, [0.0] * width
-    rate = 4 / (1 + width + 8 * DECAY)  # the loss is this smooth at least
+    count = len(rights)
+    rows = list(zip(*columns, strict=True)) or [()] * count
+    one = 0.0
+    weights = [0.0] * len(columns)
+    rate = 4 / (1 + len(columns) + 8 * DECAY)  # the loss is this smooth at least
     for _ in range(_STEPS):
-        lost = [
-            1 / (1 + math.exp(-(one + math.fsum(map(float.__mul__, weights, row))))) - right
-            for row, right in zip(rows, rights, strict=True)
-        ]
-        one -= rate * math.fsum(lost) / len(rows)
-        slopes = [math.fsum(map(float.__mul__, lost, column)) / len(rows) for column in zip(*rows, strict=True)]
-        weights = [weight - rate * (slope + 2 * DECAY * weight) for weight, slope in zip(weights, slopes, strict=False)]
+        lost: list[float] = []
+        for row, right in zip(rows, rights, strict=True):
+            odds = one + _multiply(weights, row)
+            lost.append(1 / (1 + math.exp(-odds)) - right)
+        one -= rate * math.fsum(lost) / count
+        for index, column in enumerate(columns):
+            slope = _multiply(lost, column) / count
+            weights[index] -= rate * (slope + 2 * DECAY * weights[index])
     return one, weights
+
+
+def _multiply(numbers: Sequence[float], others: Sequence[float]) -> float:
+    """The scalar product."""
+    return math.fsum(map(float.__mul__, numbers, others))
 
 
 def rate_unseen(seen: Sequence[Seen], groups: Sequence[str], folds: int = 5) -> list[float]:
     """The certainty of each fill by a fit on fills of other groups, such as files."""
     order = list(dict.fromkeys(groups))
     fold_of = {group: number % folds for number, group in enumerate(order)}
-    found = [0.0] * len(seen)
+    chances = [0.0] * len(seen)
     for fold in range(folds):
         held = [index for index, group in enumerate(groups) if fold_of[group] == fold]
-        others = [each for each, group in zip(seen, groups, strict=True) if fold_of[group] != fold]
-        if held and others:
-            fitted = fit(others)
-            for index in held:
-                found[index] = fitted.rate(seen[index][0])
-    return found
+        others = [fill for fill, group in zip(seen, groups, strict=True) if fold_of[group] != fold]
+        if not held or not others:
+            continue
+        fitted = fit(others)
+        for index in held:
+            evidence, _ = seen[index]
+            chances[index] = fitted.rate(evidence)
+    return chances
 
 
 def lose(chances: Sequence[float], rights: Sequence[bool]) -> float:
     """The mean cross entropy of certainties, in nats."""
-    pairs = zip(chances, rights, strict=True)
-    return -math.fsum(math.log(max(1e-6, chance if is_right else 1 - chance)) for chance, is_right in pairs) / max(
-        1, len(rights)
-    )
+    losses: list[float] = []
+    for chance, is_right in zip(chances, rights, strict=True):
+        told = chance if is_right else 1 - chance
+        losses.append(math.log(max(1e-6, told)))
+    return -math.fsum(losses) / max(1, len(rights))
 
 
 def key_of(model: ModelInfo) -> str:
@@ -144,7 +167,9 @@ def load(model: ModelInfo, answered: str) -> Fits:
     """The fits of a model that names itself `answered`; none if it was not measured. Never raises."""
     try:
         known = _load(model)
-        return {kind: Fit(**each) for kind, each in known["fits"].items()} if known["model"] == answered else {}
+        if known["model"] != answered:
+            return {}
+        return {kind: Fit(**values) for kind, values in known["fits"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
@@ -179,8 +204,10 @@ def save(model: ModelInfo, answered: str, fits: Fits, judge: FittedWeights | Non
         known = dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         known = {}
-    told = {kind: asdict(each) for kind, each in fits.items()}
-    known[key_of(model)] = {"model": answered, "fits": told, **({"judge": dict(judge)} if judge else {})}
+    record: dict[str, Any] = {"model": answered, "fits": {kind: asdict(fitted) for kind, fitted in fits.items()}}
+    if judge is not None:
+        record["judge"] = dict(judge)
+    known[key_of(model)] = record
     part = path.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(known, indent=1), encoding="utf-8")
     part.replace(path)

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from midfill_infill.filling.written import Written
+from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -27,35 +28,53 @@ class Doubts:
         """The certainty of a fill: at most DOUBTFUL if the fill is doubtful."""
         if certainty is None or certainty <= DOUBTFUL:
             return certainty
-        return DOUBTFUL if self.written.has(text) or self._returns_parameter(hole, text) else certainty
+        if self.written.has(text) or self._returns_parameter(hole, text):
+            return DOUBTFUL
+        return certainty
 
     def weaken(self, text: str, certainty: float) -> float:
         """The certainty of a proposal, lowered for lines that Midfill itself wrote, because these are no evidence."""
-        return certainty * WEAKENED if self.written.has(text) else certainty
+        if self.written.has(text):
+            return certainty * WEAKENED
+        return certainty
 
     def _returns_parameter(self, hole: Hole, text: str) -> bool:
         """True if a body only returns a parameter, and no other function with that parameter does so."""
-        match = _RETURN.fullmatch(text.strip()) if hole.is_body else None
-        own = find_own(self.document, hole) if match else None
-        if match is None or own is None:
+        name = _find_returned(text)
+        if name is None or not hole.is_body:
             return False
-        source = self.document.source
-        is_own = match[1] in _NAME.findall(source[own.head : own.body[0]].decode("utf-8", "replace"))
-        return is_own and match[1] not in own.path and self._transforms(match[1], own.start)
+        own = find_own(self.document, hole)
+        if own is None or name in own.path:
+            return False
+        header, _ = self._read(own)
+        return name in header and self._transforms(name, own)
 
-    def _transforms(self, name: str, own_start: int) -> bool:
+    def _transforms(self, name: str, own: Function) -> bool:
         """True if other functions take `name`, and none of them only returns it."""
-        others = [body for start, header, body in self._functions if start != own_start and name in header]
-        return bool(others) and not any((match := _RETURN.fullmatch(body)) and match[1] == name for body in others)
+        bodies = [body for start, header, body in self._functions if start != own.start and name in header]
+        return bool(bodies) and all(_find_returned(body) != name for body in bodies)
 
     @cached_property
     def _functions(self) -> list[tuple[int, frozenset[str], str]]:
         """Start, names in the header, and body without docstring of every function that has code."""
-        source, found = self.document.source, []
-        for each in outline(self.document).functions:
-            if each.statements and not each.is_stub:
-                start = each.keep[1] if each.keep else each.body[0]
-                header = source[each.head : each.body[0]].decode("utf-8", "replace")
-                body = source[start : each.body[1]].decode("utf-8", "replace").strip().strip("{}").strip()
-                found.append((each.start, frozenset(_NAME.findall(header)), body))
-        return found
+        functions: list[tuple[int, frozenset[str], str]] = []
+        for function in outline(self.document).functions:
+            if function.statements and not function.is_stub:
+                functions.append((function.start, *self._read(function)))
+        return functions
+
+    def _read(self, function: Function) -> tuple[frozenset[str], str]:
+        """The names in a function's header, and its body without docstring."""
+        source = self.document.source
+        body_start, body_end = function.body
+        header = source[function.head : body_start].decode("utf-8", "replace")
+        if function.keep:
+            _, body_start = function.keep
+        body = source[body_start:body_end].decode("utf-8", "replace")
+        return frozenset(_NAME.findall(header)), body.strip().strip("{}").strip()
+
+
+def _find_returned(body: str) -> str | None:
+    """The name that a body only returns."""
+    match = _RETURN.fullmatch(body.strip())
+    return match[1] if match else None

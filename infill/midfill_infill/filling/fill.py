@@ -1,7 +1,6 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -97,12 +96,13 @@ class Preview:
     is_proposed: bool = False  # no engine was asked yet
 
     @classmethod
-    def of(cls, found: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
-        shown = (
-            HolePreview(each.text, () if is_proposed else ((0, len(each.text)),), 0, each.tokens, each.confidence)
-            for each in found.fills
-        )
-        return cls(step, max(1, step), tuple(shown), is_chosen=not is_proposed, is_proposed=is_proposed)
+    def of(cls, alternative: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
+        """The preview of whole texts."""
+        holes: list[HolePreview] = []
+        for fill in alternative.fills:
+            settled = () if is_proposed else ((0, len(fill.text)),)
+            holes.append(HolePreview(fill.text, settled, 0, fill.tokens, fill.confidence))
+        return cls(step, max(1, step), tuple(holes), is_chosen=not is_proposed, is_proposed=is_proposed)
 
 
 @dataclass(frozen=True)
@@ -151,57 +151,48 @@ def fill(
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
     model = find_model(client, options.model)
-    unheeded = leave_out(model, options.presets, steps=options.steps, quality=options.quality, seconds=options.seconds)
-    without: dict[str, Any] = dict.fromkeys(unheeded)
-    left_out, options = tuple(wish for wish in options.presets if wish in without), replace(options, **without)
+    options, left_out = _leave_out(model, options)
+    is_outside = client.endpoint.is_outside
     comment = document.syntax.comment if document.syntax else "#"
     room = model.max_context_tokens * CHARS_PER_TOKEN
-    if client.endpoint.is_outside:
+    if is_outside:
         room = min(room, client.window * CHARS_PER_TOKEN)
         excerpts = _find_excerpts(document, holes, options, room)
-        room -= sum(len(each.text) for each in excerpts)
+        room -= sum(len(excerpt.text) for excerpt in excerpts)
     else:
         excerpts = _find_excerpts(document, holes, options)
     shown = build_segments(document, holes, room)
     segments = with_intent(shown, comment, options.intent)
     place = Place(document, segments.holes, options.written)
     bounds = _bound(place, segments, options, model)
-    proposals = _propose(place, options)
-    if any(bounds):
-        proposals = [
-            [each for each in own if "min_tokens" not in bound and is_within(bound, each.text)]
-            for own, bound in zip(proposals, bounds, strict=True)
-        ]
-    if options.proposers and not options.min_tokens:
-        proposals = [own + imports for own, imports in zip(proposals, place.imports, strict=True)]
+    proposals = _propose_within(place, options, bounds)
     send: Send = client.infill
-    shown_elsewhere = [each.text for each in excerpts]
-    if client.endpoint.is_outside:
-        request = _request(segments, document, options, excerpts=shown_elsewhere, bounds=bounds)
+    excerpt_texts = [excerpt.text for excerpt in excerpts]
+    if is_outside:
+        request = _request(segments, document, options, excerpts=excerpt_texts, bounds=bounds)
         origins = find_origins(document, comment, excerpts, options.references)
         send = partial(client.infill_elsewhere, origins=origins)
     else:
         judge = certainty.load_judge(model)
-        request = _request(segments, document, options, proposals, shown_elsewhere, place.needs, bounds, judge)
+        request = _request(segments, document, options, proposals, excerpt_texts, place.needs, bounds, judge)
     response = yield from _run(send, request, place, repair=False)
+    stats = response.stats
     place.fits = certainty.load(model, response.model)
     most = options.max_tokens  # a token has at least one character
     ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]
-    row, stats = place.settle([[each for each in texts if not each.is_left_out] for texts in ranked]), response.stats
+    row = place.settle([[answer for answer in answers if not answer.is_left_out] for answers in ranked])
     if options.repair and any(row.candidate.faults):
         try:
-            again = _repair(
-                place, segments, row, options, send, request.excerpts, one_by_one=client.endpoint.is_outside
-            )
-            row, spent = yield from again
+            repair = _repair(place, segments, row, options, send, request.excerpts, one_by_one=is_outside)
+            row, spent = yield from repair
             stats = add_stats(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # after any other failure the first fill is kept, its errors marked
                 raise
     if any(row.candidate.faults):
         row = place.settle(_offer(row, ranked))
-    rows = [each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every or any(bounds))]
-    best, *others = _within(rows, bounds, options)
+    rows = place.list_rows(ranked, row, options.n, every=options.every or any(bounds))
+    best, *others = _within([row.candidate for row in rows], bounds, options)
     yield Preview.of(best, stats.steps)
     yield Filled(
         best,
@@ -215,16 +206,37 @@ def fill(
     )
 
 
+def _leave_out(model: wire.ModelInfo, options: Options) -> tuple[Options, tuple[wire.Wish, ...]]:
+    """The options without what the model does not heed, and the settings among that. Raises MidfillError."""
+    unheeded = leave_out(model, options.presets, steps=options.steps, quality=options.quality, seconds=options.seconds)
+    left_out = tuple(wish for wish in options.presets if wish in unheeded)
+    without: dict[str, Any] = dict.fromkeys(unheeded)
+    return replace(options, **without), left_out
+
+
 def _bound(place: Place, segments: Segments, options: Options, model: wire.ModelInfo) -> list[Bounds]:
     """The bounds of every hole that `length` sets. Raises MidfillError `not_heeded`."""
-    specs = [segment.hole for segment in segments.segments if isinstance(segment, wire.HoleSegment)]
-    found: list[Bounds] = []
-    for index, (hole, spec) in enumerate(zip(place.holes, specs, strict=True)):
-        text = place.document.decode(hole.start_byte, hole.end_byte)
-        is_line = spec.indent is None or options.single_line or (bool(spec.keep) and "\n" not in text.strip())
+    bounds: list[Bounds] = []
+    for index, (hole, spec) in enumerate(zip(place.holes, segments.specs, strict=True)):
         size = options.sizes[index] if index < len(options.sizes) else None
-        found.append(bound_length(options.length, model, text, size, is_line=is_line))
-    return found
+        text = place.document.decode(hole.start_byte, hole.end_byte)
+        is_line = spec.indent is None or options.single_line
+        if spec.keep and "\n" not in text.strip():
+            is_line = True
+        bounds.append(bound_length(options.length, model, text, size, is_line=is_line))
+    return bounds
+
+
+def _propose_within(place: Place, options: Options, bounds: Sequence[Bounds]) -> list[list[Proposal]]:
+    """Proposals for every hole within its bounds, and missing imports."""
+    listed: list[list[Proposal]] = []
+    for own, bound in zip(_propose(place, options), bounds, strict=True):
+        if bound:
+            own = [proposal for proposal in own if "min_tokens" not in bound and is_within(bound, proposal.text)]
+        listed.append(own)
+    if options.proposers and not options.min_tokens:
+        listed = [own + imports for own, imports in zip(listed, place.imports, strict=True)]
+    return listed
 
 
 def _within(rows: Sequence[Alternative], bounds: Sequence[Bounds], options: Options) -> list[Alternative]:
@@ -233,7 +245,9 @@ def _within(rows: Sequence[Alternative], bounds: Sequence[Bounds], options: Opti
     if not fitting:
         next_step = "reroll, or type a line of it: what you type stays"
         raise MidfillError("not_heeded", f"no {options.length} text was found", next_step)
-    return fitting if options.every or not any(bounds) else fitting[: options.n]
+    if options.every or not any(bounds):
+        return fitting
+    return fitting[: options.n]
 
 
 def _offer(row: Row, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
@@ -242,25 +256,29 @@ def _offer(row: Row, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
     """
     is_text = not row.candidate.new_errors and not row.candidate.is_blank
     least = LIKELY if is_text else 0.0
-    return [
-        [answer, *(each for each in texts if each.is_left_out and (each.filled.certainty or 0.0) >= least)]
-        for answer, texts in zip(row.answers, ranked, strict=True)
-    ]
+    offered: list[list[Answer]] = []
+    for own, answers in zip(row.answers, ranked, strict=True):
+        others = [answer for answer in answers if answer.is_left_out and answer.certainty >= least]
+        offered.append([own, *others])
+    return offered
 
 
 def propose_fill(document: Document, holes: Sequence[Hole], options: Options) -> Alternative | None:
     """The surest proposals, without an engine; None with more than MAX_PROPOSED holes or bounded tokens, or a fault."""
     if options.max_tokens is not None or len(holes) > MAX_PROPOSED:
         return None
-    ordered = sort_holes(document, list(holes))
-    place = Place(document, ordered, options.written)
-    if not all(listed := _propose(place, options)):
+    place = Place(document, sort_holes(document, list(holes)), options.written)
+    listed = _propose(place, options)
+    if not all(listed):
         return None
-    answers = [[Answer.of(each.text, each.certainty, each.origin) for each in found[:MAX_TEXTS]] for found in listed]
-    with suppress(MidfillError):  # none can be inserted
-        found = place.settle(answers).candidate
-        return None if any(found.faults) else found
-    return None
+    answers: list[list[Answer]] = []
+    for proposals in listed:
+        answers.append([Answer.proposing(proposal) for proposal in proposals[:MAX_TEXTS]])
+    try:
+        candidate = place.settle(answers).candidate
+    except MidfillError:  # none can be inserted
+        return None
+    return None if any(candidate.faults) else candidate
 
 
 def _propose(place: Place, options: Options) -> list[list[Proposal]]:
@@ -268,15 +286,16 @@ def _propose(place: Place, options: Options) -> list[list[Proposal]]:
     if options.min_tokens:
         return [[] for _ in place.holes]
     around = Surroundings(place.document, place.holes, options.references)
-    listed = [propose(options.proposers, around, index) for index in range(len(place.holes))]
-    return [
-        [
-            replace(each, certainty=place.doubts.weaken(each.text, each.certainty))
-            for each in found
-            if not (options.single_line and "\n" in each.text)
-        ]
-        for found in listed
-    ]
+    listed: list[list[Proposal]] = []
+    for index in range(len(place.holes)):
+        own: list[Proposal] = []
+        for proposal in propose(options.proposers, around, index):
+            if options.single_line and "\n" in proposal.text:
+                continue
+            certainty = place.doubts.weaken(proposal.text, proposal.certainty)
+            own.append(replace(proposal, certainty=certainty))
+        listed.append(own)
+    return listed
 
 
 def find_model(client: "EngineClient", model: str | None) -> wire.ModelInfo:
@@ -300,19 +319,22 @@ def _repair(
     """The better of `row` and the rows of a second round, and the stats of that round. `one_by_one`: an engine that
     writes one row after the other is asked for each, until one has no fault.
     """
-    draft, best = mask_errors(segments, row), row
-    spent = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0, cached_context=True)
-    keeps = any(isinstance(each, wire.HoleSegment) and each.hole.keep for each in draft.segments)
-    first = 0 if keeps else 1  # the same request would give the same text
+    draft = mask_errors(segments, row)
     rounds = [replace(options, n=REPAIR_ROWS)]
     if one_by_one:
+        keeps = any(spec.keep for spec in draft.specs)
+        first = 0 if keeps else 1  # the same request would give the same text
         rounds = [replace(options, n=1, seed=options.seed + number) for number in range(first, REPAIR_ROWS)]
+    best = row
+    spent = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0, cached_context=True)
     for wanted in rounds:
         request = _request(draft, place.document, wanted, (), excerpts)
-        repaired = yield from _run(send, request, place, repair=True)
-        answers = [list(map(Answer, recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
+        response = yield from _run(send, request, place, repair=True)
+        spent = add_stats(spent, response.stats)
+        answers: list[list[Answer]] = []
+        for holes in (response.holes, *response.alternatives):
+            answers.append([Answer(filled) for filled in recall(draft, row, holes)])
         best = min([best, *place.rows(answers)], key=lambda row: row.candidate.faults)
-        spent = add_stats(spent, repaired.stats)
         if not any(best.candidate.faults):
             break
     return best, spent
@@ -322,10 +344,11 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
     """Ends a fill early for the user: splices settled text, and guesses for the rest. Raises `MidfillError`."""
     ordered = sort_holes(document, list(holes))
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
-    told = [wire.FilledHole.model_validate(shown, from_attributes=True) for shown in preview.holes]
-    fills = tuple(map(place_fill, ordered, told, spliced.fills))
+    filled = [wire.FilledHole.model_validate(shown, from_attributes=True) for shown in preview.holes]
+    fills = tuple(map(place_fill, ordered, filled, spliced.fills))
+    best = Alternative(spliced.patch, fills, spliced.new_errors)
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
-    return Filled(Alternative(spliced.patch, fills, spliced.new_errors), (), stats, "", "tokens")
+    return Filled(best, (), stats, "", "tokens")
 
 
 def _request(
@@ -338,19 +361,27 @@ def _request(
     bounds: Sequence[Bounds] = (),
     judge: wire.FittedWeights | None = None,
 ) -> wire.InfillRequest:
-    listed, each_bound = zip(proposals, needs, strict=True), iter(bounds)
+    listed = zip(proposals, needs, strict=True)
+    each_bound = iter(bounds)
+    temperature = options.temperature
+    if temperature is None:
+        temperature = DRAWN_TEMPERATURE if options.seed else 0.0
+    times: dict[str, Any] = {}
+    if options.seconds is not None:
+        for_body, for_line = options.seconds
+        times = {"body_ms": round(1000 * for_body), "line_ms": round(1000 * for_line)}
     return build_request(
         [_limited(segment, options, listed, each_bound) for segment in segments.segments],
         model=options.model,
         seed=options.seed,
         excerpts=excerpts,
         tag=document.language,
-        temperature=options.temperature if options.temperature is not None else DRAWN_TEMPERATURE * bool(options.seed),
+        temperature=temperature,
         steps=options.steps,
         quality=options.quality,
-        **dict(zip(("body_ms", "line_ms"), (round(1000 * each) for each in options.seconds or ()), strict=False)),
         n=options.n,
         judge=judge,
+        **times,
     )
 
 
@@ -374,6 +405,7 @@ def _limited(
     listed: Iterator[tuple[Sequence[Proposal], Mapping[str, list[str]]]],
     bounds: Iterator[Bounds],
 ) -> wire.Segment:
+    """A segment with what is asked for its hole."""
     if isinstance(segment, wire.TextSegment):
         return segment
     proposals, needs = next(listed, ((), {}))
@@ -381,11 +413,12 @@ def _limited(
     most = min(options.max_tokens or wire.MAX_HOLE_TOKENS, limits.get("max_tokens", wire.MAX_HOLE_TOKENS))
     if most < wire.MAX_HOLE_TOKENS or options.max_tokens is not None:
         limits["max_tokens"] = most
-    if least := max(options.min_tokens, limits.get("min_tokens", 0)):
+    least = max(options.min_tokens, limits.get("min_tokens", 0))
+    if least:
         limits["min_tokens"] = min(least, most)
     if options.single_line:
         limits["forbid"] = ["\n"]
-    candidates = ((each.text, each.certainty) for each in proposals)
+    candidates = [(proposal.text, proposal.certainty) for proposal in proposals]
     return wire.HoleSegment(hole=build_hole(segment.hole, candidates=candidates, **limits))
 
 
@@ -417,11 +450,18 @@ def _check(response: wire.InfillResponse, num_holes: int) -> wire.InfillResponse
 
 
 def _preview(event: wire.StepEvent, repair: bool) -> Preview:
-    holes = tuple(
-        HolePreview(state.text, tuple(state.settled), state.masked, tuple(state.tokens), tuple(state.confidence))
-        for state in event.holes
-    )
-    return Preview(event.step, event.num_steps, holes, repair)
+    """A step of the engine as it is shown."""
+    holes: list[HolePreview] = []
+    for state in event.holes:
+        hole = HolePreview(
+            text=state.text,
+            settled=tuple(state.settled),
+            masked=state.masked,
+            tokens=tuple(state.tokens),
+            confidence=tuple(state.confidence),
+        )
+        holes.append(hole)
+    return Preview(event.step, event.num_steps, tuple(holes), repair)
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

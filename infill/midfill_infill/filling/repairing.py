@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from midfill_engine import wire
 from midfill_infill.context.requests import build_hole
@@ -21,47 +22,58 @@ def mask_errors(segments: Segments, row: Row) -> Segments:
             continue
         _, filled, spliced = next(drafts)
         free = find_gaps(filled.anchors, len(filled.text))
-        masked = _common(_whole_lines(filled.text, spliced.error_ranges), free)
+        masked = _intersect(_whole_lines(filled.text, spliced.error_ranges), free)
         any_masked = any_masked or bool(masked)
         keep = find_gaps(masked, len(filled.text))
         repaired.append(wire.HoleSegment(hole=build_hole(segment.hole, draft=filled.text, keep=keep)))
-    return replace(segments, segments=tuple(repaired)) if any_masked else segments
+    if not any_masked:
+        return segments
+    return replace(segments, segments=tuple(repaired))
 
 
 def recall(draft: Segments, row: Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
     """Restores the confidence with which text was first settled; a repair reports kept text as anchors."""
-    specs = [segment.hole for segment in draft.segments if isinstance(segment, wire.HoleSegment)]
-    return tuple(map(_recall_hole, specs, row.holes, answer))
+    return tuple(map(_recall_hole, draft.specs, row.holes, answer))
 
 
 def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, filled: wire.FilledHole) -> wire.FilledHole:
     if spec.draft != first.text:
         return filled
-    kept = [char for start, end in spec.keep for char in range(start, end)]
-    anchored = [char for start, end in filled.anchors for char in range(start, end)]
+    kept = chain.from_iterable(range(start, end) for start, end in spec.keep)
+    anchored = chain.from_iterable(range(start, end) for start, end in filled.anchors)
     draft_of = dict(zip(anchored, kept, strict=False))  # without reported anchors the answer's confidences stay
-    known = {char: index for index, (start, end) in enumerate(first.tokens) for char in range(start, end)}
+    known: dict[int, float] = {}
+    for (start, end), value in zip(first.tokens, first.confidence, strict=False):
+        known |= dict.fromkeys(range(start, end), value)
     confidence = list(filled.confidence)
     for index, (start, _) in enumerate(filled.tokens):
-        if (token := known.get(draft_of.get(start, -1))) is not None:
-            confidence[index] = first.confidence[token]
+        char = draft_of.get(start)
+        if char in known:
+            confidence[index] = known[char]
     return filled.model_copy(update={"confidence": confidence})
 
 
-def _common(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _intersect(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The intersection of two sorted lists of disjoint ranges."""
-    pairs = ((max(start, begin), min(end, stop)) for start, end in spans for begin, stop in others)
-    return [(start, end) for start, end in pairs if start < end]
+    common: list[tuple[int, int]] = []
+    for span_start, span_end in spans:
+        for other_start, other_end in others:
+            start = max(span_start, other_start)
+            end = min(span_end, other_end)
+            if start < end:
+                common.append((start, end))
+    return common
 
 
 def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The lines of `text` that `ranges` touch, merged, without the first indentation and the last line end."""
-    lines = []
+    lines: list[tuple[int, int]] = []
     for start, end in ranges:
         start = text.rfind("\n", 0, start) + 1
         end = text.find("\n", max(end - 1, start))
-        end = len(text) if end < 0 else end
-        start += len(text[start:end]) - len(text[start:end].lstrip())
+        if end < 0:
+            end = len(text)
+        start = end - len(text[start:end].lstrip())
         if start < end:
             lines.append((start, end))
     return merge_spans(lines, apart=1)

@@ -39,23 +39,25 @@ def keep_ranges(
     """
     if "\r\n" in current:
         chars = re.findall("\r\n|.", current, re.DOTALL)
-        places = [0, *accumulate(map(len, chars))]
-        placed = [(bisect_left(places, start), bisect_left(places, end)) for start, end in fixed]
+        offsets = [0, *accumulate(map(len, chars))]
+        placed = [(bisect_left(offsets, start), bisect_left(offsets, end)) for start, end in fixed]
         text = current.replace("\r\n", "\n")
         kept_chars = keep_ranges(filled, tokens, confidence, text, share, placed, by_lines=by_lines)
-        return [(places[start], places[end]) for start, end in kept_chars]
+        return [(offsets[start], offsets[end]) for start, end in kept_chars]
     kept = [False] * len(current)
-    matcher = SequenceMatcher(None, filled, current, autojunk=False)
     moved: dict[int, int] = {}
+    matcher = SequenceMatcher(None, filled, current, autojunk=False)
     for tag, start, end, begin, stop in matcher.get_opcodes():
         if tag == "equal":
             moved |= zip(range(start, end), range(begin, stop), strict=True)
         else:
             kept[begin:stop] = [True] * (stop - begin)
-    rated = _rate_lines(filled, tokens, confidence) if by_lines else list(zip(confidence, tokens, strict=True))
-    ranked = sorted(rated, key=lambda pair: -pair[0])
-    for _, span in ranked[: round(len(rated) * share)]:
-        for char in range(*span):
+    rated = list(zip(confidence, tokens, strict=True))
+    if by_lines:
+        rated = _rate_lines(filled, tokens, confidence)
+    rated.sort(key=lambda pair: -pair[0])
+    for _, (start, end) in rated[: round(len(rated) * share)]:
+        for char in range(start, end):
             if char in moved:
                 kept[moved[char]] = True
     for start, end in fixed:
@@ -65,24 +67,29 @@ def keep_ranges(
 
 def _rate_lines(filled: str, tokens: Sequence[Range], confidence: Sequence[float]) -> list[tuple[float, Range]]:
     """Each line that has tokens, with its line end, and the mean ln confidence of the tokens that begin in it."""
-    ends = list(accumulate(map(len, filled.splitlines(keepends=True))))
+    edges = [0, *accumulate(map(len, filled.splitlines(keepends=True)))]
     logs: dict[int, list[float]] = {}
     for (start, _), value in zip(tokens, confidence, strict=True):
-        logs.setdefault(bisect_right(ends, start), []).append(math.log(max(value, SMALLEST)))
-    return [(fmean(values), (ends[line - 1] if line else 0, ends[line])) for line, values in logs.items()]
+        line = bisect_right(edges, start) - 1
+        logs.setdefault(line, []).append(math.log(max(value, SMALLEST)))
+    rated: list[tuple[float, Range]] = []
+    for line, values in logs.items():
+        rated.append((fmean(values), (edges[line], edges[line + 1])))
+    return rated
 
 
 def _join(kept: list[bool], text: str) -> list[Range]:
     """The kept ranges with the line breaks beside them, joined where only white space is between two of them."""
-    for start, end in (match.span() for match in _BREAKS.finditer(text)):
+    for match in _BREAKS.finditer(text):
+        start, end = match.span()
         if any(kept[max(0, start - 1) : start]) or any(kept[end : end + 1]):
             kept[start:end] = [True] * (end - start)
     ranges: list[Range] = []
-    for start, end in (match.span() for match in re.finditer(b"\1+", bytes(kept))):
+    for run in re.finditer(b"\1+", bytes(kept)):
+        start, end = run.span()
         if ranges and not text[ranges[-1][1] : start].strip():
-            ranges[-1] = ranges[-1][0], end
-        else:
-            ranges.append((start, end))
+            start, _ = ranges.pop()
+        ranges.append((start, end))
     return [(start, end) for start, end in ranges if text[start:end].strip()]
 
 
@@ -98,17 +105,22 @@ def put_drafts(
     placed: list[Hole] = []
     position = length = 0
     for hole, (text, keep) in zip(holes, drafts, strict=True):
-        own = document.decode(hole.start_byte, hole.end_byte) if text is None else text.replace("\n", document.newline)
         before = document.data[position : hole.start_byte]
         start = length + len(before)
-        content = own.encode("utf-8", "surrogatepass")
-        anchors = tuple(
-            Anchor(start + _byte(document, text, own, a), start + _byte(document, text, own, b))
-            for a, b in _disjoint(keep)
-        )
-        placed.append(replace(hole, start_byte=start, end_byte=start + len(content), anchors=anchors))
+        newline = document.newline
+        if text is None:
+            text = document.decode(hole.start_byte, hole.end_byte)
+            newline = "\n"
+        content = _encode(text, newline)
+        anchors: list[Anchor] = []
+        for first, last in _disjoint(keep):
+            first_byte = start + len(_encode(text[:first], newline))
+            last_byte = start + len(_encode(text[:last], newline))
+            anchors.append(Anchor(first_byte, last_byte))
+        end = start + len(content)
+        placed.append(replace(hole, start_byte=start, end_byte=end, anchors=tuple(anchors)))
         parts += [before, content]
-        position, length = hole.end_byte, start + len(content)
+        position, length = hole.end_byte, end
     data = b"".join([*parts, document.data[position:]])
     return replace(document, data=data), tuple(placed)
 
@@ -116,13 +128,13 @@ def put_drafts(
 def _disjoint(spans: Iterable[Range]) -> Iterator[Range]:
     """The spans in order without overlaps and without empty ones. Spans that touch stay apart."""
     position = 0
-    for start, end in sorted(spans):
-        if (start := max(start, position)) < end:
+    for span_start, end in sorted(spans):
+        start = max(span_start, position)
+        if start < end:
             yield start, end
             position = end
 
 
-def _byte(document: Document, text: str | None, own: str, char: int) -> int:
-    r"""Returns the byte where code point `char` of a draft starts; text of the document may contain `\r\n`."""
-    before = own[:char] if text is None else text[:char].replace("\n", document.newline)
-    return len(before.encode("utf-8", "surrogatepass"))
+def _encode(text: str, newline: str) -> bytes:
+    r"""The bytes of a text with another line end than `\n`."""
+    return text.replace("\n", newline).encode("utf-8", "surrogatepass")

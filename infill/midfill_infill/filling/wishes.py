@@ -50,7 +50,8 @@ def bound_length(length: Length, model: ModelInfo, text: str, num_tokens: int | 
     """
     if length == "same":
         return {}
-    num_lines, tokens = count_lines(text), num_tokens or max(1, len(text.strip()) // CHARS_PER_TOKEN)
+    num_lines = count_lines(text)
+    tokens = num_tokens or max(1, len(text.strip()) // CHARS_PER_TOKEN)
     searches = "lines" in model.heeds
     if length == "longer":
         if not can_lengthen(model.heeds):
@@ -58,13 +59,18 @@ def bound_length(length: Length, model: ModelInfo, text: str, num_tokens: int | 
             raise MidfillError("not_heeded", message, "type a line of it and reroll: what you type stays")
         if searches and not is_line:
             return {"min_lines": num_lines + 1}
-        return {"min_tokens": min(MAX_HOLE_TOKENS, max(tokens + 1, 0 if searches else round(tokens * LONGER)))}
+        least = tokens + 1
+        if not searches:
+            least = max(least, round(tokens * LONGER))
+        return {"min_tokens": min(MAX_HOLE_TOKENS, least)}
     if searches and not is_line and num_lines > 1:
         return {"max_lines": num_lines - 1}
     if tokens < 2:
         raise MidfillError("not_heeded", "this fill is a single token, and nothing is shorter", "type it yourself")
     most = tokens - 1
-    return {"max_tokens": most, "max_lines": 1} if searches else {"max_tokens": min(most, round(tokens * SHORTER))}
+    if searches:
+        return {"max_tokens": most, "max_lines": 1}
+    return {"max_tokens": min(most, round(tokens * SHORTER))}
 
 
 def count_lines(text: str) -> int:

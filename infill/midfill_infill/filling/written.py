@@ -22,8 +22,14 @@ class Written(frozenset[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Written":
-        lines = (line for text in texts for line in map(str.strip, text.splitlines()) if len(line) >= MIN_CHARACTERS)
-        return cls(hashlib.blake2b(line.encode("utf-8", "replace"), digest_size=8).hexdigest() for line in lines)
+        """The digests of the lines of some texts."""
+        digests: set[str] = set()
+        for text in texts:
+            for line in map(str.strip, text.splitlines()):
+                if len(line) >= MIN_CHARACTERS:
+                    digest = hashlib.blake2b(line.encode("utf-8", "replace"), digest_size=8)
+                    digests.add(digest.hexdigest())
+        return cls(digests)
 
     def has(self, text: str) -> bool:
         """True if Midfill wrote all lines of a text."""
@@ -51,15 +57,18 @@ def keep(texts: Iterable[str]) -> None:
 def _change(texts: Iterable[str], *, is_kept: bool) -> None:
     digests = Written.of(texts)
     with suppress(OSError, ValueError):
-        path, now = _path(), int(time.time())
+        path = _path()
+        now = int(time.time())
         known = _read(path)
         if is_kept and not digests & known.keys():
             return
-        left = {digest: at for digest, at in known.items() if digest not in digests}
-        rows = list((left | ({} if is_kept else dict.fromkeys(digests, now))).items())[-MAX_LINES:]
+        rows = {digest: written_at for digest, written_at in known.items() if digest not in digests}
+        if not is_kept:
+            rows |= dict.fromkeys(digests, now)
+        newest = list(rows.items())[-MAX_LINES:]
         path.parent.mkdir(parents=True, exist_ok=True)
         other = path.with_suffix(f".{os.getpid()}")
-        other.write_text("".join(f"{at} {digest}\n" for digest, at in rows), encoding="ascii")
+        other.write_text("".join(f"{written_at} {digest}\n" for digest, written_at in newest), encoding="ascii")
         other.replace(path)
 
 
@@ -72,5 +81,10 @@ def _path() -> Path:
 def _read(path: Path) -> dict[str, int]:
     if not path.exists():
         return {}
-    rows = (row.split() for row in path.read_text(encoding="ascii").splitlines())
-    return {digest: int(at) for at, digest in rows if int(at) > time.time() - MAX_AGE_S}
+    oldest = time.time() - MAX_AGE_S
+    known: dict[str, int] = {}
+    for row in path.read_text(encoding="ascii").splitlines():
+        written_at, digest = row.split()
+        if int(written_at) > oldest:
+            known[digest] = int(written_at)
+    return known

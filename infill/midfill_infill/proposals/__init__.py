@@ -17,6 +17,7 @@ PROPOSERS: Final = ("lines", "siblings")
 
 @cache
 def find_proposer(name: str) -> Proposer:
+    """Imports a proposer by its name."""
     proposer: Proposer = getattr(import_module(f"midfill_infill.proposals.{name}"), f"propose_{name}")
     return proposer
 
@@ -28,13 +29,21 @@ def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Prop
     if around.holes[index].anchors or len(around.holes) > MAX_HOLES:
         return []
     best: dict[str, Proposal] = {}
-    for each in (each for name in names for each in find_proposer(name)(around, index)):
-        if not is_safe(each.text):
-            continue
-        if (known := best.get(each.text)) is None or (-each.certainty, each.origin) < (-known.certainty, known.origin):
-            best[each.text] = each
-    return sorted(best.values(), key=lambda each: (-each.certainty, each.text))[:MAX_PROPOSALS]
+    for name in names:
+        for proposal in find_proposer(name)(around, index):
+            if not is_safe(proposal.text):
+                continue
+            known = best.setdefault(proposal.text, proposal)
+            if _rank(proposal) < _rank(known):
+                best[proposal.text] = proposal
+    return sorted(best.values(), key=lambda proposal: (-proposal.certainty, proposal.text))[:MAX_PROPOSALS]
+
+
+def _rank(proposal: Proposal) -> tuple[float, str]:
+    """The more certain first, then by origin."""
+    return -proposal.certainty, proposal.origin
 
 
 def is_safe(text: str) -> bool:
+    """False for a text with hidden effects."""
     return text.replace("\n", "").isprintable() or not any(map(is_dangerous, text))

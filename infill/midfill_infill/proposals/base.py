@@ -33,17 +33,22 @@ class Surroundings:
     @cached_property
     def texts(self) -> list[str]:
         """The texts before, between and behind the holes, with leads and tails, truncated at the far ends."""
-        document, share = self.document, MAX_COUNTED_CHARACTERS // (len(self.holes) + 1)
-        shown = document.tell_around(self.holes)
-        leads, tails = [*(hole.lead for hole in self.holes), ""], ["", *(hole.tail for hole in self.holes)]
-        whole = [tail + text + lead for tail, text, lead in zip(tails, shown, leads, strict=True)]
-        return [text[-share:] if index == 0 else text[:share] for index, text in enumerate(whole)]
+        share = MAX_COUNTED_CHARACTERS // (len(self.holes) + 1)
+        leads = [*(hole.lead for hole in self.holes), ""]
+        tails = ["", *(hole.tail for hole in self.holes)]
+        texts: list[str] = []
+        for tail, shown, lead in zip(tails, self.document.tell_around(self.holes), leads, strict=True):
+            text = tail + shown + lead
+            texts.append(text[:share] if texts else text[-share:])
+        return texts
 
     @cached_property
     def sight(self) -> Sight:
         """The names in the text outside of the holes and in the related files."""
-        known = self.document.syntax.names if self.document.syntax else None
-        return Sight((*self.document.tell_around(self.holes), *(each.text for each in self.references)), known)
+        language = self.document.syntax
+        texts = self.document.tell_around(self.holes)
+        texts += [reference.text for reference in self.references]
+        return Sight(texts, language.names if language else None)
 
 
 Proposer = Callable[[Surroundings, int], Sequence[Proposal]]

@@ -33,7 +33,7 @@ _OWN_NAME: Final = re.compile(r"(?<![.\w])[^\W\d]\w*")  # not an attribute
 
 
 @dataclass(frozen=True)
-class _Told:
+class _FunctionText:
     """A function's header and docstring, and its body."""
 
     path: str
@@ -46,12 +46,15 @@ class _Told:
     def is_test(self) -> bool:
         return self.name[:1] == ("test",)
 
-    def likeness(self, other: "_Told", ratio: Callable[[Sequence[str], Sequence[str]], float]) -> float:
+    def likeness(self, other: "_FunctionText", ratio: Callable[[Sequence[str], Sequence[str]], float]) -> float:
         """Similarity from 0 to 1."""
-        names, headers = ratio(self.name, other.name), ratio(self.header, other.header)
+        names = ratio(self.name, other.name)
+        headers = ratio(self.header, other.header)
         if self.docstring and other.docstring:
-            return 0.4 * names + 0.35 * headers + 0.25 * ratio(self.docstring, other.docstring)
-        return 0.5 * names + 0.5 * headers - 0.05 * (bool(self.docstring) != bool(other.docstring))
+            docstrings = ratio(self.docstring, other.docstring)
+            return 0.4 * names + 0.35 * headers + 0.25 * docstrings
+        has_one_docstring = bool(self.docstring) != bool(other.docstring)
+        return 0.5 * names + 0.5 * headers - 0.05 * has_one_docstring
 
 
 def propose_siblings(around: Surroundings, index: int) -> list[Proposal]:
@@ -59,44 +62,64 @@ def propose_siblings(around: Surroundings, index: int) -> list[Proposal]:
     hole = around.holes[index]
     if not hole.is_body:
         return []
-    found = []
-    for place, (text, likeness, other) in enumerate(find_siblings(around, index), 1):
-        first, *lines = text.split("\n")
-        body = "\n".join([first, *(hole.indent + line if line.strip() else line for line in lines)])
-        found.append(Proposal(body, shipped_weights().of_sibling(likeness) / place, f"like `{other.path}`"))
-    return found
+    proposals: list[Proposal] = []
+    for rank, (text, likeness, other) in enumerate(find_siblings(around, index), 1):
+        lines = text.split("\n")
+        for number, line in enumerate(lines[1:], 1):
+            if line.strip():
+                lines[number] = hole.indent + line
+        certainty = shipped_weights().of_sibling(likeness) / rank
+        proposals.append(Proposal("\n".join(lines), certainty, f"like `{other.path}`"))
+    return proposals
 
 
-def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_Told"]]:
+def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_FunctionText"]]:
     """Bodies of the most similar functions, their similarity, and the functions; renames only to names in sight."""
     document = around.document
     own = find_own(document, around.holes[index])
     if own is None or own.name is None or document.syntax is None:
         return []
-    wanted = _tell(document.source, own)
-    others = _tell_around(document, own)
-    others += [told for each in around.references for told in _tell_all(document.syntax, to_source(each.text))]
-    best: dict[str, tuple[float, _Told]] = {}
+    wanted = _read(document.source, own)
+    others = _read_around(document, own)
+    for reference in around.references:
+        others += _read_all(document.syntax, to_source(reference.text))
+    best: dict[str, tuple[float, _FunctionText]] = {}
     least = -1.0
-    for other in (each for each in others if each.is_test == wanted.is_test):
-        if wanted.likeness(other, _bound) > least and (found := wanted.likeness(other, _ratio)) > least:
-            body = _rename(other, wanted, around.sight.has)
-            lost = _parameters(other.header) - set(wanted.header)
-            found -= LOST * (not lost.isdisjoint(_OWN_NAME.findall(body)))
-            if found > least and (body not in best or found > best[body][0]):
-                best[body] = found, other
-                ranked = sorted(best.items(), key=lambda item: -item[1][0])[:NUM_BODIES]
-                best, least = dict(ranked), ranked[-1][1][0] if len(ranked) == NUM_BODIES else -1.0
+    for other in others:
+        if other.is_test != wanted.is_test:
+            continue
+        if wanted.likeness(other, _bound) <= least:
+            continue
+        likeness = wanted.likeness(other, _ratio)
+        if likeness <= least:
+            continue
+        body = _rename(other, wanted, around.sight.has)
+        lost = _parameters(other.header) - set(wanted.header)
+        if not lost.isdisjoint(_OWN_NAME.findall(body)):
+            likeness -= LOST
+        if likeness <= least or (body in best and likeness <= best[body][0]):
+            continue
+        best[body] = likeness, other
+        ranked = sorted(best.items(), key=lambda item: -item[1][0])[:NUM_BODIES]
+        best = dict(ranked)
+        if len(ranked) == NUM_BODIES:
+            _, (least, _) = ranked[-1]
     return [(body, likeness, other) for body, (likeness, other) in best.items()]
 
 
-def _tell(source: bytes, function: Function) -> _Told:
-    keep = function.keep or (function.body[0], function.body[0])
-    header, docstring = (
-        source[start:end].decode("utf-8", "replace") for start, end in ((function.head, function.body[0]), keep)
+def _read(source: bytes, function: Function) -> _FunctionText:
+    """What is compared of a function."""
+    body_start, body_end = function.body
+    keep_start, keep_end = function.keep or (body_start, body_start)
+    header = source[function.head : body_start].decode("utf-8", "replace")
+    docstring = source[keep_start:keep_end].decode("utf-8", "replace")
+    return _FunctionText(
+        path=".".join(function.path),
+        name=_words(function.path[-1]),
+        header=_tokens(header),
+        docstring=_tokens(docstring),
+        body=_unwrap(source, keep_end, body_end),
     )
-    body = _unwrap(source, keep[1], function.body[1])
-    return _Told(".".join(function.path), _words(function.path[-1]), _tokens(header), _tokens(docstring), body)
 
 
 def _unwrap(source: bytes, start: int, end: int) -> str:
@@ -104,77 +127,116 @@ def _unwrap(source: bytes, start: int, end: int) -> str:
     text = source[start:end].strip()
     if text.startswith(b"{") and text.endswith(b"}"):
         text = text[1:-1].strip()
-    first, *rest = text.split(b"\n")
+    first, *lines = text.split(b"\n")
     at = source.find(first, start)
-    margin = source[source.rfind(b"\n", 0, at) + 1 : at]
-    lines = rest if margin.strip() else [line.removeprefix(margin) for line in rest]
-    return b"\n".join([first, *lines]).decode("utf-8", "replace").replace("\r\n", "\n")
+    line_start = source.rfind(b"\n", 0, at) + 1
+    margin = source[line_start:at]
+    if not margin.strip():
+        lines = [line.removeprefix(margin) for line in lines]
+    body = b"\n".join([first, *lines])
+    return body.decode("utf-8", "replace").replace("\r\n", "\n")
 
 
-def _tell_around(document: Document, own: Function) -> list[_Told]:
+def _read_around(document: Document, own: Function) -> list[_FunctionText]:
     """Functions near a function of its document, nearest first."""
-    functions = [each for each in outline(document).functions if each.end <= own.start or own.end <= each.start]
-    near = sorted(functions, key=lambda each: abs(each.start - own.start))[:MAX_SIBLINGS]
-    return _tell_each(document.source, sorted(near, key=lambda each: each.start))
+    functions: list[Function] = []
+    for function in outline(document).functions:
+        if function.end <= own.start or own.end <= function.start:
+            functions.append(function)
+    functions.sort(key=lambda function: abs(function.start - own.start))
+    near = functions[:MAX_SIBLINGS]
+    return _read_each(document.source, sorted(near, key=lambda function: function.start))
 
 
 @lru_cache(maxsize=64)
-def _tell_all(language: Language, source: bytes) -> tuple[_Told, ...]:
-    return tuple(_tell_each(source, read_outline(language, source).functions))
+def _read_all(language: Language, source: bytes) -> tuple[_FunctionText, ...]:
+    """The functions of a related file."""
+    return tuple(_read_each(source, read_outline(language, source).functions))
 
 
-def _tell_each(source: bytes, functions: Sequence[Function]) -> list[_Told]:
+def _read_each(source: bytes, functions: Sequence[Function]) -> list[_FunctionText]:
     """The sound functions that have a body, of at most MAX_LINES lines."""
-    sound = (each for each in functions if not (each.is_stub or each.is_broken or each.is_expression))
-    told = [_tell(source, each) for each in sound if each.path and each.statements]
-    return [each for each in told if each.body and each.body.count("\n") < MAX_LINES]
+    texts: list[_FunctionText] = []
+    for function in functions:
+        if function.is_stub or function.is_broken or function.is_expression:
+            continue
+        if not function.path or not function.statements:
+            continue
+        text = _read(source, function)
+        if text.body and text.body.count("\n") < MAX_LINES:
+            texts.append(text)
+    return texts
 
 
-def _rename(sibling: _Told, wanted: _Told, is_seen: Callable[[str], bool]) -> str:
-    pairs = list(_changes(sibling.header + sibling.docstring, wanted.header + wanted.docstring))
-    names = dict(reversed(pairs))
-    words = dict(pair for old, new in reversed(pairs) for pair in _changes(_words(old), _words(new)))
+def _rename(sibling: _FunctionText, wanted: _FunctionText, is_seen: Callable[[str], bool]) -> str:
+    """The body of a sibling with the names and words that its header would have, where these are in sight."""
+    old_tokens = sibling.header + sibling.docstring
+    new_tokens = wanted.header + wanted.docstring
+    changes = list(_changes(old_tokens, new_tokens))
+    changes.reverse()  # the first of two changes of a name holds
+    names = dict(changes)
+    words: dict[str, str] = {}
+    for old, new in changes:
+        words |= _changes(_words(old), _words(new))
 
     def change(match: re.Match[str]) -> str:
-        new = names.get(match[0]) or _WORD.sub(partial(_change_word, words), match[0])
-        return new if is_seen(new) else match[0]
+        name = match[0]
+        new = names.get(name) or _WORD.sub(partial(_change_word, words), name)
+        return new if is_seen(new) else name
 
     return _NAME.sub(change, sibling.body)
 
 
 def _parameters(header: Sequence[str]) -> set[str]:
     """Parameter names without types and defaults."""
-    found, depth = set(), 0
+    parameters: set[str] = set()
+    depth = 0
     for before, token in pairwise(header):
-        depth += (before in _OPENING) - (before in _CLOSING)
+        if before in _OPENING:
+            depth += 1
+        elif before in _CLOSING:
+            depth -= 1
         if depth == 1 and before in _BEGINNING and _NAME.fullmatch(token):
-            found.add(token)
-    return found
+            parameters.add(token)
+    return parameters
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Pairs of names that correspond to each other in two token sequences."""
-    for tag, start, end, begin, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "replace" and end - start == stop - begin:
-            pairs = zip(old[start:end], new[begin:stop], strict=True)
-            yield from ((a, b) for a, b in pairs if _NAME.fullmatch(a) and _NAME.fullmatch(b))
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for tag, start, end, begin, stop in matcher.get_opcodes():
+        if tag != "replace" or end - start != stop - begin:
+            continue
+        for old_token, new_token in zip(old[start:end], new[begin:stop], strict=True):
+            if _NAME.fullmatch(old_token) and _NAME.fullmatch(new_token):
+                yield old_token, new_token
 
 
 def _change_word(words: dict[str, str], match: re.Match[str]) -> str:
+    """The word that another one became, spelled as that one is."""
     word = match[0]
     new = words.get(word.lower(), word)
-    return new.upper() if word.isupper() and len(word) > 1 else new.capitalize() if word[0].isupper() else new
+    if word.isupper() and len(word) > 1:
+        return new.upper()
+    if word[0].isupper():
+        return new.capitalize()
+    return new
 
 
 def _ratio(first: Sequence[str], second: Sequence[str]) -> float:
-    return SequenceMatcher(None, first, second, autojunk=False).ratio() if first or second else 0.0
+    """The similarity of two sequences of tokens, from 0 to 1."""
+    if not first and not second:
+        return 0.0
+    return SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
 def _bound(first: Sequence[str], second: Sequence[str]) -> float:
     """An upper bound of the ratio, 20 times as fast to compute."""
     counts = _count(second)
-    shared = sum(min(times, counts[word]) for word, times in _count(first).items())
-    return 2 * shared / max(1, len(first) + len(second))
+    num_shared = 0
+    for word, times in _count(first).items():
+        num_shared += min(times, counts[word])
+    return 2 * num_shared / max(1, len(first) + len(second))
 
 
 @lru_cache(maxsize=4096)
@@ -187,4 +249,5 @@ def _tokens(text: str) -> tuple[str, ...]:
 
 
 def _words(name: str) -> tuple[str, ...]:
+    """The words in lower case that a name is made of."""
     return tuple(word.lower() for word in _WORD.findall(name))

@@ -8,17 +8,21 @@ class Sight:
     """`known` are the builtins; if None, every name is in sight."""
 
     def __init__(self, texts: Sequence[str], known: frozenset[str] | None) -> None:
-        self._texts, self._known = texts, known
-        self._found: dict[str, bool] = {}
+        self._texts = texts
+        self._known = known
+        self._is_in_texts: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
+        """True if a name is in sight."""
         if self._known is None or name in self._known:
             return True
-        if name not in self._found:
-            self._found[name] = any(_holds(text, name) for text in self._texts)
-        return self._found[name]
+        if name not in self._is_in_texts:
+            self._is_in_texts[name] = any(_holds(text, name) for text in self._texts)
+        return self._is_in_texts[name]
 
 
 def _holds(text: str, name: str) -> bool:
     """True if `name` is a whole word of `text`. Searching is faster than indexing all words: few names are checked."""
-    return name in text and re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text) is not None
+    if name not in text:
+        return False
+    return re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text) is not None

@@ -23,7 +23,9 @@ class ProposalWeights:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ProposalWeights":
-        return cls(**{**values, "siblings": [tuple(pair) for pair in values["siblings"]]})
+        """The weights as the file has them."""
+        siblings = [tuple(pair) for pair in values["siblings"]]
+        return cls(**(values | {"siblings": siblings}))
 
     def as_body(self, certainty: float) -> float:
         """The certainty of a line proposed as a whole body."""
@@ -31,7 +33,11 @@ class ProposalWeights:
         return odds / (1 + odds)
 
     def of_sibling(self, likeness: float) -> float:
-        return next((certainty for least, certainty in self.siblings if likeness >= least), 0.0)
+        """The probability that a body with this likeness is right."""
+        for least, certainty in self.siblings:
+            if likeness >= least:
+                return certainty
+        return 0.0
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 from midfill_infill.text.diffs import common_ends, common_prefix
 
-Span = tuple[int, int]
-
 MAX_CHANGED_TOKENS: Final = 40
 MAX_PARTS: Final = 6
 _TOKEN: Final = re.compile(
@@ -22,39 +20,59 @@ _TOKEN: Final = re.compile(
 _WORD: Final = re.compile(rb"[\w$\x80-\xff]")
 OPENERS: Final = (b"(", b"[", b"{")
 CLOSERS: Final = (b")", b"]", b"}")
+_MARKS: Final = frozenset((b",", *OPENERS, *CLOSERS))
 
 
-class Token(NamedTuple):
+class Span(NamedTuple):
+    """`[start, end)`, in bytes or in tokens."""
+
     start: int
     end: int
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is in it."""
+        return self.start == self.end
+
+    @property
+    def size(self) -> int:
+        """The number of bytes or tokens."""
+        return self.end - self.start
 
 
 class Tokens:
     """Words, numbers and signs of a source, without white space; the same for all languages."""
 
-    _comments: Sequence[Span] = ()
-    _inert: Sequence[Span] = ()
+    _comments: Sequence[tuple[int, int]] = ()
+    _inert: Sequence[tuple[int, int]] = ()
 
     def __init__(self, source: bytes) -> None:
         self.source = source
-        self.spans = [Token(*match.span()) for match in _TOKEN.finditer(source)]
-        self.texts = [source[start:end] for start, end in self.spans]
+        self.spans: list[Span] = []
+        self.texts: list[bytes] = []
+        for match in _TOKEN.finditer(source):
+            self.spans.append(Span(*match.span()))
+            self.texts.append(match.group())
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @cached_property
-    def places(self) -> dict[bytes, list[int]]:
-        found: dict[bytes, list[int]] = {}
+    def positions(self) -> dict[bytes, list[int]]:
+        """The numbers of the tokens with each text."""
+        positions: dict[bytes, list[int]] = {}
         for number, text in enumerate(self.texts):
-            found.setdefault(text, []).append(number)
-        return found
+            positions.setdefault(text, []).append(number)
+        return positions
 
-    def knowing(self, comments: Sequence[Span], inert: Sequence[Span]) -> "Tokens":
+    def knowing(self, comments: Sequence[tuple[int, int]], inert: Sequence[tuple[int, int]]) -> "Tokens":
         """The same, but commas and brackets within these bytes, comments and strings, do not divide the code."""
         known = Tokens.__new__(Tokens)
-        known.source, known.spans, known.texts = self.source, self.spans, self.texts
-        known._comments, known._inert = comments, inert
+        known.source = self.source
+        known.spans = self.spans
+        known.texts = self.texts
+        known._comments = comments
+        known._inert = inert
         return known
 
     @cached_property
@@ -65,8 +83,11 @@ class Tokens:
     @cached_property
     def marks(self) -> list[bytes]:
         """Each token that is a comma or a bracket of the code; empty for others."""
-        is_mark = frozenset((b",", *OPENERS, *CLOSERS)).__contains__
-        return [text if is_mark(text) and self.is_code(number) else b"" for number, text in enumerate(self.texts)]
+        marks = [b""] * len(self)
+        for number, text in enumerate(self.texts):
+            if text in _MARKS and self.is_code(number):
+                marks[number] = text
+        return marks
 
     @cached_property
     def inert(self) -> set[int]:
@@ -74,98 +95,144 @@ class Tokens:
         return self._within(self._inert)
 
     def is_code(self, number: int) -> bool:
+        """True if a token is of no comment and no string."""
         return number not in self.comments and number not in self.inert
 
-    def _within(self, spans: Sequence[Span]) -> set[int]:
-        return {number for start, end in spans for number in range(self.at(start), self.at(end))}
+    def _within(self, spans: Sequence[tuple[int, int]]) -> set[int]:
+        """The tokens that begin in one of some spans of bytes."""
+        numbers: set[int] = set()
+        for start, end in spans:
+            numbers.update(range(self.at(start), self.at(end)))
+        return numbers
 
     def at(self, offset: int) -> int:
         """The first token that starts at or behind a byte."""
         return bisect_left(self.spans, offset, key=itemgetter(0))
 
+    def at_lines(self, start: int, end: int) -> Span:
+        """The tokens of the lines that some bytes are on."""
+        line_start = _line_start(self.source, start)
+        line_end = _line_end(self.source, end)
+        return Span(self.at(line_start), self.at(line_end))
+
     def gap(self, number: int) -> Span:
         """The white space before a token; at the end, that behind the last one."""
         start = self.spans[number - 1].end if number else 0
-        return start, self.spans[number].start if number < len(self) else len(self.source)
+        end = self.spans[number].start if number < len(self) else len(self.source)
+        return Span(start, end)
 
     def around(self, span: Span) -> Span:
+        """Where the bytes of a span of tokens are, with the white space before and behind it."""
+        start = self.gap(span.start).start
+        end = self.gap(span.end).end
+        return Span(start, end)
+
+    def source_around(self, span: Span) -> bytes:
         """The bytes of a span of tokens, with the white space before and behind it."""
-        return self.gap(span[0])[0], self.gap(span[1])[1]
+        start, end = self.around(span)
+        return self.source[start:end]
+
+    def texts_of(self, span: Span) -> list[bytes]:
+        """The texts of a span of tokens."""
+        return self.texts[span.start : span.end]
+
+    def source_of(self, span: Span) -> bytes:
+        """The bytes from the first token of a span to the last."""
+        return self.source[self.spans[span.start].start : self.spans[span.end - 1].end]
 
     def white(self, number: int) -> bytes:
-        return self.source[slice(*self.gap(number))]
+        """The white space before a token."""
+        start, end = self.gap(number)
+        return self.source[start:end]
 
     def same_line(self, number: int) -> bool:
         """True if a token stands on the line of the one before it."""
         return 0 < number < len(self) and b"\n" not in self.white(number)
 
-    def line(self, first: int, last: int) -> Span:
-        """All tokens of the lines that `[first, last)` is on."""
+    def line(self, span: Span) -> Span:
+        """All tokens of the lines that a span of tokens is on."""
+        first, last = span
         while first > 0 and self.same_line(first):
             first -= 1
         while last < len(self) and self.same_line(last):
             last += 1
-        return first, last
+        return Span(first, last)
 
     def line_texts(self, span: Span) -> list[bytes]:
         """The tokens of the lines that a span of tokens is on."""
-        return self.texts[slice(*self.line(*span))]
+        return self.texts_of(self.line(span))
 
     @cached_property
     def openers(self) -> list[int | None]:
         """For each token and for the end, the innermost bracket that is open before it."""
-        found: list[int | None] = [None]
-        for number, text in enumerate(self.marks):
-            last = found[-1]
-            if text in CLOSERS and last is not None:
-                found.append(found[last])
+        openers: list[int | None] = [None]
+        for number, mark in enumerate(self.marks):
+            last = openers[-1]
+            if mark in OPENERS:
+                openers.append(number)
+            elif mark in CLOSERS and last is not None:
+                openers.append(openers[last])
             else:
-                found.append(number if text in OPENERS else last)
-        return found
+                openers.append(last)
+        return openers
 
     @cached_property
     def closers(self) -> dict[int, int]:
         """The closing bracket of each opening one."""
-        pairs = zip(self.openers, self.marks, strict=False)
-        return {opener: number for number, (opener, text) in enumerate(pairs) if text in CLOSERS and opener is not None}
+        closers: dict[int, int] = {}
+        for number, mark in enumerate(self.marks):
+            opener = self.openers[number]
+            if mark in CLOSERS and opener is not None:
+                closers[opener] = number
+        return closers
 
     def items(self, opener: int) -> list[Span]:
         """The items of a closed list, without the commas and comments around them."""
-        closer, found = self.closers[opener], list[Span]()
+        closer = self.closers[opener]
+        items: list[Span] = []
         first = number = opener + 1
         while number <= closer:
             if number == closer or self.marks[number] == b",":
-                last = number
-                while first < last and first in self.comments:
-                    first += 1
-                while first < last and last - 1 in self.comments:
-                    last -= 1
-                found += [(first, last)] if first < last else []
+                item = self._without_comments(first, number)
+                if not item.is_empty:
+                    items.append(item)
                 first = number + 1
             number = self.closers.get(number, number) + 1
-        return found
+        return items
+
+    def _without_comments(self, first: int, last: int) -> Span:
+        """A span of tokens without the comments at its start and its end."""
+        while first < last and first in self.comments:
+            first += 1
+        while first < last and last - 1 in self.comments:
+            last -= 1
+        return Span(first, last)
 
     def line_break(self, number: int) -> bytes | None:
         """The line break and the indentation before a token that begins its line, or None."""
         start = self.spans[number].start
-        line = self.source.rfind(b"\n", 0, start) + 1
+        line = _line_start(self.source, start)
         if not line or self.source[line:start].strip():
             return None
-        return self.source[line - (2 if self.source[line - 2 : line] == b"\r\n" else 1) : start]
+        line_end = line - 1
+        if self.source[line - 2 : line] == b"\r\n":
+            line_end -= 1
+        return self.source[line_end:start]
 
     def indent(self, offset: int) -> bytes:
         """The white space that a line begins with."""
-        line = self.source[self.source.rfind(b"\n", 0, offset) + 1 : offset]
-        return line[: len(line) - len(line.lstrip())]
+        line = self.source[_line_start(self.source, offset) : offset]
+        return line[: _count_leading_white(line)]
 
 
 def is_word(text: bytes) -> bool:
+    """True for a name or a number."""
     return bool(_WORD.match(text))
 
 
 @dataclass(frozen=True)
 class ChangedTokens:
-    """Tokens `[old[0], old[1])` of the old text became `[new[0], new[1])` of the new one; either may be empty."""
+    """Tokens `old` of the old text became `new` of the new one; either may be empty."""
 
     old: Span
     new: Span
@@ -181,44 +248,56 @@ class Change:
 
     @property
     def old_span(self) -> Span:
-        return self.parts[0].old[0], self.parts[-1].old[1]
+        """The span from the first part to the last, in tokens of the old text."""
+        return Span(self.parts[0].old.start, self.parts[-1].old.end)
 
     @property
     def new_span(self) -> Span:
         """The span from the first part to the last, in tokens of the new text."""
-        return self.parts[0].new[0], self.parts[-1].new[1]
+        return Span(self.parts[0].new.start, self.parts[-1].new.end)
 
     def old_texts(self, part: ChangedTokens) -> list[bytes]:
-        return self.old.texts[slice(*part.old)]
+        """The tokens that a part replaced."""
+        return self.old.texts_of(part.old)
 
     def new_texts(self, part: ChangedTokens) -> list[bytes]:
-        return self.new.texts[slice(*part.new)]
+        """The tokens that a part became."""
+        return self.new.texts_of(part.new)
 
     @cached_property
     def kept(self) -> list[Span]:
         """The unchanged spans between the parts, in tokens of the old text."""
-        return [(first.old[1], second.old[0]) for first, second in pairwise(self.parts)]
+        return [Span(part.old.end, following.old.start) for part, following in pairwise(self.parts)]
 
     @cached_property
+    def kinds(self) -> set[tuple[bytes, ...]]:
+        """What became what, independent of position."""
+        return {(*self.old_texts(part), b"\n", *self.new_texts(part)) for part in self.parts}
+
+    @property
     def is_uniform(self) -> bool:
         """True if all parts are the same change."""
-        return len({(*self.old_texts(part), b"\n", *self.new_texts(part)) for part in self.parts}) == 1
+        return len(self.kinds) == 1
 
     @cached_property
     def is_of_words(self) -> bool:
         """True if only words became others."""
-        texts = (text for part in self.parts for text in (*self.old_texts(part), *self.new_texts(part)))
-        return all(map(is_word, texts))
+        for part in self.parts:
+            if not all(map(is_word, (*self.old_texts(part), *self.new_texts(part)))):
+                return False
+        return True
 
     def bytes_changed(self, part: ChangedTokens) -> tuple[bytes, bytes]:
         """The old and the new bytes of a part, with the white space that changed with it."""
-        before = self.old.source[slice(*self.old.around(part.old))]
-        after = self.new.source[slice(*self.new.around(part.new))]
-        head = min(common_prefix(before, after), *(len(text) - len(text.lstrip()) for text in (before, after)))
-        before, after = before[head:], after[head:]
-        tail = common_prefix(before[::-1], after[::-1])
-        tail = min(tail, *(len(text) - len(text.rstrip()) for text in (before, after)))
-        return before[: len(before) - tail], after[: len(after) - tail]
+        before = self.old.source_around(part.old)
+        after = self.new.source_around(part.new)
+        head = _count_common_white(before, after)
+        before = before[head:]
+        after = after[head:]
+        tail = _count_common_white(before[::-1], after[::-1])
+        before = before[: len(before) - tail]
+        after = after[: len(after) - tail]
+        return before, after
 
 
 def find_change(before: bytes, after: bytes) -> Change | None:
@@ -226,33 +305,66 @@ def find_change(before: bytes, after: bytes) -> Change | None:
     head, tail = common_ends(before, after)
     if max(len(before), len(after)) - head - tail > 100 * MAX_CHANGED_TOKENS:
         return None
-    old, new = Tokens(before), Tokens(after)
-    first = min(old.at(_line_start(before, head)), new.at(_line_start(after, head)))
-    last = [tokens.at(_line_end(tokens.source, len(tokens.source) - tail)) for tokens in (old, new)]
-    matcher = SequenceMatcher(None, old.texts[first : last[0]], new.texts[first : last[1]], autojunk=False)
-    parts = tuple(
-        ChangedTokens((first + start, first + stop), (first + begin, first + end))
-        for tag, start, stop, begin, end in matcher.get_opcodes()
-        if tag != "equal"
-    )
-    sizes = [span[1] - span[0] for part in parts for span in (part.old, part.new)]
-    if not parts or len(parts) > MAX_PARTS or sum(sizes) > MAX_CHANGED_TOKENS:
+    old = Tokens(before)
+    new = Tokens(after)
+    old_lines = old.at_lines(head, len(before) - tail)
+    new_lines = new.at_lines(head, len(after) - tail)
+    first = min(old_lines.start, new_lines.start)
+    old_lines = Span(first, old_lines.end)
+    new_lines = Span(first, new_lines.end)
+    parts = tuple(_compare(old, old_lines, new, new_lines))
+    if not parts or len(parts) > MAX_PARTS:
+        return None
+    num_changed = sum(part.old.size + part.new.size for part in parts)
+    if num_changed > MAX_CHANGED_TOKENS:
         return None
     return Change(old, new, parts)
+
+
+def _compare(old: Tokens, old_span: Span, new: Tokens, new_span: Span) -> Iterator[ChangedTokens]:
+    """The differing parts of a span of tokens and what it became."""
+    old_texts = old.texts_of(old_span)
+    new_texts = new.texts_of(new_span)
+    matcher = SequenceMatcher(None, old_texts, new_texts, autojunk=False)
+    for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        yield ChangedTokens(
+            old=Span(old_span.start + old_start, old_span.start + old_end),
+            new=Span(new_span.start + new_start, new_span.start + new_end),
+        )
 
 
 def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
     """The parts of a change independent of position; reads only lines that differ."""
     head, tail = common_ends(before, after)
     start = _line_start(before, head)
-    change = find_change(*(source[start : _line_end(source, len(source) - tail)] for source in (before, after)))
-    return {(*change.old_texts(part), b"\n", *change.new_texts(part)) for part in change.parts} if change else set()
+    before_end = _line_end(before, len(before) - tail)
+    after_end = _line_end(after, len(after) - tail)
+    change = find_change(before[start:before_end], after[start:after_end])
+    if change is None:
+        return set()
+    return change.kinds
+
+
+def _count_leading_white(text: bytes) -> int:
+    """How many bytes of white space a text begins with."""
+    return len(text) - len(text.lstrip())
+
+
+def _count_common_white(text: bytes, other: bytes) -> int:
+    """How many bytes of white space two texts begin with alike."""
+    return min(common_prefix(text, other), _count_leading_white(text), _count_leading_white(other))
 
 
 def _line_start(source: bytes, offset: int) -> int:
+    """Where the line of a byte begins."""
     return source.rfind(b"\n", 0, offset) + 1
 
 
 def _line_end(source: bytes, offset: int) -> int:
+    """Where the line of a byte ends, its line end not counted."""
     end = source.find(b"\n", offset)
-    return len(source) if end < 0 else end
+    if end < 0:
+        return len(source)
+    return end

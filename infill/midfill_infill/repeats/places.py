@@ -35,150 +35,238 @@ class EditPlace:
     foreign: tuple[Span, ...] = ()
     """Spans of words in `text` that come from the change's own line and have no counterpart here."""
 
-    def around(self, change: Change) -> tuple[tuple[Tokens, Span], tuple[Tokens, Span]]:
-        """What corresponds in the old and the new text: from the name of a list to the change and the place."""
-        old, new = (
-            (min(one[0], other[0]), max(one[1], other[1]))
-            for one, other in ((change.old_span, self.old), (self.tokens, self.new))
-        )
-        return (change.old, old), (change.new, new)
+    def line_texts(self, change: Change) -> tuple[list[bytes], list[bytes]]:
+        """What corresponds in the old and the new text: the lines from a list's name to the change or the place."""
+        old = _join(change.old_span, self.old)
+        new = _join(self.tokens, self.new)
+        return change.old.line_texts(old), change.new.line_texts(new)
+
+
+def _join(span: Span, other: Span) -> Span:
+    """The span from the start of the first to the end of the last of two spans."""
+    return Span(min(span.start, other.start), max(span.end, other.end))
 
 
 def find_places(change: Change) -> list[EditPlace]:
     """Candidate places in text order; none on a line of the edit or at its edges, and none that touches another."""
-    found = sorted(
-        islice(_find(change), MAX_FOUND), key=lambda place: (place.tokens, place.way == "between", not place.is_exact)
-    )
+    candidates = list(islice(_find(change), MAX_FOUND))
+    candidates.sort(key=lambda place: (place.tokens, place.way == "between", not place.is_exact))
     places: list[EditPlace] = []
-    first, last = change.new.line(*change.new_span)
-    for place in found:
-        is_elsewhere = place.tokens[1] <= first or place.tokens[0] >= last
-        is_edge = place.tokens[0] == place.tokens[1] and place.tokens[0] in change.new_span
-        is_apart = not places or (place.span[0] >= places[-1].span[1] and place.span != places[-1].span)
-        if is_elsewhere and not is_edge and is_apart and _is_alike(change, place):
+    changed_lines = change.new.line(change.new_span)
+    for place in candidates:
+        if place.tokens.end > changed_lines.start and place.tokens.start < changed_lines.end:
+            continue
+        if place.tokens.is_empty and place.tokens.start in change.new_span:
+            continue
+        if places and not _is_behind(place.span, places[-1].span):
+            continue
+        if _is_alike(change, place):
             places.append(place)
-    return places if len(places) <= MAX_PLACES else []
+    if len(places) > MAX_PLACES:
+        return []
+    return places
+
+
+def _is_behind(span: Span, last: Span) -> bool:
+    """True if a span begins at or behind the end of the last one; not if both are the same empty one."""
+    return span.start >= last.end and span != last
 
 
 def _is_alike(change: Change, place: EditPlace) -> bool:
     """False if one is code and the other is none, for more than words, or if the change empties brackets only there."""
-    old, new, part = change.old, change.new, change.parts[0]
-    at, there = part.old[0], place.tokens[0]
-    is_same = (at in old.comments, at in old.inert) == (there in new.comments, there in new.inert)
-    if not is_same and (at in old.comments or not change.is_of_words):
+    old, new = change.old, change.new
+    first, last = change.parts[0].old
+    is_comment = first in old.comments
+    is_same_kind = is_comment == (place.tokens.start in new.comments)
+    if (first in old.inert) != (place.tokens.start in new.inert):
+        is_same_kind = False
+    if not is_same_kind and (is_comment or not change.is_of_words):
         return False
-    if part.old[0] == part.old[1] or part.new[0] < part.new[1] or not 0 < part.old[0] < part.old[1] < len(old):
+    is_removal = change.parts[0].new.is_empty and first < last
+    if not is_removal or first == 0 or last >= len(old):
         return True
-    was, here = (
-        (texts[first - 1], texts[last : last + 1])
-        for texts, (first, last) in ((old.texts, part.old), (new.texts, place.tokens))
-    )
-    return was[0] not in OPENERS or was[1][0] not in CLOSERS or was == here
+    opener = old.texts[first - 1]
+    closer = old.texts[last]
+    if opener not in OPENERS or closer not in CLOSERS:
+        return True
+    if new.texts[place.tokens.start - 1] != opener:
+        return False
+    return place.tokens.end < len(new) and new.texts[place.tokens.end] == closer
 
 
 def _find(change: Change) -> Iterator[EditPlace]:
+    """Candidate places in no order; some may overlap."""
     first = change.parts[0]
-    if change.is_uniform and first.old[0] < first.old[1]:
-        for number in _occurrences(change, first):
-            end = number + first.old[1] - first.old[0]
-            if (edit := _edit(change, first, change.new, number, end)) is not None:
-                yield EditPlace(*edit, (number, end), first.old, (number, end), (first.old[0], number), "same")
-    elif change.is_uniform or len(change.parts) == 1:
-        yield from _insert(change, first)
-    elif first.old[0] < first.old[1]:
-        for number in _occurrences(change, first):
+    if first.old.is_empty:
+        if change.is_uniform or len(change.parts) == 1:
+            yield from _insert(change, first)
+        return
+    for number in _occurrences(change, first):
+        if not change.is_uniform:
             yield from _follow(change, number)
+            continue
+        here = Span(number, number + first.old.size)
+        edit = _edit(change, first, change.new, here)
+        if edit is not None:
+            span, text = edit
+            yield EditPlace(
+                span=span,
+                text=text,
+                tokens=here,
+                old=first.old,
+                new=here,
+                anchors=(first.old.start, number),
+                way="same",
+            )
 
 
 def _occurrences(change: Change, part: ChangedTokens) -> list[int]:
     """Positions in the new text of the tokens that a part replaced."""
-    wanted, tokens = change.old_texts(part), change.new
-    rarest = min(range(len(wanted)), key=lambda index: len(tokens.places.get(wanted[index], ())))
-    starts = [number - rarest for number in tokens.places.get(wanted[rarest], ())]
-    return [start for start in starts if start >= 0 and tokens.texts[start : start + len(wanted)] == wanted]
+    tokens = change.new
+    wanted = change.old_texts(part)
+    positions = [tokens.positions.get(text, []) for text in wanted]
+    rarest = min(range(len(wanted)), key=lambda index: len(positions[index]))
+    starts: list[int] = []
+    for number in positions[rarest]:
+        start = number - rarest
+        if start >= 0 and tokens.texts[start : start + len(wanted)] == wanted:
+            starts.append(start)
+    return starts
 
 
-def _edit(change: Change, part: ChangedTokens, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
-    """The replacement for the part's old tokens at `[first, last)`; None if the white space differs."""
-    if part.old[0] == part.old[1]:
-        return insert(change, part, tokens, first)
+def _edit(change: Change, part: ChangedTokens, tokens: Tokens, here: Span) -> tuple[Span, bytes] | None:
+    """The replacement for the part's old tokens at `here`; None if the white space differs."""
+    if part.old.is_empty:
+        return insert(change, part, tokens, here.start)
     old, new = change.bytes_changed(part)
-    start, end = tokens.around((first, last))
-    chunk = tokens.source[start:end]
+    start = tokens.around(here).start
+    chunk = tokens.source_around(here)
     offset = chunk.find(old)
     if offset < 0:
         if old.strip() != chunk.strip() or b"\n" in chunk:
             return None
-        old, new = old.strip(), new.strip()
+        old = old.strip()
+        new = new.strip()
         offset = chunk.find(old)
-    return (start + offset, start + offset + len(old)), new
+    start += offset
+    return Span(start, start + len(old)), new
 
 
 def _insert(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
     """Inserts tokens into another list of the same name, otherwise between the same neighbors."""
-    if (around := ListChange.around(change)) is not None:
-        for edit in around.edits():
-            names = (around.opener - 1, around.opener - 1), (edit.opener - 1, edit.opener - 1)
-            here, anchors = (edit.number, edit.number), (around.opener, edit.opener)
-            yield EditPlace(edit.span, edit.text, here, *names, anchors, "list", edit.is_exact)
-    old, tokens, at = change.old, change.new, part.old[0]
+    around = ListChange.around(change)
+    if around is not None:
+        yield from _insert_into_lists(around)
+    old, tokens = change.old, change.new
+    at = part.old.start
     if not 0 < at < len(old):
         return
     before, after = old.texts[at - 1], old.texts[at]
-    for number in tokens.places.get(after, ()):
-        is_like = number and tokens.texts[number - 1] == before and tokens.same_line(number) == old.same_line(at)
-        is_done = is_made(change, number, change.new_texts(part)) or (
-            around is not None and around.is_made_around(number)
+    is_same_line = old.same_line(at)
+    for number in tokens.positions.get(after, ()):
+        if number == 0 or tokens.texts[number - 1] != before:
+            continue
+        if tokens.same_line(number) != is_same_line:
+            continue
+        if is_made(change, number, change.new_texts(part)):
+            continue
+        if around is not None and around.is_made_around(number):
+            continue
+        insertion = insert(change, part, tokens, number)
+        if insertion is not None:
+            span, text = insertion
+            here = Span(number, number)
+            yield EditPlace(
+                span=span,
+                text=text,
+                tokens=here,
+                old=change.old_span,
+                new=here,
+                anchors=(at - 1, number - 1),
+                way="between",
+            )
+
+
+def _insert_into_lists(around: ListChange) -> Iterator[EditPlace]:
+    """Inserts items into other lists of the same name."""
+    for edit in around.edits():
+        yield EditPlace(
+            span=edit.span,
+            text=edit.text,
+            tokens=Span(edit.number, edit.number),
+            old=Span(around.opener - 1, around.opener - 1),
+            new=Span(edit.opener - 1, edit.opener - 1),
+            anchors=(around.opener, edit.opener),
+            way="list",
+            is_exact=edit.is_exact,
         )
-        if is_like and not is_done:
-            if spot := insert(change, part, tokens, number):
-                here = number, number
-                yield EditPlace(*spot, here, change.old_span, here, (at - 1, number - 1), "between")
 
 
 def _follow(change: Change, number: int) -> Iterator[EditPlace]:
     """Matches all parts in sequence from token `number` on, with any tokens between them."""
     tokens = change.new
     at, is_exact = number, True
-    pieces: list[bytes] = []
-    start: int | None = None
-    position = 0
+    edits: list[tuple[Span, bytes]] = []
     for part, kept in zip(change.parts, [*change.kept, None], strict=True):
-        wanted = change.old_texts(part)
-        if tokens.texts[at : at + len(wanted)] != wanted:
+        here = Span(at, at + part.old.size)
+        if tokens.texts_of(here) != change.old_texts(part):
             return
-        if (edit := _edit(change, part, tokens, at, at + len(wanted))) is None:
+        edit = _edit(change, part, tokens, here)
+        if edit is None:
             return
-        (first, last), text = edit
-        start = first if start is None else start
-        pieces += [tokens.source[position:first] if position else b"", text]
-        position = last
-        at += len(wanted)
+        edits.append(edit)
+        at = here.end
         if kept is not None:
-            if (found := _match_kept(change, kept, at)) is None:
+            end = _match_kept(change, kept, at)
+            if end is None:
                 return
-            is_exact &= tokens.texts[at:found] == change.old.texts[slice(*kept)]
-            at = found
-    assert start is not None
-    span, place, anchors = (start, position), (number, at), (change.old_span[0], number)
-    yield EditPlace(span, b"".join(pieces), place, change.old_span, place, anchors, "parts", is_exact)
+            is_exact &= tokens.texts[at:end] == change.old.texts_of(kept)
+            at = end
+    here = Span(number, at)
+    span, text = _join_edits(tokens, edits)
+    yield EditPlace(
+        span=span,
+        text=text,
+        tokens=here,
+        old=change.old_span,
+        new=here,
+        anchors=(change.old_span.start, number),
+        way="parts",
+        is_exact=is_exact,
+    )
+
+
+def _join_edits(tokens: Tokens, edits: list[tuple[Span, bytes]]) -> tuple[Span, bytes]:
+    """The edits of some bytes, in order, as one of all bytes from the first to the last."""
+    start = position = edits[0][0].start
+    pieces: list[bytes] = []
+    for span, text in edits:
+        pieces += [tokens.source[position : span.start], text]
+        position = span.end
+    return Span(start, position), b"".join(pieces)
 
 
 def _match_kept(change: Change, kept: Span, at: int) -> int | None:
     """End of the text that corresponds to the kept tokens: the same tokens, otherwise the shortest balanced run."""
-    tokens, texts = change.new, change.old.texts[slice(*kept)]
-    if tokens.texts[at : at + len(texts)] == texts:
-        return at + len(texts)
-    follower = next(part for part in change.parts if part.old[0] == kept[1])
+    tokens = change.new
+    texts = change.old.texts_of(kept)
+    end = at + len(texts)
+    if tokens.texts[at:end] == texts:
+        return end
+    follower = next(part for part in change.parts if part.old.start == kept.end)
     wanted = change.old_texts(follower)
     if not wanted or not any(map(is_word, texts)):
         return None
     depth = 0
     for number in range(at, min(at + MAX_KEPT_TOKENS, len(tokens))):
-        text = tokens.marks[number]
-        if number > at and not depth and tokens.texts[number : number + len(wanted)] == wanted:
+        is_follower = tokens.texts[number : number + len(wanted)] == wanted
+        if is_follower and number > at and depth == 0:
             return number
-        depth += (text in OPENERS) - (text in CLOSERS)
+        mark = tokens.marks[number]
+        if mark in OPENERS:
+            depth += 1
+        elif mark in CLOSERS:
+            depth -= 1
         if depth < 0:
             return None
     return None

@@ -1,7 +1,6 @@
 """Finds where the last edit can be repeated: candidates by text, judged by tree, checked by the parser."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Final
@@ -43,6 +42,7 @@ class Repeat:
 
     @property
     def text(self) -> str:
+        """The new text of the edit."""
         return self.edit.replacement.decode("utf-8", "replace")
 
 
@@ -61,18 +61,25 @@ def find_repeats(
     if unasked and not is_seen:
         return ()
     read = read_change(language, before.source, after.source)
-    places = [place for place in find_places(read[0]) if UNDECODED.encode() not in place.text] if read else []
-    if read is None or not places:
+    if read is None:
         return ()
     change, trees = read
-    judged = [(judge(change, place, places, trees, is_seen=is_seen), place) for place in places]
-    least = max(POSSIBLE, max(certainty for certainty, _ in judged) / 2)
+    places = [place for place in find_places(change) if UNDECODED.encode() not in place.text]
+    if not places:
+        return ()
+    certainties = [judge(change, place, places, trees, is_seen=is_seen) for place in places]
+    least = max(POSSIBLE, max(certainties) / 2)
     check = Check(language, change, trees)
-    adapted = ((certainty, _adapt(change, place)) for certainty, place in judged if certainty >= least)
-    likely = [(certainty, place) for certainty, place in adapted if _fits(check, place)]
-    behind = change.new.spans[change.new_span[1] - 1].end if change.new_span[1] else 0
-    found = [_repeat(place, certainty, is_next=is_seen and place.span[0] >= behind) for certainty, place in likely]
-    return tuple(_without_errors(check, found))
+    change_end = change.new.spans[change.new_span.end - 1].end if change.new_span.end else 0
+    repeats: list[Repeat] = []
+    for place, certainty in zip(places, certainties, strict=True):
+        if certainty < least:
+            continue
+        adapted = _adapt(change, place)
+        if _fits(check, adapted):
+            is_next = is_seen and adapted.span.start >= change_end
+            repeats.append(_repeat(adapted, certainty, is_next=is_next))
+    return tuple(_without_errors(check, repeats))
 
 
 def read_change(language: Language, before: bytes, after: bytes) -> tuple[Change, Trees] | None:
@@ -80,36 +87,42 @@ def read_change(language: Language, before: bytes, after: bytes) -> tuple[Change
     change = find_change(before, after)
     if change is None:
         return None
-    spans = change.old.around(change.old_span), change.new.around(change.new_span)
-    tree = language.parse(before)
-    trees = Trees(tree, parse_again(language, after, tree, before, [spans]))
-    old, new = (
-        tokens.knowing(*list_inert(language, tree))
-        for tokens, tree in ((change.old, trees.old), (change.new, trees.new))
-    )
-    return replace(change, old=old, new=new), trees
+    old_bytes = change.old.around(change.old_span)
+    new_bytes = change.new.around(change.new_span)
+    old_tree = language.parse(before)
+    new_tree = parse_again(language, after, old_tree, before, [(old_bytes, new_bytes)])
+    old = change.old.knowing(*list_inert(language, old_tree))
+    new = change.new.knowing(*list_inert(language, new_tree))
+    return replace(change, old=old, new=new), Trees(old_tree, new_tree)
 
 
 def _fits(check: Check, place: EditPlace) -> bool:
     """True if an adapted place is not made yet, drops a word of the same role and breaks no statement apart."""
-    change, trees, is_insertion = check.change, check.trees, place.tokens[0] == place.tokens[1]
-    if is_insertion and is_made(change, place.tokens[0], added := Tokens(place.text).texts):
+    change, trees = check.change, check.trees
+    number = place.tokens.start
+    if place.tokens.is_empty:
+        added = Tokens(place.text).texts
+        if is_made(change, number, added):
+            return False
+        if added[0] in _list_attributes(trees.new, place.span.start):
+            return False
+
+    changed = change.old_span.start
+    was = _find_first_role(change.old, trees.old, changed)
+    here = _find_first_role(change.new, trees.new, number)
+    is_dropped = all(part.old.size == 1 and part.new.is_empty for part in change.parts)
+    if is_dropped and was != here:
         return False
-    if is_insertion and added[0] in _list_attributes(trees.new, place.span[0]):
-        return False
-    was, here = (
-        _find_first_role(change.old, trees.old, change.old_span[0]),
-        _find_first_role(change.new, trees.new, place.tokens[0]),
-    )
-    is_dropped = all(part.old[1] - part.old[0] == 1 and part.new[0] == part.new[1] for part in change.parts)
-    is_inert = change.old_span[0] in change.old.inert
-    if (is_dropped and was != here) or (is_inert and not change.is_of_words and was.kind != here.kind):
+    is_inert = changed in change.old.inert
+    if is_inert and not change.is_of_words and was.kind != here.kind:
         return False
     return check.keeps_line_ends(Edit(*place.span, place.text))
 
 
 def _find_first_role(tokens: Tokens, tree: tree_sitter.Tree, number: int) -> Role:
-    return find_role(tree, tokens.spans[min(number, len(tokens) - 1)].start)
+    """The role of a token; at the end of a text, that of the last one."""
+    token = tokens.spans[min(number, len(tokens) - 1)]
+    return find_role(tree, token.start)
 
 
 def _list_attributes(tree: tree_sitter.Tree, at: int) -> set[bytes]:
@@ -117,70 +130,105 @@ def _list_attributes(tree: tree_sitter.Tree, at: int) -> set[bytes]:
     node = tree.root_node.descendant_for_byte_range(max(0, at - 1), at + 1)
     while node is not None and node.type not in ("jsx_opening_element", "jsx_self_closing_element"):
         node = node.parent
-    attributes = [child for child in node.children if child.type == "jsx_attribute"] if node else []
-    return {child.children[0].text or b"" for child in attributes}
+    if node is None:
+        return set()
+    return {child.children[0].text or b"" for child in node.children if child.type == "jsx_attribute"}
 
 
 def _repeat(place: EditPlace, certainty: float, *, is_next: bool) -> Repeat:
-    def char(byte: int) -> int:
-        return len(place.text[:byte].decode("utf-8", "replace"))
-
-    foreign = tuple((char(start), char(end)) for start, end in place.foreign)
+    """The edit at a place, with what a user is told of it."""
+    edit = Edit(*place.span, place.text)
+    foreign = tuple(_in_characters(span, place.text) for span in place.foreign)
     is_likely = is_next and certainty >= LIKELY and not foreign
-    return Repeat(Edit(*place.span, place.text), certainty, is_likely, foreign)
+    return Repeat(edit, certainty, is_likely, foreign)
 
 
-def _without_errors(check: Check, found: Sequence[Repeat]) -> list[Repeat]:
+def _in_characters(span: Span, text: bytes) -> Span:
+    """A span of bytes of a text, in characters."""
+    start = len(text[: span.start].decode("utf-8", "replace"))
+    end = len(text[: span.end].decode("utf-8", "replace"))
+    return Span(start, end)
+
+
+def _without_errors(check: Check, repeats: list[Repeat]) -> list[Repeat]:
     """All edits if together they add no error, otherwise those that add none, the most likely ones first. Of a few
     also each alone, since each may be taken alone.
     """
-    if len(found) <= MAX_CHECKED:
-        found = [repeat for repeat in found if check.adds_none([repeat.edit])]
-        if len(found) < 2:
-            return list(found)
-    if check.adds_none([repeat.edit for repeat in found]):
-        return list(found)
+    if len(repeats) <= MAX_CHECKED:
+        repeats = [repeat for repeat in repeats if check.adds_none([repeat.edit])]
+        if len(repeats) < 2:
+            return repeats
+    if check.adds_none([repeat.edit for repeat in repeats]):
+        return repeats
     good: list[Repeat] = []
-    groups = [sorted(found, key=lambda repeat: -repeat.certainty)[:MAX_CHECKED]]
+    groups = [sorted(repeats, key=lambda repeat: -repeat.certainty)[:MAX_CHECKED]]
     while groups:
         group = groups.pop()
         both = sorted([*good, *group], key=lambda repeat: repeat.edit.start_byte)
         if check.adds_none([repeat.edit for repeat in both]):
             good = both
-        elif (middle := len(group) // 2) > 0:
+        elif len(group) > 1:
+            middle = len(group) // 2
             groups += [group[middle:], group[:middle]]
     return good
 
 
 def _adapt(change: Change, place: EditPlace) -> EditPlace:
     """The place with its own line's words in the text; `foreign` are words with no counterpart there."""
-    added = [word for part in change.parts for word in change.new_texts(part) if is_word(word)]
-    there, here = (tokens.line_texts(span) for tokens, span in place.around(change))
-    taken = {word: _find_source(word, there) for word in added}
-    answers: dict[bytes, bytes] = {}
-    for tag, first, last, begin, end in SequenceMatcher(None, there, here, autojunk=False).get_opcodes():
-        if tag == "replace" and last - first == end - begin:
-            answers |= dict(zip(there[first:last], here[begin:end], strict=True))
-    text, foreign = place.text, []
-    for word, source in taken.items():
+    there, here = place.line_texts(change)
+    counterparts = _match_tokens(there, here)
+    text = place.text
+    foreign: list[bytes] = []
+    for word in _list_added_words(change):
+        source = _find_source(word, there)
         if source is None or source in here or word in here:
             continue
-        other = answers.get(source)
+        other = counterparts.get(source)
         if other is not None and is_word(other) and source in word:
             text = word.replace(source, other).join(_whole(word).split(text))
         else:
             foreign.append(word)
-    spans = tuple(match.span() for word in foreign for match in _whole(word).finditer(text))
-    return replace(place, text=text, foreign=spans)
+    spans: list[Span] = []
+    for word in foreign:
+        spans += [Span(*match.span()) for match in _whole(word).finditer(text)]
+    return replace(place, text=text, foreign=tuple(spans))
+
+
+def _list_added_words(change: Change) -> list[bytes]:
+    """The different words of the new text, in order."""
+    words: dict[bytes, None] = {}
+    for part in change.parts:
+        words |= dict.fromkeys(filter(is_word, change.new_texts(part)))
+    return list(words)
+
+
+def _match_tokens(there: list[bytes], here: list[bytes]) -> dict[bytes, bytes]:
+    """For each token of a line that another line has another token for, this one."""
+    matcher = SequenceMatcher(None, there, here, autojunk=False)
+    counterparts: dict[bytes, bytes] = {}
+    for tag, first, last, begin, end in matcher.get_opcodes():
+        if tag != "replace" or last - first != end - begin:
+            continue
+        for token, counterpart in zip(there[first:last], here[begin:end], strict=True):
+            counterparts[token] = counterpart
+    return counterparts
 
 
 def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
     """The word of `line` that a new word comes from: the same word, or the longest one that it contains or overlaps."""
     if word in line:
         return word
-    parts = {part.lower() for part in _PARTS.findall(word) if len(part) >= MIN_PART}
-    shared = [other for other in line if is_word(other) and parts & {part.lower() for part in _PARTS.findall(other)}]
-    return max(shared, key=lambda other: (other in word, len(other)), default=None)
+    parts = {part for part in _split_words(word) if len(part) >= MIN_PART}
+    related: list[bytes] = []
+    for other in line:
+        if is_word(other) and parts & _split_words(other):
+            related.append(other)
+    return max(related, key=lambda other: (other in word, len(other)), default=None)
+
+
+def _split_words(word: bytes) -> set[bytes]:
+    """The words in lower case that a name is made of, such as `snake` and `case`."""
+    return {part.lower() for part in _PARTS.findall(word)}
 
 
 def _whole(word: bytes) -> re.Pattern[bytes]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from midfill_infill.answers import draft as drafts
 from midfill_infill.answers.draft import DraftText
@@ -45,6 +46,7 @@ class Spliced:
 
     @property
     def texts(self) -> tuple[str, ...]:
+        """The text of each fill."""
         return tuple(fill.text for fill in self.fills)
 
 
@@ -53,7 +55,8 @@ class Splicer:
 
     def __init__(self, document: Document, holes: Sequence[Hole]) -> None:
         """Raises MidfillError `overlapping_holes`."""
-        self.document, self.holes = document, tuple(holes)
+        self.document = document
+        self.holes = tuple(holes)
         self._ordered = sort_holes(document, list(holes))
         self._near: dict[tuple[tuple[Hole, ...], Hole], Trials | None] = {}
 
@@ -63,21 +66,25 @@ class Splicer:
         Errors of the document itself do not count. An empty fill keeps the body. Raises MidfillError `file_encoding`
         for characters that the encoding lacks, and `engine_error` for a fill without its hole's anchors.
         """
-        document, fill_of = self.document, dict(zip(self.holes, fills, strict=True))
-        cleaned = {hole: clean(document, hole, fill_of[hole]) for hole in self._ordered}
+        document = self.document
+        fill_of = dict(zip(self.holes, fills, strict=True))
+        answers: dict[Hole, DraftText] = {}
+        removed: dict[Hole, int] = {}
+        for hole in self._ordered:
+            answers[hole], removed[hole] = clean(document, hole, fill_of[hole])
         spliced: dict[Hole, SplicedFill] = {}
         errors = 0
         for trials in self.trials:
-            settled = settle(trials, document, [cleaned[hole][0] for hole in trials.holes])
+            settled = settle(trials, document, [answers[hole] for hole in trials.holes])
             added, blamed = trials.judge(settled)
             errors += added
-            found = zip(trials.holes, settled, blamed, trials.find_idle(settled), strict=True)
-            for hole, draft, ranges, is_idle in found:
-                spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, cleaned[hole][1], is_idle)
-        for hole, (answer, removed) in cleaned.items():
+            judged = zip(trials.holes, settled, blamed, trials.find_idle(settled), strict=True)
+            for hole, draft, ranges, is_idle in judged:
+                spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, removed[hole], is_idle)
+        for hole, answer in answers.items():
             if hole not in spliced:
                 draft = read_plainly(document, hole, answer)
-                spliced[hole] = SplicedFill(draft.text, draft.origins, (), removed)
+                spliced[hole] = SplicedFill(draft.text, draft.origins, (), removed[hole])
         patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
         return Spliced(patch, tuple(spliced[hole] for hole in self.holes), errors)
 
@@ -90,7 +97,9 @@ class Splicer:
         """Trials of all holes, none without a grammar; in a document with errors separate ones for bodies whose
         functions parse alone, because an error elsewhere may include these and hide the errors that a fill adds.
         """
-        document, language, holes = self.document, self.document.syntax, self._ordered
+        document = self.document
+        language = document.syntax
+        holes = self._ordered
         if language is None:
             return ()
         whole = Trials(document, language, holes, find_near=lambda: self._find_near(holes, holes[0]) if holes else None)
@@ -100,21 +109,26 @@ class Splicer:
         sound = [trials for trials in alone if trials is not None and not trials.num_errors]
         if not sound:
             return (whole,)
-        apart = {hole for trials in sound for hole in trials.holes}
+        apart = set(chain.from_iterable(trials.holes for trials in sound))
         rest = tuple(hole for hole in holes if hole not in apart)
-        return (*sound, Trials(document, language, rest)) if rest else tuple(sound)
+        if rest:
+            sound.append(Trials(document, language, rest))
+        return tuple(sound)
 
     def _find_near(self, holes: tuple[Hole, ...], hole: Hole) -> Trials | None:
-        """Trials of those of `holes` in the function of `hole`, within it alone; None outside of functions."""
-        if (holes, hole) not in self._near:
-            self._near[holes, hole] = _open_near(self.document, holes, hole)
-        return self._near[holes, hole]
+        """As `_open_near`, found once."""
+        key = (holes, hole)
+        if key not in self._near:
+            self._near[key] = _open_near(self.document, holes, hole)
+        return self._near[key]
 
     def find_needs(self, index: int) -> dict[str, list[str]]:
         """The `names` that hole `index` has to bind, and the `unused` ones before it, as the wire has them."""
-        if self.holes[index].anchors or len(self.trials) != 1:
+        hole = self.holes[index]
+        if hole.anchors or len(self.trials) != 1:
             return {}
-        return self.trials[0].find_needs(self._ordered.index(self.holes[index]))
+        (trials,) = self.trials
+        return trials.find_needs(self._ordered.index(hole))
 
     def find_sieve(self, index: int) -> "Sieve | None":
         """The sieve of a hole; None outside of functions, or if its function has errors or contains another hole."""
@@ -139,42 +153,59 @@ def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
 
 
 def _edit(document: Document, hole: Hole, text: str) -> Edit:
-    if hole.is_body and not text:
-        return Edit(hole.start_byte, hole.end_byte, document.data[hole.start_byte : hole.end_byte])
-    return Edit(hole.start_byte, hole.end_byte, document.encode(hole.lead + text + hole.tail))
+    """The edit that puts a text into a hole; a body without text stays as it is."""
+    replacement = document.data[hole.start_byte : hole.end_byte]
+    if text or not hole.is_body:
+        replacement = document.encode(hole.lead + text + hole.tail)
+    return Edit(hole.start_byte, hole.end_byte, replacement)
 
 
 def _open_near(document: Document, holes: tuple[Hole, ...], hole: Hole) -> Trials | None:
+    """Trials of those of `holes` in the function of `hole`, within it alone; None outside of functions."""
     language = document.syntax
-    if language is None or (window := _find_window(document, hole)) is None:
+    if language is None:
+        return None
+    window = _find_window(document, hole)
+    if window is None:
         return None
     start, end = map(document.to_raw, window)
-    inside = tuple(each for each in holes if start <= each.start_byte and each.end_byte <= end)
+    inside = tuple(other for other in holes if start <= other.start_byte and other.end_byte <= end)
     return Trials(document, language, inside, window)
 
 
 def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
     """Source bytes of the lines of the innermost function that contains a hole, or that the hole continues."""
-    start, end = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
-    lines, columns = document.source_lines, count_columns(hole.indent.encode("ascii"))
-    if (own := find_own(document, hole)) is not None:
+    lines = document.source_lines
+    start = document.to_source(hole.start_byte)
+    end = document.to_source(hole.end_byte)
+    own = find_own(document, hole)
+    if own is not None:
+        first = lines.start(lines.at(own.start))
         closing = _CLOSING.match(document.source, end)
-        return lines.start(lines.at(own.start)), closing.end() if closing else lines.end(lines.at(end))
+        if closing is not None:
+            return first, closing.end()
+        return first, lines.end(lines.at(end))
+    columns = count_columns(hole.indent.encode("ascii"))
     for function in reversed(outline(document).functions):
         if function.head >= start:
             continue
         is_deeper = columns > lines.columns(lines.at(function.head))
-        if end <= function.end or (is_deeper and not document.source[function.end : start].strip()):
-            return lines.start(lines.at(function.start)), lines.end(lines.at(max(function.end, end)))
+        continues = is_deeper and not document.source[function.end : start].strip()
+        if end <= function.end or continues:
+            last = max(function.end, end)
+            return lines.start(lines.at(function.start)), lines.end(lines.at(last))
     return None
 
 
 def settle(trials: Trials, document: Document, answers: Sequence[DraftText]) -> list[DraftText]:
     """Reads the answers for the holes in order; later holes have masks meanwhile."""
     chosen: list[DraftText | None] = [None] * len(answers)
+    settled: list[DraftText] = []
     for index, answer in enumerate(answers):
-        chosen[index] = read_answer(trials, document, chosen, index, answer)
-    return [draft for draft in chosen if draft is not None]
+        draft = read_answer(trials, document, chosen, index, answer)
+        chosen[index] = draft
+        settled.append(draft)
+    return settled
 
 
 @dataclass(frozen=True)

@@ -78,29 +78,41 @@ class _Captures:
         self.spans: dict[str, set[Span]] = defaultdict(set)
 
     def add(self, match: dict[str, list[tree_sitter.Node]]) -> None:
+        """Takes in the captures of one match."""
         if "function" in match:
+            function = match["function"][0]
             body = match["body"][0]
-            self.functions.setdefault(body.byte_range, (match["function"][0], body))
+            span = body.byte_range
+            self.functions.setdefault(span, (function, body))
             if "name" in match:
-                owners = [_type_name(owner) for owner in match.get("owner", [])]
-                self.paths[body.byte_range] = (*owners, *_split_path(text_of(match["name"][0])))
+                owners = map(_type_name, match.get("owner", []))
+                name = text_of(match["name"][0])
+                self.paths[span] = (*owners, *_split_path(name))
         elif "scope" in match:
-            self.scopes.append((match["scope"][0].byte_range, _type_name(match["scope.name"][0])))
+            scope = match["scope"][0]
+            name = _type_name(match["scope.name"][0])
+            self.scopes.append((scope.byte_range, name))
         else:
             for capture, nodes in match.items():
                 self.spans[capture].update(node.byte_range for node in nodes)
 
     def _opens_line(self, node: tree_sitter.Node) -> bool:
-        return not self._source[node.start_byte - node.start_point.column : node.start_byte].strip()
+        """True if nothing but white space stands before a node in its line."""
+        line_start = node.start_byte - node.start_point.column
+        return not self._source[line_start : node.start_byte].strip()
 
     def describe(self, node: tree_sitter.Node, body: tree_sitter.Node) -> Function:
+        """A function by its node and that of its body."""
         span = body.byte_range
         is_expression = span not in self.spans["block"]
-        parts = [part.byte_range for part in list_statements(body)]
-        keep = parts[0] if parts and parts[0] in self.spans["keep"] else None
-        rest = parts[1:] if keep else parts
-        is_part = node.parent is not None and node.parent.byte_range in self.spans["whole"]
-        whole = node.parent if is_part and node.parent is not None else node
+        statements = [statement.byte_range for statement in list_statements(body)]
+        keep = None
+        if statements and statements[0] in self.spans["keep"]:
+            keep = statements.pop(0)
+        whole = node
+        if node.parent is not None and node.parent.byte_range in self.spans["whole"]:
+            whole = node.parent
+        openers = (line.start_byte for line in _list_lines(body) if self._opens_line(line))
         return Function(
             path=self.paths.get(span, ()),
             start=whole.start_byte,
@@ -108,9 +120,9 @@ class _Captures:
             end=node.end_byte,
             body=span,
             keep=keep,
-            first=next((each.start_byte for each in _list_lines(body) if self._opens_line(each)), None),
-            statements=1 if is_expression else len(rest),
-            is_stub=not is_expression and len(rest) == 1 and rest[0] in self.spans["stub"],
+            first=next(openers, None),
+            statements=1 if is_expression else len(statements),
+            is_stub=not is_expression and len(statements) == 1 and statements[0] in self.spans["stub"],
             is_expression=is_expression,
             is_deliberate=span in self.spans["deliberate"],
             is_trivial=span in self.spans["trivial"] or span not in self.paths,
@@ -120,14 +132,17 @@ class _Captures:
 
 def _list_lines(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     """The statements of a body; for labels and directives what is on the lines behind them."""
-    for node in list_statements(body):
-        if node.type.startswith(("preproc", "label")):
-            yield from (each for each in _list_lines(node) if each.start_point.row > node.start_point.row)
-        else:
-            yield node
+    for statement in list_statements(body):
+        if not statement.type.startswith(("preproc", "label")):
+            yield statement
+            continue
+        for inner in _list_lines(statement):
+            if inner.start_point.row > statement.start_point.row:
+                yield inner
 
 
 def list_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """The statements of a block, without comments."""
     for child in body.named_children:
         if child.type == "statement_list":
             yield from list_statements(child)
@@ -136,6 +151,7 @@ def list_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def text_of(node: tree_sitter.Node) -> str:
+    """The text of a node."""
     return (node.text or b"").decode("utf-8", "replace")
 
 
@@ -143,26 +159,37 @@ def _split_path(name: str) -> tuple[str, ...]:
     """`A::b`, `A.b` and `exports.b` as paths; quotes and brackets of computed names are dropped."""
     if name.isidentifier():
         return (name,)
-    return tuple(part.strip(" \"'`[]#*&") for part in re.split(r"::|\.", "".join(name.split())) if part)
+    parts = re.split(r"::|\.", "".join(name.split()))
+    return tuple(part.strip(" \"'`[]#*&") for part in parts if part)
 
 
 def _type_name(node: tree_sitter.Node) -> str:
     """The bare name of a type: `*List[T]`, `List<T>` and `(l *List)` are all `List`."""
-    names = re.findall(r"[\w$:.]+", re.sub(r"[<\[].*", "", text_of(node), flags=re.DOTALL))
-    return names[-1].replace("::", ".") if names else ""
+    bare = re.sub(r"[<\[].*", "", text_of(node), flags=re.DOTALL)
+    names = re.findall(r"[\w$:.]+", bare)
+    if not names:
+        return ""
+    return str(names[-1]).replace("::", ".")
 
 
 def _qualify(functions: list[Function], scopes: list[tuple[Span, str]]) -> list[Function]:
     """Prefixes each function's path with the names of the classes, modules and functions around it."""
-    around = sorted([*scopes, *(((f.head, f.end), f.path[-1]) for f in functions if f.path)])
-    open_spans: list[tuple[int, str, int]] = []
-    qualified, queue = [], deque(around)
+    around = list(scopes)
+    for function in functions:
+        if function.path:
+            around.append(((function.head, function.end), function.path[-1]))
+    pending = deque(sorted(around))
+    open_scopes: list[tuple[Span, str]] = []
+    qualified: list[Function] = []
     for function in sorted(functions, key=lambda function: (function.head, -function.end)):
-        while queue and queue[0][0][0] <= function.head:
-            (start, end), name = queue.popleft()
-            open_spans.append((end, name, start))
-        open_spans = [entry for entry in open_spans if entry[0] > function.head]
-        outer = [entry[1] for entry in open_spans if entry[0] >= function.end and entry[2] < function.head]
-        is_inner = outer and function.path
-        qualified.append(replace(function, path=(*outer, *function.path)) if is_inner else function)
+        while pending and pending[0][0][0] <= function.head:
+            open_scopes.append(pending.popleft())
+        open_scopes = [(span, name) for span, name in open_scopes if span[1] > function.head]
+        outer: list[str] = []
+        for (start, end), name in open_scopes:
+            if start < function.head and function.end <= end:
+                outer.append(name)
+        if outer and function.path:
+            function = replace(function, path=(*outer, *function.path))
+        qualified.append(function)
     return qualified

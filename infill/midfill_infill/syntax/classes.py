@@ -41,42 +41,68 @@ class Kin:
 
 def find_bases(document: Document, owner: str) -> frozenset[str]:
     """The words in the class's list of bases, and the kind of class that its docstring states."""
-    return frozenset().union(*(bases for name, bases in document.derive(_read_classes) if name == owner)) - {"object"}
+    words: set[str] = set()
+    for name, bases in document.derive(_read_classes):
+        if name == owner:
+            words |= bases
+    return frozenset(words - {"object"})
 
 
 def is_overridden(document: Document, owner: str, method: str) -> bool:
     """True if a direct or indirect subclass of `owner` in the document has the method."""
-    found, size = {owner}, 0
-    while len(found) > size:
-        size = len(found)
-        found |= {name for name, bases in document.derive(_read_classes) if bases & found}
+    classes = document.derive(_read_classes)
+    family = {owner}
+    size = 0
+    while len(family) > size:
+        size = len(family)
+        family |= {name for name, bases in classes if bases & family}
     methods = {function.path[-2:] for function in outline(document).functions}
-    return any((name, method) in methods for name in found - {owner})
+    return any((name, method) in methods for name in family - {owner})
 
 
 def find_kin(document: Document, owner: str) -> Kin:
     """Reads the document, and the files of its package that name the class or its bases, nearest first."""
-    language, bases = require_syntax(document), {(base,) for base in find_bases(document, owner)}
-    own, named = re.escape(owner.encode()), b"|".join(re.escape(base.encode()) for (base,) in bases)
-    derives = re.compile(rb"class\s+\w+\s*\((?:[^()]|\([^()]*\))*\b" + own + rb"\b(?:[^()]|\([^()]*\))*\)\s*:")
-    is_basis = re.compile(rb"class\s+(?:" + named + rb")\b[^:]*:") if bases else None
-    derived, inherited, is_base = set[bytes](), set[str](), False
+    bases = find_bases(document, owner)
+    basis = re.compile(_class_pattern(bases))
+    derived: set[bytes] = set()
+    inherited: set[str] = set()
+    is_base = False
     for source in chain((document.source,), _read_package(document.path)):
-        if owner.encode() in source:
-            for match in derives.finditer(source):
-                is_base, end = True, _NEXT.search(source, source.find(b"\n", match.end()) + 1)
-                derived.update(_METHOD.findall(source, match.end(), end.start() if end else len(source)))
-        if is_basis and is_basis.search(source):
-            for function in read_outline(language, source).functions:
-                is_written = function.statements and not (function.is_stub or function.is_deliberate)
-                if is_written and function.path[-2:-1] in bases:
+        for methods in _list_derived(source, owner):
+            is_base = True
+            derived.update(methods)
+        if bases and basis.search(source):
+            for function in read_outline(require_syntax(document), source).functions:
+                is_method = len(function.path) > 1 and function.path[-2] in bases
+                if is_method and function.statements and not (function.is_stub or function.is_deliberate):
                     inherited.add(function.path[-1])
     return Kin(is_base, frozenset(name.decode() for name in derived), frozenset(inherited))
 
 
+def _list_derived(source: bytes, owner: str) -> Iterator[list[bytes]]:
+    """The methods of each class that derives from `owner`."""
+    name = owner.encode()
+    if name not in source:
+        return
+    derives = rb"class\s+\w+\s*\((?:[^()]|\([^()]*\))*\b" + re.escape(name) + rb"\b(?:[^()]|\([^()]*\))*\)\s*:"
+    for match in re.finditer(derives, source):
+        body_start = source.find(b"\n", match.end()) + 1
+        end = _NEXT.search(source, body_start)
+        yield _METHOD.findall(source, match.end(), end.start() if end else len(source))
+
+
+def _class_pattern(names: frozenset[str]) -> bytes:
+    """Matches the definition of a class with one of these names."""
+    alternatives = b"|".join(re.escape(name.encode()) for name in names)
+    return rb"class\s+(?:" + alternatives + rb")\b[^:]*:"
+
+
 def _read_package(path: Path | None) -> Iterator[bytes]:
     """The Python files of a file's folder and, in a package, of the whole package; does not follow links."""
-    for file in islice(_list_package(os.path.dirname(os.path.abspath(path))), MAX_FILES) if path else ():
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    for file in islice(_list_package(folder), MAX_FILES):
         try:
             status = os.lstat(file)
             if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES:
@@ -87,28 +113,38 @@ def _read_package(path: Path | None) -> Iterator[bytes]:
 
 
 def _list_package(folder: str) -> Iterator[str]:
-    is_package, known = _is_package(folder), ""
+    """The Python files of a folder, then those of the packages around it."""
+    is_package = _is_package(folder)
+    known = ""
     while True:
         for here, folders, names in os.walk(folder):
-            kept = [name for name in folders if is_package and name[0] != "." and os.path.join(here, name) != known]
-            folders[:] = sorted(kept)
-            yield from (os.path.join(here, name) for name in sorted(names) if name.endswith(".py"))
-        known, folder = folder, os.path.dirname(folder)
+            inner: list[str] = []
+            for name in folders:
+                if is_package and name[0] != "." and os.path.join(here, name) != known:
+                    inner.append(name)
+            folders[:] = sorted(inner)
+            for name in sorted(names):
+                if name.endswith(".py"):
+                    yield os.path.join(here, name)
+        known = folder
+        folder = os.path.dirname(folder)
         if not is_package or not _is_package(folder):
             return
 
 
 def _is_package(folder: str) -> bool:
+    """True for a folder that is a Python package."""
     return os.path.exists(os.path.join(folder, "__init__.py"))
 
 
 def _read_classes(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
     """Each class of the document with its bases."""
-    return tuple(
-        (
-            match["name"].decode(),
-            frozenset(re.findall(r"\w+", (match["python"] or match["others"] or b"").decode("utf-8", "replace")))
-            | {kind for kind, doc in _KINDS.items() if doc.match(document.source, match.end())},
-        )
-        for match in _CLASS.finditer(document.source)
-    )
+    classes: list[tuple[str, frozenset[str]]] = []
+    for match in _CLASS.finditer(document.source):
+        listed = match["python"] or match["others"] or b""
+        bases = set(re.findall(r"\w+", listed.decode("utf-8", "replace")))
+        for kind, docstring in _KINDS.items():
+            if docstring.match(document.source, match.end()):
+                bases.add(kind)
+        classes.append((match["name"].decode(), frozenset(bases)))
+    return tuple(classes)

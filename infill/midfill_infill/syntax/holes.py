@@ -1,12 +1,11 @@
 """Finds holes of a document: a range, a cursor, a function body, every stub. Knows no model."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final
-
-import tree_sitter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
@@ -34,26 +33,34 @@ def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
     """The hole of a selection without white space at its ends, or a cursor. Raises MidfillError `position_outside`."""
     if start_byte > end_byte:
         raise MidfillError("position_outside", f"the hole ends at byte {end_byte}, before it starts at {start_byte}")
-    start, end = document.snap(start_byte), document.snap(end_byte)
+    start = document.snap(start_byte)
+    end = document.snap(end_byte)
     selected = document.data[start:end]
     if not selected.strip():
         return hole_at_cursor(document, start)
-    end -= len(selected) - len(selected.rstrip())
     start += len(selected) - len(selected.lstrip())
+    end -= len(selected) - len(selected.rstrip())
     inner = _indent_of_code(document, start, end)
-    return Hole(start, end, indent=_indent_at(document, start) if inner is None else inner, lead=inner or "")
+    if inner is None:
+        return Hole(start, end, indent=_indent_at(document, start))
+    return Hole(start, end, indent=inner, lead=inner)
 
 
 def _indent_of_code(document: Document, start_byte: int, end_byte: int) -> str | None:
     """The indentation of the code in a selection whose first line is a comment, a directive or a label at the margin;
     None for other selections.
     """
-    lines, language, first = document.lines, document.syntax, document.lines.at(start_byte)
+    lines = document.lines
+    language = document.syntax
+    first = lines.at(start_byte)
     if language is None or lines.start(first) != start_byte or tells_indent(language, lines.content(first)):
         return None
-    inside = (lines.content(number) for number in range(first + 1, lines.at(end_byte) + 1))
-    code = next((content for content in inside if content.strip() and tells_indent(language, content)), b"")
-    return code[: len(code) - len(code.lstrip(b" \t"))].decode("ascii") or None
+    for number in range(first + 1, lines.at(end_byte) + 1):
+        content = lines.content(number)
+        if content.strip() and tells_indent(language, content):
+            indent = content[: len(content) - len(content.lstrip(b" \t"))]
+            return indent.decode("ascii") or None
+    return None
 
 
 def hole_at_cursor(document: Document, byte: int) -> Hole:
@@ -62,7 +69,8 @@ def hole_at_cursor(document: Document, byte: int) -> Hole:
     """
     byte = document.snap(byte)
     line = document.lines.at(byte)
-    start, end = max(document.lines.start(line), len(document.bom)), document.lines.end(line)
+    start = max(document.lines.start(line), len(document.bom))
+    end = document.lines.end(line)
     if document.data[start:end].strip():
         return Hole(byte, byte, kind="cursor", indent=_indent_at(document, byte))
     indent = document.decode(start, byte).replace("\f", "") or _expected_indent(document, line)
@@ -72,7 +80,13 @@ def hole_at_cursor(document: Document, byte: int) -> Hole:
 def _indent_at(document: Document, byte: int) -> str:
     """The part of the line's indentation that is before `byte`."""
     line = document.lines.at(byte)
-    return document.lines.indent(line)[: byte - document.lines.start(line)].decode("ascii").replace("\f", "")
+    column = byte - document.lines.start(line)
+    return _decode_indent(document.lines.indent(line)[:column])
+
+
+def _decode_indent(white: bytes) -> str:
+    """White space as text, without form feeds."""
+    return white.decode("ascii").replace("\f", "")
 
 
 def _expected_indent(document: Document, line: int) -> str:
@@ -80,52 +94,74 @@ def _expected_indent(document: Document, line: int) -> str:
     opens a block. Where indentation is syntax, none below two blank lines.
     """
     lines = document.lines
-    nearest = next((n for n in range(line - 1, -1, -1) if not lines.is_blank(n)), None)
-    above, below = _find_neighbours(document, line)
-    first, second = (b"" if n is None else lines.indent(n) for n in (above, below))
-    found = max(first, second, key=len)
     is_syntax = document.syntax is not None and document.syntax.has_indented_blocks
-    if nearest is not None and is_syntax and line - nearest > 2:
-        found = b""
-    elif above is not None and lines.content(above).rstrip().endswith(_OPENERS):
+    nearest = next((number for number in range(line - 1, -1, -1) if not lines.is_blank(number)), line)
+    if is_syntax and line - nearest > 2:
+        return ""
+    above, below = _find_neighbours(document, line)
+    second = b"" if below is None else lines.indent(below)
+    if above is None:
+        return _decode_indent(second)
+    first = lines.indent(above)
+    indent = max(first, second, key=len)
+    opening = lines.content(above).rstrip()
+    if opening.endswith(_OPENERS):
         inner = first + document.indent_unit.encode()
-        opens_below = is_syntax and len(second) > len(inner) and lines.content(above).rstrip().endswith(b":")
-        found = inner if len(second) <= len(first) or opens_below else second
-    elif above is not None and below is not None and is_syntax:
-        found = _level_over(lines, above, second)
-    return found.decode("ascii").replace("\f", "")
+        opens_below = is_syntax and len(second) > len(inner) and opening.endswith(b":")
+        indent = second
+        if len(second) <= len(first) or opens_below:
+            indent = inner
+    elif below is not None and is_syntax:
+        indent = _level_over(lines, above, second)
+    return _decode_indent(indent)
 
 
 def _find_neighbours(document: Document, line: int) -> tuple[int | None, int | None]:
     """The lines above and below a blank line that tell its indentation: no directives, no labels, and above no comment
     left of the block around it.
     """
-    lines, language = document.lines, document.syntax
-
-    def search(numbers: Iterable[int], takes: Callable[[Language, bytes], bool]) -> int | None:
-        filled = (number for number in numbers if not lines.is_blank(number))
-        return next((n for n in filled if language is None or takes(language, lines.content(n))), None)
-
-    up, down = range(line - 1, -1, -1), range(line + 1, len(lines))
-    above, below = search(up, is_at_level), search(down, is_at_level)
-    code_above, code_below = search(up, tells_indent), search(down, tells_indent)
-    if above is not None and code_above is not None and above != code_above:
-        opens = lines.content(code_above).rstrip().endswith(_OPENERS)
-        around = [lines.columns(code_above) + 1] * opens + [lines.columns(n) for n in (code_below,) if n is not None]
-        if lines.columns(above) < max(around, default=0):
-            above = code_above
+    lines = document.lines
+    up = range(line - 1, -1, -1)
+    down = range(line + 1, len(lines))
+    above = _find_line(document, up, is_at_level)
+    below = _find_line(document, down, is_at_level)
+    code_above = _find_line(document, up, tells_indent)
+    if above is None or code_above is None or above == code_above:
+        return above, below
+    least = 0
+    if lines.content(code_above).rstrip().endswith(_OPENERS):
+        least = lines.columns(code_above) + 1
+    code_below = _find_line(document, down, tells_indent)
+    if code_below is not None:
+        least = max(least, lines.columns(code_below))
+    if lines.columns(above) < least:
+        above = code_above
     return above, below
+
+
+def _find_line(document: Document, numbers: range, takes: Callable[[Language, bytes], bool]) -> int | None:
+    """The first filled line that is taken; without a grammar, the first one."""
+    lines = document.lines
+    for number in numbers:
+        if lines.is_blank(number):
+            continue
+        if document.syntax is None or takes(document.syntax, lines.content(number)):
+            return number
+    return None
 
 
 def _level_over(lines: Lines, above: int, below: bytes) -> bytes:
     """The indent of `above` if its blocks include the one of `below`; otherwise that of the block around `below`."""
-    level = first = lines.indent(above)
+    first = lines.indent(above)
+    level = first
     for number in range(above, -1, -1):
         if len(below) >= len(level):
             break
         if not lines.is_blank(number):
             level = min(level, lines.indent(number), key=len)
-    return first if len(below) == len(level) or len(level) == len(first) else level
+    if len(below) == len(level):
+        return first
+    return level
 
 
 def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
@@ -135,7 +171,8 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
     are holes. Raises MidfillError `no_hole` if there is neither, `position_outside`, and `unknown_language`.
     """
     byte = document.snap(byte)
-    line, (number, _) = document.lines.at(byte), document.position_at(byte)
+    line = document.lines.at(byte)
+    number, _ = document.position_at(byte)
     if document.syntax is not None:
         around = _functions_at(document, byte)
         if outer < len(around):
@@ -145,7 +182,8 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
             raise MidfillError("no_hole", message, "give --outer less often")
     if document.lines.is_blank(line):
         return hole_at_cursor(document, byte)
-    if placeholder := _PLACEHOLDER.search(document.lines.content(line)):
+    placeholder = _PLACEHOLDER.search(document.lines.content(line))
+    if placeholder is not None:
         start = document.lines.start(line) + placeholder.start()
         return hole_at_range(document, start, start + len(placeholder.group()))
     require_syntax(document)
@@ -163,37 +201,47 @@ def hole_at_place(document: Document, byte: int, outer: int = 0) -> Hole:
 
 def _functions_at(document: Document, byte: int) -> list[Function]:
     """The functions that contain a byte, innermost first."""
-    lines, position = document.source_lines, document.to_source(byte)
+    lines = document.source_lines
+    position = document.to_source(byte)
     line = lines.at(position)
-    first_char, line_end, margin = lines.first_char(line), lines.end(line), _last_at_margin(lines, line)
-    near = [each for each in outline(document).functions if each.end >= margin or each.is_broken]
-    functions = sorted(near, key=attrgetter("start", "head"), reverse=True)
-    headed = [function for function in functions if position <= first_char < function.start <= line_end]
-    opened = [function for function in headed if lines.at(function.end) > line][:1]
-    found = opened + [each for each in functions if _holds(document, lines, each, max(position, first_char))]
-    return found or headed[-1:]
+    first_char = lines.first_char(line)
+    margin = _last_at_margin(lines, line)
+    near = [function for function in outline(document).functions if function.end >= margin or function.is_broken]
+    near.sort(key=attrgetter("start", "head"), reverse=True)
+    headed: list[Function] = []
+    if position <= first_char:
+        headed = [function for function in near if first_char < function.start <= lines.end(line)]
+    around = [function for function in headed if lines.at(function.end) > line][:1]
+    inside = max(position, first_char)
+    around += [function for function in near if _holds(document, lines, function, inside)]
+    return around or headed[-1:]
 
 
 def _last_at_margin(lines: Lines, line: int) -> int:
     """The start of the last line above `line` that is not indented: functions that end before it do not matter."""
-    starts = map(lines.start, range(line - 1, -1, -1))
-    return next((start for start in starts if lines.data[start : start + 1].strip()), 0)
+    for above in range(line - 1, -1, -1):
+        start = lines.start(above)
+        if lines.data[start : start + 1].strip():
+            return start
+    return 0
 
 
 def _holds(document: Document, lines: Lines, function: Function, position: int) -> bool:
+    """True if a position is in a function, or on a blank line that continues its body."""
     if position < function.start:
         return False
     if position <= function.end:
         return True
     if not function.is_broken and not require_syntax(document).has_indented_blocks:
         return False
-    hole = body_hole(document, function)
-    if position <= document.to_source(hole.end_byte):
+    end = document.to_source(body_hole(document, function).end_byte)
+    if position <= end:
         return True
     line = lines.at(position)
-    columns = lines.columns(lines.at(function.head))
-    is_open = lines.is_blank(line) and lines.columns(line) > columns
-    return is_open and not lines.data[document.to_source(hole.end_byte) : lines.end(line)].strip()
+    outer = lines.columns(lines.at(function.head))
+    if not lines.is_blank(line) or lines.columns(line) <= outer:
+        return False
+    return not lines.data[end : lines.end(line)].strip()
 
 
 def body_named(document: Document, name: str) -> Hole:
@@ -202,27 +250,37 @@ def body_named(document: Document, name: str) -> Hole:
     """
     path = tuple(name.strip().removesuffix("()").replace("::", ".").split("."))
     named = [function for function in outline(document).functions if function.path]
-    found = [function for function in named if function.path[-len(path) :] == path]
-    exact = [function for function in found if function.path == path]
-    found = exact if len(exact) == 1 else found
-    if not found:
+    matches = [function for function in named if function.path[-len(path) :] == path]
+    exact = [function for function in matches if function.path == path]
+    if len(exact) == 1:
+        matches = exact
+    if not matches:
         raise MidfillError("no_function", f"{document.name} has no function {name!r}{_suggest(name, named)}")
-    if len(found) > 1:
-        places = ", ".join(
-            f"{function.name} in line {document.lines.at(document.to_raw(function.head)) + 1}" for function in found
-        )
-        raise MidfillError("ambiguous_function", f"{document.name} has {len(found)} functions {name!r}: {places}")
-    return body_hole(document, found[0])
+    if len(matches) > 1:
+        lines = ", ".join(_tell_line(document, function) for function in matches)
+        raise MidfillError("ambiguous_function", f"{document.name} has {len(matches)} functions {name!r}: {lines}")
+    return body_hole(document, matches[0])
+
+
+def _tell_line(document: Document, function: Function) -> str:
+    """A function's name and its line."""
+    line = document.lines.at(document.to_raw(function.head))
+    return f"{function.name} in line {line + 1}"
 
 
 def _suggest(name: str, functions: list[Function]) -> str:
-    known = {function.name or "": None for function in functions} | {function.path[-1]: None for function in functions}
+    """What to say of a name that no function has: similar ones, or the first of all."""
     import difflib  # only for this message
 
-    near = difflib.get_close_matches(name, list(known), n=_NEAR)
+    whole = [function.name or "" for function in functions]
+    last = [function.path[-1] for function in functions]
+    known = list(dict.fromkeys(whole + last))
+    near = difflib.get_close_matches(name, known, n=_NEAR)
     if near:
         return f", did you mean {' or '.join(near)}?"
-    return f", it has {', '.join(list(known)[:8])}" if known else ", nor any other"
+    if known:
+        return f", it has {', '.join(known[:8])}"
+    return ", nor any other"
 
 
 def find_stubs(document: Document) -> tuple[Hole, ...]:
@@ -239,10 +297,10 @@ def find_stubs(document: Document) -> tuple[Hole, ...]:
 def sort_holes(document: Document, holes: tuple[Hole, ...] | list[Hole]) -> tuple[Hole, ...]:
     """The holes in document order. Raises MidfillError `overlapping_holes` for two that share bytes or a place."""
     ordered = sorted(holes, key=lambda hole: (hole.start_byte, hole.end_byte))
-    for first, second in zip(ordered, ordered[1:], strict=False):
-        same_place = first.start_byte == second.start_byte
-        if second.start_byte < first.end_byte or same_place:
-            line, column = document.position_at(second.start_byte)
+    for hole, following in pairwise(ordered):
+        start = following.start_byte
+        if start < hole.end_byte or start == hole.start_byte:
+            line, column = document.position_at(start)
             raise MidfillError("overlapping_holes", f"two holes share line {line}, column {column} of {document.name}")
     return tuple(ordered)
 
@@ -256,16 +314,22 @@ class Taken:
 
     @property
     def is_large(self) -> bool:
+        """True if users must confirm to replace so much."""
         is_a_tenth = self.num_lines > SOME_LINES and self.num_lines > LARGE_SHARE * self.of_lines
         return self.num_lines > MANY_LINES or is_a_tenth
 
 
 def measure(document: Document, hole: Hole) -> Taken:
-    first = document.lines.at(hole.start_byte)
-    last = document.lines.at(max(hole.start_byte, hole.end_byte - 1))
-    has_text = bool(document.data[hole.start_byte : hole.end_byte].strip())
-    num_lines = last - first + 1 if has_text else 0
-    return Taken(num_lines, document.num_lines - document.lines.is_blank(document.num_lines - 1))
+    """How much a hole takes of its document."""
+    num_lines = 0
+    if document.data[hole.start_byte : hole.end_byte].strip():
+        first = document.lines.at(hole.start_byte)
+        last = document.lines.at(hole.end_byte - 1)
+        num_lines = last - first + 1
+    of_lines = document.num_lines
+    if document.lines.is_blank(of_lines - 1):
+        of_lines -= 1
+    return Taken(num_lines, of_lines)
 
 
 def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
@@ -281,26 +345,34 @@ def is_line_of_code(document: Document, hole: Hole) -> bool:
     if document.syntax is None:
         return True
     tree = document.syntax.parse_once(document.source)
-    span = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
-    stubs = captures(document.syntax, tree, span, "stub")
-    return not is_comment(tree, span) and all(node.end_byte <= span[0] or span[1] <= node.start_byte for node in stubs)
+    start = document.to_source(hole.start_byte)
+    end = document.to_source(hole.end_byte)
+    if is_comment(tree, (start, end)):
+        return False
+    stubs = captures(document.syntax, tree, (start, end), "stub")
+    return all(stub.end_byte <= start or end <= stub.start_byte for stub in stubs)
 
 
 def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]:
     """Byte ranges around the given one, innermost first: statements, blocks, bodies. Empty without a grammar."""
     if document.syntax is None:
         return []
-    lines, first = document.lines, document.snap(start_byte)
+    lines = document.lines
+    first = document.snap(start_byte)
     line = lines.at(first)
-    first = first if lines.is_blank(line) else max(first, min(lines.first_char(line), lines.end(line)))
+    if not lines.is_blank(line):
+        first = max(first, min(lines.first_char(line), lines.end(line)))
     last = max(first, document.snap(end_byte))
-    bodies = (body_hole(document, function) for function in _functions_at(document, first))
-    found = {*_blocks(document, document.to_source(first), document.to_source(last))}
-    found |= {(body.start_byte, body.end_byte) for body in bodies}
-    held = sorted((span for span in found if span[0] <= first and last <= span[1]), key=lambda span: span[1] - span[0])
+    spans = set(_blocks(document, document.to_source(first), document.to_source(last)))
+    for function in _functions_at(document, first):
+        body = body_hole(document, function)
+        spans.add((body.start_byte, body.end_byte))
     nested: list[Span] = []
-    for start, end in held:
-        if start < end and (not nested or (start <= nested[-1][0] and nested[-1][1] <= end)):
+    for start, end in sorted(spans, key=lambda span: span[1] - span[0]):
+        if start == end or first < start or end < last:
+            continue
+        inner_start, inner_end = nested[-1] if nested else (first, last)
+        if start <= inner_start and inner_end <= end:
             nested.append((start, end))
     return nested
 
@@ -309,12 +381,18 @@ def _blocks(document: Document, first: int, last: int) -> Iterator[Span]:
     """The statements and blocks around a range of the source."""
     assert document.syntax is not None
     tree = document.syntax.parse_once(document.source)
-    blocks = {node.id for node in captures(document.syntax, tree, (first, last), "block")}
-    node: tree_sitter.Node | None = tree.root_node.descendant_for_byte_range(first, last)
+    blocks = {block.id for block in captures(document.syntax, tree, (first, last), "block")}
+    node = tree.root_node.descendant_for_byte_range(first, last)
     while node is not None and node.parent is not None:
-        children = node.named_children if node.id in blocks else []
-        if children:
-            yield document.to_raw(children[0].start_byte), document.to_raw(children[-1].end_byte)
-        if node.parent.parent is None or node.parent.id in blocks:
-            yield document.to_raw(node.start_byte), document.to_raw(node.end_byte)
-        node = node.parent
+        statements = node.named_children
+        if node.id in blocks and statements:
+            yield _raw_span(document, statements[0].start_byte, statements[-1].end_byte)
+        above = node.parent
+        if above.parent is None or above.id in blocks:
+            yield _raw_span(document, node.start_byte, node.end_byte)
+        node = above
+
+
+def _raw_span(document: Document, start: int, end: int) -> Span:
+    """Bytes of the source as bytes of the document."""
+    return document.to_raw(start), document.to_raw(end)

@@ -28,9 +28,10 @@ def outline(document: Document) -> Outline:
 
 
 def _read(document: Document) -> Outline:
+    """The outline of a document, with what its errors hide."""
     language = require_syntax(document)
-    found = read_outline(language, document.source, language.parse_once(document.source))
-    return recover(language, document.source_lines, found)
+    tree = language.parse_once(document.source)
+    return recover(language, document.source_lines, read_outline(language, document.source, tree))
 
 
 def find_own(document: Document, hole: Hole) -> Function | None:
@@ -38,36 +39,52 @@ def find_own(document: Document, hole: Hole) -> Function | None:
     if not hole.is_body:
         return None
     start = document.to_source(hole.start_byte)
-    inside = (f for f in reversed(outline(document).functions) if f.head < start and f.name == hole.name)
-    return next(inside, None)
+    for function in reversed(outline(document).functions):
+        if function.head < start and function.name == hole.name:
+            return function
+    return None
 
 
-def recover(language: Language, lines: Lines, found: Outline) -> Outline:
-    """Finds functions that the broken tree of `found` lost or damaged, by their header lines, and parses each alone. An
-    open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25).
+def recover(language: Language, lines: Lines, broken: Outline) -> Outline:
+    """Finds functions that a broken tree lost or damaged, by their header lines, and parses each alone. An open bracket
+    pulls the next definition into an ERROR node (tree-sitter-python 0.25).
     """
-    if not found.has_error or language.header is None:
-        return found
-    sound = {function.head: function for function in found.functions if not function.is_broken}
-    functions = dict(sound)
-    known = {lines.at(head) for head in sound}
+    if not broken.has_error or language.header is None:
+        return broken
+    sound = [function for function in broken.functions if not function.is_broken]
+    functions = {function.head: function for function in sound}
+    known = {lines.at(function.head) for function in sound}
     for line in range(len(lines)):
         match = re.match(language.header, lines.content(line))
+        if match is None or line in known:
+            continue
         head = lines.first_char(line)
-        if match and line not in known and not any(each.head < head < each.end for each in sound.values()):
-            name = match.group(1).decode("utf-8", "replace")
-            functions[head] = _read_again(language, lines, line, name)
-    return replace(found, functions=tuple(functions[head] for head in sorted(functions)))
+        if any(function.head < head < function.end for function in sound):
+            continue
+        name = match.group(1).decode("utf-8", "replace")
+        functions[head] = _read_again(language, lines, line, name)
+    return replace(broken, functions=tuple(functions[head] for head in sorted(functions)))
 
 
 def _read_again(language: Language, lines: Lines, line: int, name: str) -> Function:
+    """The function whose header is on a line, read from its own lines alone."""
     head = lines.first_char(line)
     end = lines.end(line)
     path = (*_outer_names(language, lines, line), name)
-    broken = Function(path, start=head, head=head, end=end, body=(end, end), statements=1, is_broken=True)
-    last = find_last_line(lines, find_header_end(lines, broken), broken)
+    broken = Function(
+        path,
+        start=head,
+        head=head,
+        end=end,
+        body=(end, end),
+        statements=1,
+        is_broken=True,
+    )
+    header_end = find_header_end(lines, broken)
     first = _first_decorator(lines, line)
-    offset, end = lines.start(first), lines.end(last)
+    last = find_last_line(lines, header_end, broken)
+    offset = lines.start(first)
+    end = lines.end(last)
     for function in read_outline(language, lines.data[offset:end]).functions:
         if function.head + offset == head and not function.is_broken:
             return _shift(replace(function, path=path), offset)
@@ -75,6 +92,7 @@ def _read_again(language: Language, lines: Lines, line: int, name: str) -> Funct
 
 
 def _first_decorator(lines: Lines, line: int) -> int:
+    """The first line of the decorators above a function's header."""
     indent = lines.indent(line)
     while line > 0 and lines.indent(line - 1) == indent and lines.content(line - 1).lstrip().startswith(b"@"):
         line -= 1
@@ -82,27 +100,38 @@ def _first_decorator(lines: Lines, line: int) -> int:
 
 
 def _outer_names(language: Language, lines: Lines, line: int) -> tuple[str, ...]:
+    """The names of the functions and classes around a line, by their header lines."""
+    assert language.scope_header is not None
     names: list[str] = []
     columns = lines.columns(line)
-    assert language.scope_header is not None
     for above in range(line - 1, -1, -1):
         if columns == 0:
             break
-        if not lines.is_blank(above) and lines.columns(above) < columns:
-            columns = lines.columns(above)
-            if match := re.match(language.scope_header, lines.content(above)):
-                names.insert(0, match.group(1).decode("utf-8", "replace"))
-    return tuple(names)
+        if lines.is_blank(above) or lines.columns(above) >= columns:
+            continue
+        columns = lines.columns(above)
+        header = re.match(language.scope_header, lines.content(above))
+        if header is not None:
+            names.append(header.group(1).decode("utf-8", "replace"))
+    return tuple(reversed(names))
 
 
 def _shift(function: Function, offset: int) -> Function:
-    def move(span: Span) -> Span:
-        return span[0] + offset, span[1] + offset
+    """The function with all offsets counted from an earlier byte."""
 
-    start, head, end = (each + offset for each in (function.start, function.head, function.end))
-    keep = move(function.keep) if function.keep else None
-    first = None if function.first is None else function.first + offset
-    return replace(function, start=start, head=head, end=end, body=move(function.body), keep=keep, first=first)
+    def move(span: Span) -> Span:
+        start, end = span
+        return start + offset, end + offset
+
+    return replace(
+        function,
+        start=function.start + offset,
+        head=function.head + offset,
+        end=function.end + offset,
+        body=move(function.body),
+        keep=move(function.keep) if function.keep else None,
+        first=None if function.first is None else function.first + offset,
+    )
 
 
 def find_header_end(lines: Lines, function: Function) -> int:
@@ -130,13 +159,14 @@ def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
     multiline string may contain such lines. Blank lines at the end do not count, nor do comments of a broken function
     that are not indented.
     """
-    first, columns = lines.at(header_end), lines.columns(lines.at(function.head))
+    columns = lines.columns(lines.at(function.head))
     trusted = 0 if function.is_broken else function.end
-    last = first
-    for line in range(first + 1, len(lines)):
-        if lines.is_blank(line) and lines.start(line) >= trusted:
+    last = lines.at(header_end)
+    for line in range(last + 1, len(lines)):
+        is_trusted = lines.start(line) < trusted
+        if lines.is_blank(line) and not is_trusted:
             continue
-        if lines.columns(line) <= columns and lines.start(line) >= trusted:
+        if lines.columns(line) <= columns and not is_trusted:
             if function.is_broken and lines.content(line).lstrip().startswith(b"#"):
                 continue
             break

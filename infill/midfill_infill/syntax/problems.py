@@ -19,18 +19,27 @@ def parse_again(
     Parses from scratch if the result has errors: error recovery differs between an incremental and a full parse.
     """
     mended = tree.copy()
-    for before, after in reversed(changes):
-        start, old_end, new_end = before[0], before[1], before[0] + after[1] - after[0]
-        first = _point(old, start)
-        rows = source.count(b"\n", *after)
-        column = after[1] - source.rfind(b"\n", *after) - 1 if rows else first[1] + after[1] - after[0]
-        mended.edit(start, old_end, new_end, first, _point(old, old_end), (first[0] + rows, column))
+    for (start, old_end), (new_start, new_end) in reversed(changes):
+        size = new_end - new_start
+        row, column = _point(old, start)
+        last_row, last_column = row, column + size
+        num_rows = source.count(b"\n", new_start, new_end)
+        if num_rows:
+            last_row += num_rows
+            last_column = new_end - source.rfind(b"\n", new_start, new_end) - 1
+        old_end_point = _point(old, old_end)
+        mended.edit(start, old_end, start + size, (row, column), old_end_point, (last_row, last_column))
     mended = language.parse(source, mended)
-    return language.parse(source) if mended.root_node.has_error else mended
+    if mended.root_node.has_error:
+        return language.parse(source)
+    return mended
 
 
 def _point(source: bytes, offset: int) -> tuple[int, int]:
-    return source.count(b"\n", 0, offset), offset - source.rfind(b"\n", 0, offset) - 1
+    """The row and the column of a byte."""
+    row = source.count(b"\n", 0, offset)
+    line_start = source.rfind(b"\n", 0, offset) + 1
+    return row, offset - line_start
 
 
 def find_problems(
@@ -42,27 +51,38 @@ def find_problems(
     """
     tree = tree or language.parse(source)
     problems = [node.byte_range for node in list_errors(tree)]
-    if language.has_indented_blocks:
-        lines = Lines(source)
-        found: dict[str, dict[Span, tree_sitter.Node]] = {"block": {}, "unfinished": {}, "finished": {}}
-        for start, end in around:
-            touched = _captured(language, tree, (_code_end(language, source, start), end))
-            for name, nodes in found.items():
-                nodes |= {node.byte_range: node for node in touched.get(name, [])}
-        problems += [problem for node in found["block"].values() for problem in _misplaced(node, lines)]
-        problems += found["unfinished"].keys() - found["finished"].keys()
+    if not language.has_indented_blocks:
+        return problems, tree
+    blocks: dict[Span, tree_sitter.Node] = {}
+    unfinished: set[Span] = set()
+    finished: set[Span] = set()
+    for start, end in around:
+        touched = _captured(language, tree, (_code_end(language, source, start), end))
+        for block in touched.get("block", []):
+            blocks[block.byte_range] = block
+        unfinished |= {node.byte_range for node in touched.get("unfinished", [])}
+        finished |= {node.byte_range for node in touched.get("finished", [])}
+    lines = Lines(source)
+    for block in blocks.values():
+        problems += _misplaced(block, lines)
+    problems += unfinished - finished
     return problems, tree
 
 
 def captures(language: Language, tree: tree_sitter.Tree, span: Span, *names: str) -> list[tree_sitter.Node]:
     """The nodes of the named captures that touch `span`."""
-    found = _captured(language, tree, span)
-    return [node for name in names for node in found.get(name, [])]
+    captured = _captured(language, tree, span)
+    nodes: list[tree_sitter.Node] = []
+    for name in names:
+        nodes += captured.get(name, [])
+    return nodes
 
 
 def _captured(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[str, list[tree_sitter.Node]]:
+    """The captures of the language's query that touch a span."""
+    start, end = span
     cursor = tree_sitter.QueryCursor(language.query)
-    cursor.set_byte_range(max(0, span[0] - 1), span[1] + 1)
+    cursor.set_byte_range(max(0, start - 1), end + 1)
     return cursor.captures(tree.root_node)
 
 
@@ -72,7 +92,8 @@ def _code_end(language: Language, source: bytes, offset: int) -> int:
     while True:
         while offset and source[offset - 1 : offset].isspace():
             offset -= 1
-        note = source.find(comment, source.rfind(b"\n", 0, offset) + 1, offset)
+        line_start = source.rfind(b"\n", 0, offset) + 1
+        note = source.find(comment, line_start, offset)
         if note < 0:
             return offset
         offset = note
@@ -111,14 +132,23 @@ _BINDING_NODES = re.compile("parameter|pattern|import")
 
 def list_names(tree: tree_sitter.Tree, span: Span) -> Iterator[tuple[tree_sitter.Node, bool]]:
     """The identifiers within `span` in text order, each with True if it is bound there."""
-    start = tree.root_node.descendant_for_byte_range(*span) if span[0] < span[1] else None
-    pending = [(start, False)] if start else []
+    start, end = span
+    if start >= end:
+        return
+    root = tree.root_node.descendant_for_byte_range(start, end)
+    if root is None:
+        return
+    pending = [(root, False)]
     while pending:
-        node, binds = pending.pop()
-        if _NAME_NODE.search(node.type) and span[0] <= node.start_byte and node.end_byte <= span[1]:
-            yield node, binds
+        node, is_bound = pending.pop()
+        if _NAME_NODE.search(node.type) and start <= node.start_byte and node.end_byte <= end:
+            yield node, is_bound
+        binds_all = is_bound or bool(_BINDING_NODES.search(node.type))
+        has_fields = not node.type.startswith("binary_")
         for number, child in reversed(list(enumerate(node.children))):
-            if child.start_byte < span[1] and span[0] < child.end_byte:
-                field = "" if node.type.startswith("binary_") else node.field_name_for_child(number)
-                binding = bool(_BINDING_NODES.search(node.type)) or field in _BINDING_FIELDS
-                pending.append((child, binds or binding))
+            if child.start_byte >= end or child.end_byte <= start:
+                continue
+            binds = binds_all
+            if has_fields and node.field_name_for_child(number) in _BINDING_FIELDS:
+                binds = True
+            pending.append((child, binds))

@@ -1,6 +1,5 @@
 """Counts what a grammar takes and no compiler does, and lists text that is no code. Knows captures, no language."""
 
-from collections import Counter
 from typing import Final
 
 import tree_sitter
@@ -16,15 +15,17 @@ def count_misplaced(language: Language, tree: tree_sitter.Tree) -> int:
     """Nodes of a source that only its grammar takes there, such as `await` in a function that is not `async`."""
     if not language.rules:
         return 0
-    found = tree_sitter.QueryCursor(language.misplaced).captures(tree.root_node)
-    functions = {node.id for node in found.get("function", [])}
-    count = len(found.get("misplaced", []))
+    captured = tree_sitter.QueryCursor(language.misplaced).captures(tree.root_node)
+    functions = {node.id for node in captured.get("function", [])}
+    num_misplaced = len(captured.get("misplaced", []))
     for name in _AROUND:
-        wanted = {node.id for node in found.get(name, [])}
-        count += sum(not _is_inside(node, wanted, functions, name) for node in found.get(f"in.{name}", []))
-    regions = functions | {node.id for node in found.get("region", [])}
-    bound = Counter((_find_region(node, regions, functions), node.text) for node in found.get("once", []))
-    return count + bound.total() - len(bound)
+        wanted = {node.id for node in captured.get(name, [])}
+        for node in captured.get(f"in.{name}", []):
+            num_misplaced += not _is_inside(node, wanted, functions, name)
+    regions = functions | {node.id for node in captured.get("region", [])}
+    once = captured.get("once", [])
+    different = {(_find_region(node, regions, functions), node.text) for node in once}
+    return num_misplaced + len(once) - len(different)
 
 
 def _find_region(node: tree_sitter.Node, regions: set[int], functions: set[int]) -> int:
@@ -36,11 +37,14 @@ def _find_region(node: tree_sitter.Node, regions: set[int], functions: set[int])
         above = above.parent
     if above is None:
         return 0
-    is_body = above.id not in functions and above.parent is not None and above.parent.id in functions
-    return above.parent.id if is_body and above.parent is not None else above.id
+    is_body = above.parent is not None and above.parent.id in functions
+    if is_body and above.id not in functions and above.parent is not None:
+        return above.parent.id
+    return above.id
 
 
 def _is_inside(node: tree_sitter.Node, wanted: set[int], functions: set[int], name: str) -> bool:
+    """True if a node is inside of one of `wanted`, with no function between."""
     above = node.parent
     while above is not None and above.id not in wanted:
         if above.id in functions:
@@ -51,6 +55,7 @@ def _is_inside(node: tree_sitter.Node, wanted: set[int], functions: set[int], na
 
 def list_inert(language: Language, tree: tree_sitter.Tree) -> tuple[list[Span], list[Span]]:
     """The spans of comments, and those of the insides of strings, types and the like."""
-    found = tree_sitter.QueryCursor(language.inert).captures(tree.root_node)
-    comments, others = ([node.byte_range for node in found.get(name, [])] for name in ("comment", "inert"))
+    captured = tree_sitter.QueryCursor(language.inert).captures(tree.root_node)
+    comments = [node.byte_range for node in captured.get("comment", [])]
+    others = [node.byte_range for node in captured.get("inert", [])]
     return comments, others

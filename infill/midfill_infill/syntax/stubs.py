@@ -50,7 +50,7 @@ _UNWRITTEN: Final = re.compile(
 # Messages for authors of subclasses: they name the class that lacks the method.
 _SAYS_CLASS: Final = re.compile(rb"(?i)type\(self\)|__class__|\bcls\b|\bself\b|\bsub-?class|\boverrid|\binstead\b")
 _PROMISE: Final = re.compile(rb"(?i)\b(yet|later|soon|todo|fixme|wip)\b")
-_RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<said>.*)\))?", re.DOTALL)
+_RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<message>.*)\))?", re.DOTALL)
 _TYPES_ONLY: Final = re.compile(rb"\bif\b.*(?<!not )\b(typing\.|t\.)?TYPE_CHECKING\s*:")
 _BRANCH: Final = re.compile(rb"\s*(if|elif|else|except)\b")
 _NO_COVER: Final = re.compile(rb"#\s*(pragma:\s*)?no cov")
@@ -83,7 +83,9 @@ def is_stub(document: Document, function: Function) -> bool:
     in Python, bodies that may be empty (`may_be_empty`).
     """
     language = require_syntax(document)
-    if function.is_deliberate or language.is_interface(document.name) or (function.statements and not function.is_stub):
+    if function.is_deliberate or language.is_interface(document.name):
+        return False
+    if function.statements and not function.is_stub:
         return False
     unwritten = _Unwritten(document, function)
     if language.has_indented_blocks:
@@ -97,12 +99,21 @@ def is_stub(document: Document, function: Function) -> bool:
 
 
 def _inside(document: Document, function: Function) -> bytes:
-    start = function.keep[1] if function.keep else function.body[0]
-    return document.source[start : max(start, function.body[1])].strip()
+    """The code of a body, without its docstring."""
+    start, end = function.body
+    if function.keep:
+        _, start = function.keep
+    return document.source[start : max(start, end)].strip()
 
 
 def _decorators(document: Document, function: Function) -> bytes:
+    """The text between a function's start and its definition."""
     return document.source[function.start : function.head]
+
+
+def _has_code(function: Function) -> bool:
+    """True for a function that has more than a placeholder."""
+    return bool(function.statements) and not function.is_stub
 
 
 @dataclass(frozen=True)
@@ -114,22 +125,27 @@ class _Unwritten:
 
     @property
     def name(self) -> str:
+        """Its own name; empty for an anonymous function."""
         return self.function.path[-1] if self.function.path else ""
 
     @property
     def owner(self) -> str:
         """The class or function that it is defined in; empty for a function of the module."""
-        return self.function.path[-2] if len(self.function.path) > 1 else ""
+        if len(self.function.path) < 2:
+            return ""
+        return self.function.path[-2]
 
     @property
     def decorators(self) -> bytes:
+        """The text of its decorators."""
         return _decorators(self.document, self.function)
 
     @property
     def notes(self) -> bytes:
         """The comments in the body and around it, which may be outside of the function's node."""
         start = self.function.keep[1] if self.function.keep else self.function.head
-        return b"\n".join(_REMARK.findall(_LINT.sub(b"", self.document.source[start : self.end])))
+        code = _LINT.sub(b"", self.document.source[start : self.end])
+        return b"\n".join(_REMARK.findall(code))
 
     @cached_property
     def end(self) -> int:
@@ -138,18 +154,27 @@ class _Unwritten:
         return lines.end(lines.at(max(self.function.head, self.function.end - 1)))
 
     @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """All functions of the document."""
+        return outline(self.document).functions
+
+    @cached_property
     def around(self) -> list[Function]:
+        """The functions around it."""
         head, end = self.function.head, self.function.end
-        return [each for each in outline(self.document).functions if each.head < head and end <= each.end]
+        return [outer for outer in self.functions if outer.head < head and end <= outer.end]
 
     @cached_property
     def methods(self) -> list[Function]:
         """All methods of its class, including itself."""
         owner = self.function.path[:-1]
-        return [each for each in outline(self.document).functions if owner and each.path[:-1] == owner]
+        if not owner:
+            return []
+        return [function for function in self.functions if function.path[:-1] == owner]
 
     @cached_property
     def bases(self) -> frozenset[str]:
+        """What its class derives from."""
         return find_bases(self.document, self.owner)
 
     @property
@@ -159,21 +184,24 @@ class _Unwritten:
 
     @property
     def kin(self) -> Kin:
-        return self.document.derive(find_kin, self.owner) if self.owner else Kin()
+        """The relatives of its class in the package."""
+        if not self.owner:
+            return Kin()
+        return self.document.derive(find_kin, self.owner)
 
     @property
     def is_in_tests(self) -> bool:
-        return bool(_TEST_FILE.search(self.document.path.as_posix() if self.document.path else ""))
+        """True in a file of tests."""
+        if self.document.path is None:
+            return False
+        return bool(_TEST_FILE.search(self.document.path.as_posix()))
 
     def is_meant(self) -> bool:
         """True if the author of a Python body that is a placeholder or empty intends it so."""
         code = _REMARK_LINE.sub(b"", _inside(self.document, self.function)).strip()
         raised = _RAISE.match(code)
-        if said := raised["said"] if raised else None:
-            if not _UNWRITTEN.search(said) or _SAYS_CLASS.search(said):
-                return True
-            overridden = self.is_overridden or self.name in self.kin.derived
-            return (overridden or self.is_written_by_decorator) and not _PROMISE.search(said)
+        if raised is not None and raised["message"]:
+            return self.is_message_meant(raised["message"])
         if self.is_covered(code) or self.is_for_types or self.is_written_by_decorator or self.is_signature_source:
             return True
         if _NOOP_NAME.fullmatch(self.name):
@@ -186,49 +214,74 @@ class _Unwritten:
             return True
         if any(map(_BRANCH.match, self.openers)) or self.is_dispatched or self.is_one_of_many(raised):
             return True
-        if _MAY_REFUSE.search(self.decorators) or (self.refuses() if raised else self.may_be_empty()):
+        if _MAY_REFUSE.search(self.decorators):
+            return True
+        if self.refuses() if raised else self.may_be_empty():
             return True
         return self.kin.is_base or self.name in self.kin.inherited
+
+    def is_message_meant(self, message: bytes) -> bool:
+        """True if the message that it raises does not say that code is to come."""
+        if not _UNWRITTEN.search(message) or _SAYS_CLASS.search(message):
+            return True
+        if _PROMISE.search(message):
+            return False
+        return self.is_overridden or self.name in self.kin.derived or self.is_written_by_decorator
 
     @property
     def is_dispatched(self) -> bool:
         """True if the file builds method names from the first part of its name, as in `"do_" + name`."""
-        parts = [self.name[: match.end()] for match in re.finditer(r"(?<=[^_])_", self.name)] if self.owner else []
+        if not self.owner:
+            return False
+        parts = [self.name[: match.end()] for match in re.finditer(r"(?<=[^_])_", self.name)]
+        if not parts:
+            return False
         built = "|".join(map(re.escape, parts)).encode()
-        return bool(parts) and bool(re.search(rb"""["'](?:""" + built + rb""")["'{%]""", self.document.source))
+        return re.search(rb"""["'](?:""" + built + rb""")["'{%]""", self.document.source) is not None
 
     def is_one_of_many(self, raised: object) -> bool:
         """True if its class is derived or private, and three or more methods of the class are like this one."""
-        if not (self.bases or self.owner.startswith("_")):
+        if not self.bases and not self.owner.startswith("_"):
             return False
-        alike = (each for each in self.methods if each.is_stub or not each.statements)
-        return sum(bool(raised) == bool(_RAISE.match(_inside(self.document, each))) for each in alike) >= _DECIDED
+        num_alike = 0
+        for method in self.methods:
+            if method.is_stub or not method.statements:
+                num_alike += bool(raised) == bool(_RAISE.match(_inside(self.document, method)))
+        return num_alike >= _DECIDED
 
     def is_signature(self) -> bool:
         """True if `...` suffices: for an interface's method or, in a test file, a dummy or one of many."""
-        is_in_types = self.owner and _TYPES_FILE.fullmatch(self.document.name)
-        if "Interface" in self.bases or is_in_types or self.has_signatures:
+        if "Interface" in self.bases or self.has_signatures:
+            return True
+        if self.owner and _TYPES_FILE.fullmatch(self.document.name):
             return True
         if not self.is_in_tests or (self.name.startswith("test") and not self.around):
             return False
-        alike = [each for each in outline(self.document).functions if len(each.path) == 1 and each.is_stub]
-        return bool(self.around) or (len(self.function.path) == 1 and len(alike) >= _DECIDED)
+        if self.around:
+            return True
+        alike = [function for function in self.functions if len(function.path) == 1 and function.is_stub]
+        return len(self.function.path) == 1 and len(alike) >= _DECIDED
 
     @property
     def has_signatures(self) -> bool:
         """True if its class has signatures only: nothing but overloads, or a comment above says so."""
-        if len(self.methods) > 1 and all(each.path == self.function.path for each in self.methods):
+        if len(self.methods) > 1 and all(method.path == self.function.path for method in self.methods):
             return True
         head, owner = self.function.head, self.owner
-        scopes = (span for span, name in outline(self.document).scopes if name == owner and span[0] < head < span[1])
-        return any(_CHECKED_ONLY.search(self.document.source, start, head) for start, _ in scopes)
+        for (start, end), name in outline(self.document).scopes:
+            if name == owner and start < head < end:
+                if _CHECKED_ONLY.search(self.document.source, start, head):
+                    return True
+        return False
 
     @property
     def is_signature_source(self) -> bool:
         """True if later code reads its signature, annotations or code object."""
+        if not self.name:
+            return False
         use = re.compile(_SIGNATURE_USE.format(re.escape(self.name)).encode())
-        end = max((each.end for each in self.around), default=len(self.document.source))
-        return bool(self.name and use.search(self.document.source, self.function.end, end))
+        end = max((outer.end for outer in self.around), default=len(self.document.source))
+        return use.search(self.document.source, self.function.end, end) is not None
 
     @property
     def is_written_by_decorator(self) -> bool:
@@ -236,17 +289,21 @@ class _Unwritten:
         if _CODE_ELSEWHERE.search(self.decorators):
             return True
         for name in {*_DECORATOR.findall(self.decorators)} - _PLAIN:
-            functions = outline(self.document).functions
-            same = [each for each in functions if name in _DECORATOR.findall(_decorators(self.document, each))]
-            if len(same) >= _MANY and not any(each.statements and not each.is_stub for each in same):
+            decorated: list[Function] = []
+            for function in self.functions:
+                if name in _DECORATOR.findall(_decorators(self.document, function)):
+                    decorated.append(function)
+            if len(decorated) >= _MANY and not any(map(_has_code, decorated)):
                 return True
         return False
 
     def is_covered(self, code: bytes) -> bool:
         """True if a pragma excludes it from coverage, which unwritten code does not need."""
-        lines = self.document.source_lines
-        start = lines.start(lines.at(self.end)) if code.startswith(b"...") else self.function.head
-        return bool(_NO_COVER.search(self.document.source[start : self.end]))
+        start = self.function.head
+        if code.startswith(b"..."):
+            lines = self.document.source_lines
+            start = lines.start(lines.at(self.end))
+        return _NO_COVER.search(self.document.source[start : self.end]) is not None
 
     @property
     def is_for_types(self) -> bool:
@@ -257,25 +314,33 @@ class _Unwritten:
     @cached_property
     def openers(self) -> list[bytes]:
         """The lines that open the blocks around it, innermost first."""
-        lines, found = self.document.source_lines, []
+        lines = self.document.source_lines
         line = lines.at(self.function.head)
         columns = lines.columns(line)
+        openers: list[bytes] = []
         while columns and line:
             line -= 1
             if not lines.is_blank(line) and lines.columns(line) < columns:
                 columns = lines.columns(line)
-                found.append(lines.content(line))
-        return found
+                openers.append(lines.content(line))
+        return openers
 
     def is_for_others(self) -> bool:
         """True if its docstring or a comment says that it needs no code, or its class is meant to be derived from."""
-        doc = self.document.source[slice(*self.function.keep)] if self.function.keep else b""
-        if _FOR_OTHERS.search(doc) or _FOR_OTHERS.search(self.notes):
+        if _FOR_OTHERS.search(self.docstring) or _FOR_OTHERS.search(self.notes):
             return True
         if "Interface" in self.bases or (self.owner and _BASE_NAME.search(self.owner)):
             return True
         # An ABC that marks some methods as abstract has decided about the others.
-        return "ABC" in self.bases and not any(each.is_deliberate for each in self.methods)
+        return "ABC" in self.bases and not any(method.is_deliberate for method in self.methods)
+
+    @property
+    def docstring(self) -> bytes:
+        """Its docstring with the quotes; empty without one."""
+        if self.function.keep is None:
+            return b""
+        start, end = self.function.keep
+        return self.document.source[start:end]
 
     def refuses(self) -> bool:
         """True if a method that raises rejects an inherited method, or its class does nothing."""
@@ -294,6 +359,6 @@ class _Unwritten:
             return True
         if _COMMAND_GROUP.search(self.decorators) or (self.decorators and self.around):
             return True
-        if any(each.path and each.path[-1].startswith("test") for each in self.around):
+        if any(outer.path and outer.path[-1].startswith("test") for outer in self.around):
             return True
-        return bool(self.bases) and any(each.statements and not each.is_stub for each in self.methods)
+        return bool(self.bases) and any(map(_has_code, self.methods))

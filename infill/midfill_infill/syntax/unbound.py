@@ -23,48 +23,67 @@ def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole
     """
     if not language.finds_unbound or _STAR.search(source):
         return []
+    hole_start, hole_end = hole
     functions = _list_functions(language, tree, hole)
     scope = functions[-1] if functions else tree.root_node
-    behind = hole[1], min(end, scope.end_byte, hole[1] + MAX_READ)
+    start = max(scope.start_byte, hole_start - MAX_READ)
+    bound = set(_NAME.findall(source, scope.start_byte, start))  # faster, though it takes comments for names
+    for node, binds in list_names(tree, (start, hole_start)):
+        if binds or not _is_member(node):
+            bound.add(node.text or b"")
     used: dict[str, None] = {}
-    start = max(scope.start_byte, hole[0] - MAX_READ)
-    bound = {node.text or b"" for node, binds in list_names(tree, (start, hole[0])) if binds or not _is_member(node)}
-    bound.update(_NAME.findall(source, scope.start_byte, start))  # faster, though it takes comments for names
-    for node, binds in list_names(tree, behind):
+    for node, binds in list_names(tree, (hole_end, min(end, scope.end_byte, hole_end + MAX_READ))):
         name = node.text or b""
         if binds:
             bound.add(name)
         elif len(name) <= MAX_BYTES and not _is_member(node):
             used[name.decode("utf-8", "replace")] = None
-    for node in tree.root_node.named_children if used and scope != tree.root_node else ():
-        bound |= _list_bound(node, scope)
+    if used and functions:
+        for node in tree.root_node.named_children:
+            bound |= _list_bound(node, scope)
     known = {name.decode("utf-8", "replace") for name in bound} | language.globals
     unbound = [name for name in used if name not in known and not name.startswith("__")]
-    return unbound if len(unbound) <= MAX_UNBOUND else []
+    if len(unbound) > MAX_UNBOUND:
+        return []
+    return unbound
 
 
 def find_unused(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[str]:
     """Parameters and variables that a hole's function binds before it and that nothing else there uses, last first."""
     functions = _list_functions(language, tree, hole)
-    span = functions[0].byte_range if functions else hole
-    if not functions or span[1] - span[0] > MAX_FUNCTION:
+    if not functions:
         return []
-    nested = [node.byte_range for node in captures(language, tree, span, "function") if span[0] < node.start_byte]
-    found = captures(language, tree, span, "bound")
-    bound = {node.start_byte: (node.text or b"").decode("utf-8", "replace") for node in found}
-    used = {node.text for node, _ in list_names(tree, span) if node.start_byte not in bound and not _is_member(node)}
-    listed: dict[str, None] = {}
-    for start, name in sorted(bound.items(), reverse=True):
-        is_own = span[0] < start < hole[0] and not any(first <= start < end for first, end in nested)
-        if is_own and name.encode() not in used and not name.startswith("_") and name not in language.globals:
-            listed[name] = None
-    return [name for name in listed if len(name) <= MAX_BYTES][:MAX_UNUSED]
+    span = functions[0].byte_range
+    start, end = span
+    if end - start > MAX_FUNCTION:
+        return []
+    bound: dict[int, bytes] = {}
+    for node in captures(language, tree, span, "bound"):
+        bound[node.start_byte] = node.text or b""
+    used: set[bytes | None] = set()
+    for node, _ in list_names(tree, span):
+        if node.start_byte not in bound and not _is_member(node):
+            used.add(node.text)
+    nested = [node.byte_range for node in captures(language, tree, span, "function") if start < node.start_byte]
+    unused: dict[str, None] = {}
+    for position, text in sorted(bound.items(), reverse=True):
+        if not start < position < hole[0] or any(first <= position < last for first, last in nested):
+            continue
+        name = text.decode("utf-8", "replace")
+        if name.encode() in used or name.startswith("_") or name in language.globals:
+            continue
+        if len(name) <= MAX_BYTES:
+            unused[name] = None
+    return list(unused)[:MAX_UNUSED]
 
 
 def _list_functions(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[tree_sitter.Node]:
     """The functions around a hole, innermost first."""
-    found = captures(language, tree, hole, "function")
-    around = (node for node in found if node.start_byte < hole[0] and hole[1] <= node.end_byte)
+    start, end = hole
+    around: list[tree_sitter.Node] = []
+    for node in captures(language, tree, hole, "function"):
+        if node.start_byte < start and end <= node.end_byte:
+            around.append(node)
     return sorted(around, key=lambda node: node.end_byte - node.start_byte)
 
 
@@ -81,7 +100,11 @@ def _list_bound(node: tree_sitter.Node, scope: tree_sitter.Node) -> set[bytes]:
 
 def _is_member(node: tree_sitter.Node) -> bool:
     """True for a name that belongs to something else: an attribute, a keyword."""
-    if node.type != "identifier" or (above := node.parent) is None:
+    above = node.parent
+    if node.type != "identifier" or above is None:
         return node.type not in ("identifier", "shorthand_property_identifier")
-    field = {"attribute": "attribute", "keyword_argument": "name"}.get(above.type)
-    return field is not None and above.child_by_field_name(field) == node
+    if above.type == "attribute":
+        return above.child_by_field_name("attribute") == node
+    if above.type == "keyword_argument":
+        return above.child_by_field_name("name") == node
+    return False

@@ -60,7 +60,9 @@ class Document:
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > MAX_DOCUMENT_BYTES:
             raise _too_large(path.name if path else "the document", len(data))
-        return cls(data, language or (find_language(path, data) if path else None), path, stored_as="utf-8")
+        if not language and path is not None:
+            language = find_language(path, data)
+        return cls(data, language, path, stored_as="utf-8")
 
     @cached_property
     def _derived(self) -> tuple[RLock, dict[tuple[object, ...], Any]]:
@@ -68,11 +70,12 @@ class Document:
 
     def derive(self, read: Callable[..., T], *words: Hashable) -> T:
         """What `read` finds in the document, given `words`. It reads once: what it found is kept with the document."""
-        lock, found = self._derived
+        lock, derived = self._derived
+        key = (read, *words)
         with lock:
-            if (read, *words) not in found:
-                found[read, *words] = read(self, *words)
-            result: T = found[read, *words]
+            if key not in derived:
+                derived[key] = read(self, *words)
+            result: T = derived[key]
             return result
 
     def put(self, patch: Patch) -> "Document":
@@ -94,7 +97,9 @@ class Document:
 
     @cached_property
     def syntax(self) -> Language | None:
-        return None if self.language is None else get_language(self.language)
+        if self.language is None:
+            return None
+        return get_language(self.language)
 
     @cached_property
     def encoding(self) -> str:
@@ -103,7 +108,9 @@ class Document:
 
     @property
     def bom(self) -> bytes:
-        return encodings.UTF8_BOM if self.data.startswith(encodings.UTF8_BOM) else b""
+        if self.data.startswith(encodings.UTF8_BOM):
+            return encodings.UTF8_BOM
+        return b""
 
     @cached_property
     def text(self) -> str:
@@ -135,9 +142,14 @@ class Document:
         return Lines(self.source, self._find_inert)
 
     def _find_inert(self) -> frozenset[int]:
-        spans = self.syntax.list_texts(self.source) if self.syntax else ()
-        at = self.source_lines.at
-        return frozenset(line for start, end in spans for line in range(at(start) + 1, at(max(start, end - 1)) + 1))
+        if self.syntax is None:
+            return frozenset()
+        inert: set[int] = set()
+        for start, end in self.syntax.list_texts(self.source):
+            first = self.source_lines.at(start)
+            last = self.source_lines.at(max(start, end - 1))
+            inert.update(range(first + 1, last + 1))
+        return frozenset(inert)
 
     @cached_property
     def _offsets(self) -> encodings.OffsetMap | None:
@@ -146,10 +158,14 @@ class Document:
         return encodings.OffsetMap.build(self.data, self.encoding)
 
     def to_source(self, start_byte: int) -> int:
-        return self._offsets.to_source(start_byte) if self._offsets else start_byte
+        if self._offsets is None:
+            return start_byte
+        return self._offsets.to_source(start_byte)
 
     def to_raw(self, source_byte: int) -> int:
-        return self._offsets.to_raw(source_byte) if self._offsets else source_byte
+        if self._offsets is None:
+            return source_byte
+        return self._offsets.to_raw(source_byte)
 
     def decode(self, start_byte: int, end_byte: int) -> str:
         """The text of a byte range that starts and ends between characters."""
@@ -161,12 +177,15 @@ class Document:
 
     def tell(self, start_byte: int, end_byte: int) -> str:
         r"""A byte range with `\n` line ends and without a byte order mark; undecodable bytes are lone surrogates."""
-        return encodings.to_line_feeds(self.decode(max(start_byte, len(self.bom)), max(end_byte, len(self.bom))))
+        first = len(self.bom)
+        text = self.decode(max(start_byte, first), max(end_byte, first))
+        return encodings.to_line_feeds(text)
 
     def tell_around(self, holes: Sequence[Hole]) -> list[str]:
         """The texts before, between and behind `holes`, which are in document order, as `tell` returns them."""
-        edges = [0, *(edge for hole in holes for edge in (hole.start_byte, hole.end_byte)), len(self.data)]
-        return [self.tell(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+        starts = [0, *(hole.end_byte for hole in holes)]
+        ends = [*(hole.start_byte for hole in holes), len(self.data)]
+        return list(map(self.tell, starts, ends))
 
     def encode(self, text: str) -> bytes:
         r"""The bytes of a text with `\n` line ends, for this document. Lone surrogates stand for undecodable bytes.
@@ -202,18 +221,20 @@ class Document:
         if not 1 <= line <= self.num_lines:
             plural = "" if self.num_lines == 1 else "s"
             raise MidfillError("position_outside", f"{self.name} has {self.num_lines} line{plural}, not {line}")
-        start, end = self._line_start(line - 1), self.lines.end(line - 1)
-        text = self.decode(start, end)
+        start = self._line_start(line - 1)
+        text = self.decode(start, self.lines.end(line - 1))
         if not 1 <= column <= len(text) + 1:
-            ends = f"line {line} of {self.name} ends at column {len(text) + 1}"
-            raise MidfillError("position_outside", f"{ends}, column {column} is outside")
-        return self.to_raw(self.to_source(start) + len(encodings.to_source(text[: column - 1])))
+            message = f"line {line} of {self.name} ends at column {len(text) + 1}"
+            raise MidfillError("position_outside", f"{message}, column {column} is outside")
+        before = encodings.to_source(text[: column - 1])
+        return self.to_raw(self.to_source(start) + len(before))
 
     def position_at(self, byte: int) -> tuple[int, int]:
         """Line and column, both from 1, of a byte of the document."""
         line = self.lines.at(byte)
         start = self._line_start(line)
-        return line + 1, len(self.decode(start, max(start, byte))) + 1
+        before = self.decode(start, max(start, byte))
+        return line + 1, len(before) + 1
 
     def where(self, byte: int) -> str:
         """File and line of a byte, in the command's notation."""
@@ -234,7 +255,10 @@ class Document:
             return byte - 1
         if self._offsets:
             return self.to_raw(self.to_source(byte))
-        return next((start for start in range(byte - 1, max(byte - 4, -1), -1) if _spans(self.data, start, byte)), byte)
+        for start in range(byte - 1, max(byte - 4, -1), -1):
+            if _spans(self.data, start, byte):
+                return start
+        return byte
 
 
 def _spans(data: bytes, start: int, byte: int) -> bool:

@@ -50,19 +50,23 @@ def find_encoding(data: bytes, *, has_cookie: bool) -> str:
 def find_cookie(data: bytes) -> str:
     """The encoding that a PEP 263 cookie names; UTF-8 without one."""
     for line in re.split(rb"\r\n|\n|\r", data[:4096])[:2]:
-        if match := _COOKIE.match(line):
-            return match.group(1).decode("ascii", "replace")
+        cookie = _COOKIE.match(line)
+        if cookie is not None:
+            return cookie.group(1).decode("ascii", "replace")
         if not _BLANK_OR_COMMENT.match(line):
             break
     return "utf-8"
 
 
 def _is_exact(data: bytes, codec: str) -> bool:
+    """True if a codec tells the place of each character."""
     try:
         characters = _decode_each(data, codec)
     except ValueError:
         return False
-    return sum(size for _, size in characters) == len(data) and "".join(c for c, _ in characters) == decode(data, codec)
+    if sum(size for _, size in characters) != len(data):
+        return False
+    return "".join(char for char, _ in characters) == decode(data, codec)
 
 
 def decode(data: bytes, encoding: str) -> str:
@@ -114,8 +118,11 @@ def is_decoded(text: str) -> bool:
 
 def to_source(text: str) -> bytes:
     r"""UTF-8 for the parser, which knows no lone `\r` as a line end and no undecodable byte: one byte for each."""
-    visible = text if text.isascii() else _SURROGATES.sub(UNDECODED, text)
-    return (re.sub(r"\r(?!\n)", "\n", visible) if "\r" in text else visible).encode("utf-8")
+    if not text.isascii():
+        text = _SURROGATES.sub(UNDECODED, text)
+    if "\r" in text:
+        text = re.sub(r"\r(?!\n)", "\n", text)
+    return text.encode("utf-8")
 
 
 def to_line_feeds(text: str) -> str:
@@ -126,7 +133,9 @@ def to_line_feeds(text: str) -> str:
 def to_visible(text: str) -> str:
     r"""The text as a model reads it: every line end is `\n`, undecodable bytes are U+FFFD."""
     visible = to_line_feeds(text)
-    return visible if text.isascii() else _SURROGATES.sub("\ufffd", visible)
+    if text.isascii():
+        return visible
+    return _SURROGATES.sub("\ufffd", visible)
 
 
 @dataclass(frozen=True)
@@ -138,12 +147,12 @@ class OffsetMap:
 
     @classmethod
     def build(cls, data: bytes, encoding: str) -> "OffsetMap":
-        raw, source = [0], [0]
+        raw_starts, source_starts = [0], [0]
         for char, size in _decode_each(data, encoding):
-            raw.append(raw[-1] + size)
-            source.append(source[-1] + len(to_source(char)))
-        assert raw[-1] == len(data)
-        return cls(raw, source)
+            raw_starts.append(raw_starts[-1] + size)
+            source_starts.append(source_starts[-1] + len(to_source(char)))
+        assert raw_starts[-1] == len(data)
+        return cls(raw_starts, source_starts)
 
     def to_raw(self, source_byte: int) -> int:
         return self.raw_starts[bisect_right(self.source_starts, source_byte) - 1]

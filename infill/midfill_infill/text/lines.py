@@ -38,8 +38,13 @@ class Lines:
             sizes = list(map(len, self.data.split(b"\n")))
             starts = list(accumulate(map((1).__add__, sizes[:-1]), initial=0))
             return starts, list(map(add, starts, sizes))
-        ends = [match.span() for match in _LINE_END.finditer(self.data)]
-        return [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(self.data)]
+        starts = [0]
+        ends: list[int] = []
+        for line_end in _LINE_END.finditer(self.data):
+            ends.append(line_end.start())
+            starts.append(line_end.end())
+        ends.append(len(self.data))
+        return starts, ends
 
     def __len__(self) -> int:
         return len(self._bounds[0])
@@ -81,44 +86,56 @@ class Lines:
         """The white space that each line of code begins with, without blank lines, and without those that look like
         ` * text`, as in a comment.
         """
-        coded = (line for number, line in enumerate(self.data.splitlines()) if number not in self.inert)
-        filled = (line for line in coded if line.strip() and not line.lstrip().startswith(b"*"))
-        return [line[: len(line) - len(line.lstrip(b" \t\f"))] for line in filled]
+        indents: list[bytes] = []
+        for number, line in enumerate(self.data.splitlines()):
+            if number in self.inert or not line.strip() or line.lstrip().startswith(b"*"):
+                continue
+            size = len(line) - len(line.lstrip(b" \t\f"))
+            indents.append(line[:size])
+        return indents
 
     @cached_property
     def indent_unit(self) -> str | None:
         """The white space of one level: a tab, or the most frequent step inwards; None when no line is indented."""
-        tabbed = sum(indent.startswith(b"\t") for indent in self._indents)
+        num_tabbed = sum(indent.startswith(b"\t") for indent in self._indents)
         spaced = [indent for indent in self._indents if indent.startswith(b" ")]
-        if tabbed and tabbed >= len(spaced):
+        if num_tabbed and num_tabbed >= len(spaced):
             return "\t"
-        untabbed = pairwise(indent for indent in self._indents if b"\t" not in indent)
-        steps = Counter(len(inner) - len(outer) for outer, inner in untabbed)
+        widths = [len(indent) for indent in self._indents if b"\t" not in indent]
+        steps = Counter(inner - outer for outer, inner in pairwise(widths))
         known = {step: count for step, count in steps.items() if 2 <= step <= 8}
         if known:
             return " " * max(known, key=lambda step: (known[step], -step))
         shallowest = min(map(len, spaced), default=0)
-        return " " * shallowest if 2 <= shallowest <= 8 else None
+        if 2 <= shallowest <= 8:
+            return " " * shallowest
+        return None
 
     @cached_property
     def mixes_indents(self) -> bool:
         """True if both tabs and spaces indent filled lines. A single space, as in ` * text`, does not count."""
         kinds = Counter(indent[:2].replace(b"\t", b"\t\t")[:2] for indent in self._indents)
-        tabbed, spaced = kinds[b"\t\t"], kinds[b"  "]
-        return min(tabbed, spaced) * 50 > max(tabbed, spaced)
+        num_tabbed = kinds[b"\t\t"]
+        num_spaced = kinds[b"  "]
+        return min(num_tabbed, num_spaced) * 50 > max(num_tabbed, num_spaced)
 
     def _list_pairs(self) -> Iterator[tuple[int, int]]:
         """Each line of code that is not blank, and the next one."""
-        return pairwise(line for line in range(len(self)) if not self.is_blank(line) and line not in self.inert)
+        coded = (line for line in range(len(self)) if not self.is_blank(line) and line not in self.inert)
+        return pairwise(coded)
 
     @cached_property
     def _hanging(self) -> tuple[Counter[bytes], Counter[int]]:
         """By what white space, and by how many columns, lines are deeper than an unfinished line before them."""
-        kinds, steps = Counter[bytes](), Counter[int]()
+        kinds: Counter[bytes] = Counter()
+        steps: Counter[int] = Counter()
         for outer, inner in self._list_pairs():
-            before, white = self.indent(outer), self.indent(inner)
-            if white.startswith(before) and len(white) > len(before) and not is_finished(self.content(outer)):
-                kinds[white[len(before) :][:1]] += 1
+            before = self.indent(outer)
+            white = self.indent(inner)
+            is_deeper = white.startswith(before) and len(white) > len(before)
+            if is_deeper and not is_finished(self.content(outer)):
+                added = white.removeprefix(before)
+                kinds[added[:1]] += 1
                 steps[self.columns(inner) - self.columns(outer)] += 1
         return kinds, steps
 
@@ -139,11 +156,11 @@ class Lines:
     @cached_property
     def steps(self) -> frozenset[int]:
         """The usual numbers of columns from a line that opens a bracket or a block to the line behind it."""
-        steps = Counter(
-            self.columns(inner) - self.columns(outer)
-            for outer, inner in self._list_pairs()
-            if _OPENING.search(self.content(outer)) and self.columns(inner) > self.columns(outer)
-        )
+        steps: Counter[int] = Counter()
+        for outer, inner in self._list_pairs():
+            step = self.columns(inner) - self.columns(outer)
+            if step > 0 and _OPENING.search(self.content(outer)):
+                steps[step] += 1
         return frozenset(step for step, count in steps.items() if count * 10 > steps.total())
 
 

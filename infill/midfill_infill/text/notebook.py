@@ -41,8 +41,20 @@ class Cell:
         return self.text.count("\n") + 1
 
     def holds(self, start_byte: int, end_byte: int) -> bool:
-        first = self.start_byte
-        return first is not None and first <= start_byte <= end_byte <= first + len(_encode(self.text))
+        if self.start_byte is None:
+            return False
+        cell_end = self.start_byte + len(_encode(self.text))
+        return self.start_byte <= start_byte <= end_byte <= cell_end
+
+    def edit(self, edits: Sequence[Edit]) -> str:
+        """The cell's text after edits of the document."""
+        assert self.start_byte is not None
+        moved: list[Edit] = []
+        for edit in edits:
+            start = edit.start_byte - self.start_byte
+            end = edit.end_byte - self.start_byte
+            moved.append(Edit(start, end, edit.replacement))
+        return Patch.of(moved).apply(_encode(self.text)).decode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True)
@@ -97,10 +109,13 @@ class Notebook(Document):
 
     def position_at(self, byte: int) -> tuple[int, int]:
         line, column = super().position_at(byte)
-        return line - (self._cell_at(byte).line or 0), column
+        first = self._cell_at(byte).line or 0
+        return line - first, column
 
     def where(self, byte: int) -> str:
-        return f"{self.path}:{self.cell_at(byte)[0]}:{self.position_at(byte)[0]}"
+        cell, _ = self.cell_at(byte)
+        line, _ = self.position_at(byte)
+        return f"{self.path}:{cell}:{line}"
 
     def cell_at(self, byte: int) -> tuple[int, int]:
         cell = self._cell_at(byte)
@@ -113,25 +128,25 @@ class Notebook(Document):
         cell = self._cell_at(hole.start_byte)
         if not cell.holds(hole.start_byte, hole.end_byte):
             raise MidfillError("no_hole", f"what was chosen of {self.name} is in two cells")
-        is_first = hole.is_at_cursor and hole.start_byte == cell.start_byte
-        return replace(hole, lead="", indent="") if is_first else hole
+        if hole.is_at_cursor and hole.start_byte == cell.start_byte:
+            return replace(hole, lead="", indent="")
+        return hole
 
     def apply(self, patch: Patch) -> bytes:
         """The notebook's file after edits, each within one cell; all other bytes stay."""
-        pieces, position = [], 0
+        pieces: list[str] = []
+        position = 0
         for cell in self.cells:
             inside = [edit for edit in patch.edits if cell.holds(edit.start_byte, edit.end_byte)]
             if inside:
-                assert cell.start_byte is not None
-                shift = cell.start_byte
-                moved = (Edit(edit.start_byte - shift, edit.end_byte - shift, edit.replacement) for edit in inside)
-                after = Patch.of(moved).apply(_encode(cell.text)).decode("utf-8", "surrogatepass")
-                pieces += [self.json[position : cell.value[0]], _write_source(self.json, cell.value, after)]
-                position = cell.value[1]
+                start, end = cell.value
+                pieces += [self.json[position:start], _write_source(self.json, cell.value, cell.edit(inside))]
+                position = end
         return "".join([*pieces, self.json[position:]]).encode("utf-8")
 
     def _cell_at(self, byte: int) -> Cell:
-        return [cell for cell in self.cells if cell.start_byte is not None and cell.start_byte <= byte][-1]
+        before = [cell for cell in self.cells if cell.start_byte is not None and cell.start_byte <= byte]
+        return before[-1]
 
 
 def _encode(text: str) -> bytes:
@@ -150,21 +165,24 @@ def _find_language(root: dict[str, Any]) -> str | None:
 
 
 def _read_cells(text: str, root: dict[str, Any]) -> Iterator[Cell]:
-    start, _ = dict(_members(text, _skip(text, text.startswith("\ufeff"))))["cells"]
-    for ((first, _), _), cell in zip(_items(text, start), root["cells"], strict=True):
-        value = dict(_members(text, first))["source"]
+    root_start = _skip(text, int(text.startswith("\ufeff")))
+    cells_start, _ = dict(_members(text, root_start))["cells"]
+    for ((start, _), _), cell in zip(_items(text, cells_start), root["cells"], strict=True):
+        value = dict(_members(text, start))["source"]
         source = cell["source"]
-        yield Cell(cell["cell_type"], source if isinstance(source, str) else "".join(source), value)
+        if not isinstance(source, str):
+            source = "".join(source)
+        yield Cell(cell["cell_type"], source, value)
 
 
 def _join(cells: Sequence[Cell], *, is_python: bool) -> Iterator[Cell]:
-    line, position = 0, 0
+    line = position = 0
     for cell in cells:
-        is_other = cell.text.startswith("%%") and not _OWN_MAGICS.match(cell.text) and is_python
+        is_other = is_python and cell.text.startswith("%%") and not _OWN_MAGICS.match(cell.text)
         if cell.kind != "code" or is_other:
             yield cell
             continue
-        yield Cell(cell.kind, cell.text, cell.value, line, position)
+        yield replace(cell, line=line, start_byte=position)
         line += cell.num_lines + BETWEEN_CELLS.count("\n") - 1
         position += len(_encode(cell.text + BETWEEN_CELLS))
 
@@ -182,7 +200,8 @@ def _items(text: str, at: int) -> Iterator[tuple[Span, Any]]:
         value, end = _DECODER.raw_decode(text, at)
         yield (at, end), value
         at = _skip(text, end)
-        at = _skip(text, at + 1) if text[at] in ",:" else at
+        if text[at] in ",:":
+            at = _skip(text, at + 1)
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, Span]]:
@@ -200,19 +219,36 @@ def _write_source(text: str, value: Span, source: str) -> str:
         has_surrogate = any("\ud800" <= char <= "\udfff" for char in line)
         return json.dumps(line, ensure_ascii=is_ascii or has_surrogate)
 
-    if text[value[0]] == '"':
+    start, _ = value
+    if text[start] == '"':
         return dump(source)
-    old = list(_items(text, value[0]))
-    if old:
-        lead, trail = text[value[0] + 1 : old[0][0][0]], text[old[-1][0][1] : value[1] - 1]
-        between = text[old[0][0][1] : old[1][0][0]] if len(old) > 1 else f",{lead}"
-    else:
-        indent = _WHITE.match(text, text.rfind("\n", 0, value[0]) + 1)
-        trail = f"\n{indent.group()}" if indent and "\n" in text[: value[0]] else ""
-        lead, between = (f"{trail} ", f",{trail} ") if trail else ("", ", ")
+    items = list(_items(text, start))
+    known = [line for _, line in items]
+    raw = [text[first:last] for (first, last), _ in items]
     lines = [line for line in re.split(r"(?<=\n)", source) if line]
-    known = [line for _, line in old]
-    kept, behind = common_ends(known, lines)
-    raw = [text[slice(*span)] for span, _ in old]
-    written = [*raw[:kept], *map(dump, lines[kept : len(lines) - behind]), *raw[len(raw) - behind :]]
-    return f"[{lead}{between.join(written)}{trail}]" if written else "[]"
+    num_kept, num_behind = common_ends(known, lines)
+    changed = map(dump, lines[num_kept : len(lines) - num_behind])
+    written = [*raw[:num_kept], *changed, *raw[len(raw) - num_behind :]]
+    if not written:
+        return "[]"
+    lead, between, trail = _find_white(text, value, [span for span, _ in items])
+    return f"[{lead}{between.join(written)}{trail}]"
+
+
+def _find_white(text: str, value: Span, items: Sequence[Span]) -> tuple[str, str, str]:
+    """What a JSON array has before, between and behind its items; if it has none, what the file's layout suggests."""
+    start, end = value
+    if items:
+        first_start, first_end = items[0]
+        _, last_end = items[-1]
+        lead = text[start + 1 : first_start]
+        between = f",{lead}"
+        if len(items) > 1:
+            second_start, _ = items[1]
+            between = text[first_end:second_start]
+        return lead, between, text[last_end : end - 1]
+    if "\n" not in text[:start]:
+        return "", ", ", ""
+    line_start = text.rfind("\n", 0, start) + 1
+    trail = "\n" + text[line_start : _skip(text, line_start)]
+    return f"{trail} ", f",{trail} ", trail

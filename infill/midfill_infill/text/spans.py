@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, Self
 
 HoleKind = Literal["range", "cursor", "line", "body", "stub"]
@@ -9,8 +10,13 @@ HoleKind = Literal["range", "cursor", "line", "body", "stub"]
 
 def find_gaps(spans: Iterable[Sequence[int]], length: int) -> list[tuple[int, int]]:
     """The non-empty ranges of `[0, length)` outside `spans`, which are sorted and disjoint."""
-    edges = [0, *(edge for span in spans for edge in span), length]
-    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
+    gaps: list[tuple[int, int]] = []
+    position = 0
+    for start, end in (*spans, (length, length)):
+        if position < start:
+            gaps.append((position, start))
+        position = end
+    return gaps
 
 
 def merge_spans(spans: Iterable[tuple[int, int]], apart: int = 0) -> list[tuple[int, int]]:
@@ -18,9 +24,9 @@ def merge_spans(spans: Iterable[tuple[int, int]], apart: int = 0) -> list[tuple[
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1] + apart:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((start, end))
+            start, last_end = merged.pop()
+            end = max(end, last_end)
+        merged.append((start, end))
     return merged
 
 
@@ -94,11 +100,11 @@ class Patch:
     @classmethod
     def of(cls, edits: Iterable[Edit]) -> Self:
         """Sorts `edits`; raises ValueError when two of them overlap."""
-        ordered = tuple(sorted(edits, key=lambda edit: (edit.start_byte, edit.end_byte)))
-        for first, second in zip(ordered, ordered[1:], strict=False):
-            if second.start_byte < first.end_byte:
-                raise ValueError(f"edits overlap at byte {second.start_byte}")
-        return cls(ordered)
+        ordered = sorted(edits, key=lambda edit: (edit.start_byte, edit.end_byte))
+        for edit, following in pairwise(ordered):
+            if following.start_byte < edit.end_byte:
+                raise ValueError(f"edits overlap at byte {following.start_byte}")
+        return cls(tuple(ordered))
 
     def shift(self, byte: int) -> int:
         """Returns the offset after the edits of a byte that is outside of them."""

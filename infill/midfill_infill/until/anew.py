@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 from midfill_engine import wire
 from midfill_infill.errors import MidfillError
@@ -10,7 +9,7 @@ from midfill_infill.filling.candidates import Alternative, Answer, Place, Placed
 from midfill_infill.filling.reroll import put_drafts
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole, Patch
+from midfill_infill.text.spans import Hole, Patch, find_gaps
 
 
 @dataclass(frozen=True)
@@ -26,67 +25,85 @@ def find_fault(document: Document, candidate: Alternative, ran: Ran, where: Call
     """The line of the first failure's last frame that is in a hole; otherwise the only `return`. None if no single line
     is suspect, or the text has only one line.
     """
-    starts = _first_lines(document, candidate)
+    first_lines = _first_lines(document, candidate)
     for failure in ran.failures:
         for frame in reversed(failure.frames):
             if not where(frame.path):
                 continue
-            for index, (fill, first) in enumerate(zip(candidate.fills, starts, strict=True)):
+            for index, (fill, first) in enumerate(zip(candidate.fills, first_lines, strict=True)):
                 if 0 <= frame.line - first <= fill.text.count("\n"):
                     return _fault(candidate, index, frame.line - first)
-    returns = [
-        (index, number)
-        for index, fill in enumerate(candidate.fills)
-        for number, line in enumerate(fill.text.split("\n"))
-        if line.lstrip().startswith("return ")
-    ]
-    return _fault(candidate, *returns[0]) if ran.failures and len(returns) == 1 else None
+    returns: list[tuple[int, int]] = []
+    for index, fill in enumerate(candidate.fills):
+        for number, line in enumerate(fill.text.split("\n")):
+            if line.lstrip().startswith("return "):
+                returns.append((index, number))
+    if not ran.failures or len(returns) != 1:
+        return None
+    return _fault(candidate, *returns[0])
 
 
 def _first_lines(document: Document, candidate: Alternative) -> list[int]:
     """For each fill the line, from 1, of the filled document on which its text begins."""
-    found, added = [], 0
+    first_lines: list[int] = []
+    num_added = 0
     for fill, edit in zip(candidate.fills, candidate.patch.edits, strict=True):
-        found.append(document.lines.at(edit.start_byte) + 1 + added + fill.hole.lead.count("\n"))
-        old = document.data[edit.start_byte : edit.end_byte]
-        added += edit.replacement.count(b"\n") - old.count(b"\n")
-    return found
+        line = document.lines.at(edit.start_byte) + 1
+        first_lines.append(line + num_added + fill.hole.lead.count("\n"))
+        replaced = document.data[edit.start_byte : edit.end_byte]
+        num_added += edit.replacement.count(b"\n") - replaced.count(b"\n")
+    return first_lines
 
 
 def _fault(candidate: Alternative, index: int, number: int) -> Fault | None:
+    """A line of a candidate; None if it is blank or the only one."""
     lines = candidate.fills[index].text.split("\n")
-    if len([line for line in lines if line.strip()]) < 2:
+    if len(list(filter(str.strip, lines))) < 2:
         return None
-    start = list(accumulate((len(line) + 1 for line in lines), initial=0))[number]
-    text = lines[number].strip()
-    start += len(lines[number]) - len(lines[number].lstrip())
-    return Fault(index, (start, start + len(text)), text) if text else None
+    line = lines[number]
+    text = line.strip()
+    if not text:
+        return None
+    start = sum(len(before) + 1 for before in lines[:number])
+    start += len(line) - len(line.lstrip())
+    return Fault(index, (start, start + len(text)), text)
 
 
 def reopen(
     document: Document, candidate: Alternative, index: int, span: tuple[int, int] | None
 ) -> tuple[Document, Hole]:
     """Puts the candidate into the document and opens one of its holes again; all of its text but `span` is anchors."""
-    others = [edit for number, edit in enumerate(candidate.patch.edits) if number != index]
-    fill = candidate.fills[index]
-    patch = Patch(tuple(others))
+    edits = list(candidate.patch.edits)
+    del edits[index]
+    patch = Patch(tuple(edits))
     around = document.put(patch)
+    fill = candidate.fills[index]
+    size = fill.hole.end_byte - fill.hole.start_byte
     start = patch.shift(fill.hole.start_byte)
-    hole = replace(fill.hole, start_byte=start, end_byte=start + fill.hole.end_byte - fill.hole.start_byte)
+    hole = replace(fill.hole, start_byte=start, end_byte=start + size)
     if span is None:
         return around, hole
-    keep = [(start, end) for start, end in ((0, span[0]), (span[1], len(fill.text))) if fill.text[start:end].strip()]
+    keep: list[tuple[int, int]] = []
+    for first, last in find_gaps([span], len(fill.text)):
+        if fill.text[first:last].strip():
+            keep.append((first, last))
     opened, (hole,) = put_drafts(around, (hole,), [(fill.text, keep)])
     return opened, replace(hole, lead="", tail="")
 
 
 def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedFill) -> Alternative | None:
     """The candidate with another text in one hole; None if the text does not fit."""
-    answers = []
-    for each in (*candidate.fills[:index], fill, *candidate.fills[index + 1 :]):
-        tokens, confidence = list(each.tokens), list(each.confidence)
-        filled = wire.FilledHole(text=each.text, tokens=tokens, confidence=confidence, certainty=each.certainty)
-        answers.append(Answer(filled, each.origin))
+    fills = list(candidate.fills)
+    fills[index] = fill
+    answers: list[Answer] = []
+    for placed in fills:
+        filled = wire.FilledHole(
+            text=placed.text,
+            tokens=list(placed.tokens),
+            confidence=list(placed.confidence),
+            certainty=placed.certainty,
+        )
+        answers.append(Answer(filled, placed.origin))
     try:
         return place.row(answers).candidate
     except MidfillError:

@@ -39,21 +39,27 @@ class Reach:
     def of(self, path: Path, name: str | None = None) -> list[Path]:
         """The test files that reach `path`: those that name the function, otherwise direct importers, otherwise all."""
         reaching = [test for test in self._files if path in self._reached(test) and find_language(test)]
-        word = re.compile(rf"\b{re.escape((name or '').rpartition('.')[2])}\b")
-        naming = [test for test in reaching if name and word.search(_read(test))]
+        if name:
+            word = re.compile(rf"\b{re.escape(name.rpartition('.')[2])}\b")
+            naming = [test for test in reaching if word.search(_read(test))]
+            if naming:
+                return naming
         direct = [test for test in reaching if path in self._imports(test)]
-        return naming or direct or reaching
+        return direct or reaching
 
     def _follow(self, test: Path) -> frozenset[Path]:
-        seen, pending = {test}, [test]
+        """The files that a test imports, and those that these import."""
+        seen = {test}
+        pending = [test]
         while pending and len(seen) < MAX_FILES:
-            for found in self._imports(pending.pop()):
-                if found not in seen:
-                    seen.add(found)
-                    pending.append(found)
+            for imported in self._imports(pending.pop()):
+                if imported not in seen:
+                    seen.add(imported)
+                    pending.append(imported)
         return frozenset(seen)
 
     def _read_imports(self, path: Path) -> tuple[Path, ...]:
+        """The files that a file imports; none if it is no text."""
         try:
             return tuple(find_imports(Document.read(path), path, self._root))
         except MidfillError:
@@ -61,6 +67,7 @@ class Reach:
 
 
 def _read(path: Path) -> str:
+    """The text of a file; empty if it is none."""
     return read_text(path) or ""
 
 
@@ -71,8 +78,11 @@ def add_tests(line: str, tests: Sequence[str]) -> str:
         return line.replace(PLACEHOLDER, named)
     words = line.split()
     is_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in words)
-    names_some = any("/" in word or word.endswith(".py") for word in words[1:] if not word.startswith("-"))
-    return f"{line} {named}" if is_pytest and not names_some and tests else line
+    arguments = [word for word in words[1:] if not word.startswith("-")]
+    names_some = any("/" in word or word.endswith(".py") for word in arguments)
+    if is_pytest and tests and not names_some:
+        return f"{line} {named}"
+    return line
 
 
 def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: Path) -> str:
@@ -81,9 +91,12 @@ def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: 
     """
     if PLACEHOLDER not in line:
         return line
-    path, folder = (Path(os.path.realpath(each)) for each in (path, folder))
+    path = Path(os.path.realpath(path))
+    folder = Path(os.path.realpath(folder))
     reach = Reach(find_place(folder if path.is_relative_to(folder) else path.parent))
-    tests = dict.fromkeys(test for name in functions for test in reach.of(path, name))
+    tests: dict[Path, None] = {}
+    for name in functions:
+        tests |= dict.fromkeys(reach.of(path, name))
     if not tests:
         raise MidfillError("bad_request", f"no test imports {path.name}", "name the tests in the command")
     return add_tests(line, [os.path.relpath(test, folder) for test in tests])
@@ -94,36 +107,51 @@ def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
     name = (hole.name or "").rpartition(".")[2]
     if not name or not hole.is_body:
         return hole
-    lines = [line.strip() for test in tests for line in _read(test).splitlines() if f"{name}(" in line]
-    said = [line for line in dict.fromkeys(lines) if _SAYS.search(line) and len(line) <= 100 and is_decoded(line)]
-    return replace(hole, note="\n".join([*filter(None, [hole.note]), *said[:MAX_EXAMPLES]]))
+    examples: dict[str, None] = {}
+    for test in tests:
+        for line in map(str.strip, _read(test).splitlines()):
+            if f"{name}(" in line and _SAYS.search(line) and len(line) <= 100 and is_decoded(line):
+                examples[line] = None
+    notes = list(examples)[:MAX_EXAMPLES]
+    if hole.note:
+        notes.insert(0, hole.note)
+    return replace(hole, note="\n".join(notes))
 
 
 def guess_commands(path: Path, folder: Path) -> list[str]:
     """Commands that probably test a file, the likeliest first, to be run in `folder`."""
-    (file, root), found = (Path(os.path.realpath(each)) for each in (path, folder)), list[str]()
+    file = Path(os.path.realpath(path))
+    root = Path(os.path.realpath(folder))
+    commands: list[str] = []
     if file.suffix == ".py":
-        bins = [f"{name}/bin/" for name in (".venv", "venv") if (root / name / "bin/pytest").exists()]
-        pytest = f"{bins[0] if bins else ''}pytest -q"
-        has_tests = bool(Reach(find_place(root)).of(file))
-        found += [f"{pytest} {PLACEHOLDER}"] if has_tests else []
-        found += [pytest] if has_tests or _says(root / "pyproject.toml", "pytest") else []
-    if (script := _npm_test(root / "package.json")) is not None:
-        found.append(script)
+        pytest = "pytest -q"
+        for name in ("venv", ".venv"):
+            if (root / name / "bin/pytest").exists():
+                pytest = f"{name}/bin/pytest -q"
+        if Reach(find_place(root)).of(file):
+            commands += [f"{pytest} {PLACEHOLDER}", pytest]
+        elif _says(root / "pyproject.toml", "pytest"):
+            commands.append(pytest)
+    script = _npm_test(root / "package.json")
+    if script is not None:
+        commands.append(script)
     if (root / "go.mod").exists() and file.suffix == ".go":
-        found.append(f"go test ./{os.path.relpath(file.parent, root)}".replace("./.", "./..."))
+        package = os.path.relpath(file.parent, root)
+        commands.append(f"go test ./{package}".replace("./.", "./..."))
     if (root / "Cargo.toml").exists():
-        found.append("cargo test -q")
+        commands.append("cargo test -q")
     if _says(root / "Makefile", r"(?m)^test\s*:"):
-        found.append("make test")
-    return list(dict.fromkeys(found))
+        commands.append("make test")
+    return list(dict.fromkeys(commands))
 
 
 def _says(path: Path, pattern: str) -> bool:
+    """True if a file has text that a pattern matches."""
     return re.search(pattern, _read(path)) is not None
 
 
 def _npm_test(path: Path) -> str | None:
+    """The command that runs the test script of a `package.json`."""
     try:
         script = json.loads(_read(path) or "{}").get("scripts", {}).get("test", "")
     except (ValueError, AttributeError):
@@ -131,4 +159,7 @@ def _npm_test(path: Path) -> str | None:
     if not isinstance(script, str) or not script or "no test specified" in script:
         return None
     locks = {"pnpm-lock.yaml": "pnpm test", "yarn.lock": "yarn test", "bun.lockb": "bun run test"}
-    return next((command for lock, command in locks.items() if (path.parent / lock).exists()), "npm test")
+    for lock, command in locks.items():
+        if (path.parent / lock).exists():
+            return command
+    return "npm test"

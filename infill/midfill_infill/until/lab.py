@@ -53,7 +53,10 @@ class Lab:
         others: Mapping[str, bytes],
         complete: Callable[[Patch], bytes] | None = None,
     ) -> None:
-        self.runner, self._document, self._name, self._others = runner, document, name, others
+        self.runner = runner
+        self._document = document
+        self._name = name
+        self._others = others
         self._complete = complete or document.apply
 
     def start(
@@ -83,6 +86,7 @@ class Lab:
             self._check_reach(holes, first, probed)
 
     def _check_starts(self, ran: Ran) -> None:
+        """Raises `bad_request` if the command did not run."""
         word = self.runner.command.words[0]
         is_missing = ran.code in (1, 126, 127) and f"execvp {word}" in ran.output  # to bubblewrap or a shell
         if ran.verdict == "did not run" or is_missing:
@@ -101,7 +105,8 @@ class Lab:
         """Limits each try by the `seconds` of a run that ended, and keeps the command warm, as in `Runner.warm_up`."""
         longest = max(_LEAST_S, _SLOWER * seconds)
         limit_s = timeout_s or min(self.runner.command.timeout_s, longest)
-        self.runner.command, self.runner.start_s = replace(self.runner.command, timeout_s=limit_s), longest
+        self.runner.command = replace(self.runner.command, timeout_s=limit_s)
+        self.runner.start_s = longest
         return self.runner.warm_up(files, ran)
 
     def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
@@ -111,33 +116,37 @@ class Lab:
             return None
         copy = self.runner.copy
         tree = copy.root if self.runner.command.sandboxed else copy.mirror.work
-        text = probe.format(path=str(tree / MARKER), word=_TELLTALE)
-        return self._files(splice(self._document, list(holes), [text] * len(holes)).patch)
+        body = probe.format(path=str(tree / MARKER), word=_TELLTALE)
+        spliced = splice(self._document, list(holes), [body] * len(holes))
+        return self._files(spliced.patch)
 
     def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran) -> None:
         """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that.
         `ran` is the probe's run.
         """
-        line, names = self.runner.command.line, ", ".join(hole.name or "the hole" for hole in holes)
+        line = self.runner.command.line
+        names = ", ".join(hole.name or "the hole" for hole in holes)
         if not ran.reached and _TELLTALE not in ran.output:
             if ran.code is None:
                 limit = f"{self.runner.command.timeout_s:.4g} s"
                 raise MidfillError("until_unreached", f"`{line}` does not come to {names} in {limit}")
-            last = (ran.output.strip().splitlines() or ["it prints nothing"])[-1]
-            reason = ran.failures[0].sentence if ran.failures else last
+            output = ran.output.strip().splitlines() or ["it prints nothing"]
+            reason = ran.failures[0].sentence if ran.failures else output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
-        failing = {failure.test: failure for failure in asis.failures if failure.test}
+        failing = {failure.test: _plain(failure) for failure in asis.failures if failure.test}
         for failure in ran.failures:
-            never = failure.reached is False and _TELLTALE not in failure.message
-            if never and failure.test in failing and _plain(failing[failure.test]) == _plain(failure):
+            if failure.reached is not False or _TELLTALE in failure.message:
+                continue
+            if failure.test in failing and failing[failure.test] == _plain(failure):
                 test = f"{failure.test}, which does not come to {names}"
                 raise MidfillError("until_unreached", f"`{line}` fails in {test}: {failure.sentence}")
 
     def find_examples(self, holes: Sequence[Hole]) -> tuple[Hole, ...]:
         """Returns the holes with lines of tests that call their functions as notes."""
-        place, path = self.runner.copy.place, self.runner.copy.root / self._name
-        tests = Reach(place)
-        return tuple(with_examples(hole, tests.of(path, hole.name)) for hole in holes)
+        copy = self.runner.copy
+        path = copy.root / self._name
+        reach = Reach(copy.place)
+        return tuple(with_examples(hole, reach.of(path, hole.name)) for hole in holes)
 
     def fill(
         self, holes: Sequence[Hole], options: Options, make: Make, num_tries: int
@@ -163,21 +172,26 @@ class Lab:
     def is_document(self, path: str) -> bool:
         """True if a path that a traceback shows is the document."""
         copy = self.runner.copy
-        found = os.path.normpath(copy.root / self.runner.command.folder / path)
-        return found in (str(copy.root / self._name), str(copy.mirror.work / self._name))
+        shown = os.path.normpath(copy.root / self.runner.command.folder / path)
+        return shown in (str(copy.root / self._name), str(copy.mirror.work / self._name))
 
     def _files(self, patch: Patch) -> Mapping[str, bytes]:
+        """The files of a run by their names."""
         return {**self._others, self._name: self._complete(patch)}
 
     def _count_from_top(self, ran: Ran, patch: Patch) -> Ran:
         """Corrects the line numbers of tracebacks for lines that `complete` added above the holes."""
-        added = self._complete(patch).count(b"\n") - self._document.apply(patch).count(b"\n")
+        num_added = self._complete(patch).count(b"\n") - self._document.apply(patch).count(b"\n")
+        if num_added == 0:
+            return ran
 
         def move(frame: Frame) -> Frame:
-            return replace(frame, line=frame.line - added) if self.is_document(frame.path) else frame
+            if not self.is_document(frame.path):
+                return frame
+            return replace(frame, line=frame.line - num_added)
 
         failures = (replace(failure, frames=tuple(map(move, failure.frames))) for failure in ran.failures)
-        return replace(ran, failures=tuple(failures)) if added else ran
+        return replace(ran, failures=tuple(failures))
 
 
 @contextmanager
@@ -187,21 +201,23 @@ def open_lab(
     """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. Raises
     MidfillError if there is no sandbox, or no tree that can be copied.
     """
-    file, folder = (Path(os.path.realpath(each)) for each in (path, folder))
+    file = Path(os.path.realpath(path))
+    folder = Path(os.path.realpath(folder))
     place = find_place(folder)
     if not file.is_relative_to(place.root):
         place = find_place(file.parent)
     if place.root == Path(place.root.anchor) or place.root in find_homes():
-        said = f"{place.root} is not a project, and all of it would be copied"
-        raise MidfillError("bad_request", said, "run it in the folder of the project")
-    inside = folder.relative_to(place.root).as_posix() if folder.is_relative_to(place.root) else "."
-    real = {Path(os.path.realpath(other)): data for other, data in (others or {}).items()}
-    held = {
-        other.relative_to(place.root).as_posix(): data
-        for other, data in real.items()
-        if other.is_relative_to(place.root)
-    }
-    command = replace(command, folder="" if inside == "." else inside)
+        message = f"{place.root} is not a project, and all of it would be copied"
+        raise MidfillError("bad_request", message, "run it in the folder of the project")
+    inside = ""
+    if folder.is_relative_to(place.root) and folder != place.root:
+        inside = folder.relative_to(place.root).as_posix()
+    held: dict[str, bytes] = {}
+    for other, data in (others or {}).items():
+        real = Path(os.path.realpath(other))
+        if real.is_relative_to(place.root):
+            held[real.relative_to(place.root).as_posix()] = data
+    command = replace(command, folder=inside)
     with open_copy(place, sandboxed=command.sandboxed) as copy, closing(Runner(copy, command)) as runner:
         # A file that the copy leaves out, such as one with secrets, stays out although an editor holds it.
         held = {name: data for name, data in held.items() if (copy.mirror.work / name).is_file()}

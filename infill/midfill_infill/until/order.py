@@ -37,9 +37,11 @@ class Queue:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._seen = set[str]()
+        self._seen: set[str] = set()
         self._waiting: list[Alternative] = []
-        self._lines, self._missing, self._wrong = set[str](), set[str](), set[str]()
+        self._lines: set[str] = set()
+        self._missing: set[str] = set()
+        self._wrong: set[str] = set()
         self.first: Alternative
 
     def add(self, candidates: Iterable[Alternative]) -> int:
@@ -56,37 +58,51 @@ class Queue:
         return len(self._seen) - before
 
     def take(self) -> Alternative | None:
+        """Takes the best candidate out of the queue; None if it is empty."""
         if not self._waiting:
             return None
-        best = min(self._waiting, key=lambda each: (each.new_errors, self.count_repeats(each)))
+        best = min(self._waiting, key=lambda candidate: (candidate.new_errors, self.count_repeats(candidate)))
         self._waiting.remove(best)
         return best
 
     def learn(self, candidate: Alternative, ran: Ran, fault: Fault | None) -> None:
         """Records what would make other candidates fail too."""
         for failure in ran.failures[:1]:
-            missing = [name for match in _MISSING.finditer(failure.message) for name in match.groups() if name]
+            missing: list[str] = []
+            for match in _MISSING.finditer(failure.message):
+                missing += filter(None, match.groups())
             self._missing.update(missing)
             if fault is not None and not missing and failure.kind not in ("AssertionError", ""):
                 self._lines.add(fault.line)
-            if (match := _COMPARED.search(failure.message)) is not None:
-                got, wanted = (_kind(match[name] or match[f"{name}2"] or "") for name in ("got", "wanted"))
+            compared = _COMPARED.search(failure.message)
+            if compared is not None:
+                got = _kind(compared["got"] or compared["got2"] or "")
+                wanted = _kind(compared["wanted"] or compared["wanted2"] or "")
                 if got and wanted and got != wanted:
                     self._wrong.add(got)
         if ran.code is None:
-            self._lines.update(line for line in _lines(candidate) if line.startswith(("while ", "for ")))
+            loops = [line for line in _lines(candidate) if line.startswith(("while ", "for "))]
+            self._lines.update(loops)
 
     def count_repeats(self, candidate: Alternative) -> int:
         """The number of recorded reasons for which it would fail."""
         text = "\n".join(fill.text for fill in candidate.fills)
-        repeats = sum(line in self._lines for line in _lines(candidate))
-        repeats += sum(re.search(rf"\b{re.escape(name)}\b", text) is not None for name in self._missing)
-        returned = ["" if match["yielded"] else _kind(match["value"]) for match in _RETURN.finditer(text)] or ["none"]
-        return repeats + (bool(self._wrong) and all(kind in self._wrong for kind in returned))
+        num_repeats = sum(line in self._lines for line in _lines(candidate))
+        for name in self._missing:
+            if re.search(rf"\b{re.escape(name)}\b", text):
+                num_repeats += 1
+        returned: list[str] = []
+        for match in _RETURN.finditer(text):
+            returned.append("" if match["yielded"] else _kind(match["value"]))
+        if self._wrong and all(kind in self._wrong for kind in returned or ["none"]):
+            num_repeats += 1
+        return num_repeats
 
     def _key(self, candidate: Alternative) -> str:
+        """What is equal for candidates that count as equal."""
         texts = [fill.text for fill in candidate.fills]
-        if (syntax := self._document.syntax) is None:
+        syntax = self._document.syntax
+        if syntax is None:
             return repr([text.split() for text in texts])
         trees = [syntax.parse(text.encode("utf-8", "replace")) for text in texts]
         return repr([list(_leaves(tree.root_node)) for tree in trees])
@@ -103,10 +119,12 @@ def _is_no_body(candidate: Alternative) -> bool:
 
 
 def _kind(value: str) -> str:
+    """The type of an expression or a printed value, as far as it shows; "" if it does not."""
     return next((kind for kind, pattern in _KINDS if pattern.match(value.strip())), "")
 
 
 def _lines(candidate: Alternative) -> Iterator[str]:
+    """The lines of a candidate that are not blank, stripped."""
     for fill in candidate.fills:
         yield from filter(None, map(str.strip, fill.text.split("\n")))
 

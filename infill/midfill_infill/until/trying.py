@@ -53,12 +53,21 @@ class Tried:
     filled: Filled
     tries: tuple[Try, ...]
 
+    def find_try(self, candidate: Alternative) -> Try | None:
+        """The run with a candidate; None if it was not tried."""
+        for one in self.tries:
+            if one.candidate is candidate:
+                return one
+        return None
+
     @property
     def best(self) -> Try | None:
-        return next((each for each in self.tries if each.candidate is self.filled.best), None)
+        """The run of the best candidate."""
+        return self.find_try(self.filled.best)
 
     @property
     def passed(self) -> bool:
+        """True if the best candidate passes."""
         return self.best is not None and self.best.ran.is_good
 
     @property
@@ -66,20 +75,28 @@ class Tried:
         """The reason why no candidate passed, as a sentence."""
         if not self.tries:
             return "the model has no candidate to try"
-        tried = f"none of {len(self.tries)} tries passes" if len(self.tries) > 1 else "the one candidate does not pass"
-        if all(each.ran.code is None for each in self.tries):
-            return f"{tried}, each is too slow"
-        reasons = {each.ran.failures[0].sentence for each in self.tries if each.ran.failures}
-        return f"{tried}, all for one reason: {reasons.pop()}" if len(reasons) == 1 else tried
+        sentence = "the one candidate does not pass"
+        if len(self.tries) > 1:
+            sentence = f"none of {len(self.tries)} tries passes"
+        runs = [one.ran for one in self.tries]
+        if all(ran.code is None for ran in runs):
+            return f"{sentence}, each is too slow"
+        reasons = {ran.failures[0].sentence for ran in runs if ran.failures}
+        if len(reasons) == 1:
+            return f"{sentence}, all for one reason: {reasons.pop()}"
+        return sentence
 
     def describe(self, candidate: Alternative) -> str:
         """The result of one candidate, in words."""
-        found = next((each for each in self.tries if each.candidate is candidate), None)
-        if found is None:
+        one = self.find_try(candidate)
+        if one is None:
             return "not tried"
-        passed = f", {found.ran.passed} tests pass" if found.ran.passed and not found.ran.is_good else ""
-        best = ", the best of them" if not self.passed and candidate is self.filled.best else ""
-        return f"try {found.number} of {len(self.tries)}: {found.ran.verdict}{passed}{best}"
+        words = f"try {one.number} of {len(self.tries)}: {one.ran.verdict}"
+        if one.ran.passed and not one.ran.is_good:
+            words += f", {one.ran.passed} tests pass"
+        if not self.passed and candidate is self.filled.best:
+            words += ", the best of them"
+        return words
 
 
 def fill_until(
@@ -91,34 +108,43 @@ def fill_until(
     is drafted again while the rest stays. Closing the generator closes the engine's connection. Raises MidfillError.
     """
     holes = tuple(sort_holes(document, list(holes)))
-    queue, tries, stats = Queue(document), list[Try](), None
-    model, idle = "", 0
     place = Place(document, holes, options.written)
+    queue = Queue(document)
+    tries: list[Try] = []
+    stats: wire.Stats | None = None
+    model = ""
+    num_idle = 0
     rounds = _rounds(place, options, make, tries, where)
-    while len(tries) < num_tries and idle < MAX_IDLE_ROUNDS:
-        if (candidate := queue.take()) is None:
+    while len(tries) < num_tries and num_idle < MAX_IDLE_ROUNDS:
+        candidate = queue.take()
+        if candidate is None:
             filled = yield from _take_round(rounds, is_first=stats is None)
             if filled is None:
                 break
-            stats, model = filled.stats if stats is None else add_stats(stats, filled.stats), filled.model or model
-            idle = 0 if queue.add((filled.best, *filled.alternatives)) else idle + 1
+            stats = filled.stats if stats is None else add_stats(stats, filled.stats)
+            model = filled.model or model
+            num_idle += 1
+            if queue.add((filled.best, *filled.alternatives)):
+                num_idle = 0
             continue
-        tries.append(Try(len(tries) + 1, candidate, run(candidate)))
+        ran = run(candidate)
+        tries.append(Try(len(tries) + 1, candidate, ran))
         yield tries[-1]
-        if tries[-1].ran.is_good:
+        if ran.is_good:
             break
-        queue.learn(candidate, tries[-1].ran, find_fault(document, candidate, tries[-1].ran, where))
+        queue.learn(candidate, ran, find_fault(document, candidate, ran, where))
     rounds.close()
     if stats is None:
         raise MidfillError("engine_error", "the engine made no candidate")
-    ranked = sorted(tries, key=_closeness)
-    chosen = [each.candidate for each in ranked] or [queue.first]
-    yield Tried(Filled(chosen[0], tuple(chosen[1:]), stats, model), tuple(tries))
+    ranked = [one.candidate for one in sorted(tries, key=_closeness)]
+    best, *others = ranked or [queue.first]
+    yield Tried(Filled(best, tuple(others), stats, model), tuple(tries))
 
 
-def _closeness(each: Try) -> tuple[bool, bool, int, int]:
+def _closeness(one: Try) -> tuple[bool, bool, int, int]:
     """Sort key: passed first, then by the number of passing tests, then by the order of the tries."""
-    return not each.ran.is_good, each.ran.code is None, -(each.ran.passed or 0), each.number
+    num_passed = one.ran.passed or 0
+    return not one.ran.is_good, one.ran.code is None, -num_passed, one.number
 
 
 def _rounds(
@@ -129,19 +155,21 @@ def _rounds(
     yield make(document, holes, replace(options, n=NUM_ASKED, every=True))
     if len(holes) > 1:
         yield _mix(place, tries)
-    redone = set[int]()
+    redone: set[int] = set()
     number = 0
     while True:
-        for each in sorted(tries, key=_closeness)[:3]:
-            if each.number not in redone:
-                redone.add(each.number)
-                number += 1
-                drawn = _drawn(options, number)
-                fault = find_fault(document, each.candidate, each.ran, where)
-                for index in range(len(holes)) if len(holes) > 1 and fault is None else ():
-                    yield _refill(place, each.candidate, index, None, drawn, make)
-                if fault is not None:
-                    yield _refill(place, each.candidate, fault.hole, fault.span, drawn, make)
+        for one in sorted(tries, key=_closeness)[:3]:
+            if one.number in redone:
+                continue
+            redone.add(one.number)
+            number += 1
+            drawn = _drawn(options, number)
+            fault = find_fault(document, one.candidate, one.ran, where)
+            if fault is not None:
+                yield _refill(place, one.candidate, fault.hole, fault.span, drawn, make)
+            elif len(holes) > 1:
+                for index in range(len(holes)):
+                    yield _refill(place, one.candidate, index, None, drawn, make)
         for _ in range(2):
             number += 1
             yield make(document, holes, _drawn(options, number))
@@ -149,11 +177,15 @@ def _rounds(
 
 def _mix(place: Place, tries: Sequence[Try]) -> Events:
     """Variants of the best candidate, each with one hole's text of another candidate."""
-    best, *others = [each.candidate for each in sorted(tries, key=_closeness)]
-    pairs = ((index, other.fills[index]) for other in others for index in range(len(place.holes)))
-    made = [put_together(place, best, index, fill) for index, fill in pairs]
-    kept = [each for each in made if each is not None] or [best]
-    yield Filled(kept[0], tuple(kept[1:]), wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")
+    best, *others = [one.candidate for one in sorted(tries, key=_closeness)]
+    mixed: list[Alternative] = []
+    for other in others:
+        for index, fill in enumerate(other.fills):
+            candidate = put_together(place, best, index, fill)
+            if candidate is not None:
+                mixed.append(candidate)
+    first, *others = mixed or [best]
+    yield Filled(first, tuple(others), wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")
 
 
 def _drawn(options: Options, number: int) -> Options:
@@ -171,9 +203,12 @@ def _refill(
         if isinstance(event, Preview):
             yield event
             continue
-        fills = [each.fills[0] for each in (event.best, *event.alternatives)]
-        made = [put_together(place, candidate, index, fill) for fill in fills]
-        best, *others = [each for each in made if each is not None] or [candidate]
+        variants: list[Alternative] = []
+        for alternative in (event.best, *event.alternatives):
+            variant = put_together(place, candidate, index, alternative.fills[0])
+            if variant is not None:
+                variants.append(variant)
+        best, *others = variants or [candidate]
         yield replace(event, best=best, alternatives=tuple(others))
 
 

@@ -61,7 +61,9 @@ def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False) -> None:
         say(f"midfill: {MidfillError(trouble.code, trouble.message).sentence}")
     if len(troubles) > _MOST_TROUBLES:
         say(f"midfill: and {len(troubles) - _MOST_TROUBLES} more")
-    codes = {exit_code(trouble.code) for trouble in troubles} | ({errors.VERIFY_FAILED} if verify_failed else set())
+    codes = {exit_code(trouble.code) for trouble in troubles}
+    if verify_failed:
+        codes.add(errors.VERIFY_FAILED)
     if codes:
         raise typer.Exit(next((code for code in _WORST_FIRST if code in codes), max(codes)))
 

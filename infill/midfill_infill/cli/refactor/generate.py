@@ -108,8 +108,10 @@ def _open_engine(
 
 
 def _read_environment(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
     try:
-        known = json.loads(path.read_text("utf-8")) if path else {}
+        known = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise MidfillError("bad_request", f"{path} cannot be read ({error})", "give a JSON file") from None
     if not isinstance(known, dict):
@@ -130,10 +132,12 @@ class Meter:
         if now_s < self._next_s and progress.done < progress.total:
             return
         self._next_s = now_s + (0.2 if self._live else 10.0)
-        left = f", {duration(progress.left_s)} left" if progress.left_s else ""
         good = 100 * progress.accepted / max(1, progress.done)
-        text = f"{progress.done}/{progress.total} holes, {good:.0f} % clean, {progress.per_minute:.0f} a minute{left}"
-        if nodes := ", ".join(f"{node} {count}" for node, count in sorted(self._answered.items())):
+        text = f"{progress.done}/{progress.total} holes, {good:.0f} % clean, {progress.per_minute:.0f} a minute"
+        if progress.left_s:
+            text += f", {duration(progress.left_s)} left"
+        nodes = ", ".join(f"{node} {count}" for node, count in sorted(self._answered.items()))
+        if nodes:
             text += f"; {nodes}"
         if self._live:
             end = "\n" if progress.done >= progress.total else ""

@@ -51,7 +51,9 @@ def export_command(
 ) -> None:
     """Print what `apply` would write or has written. Either a patch for `git apply`, or every hole as data."""
     with reported():
-        states = (*export.CHOSEN, State.GENERATED) if take_all else export.CHOSEN
+        states = list(export.CHOSEN)
+        if take_all:
+            states.append(State.GENERATED)
         with open_run(root, run) as (_, journal):
             if form == "patch":
                 _emit(out, (export.patch(one) for one in export.exported(journal, states, 0)))
@@ -97,6 +99,9 @@ def recipes_command() -> None:
     """List the recipes that `plan --recipe` knows, each with an example."""
     with reported():
         for recipe in REGISTRY.values():
-            word = "=..." if recipe.word else ""
             languages = ", ".join(recipe.languages) or "every language"
-            print(f"{recipe.name}{word}: {recipe.title} ({languages}){'; ' + recipe.word if recipe.word else ''}")
+            about = f"{recipe.title} ({languages})"
+            if recipe.word:
+                print(f"{recipe.name}=...: {about}; {recipe.word}")
+            else:
+                print(f"{recipe.name}: {about}")

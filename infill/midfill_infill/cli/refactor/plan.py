@@ -95,5 +95,8 @@ def print_left_out(planning: Planning) -> None:
     for path, line, reason in planning.left:
         say(f"not followed, {visible(path)}:{line}: {visible(reason)}")
     for reason, number in planning.skipped.most_common():
-        names = ", ".join(planning.examples[reason]) + (", ..." if number > len(planning.examples[reason]) else "")
+        examples = list(planning.examples[reason])
+        if number > len(examples):
+            examples.append("...")
+        names = ", ".join(examples)
         say(f"left out, {reason}: {number} ({names})")

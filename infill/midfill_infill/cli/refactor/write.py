@@ -55,7 +55,9 @@ def apply_command(
             test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         guards = {"allow_dirty": allow_dirty, "include_generated": include_generated}
         with _writing(root, run, "apply", **guards) as (place, journal, writer):
-            least = LIKELY if min_certainty is None else min_certainty
+            least = LIKELY
+            if min_certainty is not None:
+                least = min_certainty
             chosen = _choose(journal, take_all, hole or (), least)
             writer.guard(chosen, is_git=place.git_dir is not None)
             guilty = False
@@ -74,7 +76,9 @@ def apply_command(
             sound = len(journal.acceptable())
             broken, doubted = left - sound, sound - len(journal.acceptable(min_certainty=least))
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
-        say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
+        if report.num_files:
+            done += "; `midfill refactor undo` takes them back"
+        say(done)
         if broken and take_all:
             say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
         if doubted and take_all:
@@ -92,8 +96,10 @@ def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: flo
     Naming one accepts it. Raises `no_such_hole`.
     """
     if not numbers:
-        unseen = journal.acceptable(State.GENERATED, State.UNDONE, min_certainty=least) if take_all else ()
-        return [*journal.holes_in(State.ACCEPTED), *unseen]
+        chosen = list(journal.holes_in(State.ACCEPTED))
+        if take_all:
+            chosen += journal.acceptable(State.GENERATED, State.UNDONE, min_certainty=least)
+        return chosen
     rows = [row for number in dict.fromkeys(numbers) if not (row := journal.hole(number)).is_written]
     for row in rows:
         if row.state not in (State.GENERATED, State.ACCEPTED, State.UNDONE):

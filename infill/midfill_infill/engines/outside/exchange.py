@@ -43,8 +43,13 @@ class _Place:
     @classmethod
     def of(cls, spec: wire.HoleSpec) -> "_Place":
         keep = list(spec.keep)
-        head = spec.draft[: keep.pop(0)[1]] if keep and keep[0][0] == 0 else ""
-        tail = spec.draft[keep.pop()[0] :] if keep and keep[-1][1] == len(spec.draft) else ""
+        head = tail = ""
+        if keep and keep[0][0] == 0:
+            _, end = keep.pop(0)
+            head = spec.draft[:end]
+        if keep and keep[-1][1] == len(spec.draft):
+            start, _ = keep.pop()
+            tail = spec.draft[start:]
         if keep:
             message = "this engine cannot keep text in the middle of a hole"
             raise MidfillError("bad_request", message, "fill the parts one by one")
@@ -66,8 +71,14 @@ class Exchange:
     """
 
     def __init__(self, protocol: Protocol, model: str, name: str, ask: Ask, limit: int | None = None) -> None:
-        self._protocol, self._model, self._name, self._ask, self._limit = protocol, model, name, ask, limit
-        self.window = protocol.context_tokens if limit is None else max(limit - BLOCK_TOKENS, limit // 2)
+        self._protocol = protocol
+        self._model = model
+        self._name = name
+        self._ask = ask
+        self._limit = limit
+        self.window = protocol.context_tokens
+        if limit is not None:
+            self.window = max(limit - BLOCK_TOKENS, limit // 2)
         self._num_refused = 0
         self._wraps = False
 
@@ -76,7 +87,8 @@ class Exchange:
     ) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
         """Yields a step per piece, then the answer. Closing the generator closes the connection."""
         sources = _find_sources(request.excerpts, origins)
-        started_s, steps, tokens = time.perf_counter(), 0, 0
+        started_s = time.perf_counter()
+        steps = tokens = 0
         places = [_Place.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
         rows: list[list[wire.FilledHole]] = []
         model = request.model or self._model
@@ -85,11 +97,15 @@ class Exchange:
             for place in places:
                 before, behind = _around(request, places, [_plain(middle.text) for middle in middles])
                 extent = place.measure(before, behind)
-                query = replace(self._query(request, place, before, behind, extent, number, model), sources=sources)
+                query = self._query(request, place, before, behind, extent, number, model)
+                query = replace(query, sources=sources)
                 middles.append(Piece())
-                for middles[-1], num_tokens in self._write(query, place, extent):
-                    model, steps, tokens = middles[-1].model or model, steps + 1, tokens + num_tokens
-                    if not number:
+                for middle, num_tokens in self._write(query, place, extent):
+                    middles[-1] = middle
+                    model = middle.model or model
+                    steps += 1
+                    tokens += num_tokens
+                    if number == 0:
                         yield _show(steps, places, middles)
             rows.append([_filled(place, middle) for place, middle in zip(places, middles, strict=True)])
         ms = (time.perf_counter() - started_s) * 1000
@@ -107,13 +123,17 @@ class Exchange:
         number: int,
         model: str,
     ) -> HoleQuery:
-        temperature = request.temperature or (DRAWN_TEMPERATURE if number else 0.0)
-        has_stops = extent == "rest" and self._protocol.has_stops and not self._wraps
+        temperature = request.temperature or 0.0
+        if not temperature and number:
+            temperature = DRAWN_TEMPERATURE
+        stops: tuple[str, ...] = ()
+        if extent == "rest" and self._protocol.has_stops and not self._wraps:
+            stops = ("\n",)
         return HoleQuery(
             before,
             behind,
             _limit(place, extent),
-            ("\n",) if has_stops else (),
+            stops,
             temperature,
             (request.seed or 0) + number,
             model,
@@ -142,7 +162,9 @@ class Exchange:
                 continue
             try:
                 pieces = self._read(call)
-                yield from _go_on(pieces, query.before[len(query.left) :]) if call.goes_on else pieces
+                if call.goes_on:
+                    pieces = _go_on(pieces, query.before[len(query.left) :])
+                yield from pieces
                 return
             except Refused as refusal:
                 if number == len(ways) - 1:
@@ -182,22 +204,29 @@ def _plain(text: str) -> str:
 def _go_on(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
     """Drops leading white space that the document already has, and marks the pieces."""
     for piece in pieces:
-        shared = len(commonprefix([white, piece.text]))
-        white = white[shared:] if shared == len(piece.text) else ""
-        first, *rest = piece.logprobs or (("", 0.0),)
-        cut = ((first[0][shared:], first[1]), *rest) if piece.logprobs else ()
-        yield replace(piece, text=piece.text[shared:], logprobs=cut, goes_on=True)
+        num_shared = len(commonprefix([white, piece.text]))
+        white = white[num_shared:] if num_shared == len(piece.text) else ""
+        logprobs = list(piece.logprobs)
+        if logprobs:
+            token, logprob = logprobs[0]
+            logprobs[0] = (token[num_shared:], logprob)
+        yield replace(piece, text=piece.text[num_shared:], logprobs=tuple(logprobs), goes_on=True)
 
 
 def _add(middle: Piece, piece: Piece, query: HoleQuery, place: _Place, extent: Extent) -> tuple[Piece, bool]:
     """Appends a piece to the text so far; True if nothing of the hole can follow."""
     text = middle.text + piece.text
-    indent = query.before.rpartition("\n")[2] if extent == "statement" else place.spec.indent or ""
+    indent = place.spec.indent or ""
+    if extent == "statement":
+        indent = query.before.rpartition("\n")[2]
     end = find_end(text, extent, indent, query.behind, goes_on=piece.goes_on)
     if end is None and extent != "rest":
-        whole = text[: text.rfind("\n") + 1] if "\n" in piece.text else text
+        whole = text
+        if "\n" in piece.text:
+            whole = text[: text.rfind("\n") + 1]
         end = find_loop_end(whole)
-    return Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model), end is not None
+    added = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
+    return added, end is not None
 
 
 def _around(request: wire.InfillRequest, places: Sequence[_Place], middles: Sequence[str]) -> tuple[str, str]:
@@ -217,7 +246,9 @@ def _around(request: wire.InfillRequest, places: Sequence[_Place], middles: Sequ
 def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> wire.StepEvent:
     states = []
     for number, place in enumerate(places):
-        own = restore(middles[number].text).replace(JOINER, "") if number < len(middles) else ""
+        own = ""
+        if number < len(middles):
+            own = restore(middles[number].text).replace(JOINER, "")
         text = place.head + own + place.tail
         settled = [(0, len(text))] if text else []
         states.append(wire.HoleState(text=text, settled=settled, masked=number >= len(middles)))

@@ -22,8 +22,11 @@ class Fim(Protocol):
         }
         if query.temperature:
             body["temperature"] = query.temperature
-        stops = {"stop": list(query.stops)} if query.stops else {}
-        yield Call("/v1/fim/completions", {**body, **stops, "random_seed": query.seed})
+        whole = dict(body)
+        if query.stops:
+            whole["stop"] = list(query.stops)
+        whole["random_seed"] = query.seed
+        yield Call("/v1/fim/completions", whole)
         yield Call("/v1/fim/completions", {**body, "stream": False})
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:

@@ -11,7 +11,7 @@ class LlamaCpp(Protocol):
     default_url = "http://127.0.0.1:8080"
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
-        body = {
+        body: dict[str, Any] = {
             "n_predict": query.max_tokens,
             "temperature": query.temperature,
             "seed": query.seed,
@@ -19,11 +19,13 @@ class LlamaCpp(Protocol):
             "stream": True,
             "cache_prompt": True,
             "n_probs": 1,
-        } | ({"model": query.model} if query.model else {})
+        }
+        if query.model:
+            body["model"] = query.model
         # `/infill` takes no special tokens from these texts, `/completion` does.
         around: dict[str, Any] = {"input_prefix": query.before, "input_suffix": query.behind, "prompt": ""}
-        if files := query.sources.files:
-            around["input_extra"] = [{"filename": path, "text": text} for path, text in files]
+        if query.sources.files:
+            around["input_extra"] = [{"filename": path, "text": text} for path, text in query.sources.files]
         yield Call("/infill", {**body, **around})
         yield Call("/completion", {**body, "prompt": query.defused.headed.left}, goes_on=True)
 
@@ -34,6 +36,8 @@ class LlamaCpp(Protocol):
         return int(told["default_generation_settings"]["n_ctx"])
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
-        told = message.get("completion_probabilities") or () if not message.get("stop") else ()
-        logprobs = tuple((str(each["token"]), float(each["logprob"])) for each in told)
+        rated = message.get("completion_probabilities") or ()
+        if message.get("stop"):
+            rated = ()
+        logprobs = tuple((str(token["token"]), float(token["logprob"])) for token in rated)
         return Piece(str(message["content"]), logprobs, PurePath(str(message.get("model", ""))).name)

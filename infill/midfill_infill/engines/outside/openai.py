@@ -23,15 +23,22 @@ class OpenAI(Protocol):
             "seed": query.seed,
             "stream": True,
         }
-        code, dialect, told = query.defused, find_dialect(query.model), {"logprobs": 1}
-        stopped = body | ({"stop": list(query.stops)} if query.stops else {})
-        inserting: list[dict[str, Any]] = []
+        code = query.defused
+        dialect = find_dialect(query.model)
+        stopped = dict(body)
+        if query.stops:
+            stopped["stop"] = list(query.stops)
+        inserting: dict[str, Any] = {}
         if dialect.template:
+            inserting = {**body, "prompt": code.prompt}
             ends = dialect.stops(query.stops)
-            inserting = [{**body, "prompt": code.prompt} | ({"stop": ends} if ends else {})]
+            if ends:
+                inserting["stop"] = ends
         elif query.behind.strip():
-            inserting = [{**stopped, "prompt": code.headed.before, "suffix": code.behind}]
-        yield from (Call("/v1/completions", each | more) for each in inserting for more in (told, {}))
+            inserting = {**stopped, "prompt": code.headed.before, "suffix": code.behind}
+        if inserting:
+            yield Call("/v1/completions", {**inserting, "logprobs": 1})
+            yield Call("/v1/completions", inserting)
         yield Call("/v1/completions", {**stopped, "prompt": code.headed.left}, goes_on=True)
 
     def limit_question(self, model: str) -> tuple[str, None]:

@@ -151,13 +151,13 @@ def read_delta(message: dict[str, Any]) -> Piece | None:
     if not message["choices"]:
         return None
     choice = message["choices"][0]
-    said = choice.get("delta") or choice.get("message") or {}
-    return Piece(str(said.get("content") or choice.get("text") or ""), (), str(message.get("model", "")))
+    delta = choice.get("delta") or choice.get("message") or {}
+    return Piece(str(delta.get("content") or choice.get("text") or ""), (), str(message.get("model", "")))
 
 
 def read_error(message: dict[str, Any]) -> str:
     """The error in an answer, in any of the known forms; empty if there is none."""
-    said = message.get("error") or message.get("detail") or message.get("message") or ""
-    if isinstance(said, dict):
-        said = said.get("message", "")
-    return str(said)
+    error = message.get("error") or message.get("detail") or message.get("message") or ""
+    if isinstance(error, dict):
+        error = error.get("message", "")
+    return str(error)

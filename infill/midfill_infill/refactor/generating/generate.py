@@ -177,9 +177,12 @@ class RunFiller:
     """Fills single holes of a run with `engine`. Its tasks may run in any thread, other methods in the journal's."""
 
     def __init__(self, journal: Journal, root: Path, engine: Engine, options: FillOptions = _DEFAULTS) -> None:
-        self._journal, self._root, self.engine = journal, root, engine
+        self._journal = journal
+        self._root = root
+        self.engine = engine
         self._options = replace(options, intent=str(journal.get_meta("intent") or ""))
-        self._seed, self._resolver = int(journal.get_meta("seed") or 0), Resolver(root)
+        self._seed = int(journal.get_meta("seed") or 0)
+        self._resolver = Resolver(root)
         selection = journal.get_meta("selection") or {}
         self._find_breach = None if selection.get("query") else find_promise(selection.get("recipe"))
         self._planned = {file.below(root): file.planned_hash for file in journal.files()}
@@ -187,17 +190,20 @@ class RunFiller:
     def tasks(self, holes: Iterable[HoleRow]) -> Iterator[Task]:
         """One task per hole; a file is read once for all of its holes."""
         for number, group in itertools.groupby(holes, key=lambda hole: hole.file):
-            file, rows = self._journal.file(number), list(group)
+            file = self._journal.file(number)
+            rows = list(group)
             try:
                 document = Document(self.read_planned(file), file.language, Path(file.path))
             except (OSError, MidfillError) as error:
-                is_changed = isinstance(error, MidfillError) and error.code == "hole_stale"
-                reason = CHANGED if is_changed else f"its file cannot be read ({error})"
+                reason = f"its file cannot be read ({error})"
+                if isinstance(error, MidfillError) and error.code == "hole_stale":
+                    reason = CHANGED
                 yield from (_failed(row, State.STALE, reason) for row in rows)
                 continue
             references = self.find_references(document, file)
             for row in rows:
-                yield partial(self.make, document, row, self.options(document, file, row, references))
+                options = self.options(document, file, row, references)
+                yield partial(self.make, document, row, options)
 
     def read_planned(self, file: FileRow) -> bytes:
         """The planned bytes of a file: the journal's copy, because `apply` may have written the file, or the file
@@ -217,8 +223,12 @@ class RunFiller:
         return find_references(document, file.below(self._root), root=self._root, read=self._read)
 
     def _read(self, path: Path) -> str | None:
-        data = self._journal.snapshot(self._planned[path]) if path in self._planned else None
-        return read_text(path) if data is None else show_text(data, path)
+        """The text of a related file: of a planned one as it was planned."""
+        if path in self._planned:
+            data = self._journal.snapshot(self._planned[path])
+            if data is not None:
+                return show_text(data, path)
+        return read_text(path)
 
     def options(
         self, document: Document, file: FileRow, hole: HoleRow, references: tuple[Reference, ...]
@@ -238,39 +248,42 @@ class RunFiller:
                     filled = next(event for event in events if isinstance(event, Filled))
                 return self.describe(document, hole, filled, options)
             except MidfillError as error:
-                tries, waits = tries + (error.code != "engine_busy"), waits + 1
-                is_last = error.code not in _ENGINE_AGAIN or tries == _TRIES or stop.is_set()
-                if is_last and error.code in (*OF_ONE_HOLE, *OF_HOLE_OR_ENGINE):
+                waits += 1
+                if error.code != "engine_busy":
+                    tries += 1
+                if error.code not in _ENGINE_AGAIN or tries == _TRIES or stop.is_set():
+                    if error.code not in (*OF_ONE_HOLE, *OF_HOLE_OR_ENGINE):
+                        raise
                     change = StateChange(hole.id, State.FAILED, error.message)
-                    return Made(hole, change=change, error=error if error.code in OF_HOLE_OR_ENGINE else None)
-                if is_last:
-                    raise
+                    is_of_engine = error.code in OF_HOLE_OR_ENGINE
+                    return Made(hole, change=change, error=error if is_of_engine else None)
                 stop.wait(_WAIT_S * min(waits, _TRIES))
                 if error.code == "engine_died":
                     self.engine.revive()
 
     def describe(self, document: Document, hole: HoleRow, filled: Filled, options: FillOptions) -> Made:
         """Converts a fill of one hole to the rows that the journal keeps."""
-        edits = filled.patch.edits
-        assert len(edits) == 1 and (edits[0].start_byte, edits[0].end_byte) == (hole.start_byte, hole.end_byte)
-        old, new = document.data[hole.start_byte : hole.end_byte], edits[0].replacement
+        (edit,) = filled.patch.edits
+        assert (edit.start_byte, edit.end_byte) == (hole.start_byte, hole.end_byte)
         row = FillRow(
             hole=hole.id,
             attempt=hole.attempt,
             seed=options.seed,
-            old=old,
-            new=new,
+            old=document.data[hole.start_byte : hole.end_byte],
+            new=edit.replacement,
             new_errors=filled.new_errors,
             certainty=filled.fills[0].certainty,
             ms=round(filled.stats.ms, 1),
-            imports=self.find_imports(document, hole, edits[0]),
+            imports=self.find_imports(document, hole, edit),
         )
-        reason = "the model left it as it was" if new == old else self._check(document, edits[0], row)
+        reason = self._check(document, edit, row)
         change = StateChange(hole.id, State.FAILED, reason) if reason else None
         return Made(hole, row, document.data, change)
 
     def _check(self, document: Document, edit: Edit, row: FillRow) -> str | None:
-        """How a fill without new syntax errors breaks the promise of its recipe; None if it does not."""
+        """Why a fill fails: it changes nothing or, without new syntax errors, breaks the promise of its recipe."""
+        if row.new == row.old:
+            return "the model left it as it was"
         if self._find_breach is None or row.new_errors:
             return None
         return self._find_breach(document, edit, row.imports)
@@ -286,13 +299,16 @@ def _failed(hole: HoleRow, state: State, reason: str) -> Task:
 
 def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleRow:
     """Fills one hole with another seed and journals it as the next attempt. Raises MidfillError."""
-    filler, file = RunFiller(journal, root, engine), journal.file(hole.file)
+    filler = RunFiller(journal, root, engine)
+    file = journal.file(hole.file)
     source = journal.snapshot(file.planned_hash)
     if source is None:
         raise MidfillError("hole_stale", f"hole {hole.id} has no fill yet", "run `midfill refactor generate`")
-    again, document = replace(hole, attempt=hole.attempt + 1), Document(source, file.language, Path(file.path))
-    wanted = filler.options(document, file, again, filler.find_references(document, file))
-    made = filler.make(document, again, wanted, threading.Event())
+    document = Document(source, file.language, Path(file.path))
+    again = replace(hole, attempt=hole.attempt + 1)
+    references = filler.find_references(document, file)
+    options = filler.options(document, file, again, references)
+    made = filler.make(document, again, options, threading.Event())
     if made.error is not None:
         raise made.error
     record(journal, [made], Progress(1), 0.0)

@@ -24,21 +24,23 @@ def read_signature(text: str) -> ast.FunctionDef | None:
 
 
 def list_types(function: ast.FunctionDef) -> list[ast.expr | None]:
-    return [*(each.annotation for each in _list_parameters(function)), function.returns]
+    types = [parameter.annotation for parameter in _list_parameters(function)]
+    return [*types, function.returns]
 
 
 def _list_parameters(function: ast.FunctionDef) -> list[ast.arg]:
     own = function.args
-    stars = [each for each in (own.vararg, own.kwarg) if each is not None]
+    stars = [star for star in (own.vararg, own.kwarg) if star is not None]
     return [*own.posonlyargs, *own.args, *own.kwonlyargs, *stars]
 
 
 def strip_types(function: ast.FunctionDef) -> str:
     """The signature's tree without types."""
     own = function.args
-    names = [[each.arg for each in kind] for kind in (own.posonlyargs, own.args, own.kwonlyargs)]
-    stars = [each and each.arg for each in (own.vararg, own.kwarg)]
-    defaults = [each and ast.dump(each) for each in (*own.defaults, *own.kw_defaults)]
+    kinds = (own.posonlyargs, own.args, own.kwonlyargs)
+    names = [[parameter.arg for parameter in kind] for kind in kinds]
+    stars = [star and star.arg for star in (own.vararg, own.kwarg)]
+    defaults = [default and ast.dump(default) for default in (*own.defaults, *own.kw_defaults)]
     return repr((names, stars, len(own.defaults), defaults))
 
 
@@ -69,14 +71,18 @@ def is_type(node: ast.expr) -> bool:
 
 def _is_free(node: ast.Subscript) -> bool:
     """True if what stands in the brackets is not all types."""
-    name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+    name = getattr(node.value, "id", "")
+    if isinstance(node.value, ast.Attribute):
+        name = node.value.attr
     if name == "Annotated":
         return all(map(_is_argument, _list_arguments(node)[:1]))
     return name == "Literal"
 
 
 def _list_arguments(node: ast.Subscript) -> list[ast.expr]:
-    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if isinstance(node.slice, ast.Tuple):
+        return node.slice.elts
+    return [node.slice]
 
 
 def _is_argument(node: ast.expr) -> bool:
@@ -87,9 +93,12 @@ def _is_argument(node: ast.expr) -> bool:
 
 def list_names(node: ast.expr) -> Iterator[str]:
     """The names that a type needs, those in its quoted parts too."""
-    yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            yield part.id
     for quoted in list_quoted(node):
-        if (inner := parse_type(str(quoted.value))) is not None:
+        inner = parse_type(str(quoted.value))
+        if inner is not None:
             yield from list_names(inner)
 
 
@@ -97,10 +106,12 @@ def list_parameters_around(document: Document, at: int) -> set[str]:
     """The type parameters of the functions and classes around a byte of the source."""
     assert document.syntax is not None
     node = document.syntax.parse_once(document.source).root_node.descendant_for_byte_range(at, at)
-    found = set[str]()
+    names: set[str] = set()
     while node is not None:
         parameters = node.child_by_field_name("type_parameters")
-        for each in parameters.named_children if parameters is not None else ():
-            found.update((each.text or b"").decode("utf-8", "replace").lstrip("*").partition(":")[:1])
+        if parameters is not None:
+            for parameter in parameters.named_children:
+                text = (parameter.text or b"").decode("utf-8", "replace").lstrip("*")
+                names.add(text.partition(":")[0].partition("=")[0].strip())
         node = node.parent
-    return {name.partition("=")[0].strip() for name in found}
+    return names

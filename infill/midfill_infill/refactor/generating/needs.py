@@ -34,22 +34,29 @@ class Resolver:
     """Finds the import statement that binds a name. Thread-safe. Reads the repository at first use."""
 
     def __init__(self, root: Path) -> None:
-        self._root, self._lock = root, threading.Lock()
+        self._root = root
+        self._lock = threading.Lock()
 
     def find(self, document: Document, edit: Edit) -> tuple[str, ...]:
         """Sorted import statements for names that a fill uses and nothing in its document binds."""
-        if document.language != "python" or (before := find_undefined(unquote(document.source))) is None:
+        if document.language != "python":
             return ()
-        after = find_undefined(unquote(document.put(Patch((edit,))).source))
-        own = None if document.path is None else _module_name(document.path.as_posix())
-        found = (self._resolve(name, edit.replacement, own) for name in (after or frozenset()) - before)
-        return tuple(sorted(statement for statement in found if statement))
+        before = find_undefined(unquote(document.source))
+        if before is None:
+            return ()
+        after = find_undefined(unquote(document.put(Patch((edit,))).source)) or frozenset()
+        own = None
+        if document.path is not None:
+            own = _module_name(document.path.as_posix())
+        statements = (self._resolve(name, edit.replacement, own) for name in after - before)
+        return tuple(sorted(filter(None, statements)))
 
     def knows(self, name: str) -> bool:
         """True if an import statement for the name is found."""
         return self._resolve(name, f"{name}.".encode(), None) is not None
 
     def _resolve(self, name: str, text: bytes, own: str | None) -> str | None:
+        """The statement that imports a name into the module `own`; None if none is known."""
         with self._lock:
             imported, defined, modules = self._index
         for statement, _ in sorted(imported[name].items(), key=lambda pair: (-pair[1], pair[0])):
@@ -61,8 +68,9 @@ class Resolver:
         for module in _KNOWN:
             if name in _public(module):
                 return f"from {module} import {name}"
-        if len(homes := defined[name] - {own}) == 1:
-            return f"from {next(iter(homes))} import {name}"
+        homes = defined[name] - {own}
+        if len(homes) == 1:
+            return f"from {homes.pop()} import {name}"
         if has_parts and (name in modules or _is_installed(self._root, name)):
             return f"import {name}"
         return None
@@ -71,7 +79,8 @@ class Resolver:
     def _index(self) -> tuple[dict[str, Counter[str]], dict[str, set[str | None]], set[str]]:
         """For each name the statements that import it and the modules that define it; and the top-level modules."""
         imported = defaultdict[str, Counter[str]](Counter)
-        defined, modules = defaultdict[str, set[str | None]](set), set[str]()
+        defined = defaultdict[str, set[str | None]](set)
+        modules: set[str] = set()
         for path in walk.list_files(find_place(self._root)):
             if not path.endswith(".py"):
                 continue
@@ -81,7 +90,8 @@ class Resolver:
                 continue
             for bound, statement in _statements(data):
                 imported[bound][statement] += 1
-            if (module := _module_name(path)) is not None:
+            module = _module_name(path)
+            if module is not None:
                 modules.add(module.partition(".")[0])
                 for match in _DEFINED.finditer(data):
                     defined[match[1].decode()].add(module)
@@ -90,37 +100,53 @@ class Resolver:
 
 def _statements(data: bytes) -> set[tuple[str, str]]:
     """Names that a file's top-level imports bind, with their statements; relative imports are skipped."""
-    found = set()
+    statements: set[tuple[str, str]] = set()
     for match in _FROM.finditer(data):
         module = match[1].decode()
+        if module.startswith((".", "__future__")):
+            continue
         for name, alias in _NAME.findall(re.sub(rb"#[^\n]*", b"", match[2])):
-            if not module.startswith((".", "__future__")) and not alias:
-                found.add((name.decode(), f"from {module} import {name.decode()}"))
+            if not alias:
+                statements.add((name.decode(), f"from {module} import {name.decode()}"))
     for match in _IMPORT.finditer(data):
-        module, alias = match[1].decode(), (match[2] or b"").decode()
-        if alias or "." not in module:
-            found.add((alias or module, f"import {module}" + (f" as {alias}" if alias else "")))
-    return found
+        module = match[1].decode()
+        alias = (match[2] or b"").decode()
+        if alias:
+            statements.add((alias, f"import {module} as {alias}"))
+        elif "." not in module:
+            statements.add((module, f"import {module}"))
+    return statements
 
 
 def _module_name(path: str) -> str | None:
     """A file's import name; None for tests and scripts."""
-    parts = PurePosixPath(path).with_suffix("").parts
-    parts = parts[1:] if parts[0] == "src" else parts
-    parts = parts[:-1] if parts[-1:] == ("__init__",) else parts
+    parts = list(PurePosixPath(path).with_suffix("").parts)
+    if parts[0] == "src":
+        del parts[0]
+    if parts[-1:] == ["__init__"]:
+        del parts[-1]
     if not parts or not all(part.isidentifier() for part in parts):
         return None
-    is_test = parts[0] in ("tests", "test", "docs", "examples", "scripts") or parts[-1].startswith("test_")
-    return None if is_test or parts[-1] in ("setup", "conftest", "__main__") else ".".join(parts)
+    if parts[0] in ("tests", "test", "docs", "examples", "scripts") or parts[-1].startswith("test_"):
+        return None
+    if parts[-1] in ("setup", "conftest", "__main__"):
+        return None
+    return ".".join(parts)
 
 
 @cache
 def _public(module: str) -> frozenset[str]:
     loaded = import_module(module)
-    return frozenset(getattr(loaded, "__all__", None) or (name for name in vars(loaded) if not name.startswith("_")))
+    names = getattr(loaded, "__all__", None)
+    if not names:
+        names = [name for name in vars(loaded) if not name.startswith("_")]
+    return frozenset(names)
 
 
 def _is_installed(root: Path, name: str) -> bool:
     """True if the repository's own environment has a top-level package or module of that name."""
-    folders = [folder for kind in (".venv", "venv") for folder in (root / kind / "lib").glob("python*/site-packages")]
-    return any((folder / name).is_dir() or (folder / f"{name}.py").is_file() for folder in folders)
+    for kind in (".venv", "venv"):
+        for folder in (root / kind / "lib").glob("python*/site-packages"):
+            if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
+                return True
+    return False

@@ -6,6 +6,7 @@ import re
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Collection
+from itertools import chain
 from typing import Final
 
 from midfill_infill.refactor.generating import hints
@@ -26,47 +27,64 @@ def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) ->
     """The functions around the fill stay where and what they are, and it has code where code was."""
     if document.syntax is None:
         return None
-    filled, end = document.put(Patch((edit,))), edit.start_byte + len(edit.replacement)
-    old, new = (document, (edit.start_byte, edit.end_byte)), (filled, (edit.start_byte, end))
+    filled = document.put(Patch((edit,)))
+    end = edit.start_byte + len(edit.replacement)
     code = edit.start_byte + len(edit.replacement.rstrip())
-    if _list_functions(*old, edit.end_byte) != _list_functions(*new, code):
-        is_call = old[1] in _list_calls(document)  # which may change in a decorator or in a default
-        if not is_call or _list_functions(*old, edit.end_byte, cut=True) != _list_functions(*new, code, cut=True):
+    old_span = (edit.start_byte, edit.end_byte)
+    new_span = (edit.start_byte, end)
+    if _list_functions(document, old_span, edit.end_byte) != _list_functions(filled, new_span, code):
+        if old_span not in _list_calls(document):  # which may change in a decorator or in a default
+            return "the fill ends its function or changes others"
+        old = _list_functions(document, old_span, edit.end_byte, cut=True)
+        if old != _list_functions(filled, new_span, code, cut=True):
             return "the fill ends its function or changes others"
     if _has_code(filled, edit.start_byte, end):
         return None
-    is_empty = _is_empty(filled, edit.start_byte, end)
-    return "the fill is no code" if is_empty or _has_code(document, edit.start_byte, edit.end_byte) else None
+    if _is_empty(filled, edit.start_byte, end) or _has_code(document, edit.start_byte, edit.end_byte):
+        return "the fill is no code"
+    return None
 
 
 def keeps_arm(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
     """As `keeps_functions`, and the fill stays in its arm of a `match`."""
     code = edit.start_byte + len(edit.replacement.rstrip())
     before = _count_arms(document, edit.start_byte, edit.end_byte)
-    is_kept = before == _count_arms(document.put(Patch((edit,))), edit.start_byte, code)
-    return keeps_functions(document, edit, imports) if is_kept else "the fill ends its arm"
+    if before != _count_arms(document.put(Patch((edit,))), edit.start_byte, code):
+        return "the fill ends its arm"
+    return keeps_functions(document, edit, imports)
 
 
 def keeps_signature(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
     """Only types are added to a signature, and each is defined, also if it is quoted."""
-    parts = [_show(document, part) for part in (document.data[edit.start_byte : edit.end_byte], edit.replacement)]
-    old, new = map(hints.read_signature, parts)
-    comments = map(hints.list_comments, parts)
-    if old is None or new is None:
-        return "the fill is no signature" if new is None else "its signature cannot be read"
-    if hints.strip_types(old) != hints.strip_types(new) or next(comments) != next(comments):
+    old_text = _show(document, document.data[edit.start_byte : edit.end_byte])
+    new_text = _show(document, edit.replacement)
+    old = hints.read_signature(old_text)
+    new = hints.read_signature(new_text)
+    if new is None:
+        return "the fill is no signature"
+    if old is None:
+        return "its signature cannot be read"
+    if hints.strip_types(old) != hints.strip_types(new):
         return "the fill changes more than types"
-    pairs = list(zip(hints.list_types(old), hints.list_types(new), strict=True))
-    if any(one is not None and (other is None or ast.dump(one) != ast.dump(other)) for one, other in pairs):
-        return "the fill changes a type that was there"
-    added = [other for one, other in pairs if one is None and other is not None]
+    if hints.list_comments(old_text) != hints.list_comments(new_text):
+        return "the fill changes more than types"
+    added: list[ast.expr] = []
+    for old_type, new_type in zip(hints.list_types(old), hints.list_types(new), strict=True):
+        if old_type is None:
+            if new_type is not None:
+                added.append(new_type)
+        elif new_type is None or ast.dump(old_type) != ast.dump(new_type):
+            return "the fill changes a type that was there"
     if not all(map(hints.is_type, added)):
         return "the fill has a type that is none"
     filled = document.put(Patch((edit,)))
-    known = {*map(bound_name, imports), *hints.list_parameters_around(filled, filled.to_source(edit.start_byte))}
-    used = {name for each in added for name in hints.list_names(each)} - known
+    parameters = hints.list_parameters_around(filled, filled.to_source(edit.start_byte))
+    known = {*map(bound_name, imports), *parameters}
+    used = set(chain.from_iterable(map(hints.list_names, added))) - known
     unknown = used & (find_undefined(unquote(filled.source)) or frozenset())
-    return f"nothing defines {', '.join(sorted(unknown))}" if unknown else None
+    if unknown:
+        return f"nothing defines {', '.join(sorted(unknown))}"
+    return None
 
 
 def keeps_code(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
@@ -78,15 +96,20 @@ def keeps_code(document: Document, edit: Edit, imports: Collection[str]) -> str 
     except (SyntaxError, ValueError, tokenize.TokenError):
         return "the fill is more than a docstring"
     is_alone = is_text and all(type_ == tokenize.STRING or type_ in _SILENT for type_ in tokens)
-    before, after = (_read_code(each) for each in (document, document.put(Patch((edit,)))))
-    return None if is_alone and before == after else "the fill is more than a docstring"
+    after = document.put(Patch((edit,)))
+    if is_alone and _read_code(document) == _read_code(after):
+        return None
+    return "the fill is more than a docstring"
 
 
 def keeps_call(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
     """A call takes the place of a call."""
-    was, now = _list_calls(document), _list_calls(document.put(Patch((edit,))))
-    is_call = (edit.start_byte, edit.start_byte + len(edit.replacement)) in now
-    return None if is_call or (edit.start_byte, edit.end_byte) not in was else "the fill is no single call"
+    if (edit.start_byte, edit.end_byte) not in _list_calls(document):
+        return None
+    end = edit.start_byte + len(edit.replacement)
+    if (edit.start_byte, end) in _list_calls(document.put(Patch((edit,)))):
+        return None
+    return "the fill is no single call"
 
 
 _NAMES_NEW: Final = re.compile(r"(?<!:):(?!:)")
@@ -103,8 +126,9 @@ def find_promise(recipe: str | None) -> Promise:
     other functions stay.
     """
     name, _, word = (recipe or "").partition("=")
-    is_free = name == "migrate-call" and _NAMES_NEW.search(word) is None
-    return keeps_functions if is_free else PROMISES.get(name, keeps_functions)
+    if name == "migrate-call" and not _NAMES_NEW.search(word):
+        return keeps_functions
+    return PROMISES.get(name, keeps_functions)
 
 
 _SILENT: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
@@ -131,41 +155,54 @@ def _list_functions(
     document: Document, span: tuple[int, int], code: int, *, cut: bool = False
 ) -> tuple[Counter[Header], list[Header]]:
     """The functions that a range does not hold as a whole, and those that hold it up to the byte `code`."""
-    outside, around = Counter[Header](), list[Header]()
-    for each in outline(document).functions:
-        first, head, last = map(document.to_raw, (each.start, each.head, _find_end(document, each)))
-        header = _read_header(document, each, span, cut=cut)
-        outside[header] += not (span[0] <= first and last <= span[1])
-        around += [header] if head < span[0] and code <= last else []
-    return +outside, around
+    start, end = span
+    outside: Counter[Header] = Counter()
+    around: list[Header] = []
+    for function in outline(document).functions:
+        first = document.to_raw(function.start)
+        head = document.to_raw(function.head)
+        last = document.to_raw(_find_end(document, function))
+        header = _read_header(document, function, span, cut=cut)
+        if first < start or end < last:
+            outside[header] += 1
+        if head < start and code <= last:
+            around.append(header)
+    return outside, around
 
 
 def _find_end(document: Document, function: Function) -> int:
     """The end of a function; one that is all comments yet, as Python's may be, ends before the next one."""
-    if function.body[0] < function.body[1]:
+    body_start, body_end = function.body
+    if body_start < body_end:
         return function.end
-    after = (each.start for each in outline(document).functions if each.start >= function.end)
-    return min(after, default=len(document.source))
+    following = (other.start for other in outline(document).functions if other.start >= function.end)
+    return min(following, default=len(document.source))
 
 
 def _read_header(document: Document, function: Function, span: tuple[int, int], *, cut: bool) -> Header:
+    """A function with its header, if a range touches that; `cut`: without the range."""
     assert document.syntax is not None
-    is_indented = document.syntax.has_indented_blocks
-    behind = find_header_end(document.source_lines, function) if is_indented else function.body[0]
-    first, last = document.to_raw(function.start if is_indented else function.head), document.to_raw(behind)
-    if last <= span[0] or span[1] < first:
+    start, end = span
+    if document.syntax.has_indented_blocks:
+        first = document.to_raw(function.start)
+        last = document.to_raw(find_header_end(document.source_lines, function))
+    else:
+        first = document.to_raw(function.head)
+        last = document.to_raw(function.body[0])
+    if last <= start or end < first:
         return function.path, b""
-    parts = (first, span[0]), (span[1], last)
-    if cut and all(start <= end for start, end in parts):
-        return function.path, b" ".join(document.data[start:end] for start, end in parts)
+    if cut and first <= start and end <= last:
+        return function.path, document.data[first:start] + b" " + document.data[end:last]
     return function.path, b"".join(document.data[first:last].split())
 
 
 def _count_arms(document: Document, start: int, end: int) -> int:
     """The arms that begin before a range and hold it."""
-    found = find_matches(document, "(case_clause) @arm")
-    spans = (tuple(map(document.to_raw, match["arm"][0].byte_range)) for match in found)
-    return sum(first < start and end <= last for first, last in spans)
+    num_arms = 0
+    for match in find_matches(document, "(case_clause) @arm"):
+        first, last = map(document.to_raw, match["arm"][0].byte_range)
+        num_arms += first < start and end <= last
+    return num_arms
 
 
 def _has_code(document: Document, start: int, end: int) -> bool:
@@ -186,13 +223,20 @@ def _has_code(document: Document, start: int, end: int) -> bool:
 def _is_empty(document: Document, start: int, end: int) -> bool:
     """True if the innermost function around a range has no statement."""
     first, last = document.to_source(start), document.to_source(end)
-    around = [each for each in outline(document).functions if each.head < first and last <= _find_end(document, each)]
-    return bool(around) and not around[-1].statements
+    innermost: Function | None = None
+    for function in outline(document).functions:
+        if function.head < first and last <= _find_end(document, function):
+            innermost = function
+    return innermost is not None and not innermost.statements
 
 
 def _list_calls(document: Document) -> set[tuple[int, int]]:
-    calls = (call for call in find_calls(document) if not call.name.endswith(")"))
-    return {(document.to_raw(call.start), document.to_raw(call.end)) for call in calls}
+    """Where the calls of a document are."""
+    spans: set[tuple[int, int]] = set()
+    for call in find_calls(document):
+        if not call.name.endswith(")"):
+            spans.add((document.to_raw(call.start), document.to_raw(call.end)))
+    return spans
 
 
 def _show(document: Document, data: bytes) -> str:

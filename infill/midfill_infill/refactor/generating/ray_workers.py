@@ -130,16 +130,16 @@ class RayWorkers(Engine):
         if waiting:
             message = f"{len(ready)} of {len(asked)} actors have an engine after {_READY_TIMEOUT_S:.0f} s"
             raise MidfillError("engine_error", message, "see `ray status` for what the cluster lacks")
-        said, here = self._take(asked), distribution_version()
-        models = said[0][2]
-        for node, version, known in said:
+        answers, here = self._take(asked), distribution_version()
+        models = answers[0][2]
+        for node, version, known in answers:
             if version != here:
                 message = f"the node {node} has midfill {version}, this machine {here}"
                 raise MidfillError("engine_error", message, "install the same version on every node")
             if known != models:
-                message = f"the node {node} has the model {known}, the node {said[0][0]} has {models}"
+                message = f"the node {node} has the model {known}, the node {answers[0][0]} has {models}"
                 raise MidfillError("engine_error", message, "put the same weights on every node")
-        return [node for node, _, _ in said]
+        return [node for node, _, _ in answers]
 
     def _start(self, address: str | None, count: int) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
@@ -152,9 +152,9 @@ class RayWorkers(Engine):
             except Exception as error:  # noqa: BLE001 - Ray raises bare ones
                 self._ray.shutdown()
                 if not left:
-                    said = (str(error).splitlines() or [type(error).__name__])[0]
+                    reason = (str(error).splitlines() or [type(error).__name__])[0]
                     next_step = "see /tmp/ray" if address is None else "see `ray status` on the cluster"
-                    raise MidfillError("engine_error", f"Ray does not start ({said})", next_step) from None
+                    raise MidfillError("engine_error", f"Ray does not start ({reason})", next_step) from None
 
     def models(self) -> tuple[ModelInfo, ...]:
         return tuple(ModelList.model_validate_json(self._take(self.actors[0].models.remote())).data)
@@ -162,22 +162,22 @@ class RayWorkers(Engine):
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
         number = self._free.get()
         try:
-            said = json.loads(self._take(self.actors[number].infill.remote(request.model_dump_json())))
+            answer = json.loads(self._take(self.actors[number].infill.remote(request.model_dump_json())))
         finally:
             self._free.put(number)
         self.answered[self._nodes[number]] += 1
-        if "error" in said:
-            code, message = said["error"]
+        if "error" in answer:
+            code, message = answer["error"]
             raise MidfillError(code if code in TABLE else "engine_error", message)
-        yield InfillResponse.model_validate_json(said["answer"])
+        yield InfillResponse.model_validate_json(answer["answer"])
 
     def _take(self, asked: Any) -> Any:
         """The answers. Raises `engine_error` with the end of an actor's error, such as a missing module."""
         try:
             return self._ray.get(asked)
         except self._ray.exceptions.RayError as error:
-            said = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_SAID]
-            message = f"Ray fails ({type(error).__name__}{': ' if said else ''}{said})"
+            reason = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_SAID]
+            message = f"Ray fails ({type(error).__name__}{': ' if reason else ''}{reason})"
             raise MidfillError("engine_error", message) from None
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
@@ -25,7 +24,7 @@ from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Edit, Hole, Patch
+from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
 from midfill_infill.until.choosing import Reach, add_tests, with_examples
 from midfill_infill.until.lab import Lab
 from midfill_infill.until.trying import Goal, Tried, Try
@@ -55,12 +54,17 @@ class _File:
     def move(self, hole: Hole) -> Hole:
         """Maps a planned hole to its current place."""
         shift = self.passed.shift
-        anchors = tuple(
-            replace(each, start_byte=shift(each.start_byte), end_byte=shift(each.end_byte)) for each in hole.anchors
+        anchors: list[Anchor] = []
+        for anchor in hole.anchors:
+            start, end = shift(anchor.start_byte), shift(anchor.end_byte)
+            anchors.append(replace(anchor, start_byte=start, end_byte=end))
+        return replace(
+            hole,
+            start_byte=shift(hole.start_byte),
+            end_byte=shift(hole.end_byte),
+            anchors=tuple(anchors),
+            context=tuple((shift(start), shift(end)) for start, end in hole.context),
         )
-        context = tuple((shift(start), shift(end)) for start, end in hole.context)
-        start, end = shift(hole.start_byte), shift(hole.end_byte)
-        return replace(hole, start_byte=start, end_byte=end, anchors=anchors, context=context)
 
     def complete(self, data: bytes, imports: frozenset[str]) -> bytes:
         document = Document(data, self.row.language, Path(self.row.path))
@@ -71,7 +75,11 @@ class Tester:
     """One copy of the tree for all holes of a run."""
 
     def __init__(self, journal: Journal, copy: Copy, filler: RunFiller, goal: Goal, say: Say) -> None:
-        self._journal, self._copy, self._filler, self._goal, self._say = journal, copy, filler, goal, say
+        self._journal = journal
+        self._copy = copy
+        self._filler = filler
+        self._goal = goal
+        self._say = say
         self._reach = Reach(copy.place)
         self._standing: dict[str, bytes] = {}
 
@@ -97,29 +105,40 @@ class Tester:
             return Made(hole, change=StateChange(hole.id, state, error.message))
 
     def _open(self, hole: HoleRow) -> _File:
+        """The file of a hole as the fills that passed left it."""
         row = self._journal.file(hole.file)
-        edits, imports = [], set[str]()
+        edits: list[Edit] = []
+        imports: set[str] = set()
         for other in self._journal.holes(row.id):
-            if other.state in _STANDING and (fill := self._journal.fill(other)) is not None:
+            if other.state not in _STANDING:
+                continue
+            fill = self._journal.fill(other)
+            if fill is not None:
                 edits.append(Edit(other.start_byte, other.end_byte, fill.new))
                 imports.update(fill.imports)
         return _File(row, self._filler.read_planned(row), Patch.of(edits), frozenset(imports))
 
     def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made:
-        document, moved = file.document, file.move(hole.hole)
+        """Fills a hole until the command passes."""
+        document = file.document
+        moved = file.move(hole.hole)
 
         def complete(patch: Patch) -> bytes:
-            found = (self._filler.find_imports(document, hole, edit) for edit in patch.edits)
-            return file.complete(patch.apply(document.data), frozenset(chain(hole.hole.imports, *found)))
+            imports = set(hole.hole.imports)
+            for edit in patch.edits:
+                imports.update(self._filler.find_imports(document, hole, edit))
+            return file.complete(patch.apply(document.data), frozenset(imports))
 
         lab = Lab(runner, document, file.row.path, self._standing, complete)
         lab.start((moved,), lambda remark: self._say(f"  {remark}"), timeout_s=self._goal.timeout_s)
-        wanted = self._filler.options(document, file.row, hole, self._filler.find_references(document, file.row))
+        references = self._filler.find_references(document, file.row)
+        wanted = self._filler.options(document, file.row, hole, references)
         make = partial(fill, client=self._filler.engine)
         with closing(lab.fill((with_examples(moved, tests),), wanted, make, self._goal.num_tries)) as events:
             tried = next(event for event in events if isinstance(event, Tried))
         row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
-        made = replace(self._filler.describe(document, row, tried.filled, wanted), hole=hole, source=file.planned)
+        made = self._filler.describe(document, row, tried.filled, wanted)
+        made = replace(made, hole=hole, source=file.planned)
         if not tried.passed:
             return replace(made, change=StateChange(hole.id, State.FAILED, tried.sentence))
         assert isinstance(tried.best, Try)

@@ -42,8 +42,8 @@ def find_run(place: Repository, run_id: str | None = None) -> Path:
         return journal_of(place, fitting[0])
     if not known:
         raise MidfillError("run_missing", f"{place.root} has no run yet")
-    said = f"{len(fitting)} runs begin with" if fitting else "there is no run"
-    raise MidfillError("run_missing", f"{said} {run_id!r}", f"known are {', '.join(known[-5:])}")
+    message = f"{len(fitting)} runs begin with" if fitting else "there is no run"
+    raise MidfillError("run_missing", f"{message} {run_id!r}", f"known are {', '.join(known[-5:])}")
 
 
 def new_run_id() -> str:

@@ -83,14 +83,20 @@ def find_calls(document: Document) -> Iterator[CallSite]:
     """Every call in tree order, outer ones first; none in languages without calls."""
     if document.language not in _QUERIES:
         return
-    scopes, is_rust = read_scopes(document), document.language == "rust"
+    scopes = read_scopes(document)
     for match in find_matches(document, _QUERIES[document.language]):
-        call, function = match["call"][0], match["function"][0]
-        parts = [text_of(node) for key in ("object", "function") for node in match.get(key, [])]
-        skipped = len(parts[0]) - len(_BEFORE.sub("", parts[0]))
-        written = ".".join([parts[0][skipped:], *parts[1:]])
-        start = call.start_byte + (len(parts[0][:skipped].encode()) if call.start_byte == function.start_byte else 0)
-        name = plain(_ROOTS.sub("", written) if is_rust else written)
+        call = match["call"][0]
+        function = match["function"][0]
+        first, *others = [text_of(node) for key in ("object", "function") for node in match.get(key, [])]
+        callee = _BEFORE.sub("", first)
+        skipped = len(first) - len(callee)
+        start = call.start_byte
+        if start == function.start_byte:
+            start += len(first[:skipped].encode())
+        written = ".".join([first[skipped:], *others])
+        name = plain(written)
+        if document.language == "rust":
+            name = plain(_ROOTS.sub("", written))
         arguments = call.child_by_field_name("arguments")
         yield CallSite(
             call.type,

@@ -26,28 +26,33 @@ _RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
 
 def plain(name: str) -> str:
     """A name as a dotted path, without white space, type arguments and language-specific syntax."""
-    text, last = "".join(name.replace("\\\n", "").split()), ""
+    text = "".join(name.replace("\\\n", "").split())
+    last = ""
     while text != last:
-        text, last = _GENERICS.sub("", _BRACKETS.sub(r"\1", text)), text
+        last = text
+        text = _GENERICS.sub("", _BRACKETS.sub(r"\1", text))
     return _SEPARATOR.sub(".", text).strip(".")
 
 
 def _python(text: str) -> Iterator[Pair]:
+    """`import a.b as c` and `from a import b as c`."""
     try:
         statements = ast.parse(text.strip()).body
     except (SyntaxError, ValueError):
         return
     for statement in statements:
         if isinstance(statement, ast.Import):
-            yield from ((entry.asname or entry.name, entry.name) for entry in statement.names)
+            for entry in statement.names:
+                yield entry.asname or entry.name, entry.name
         elif isinstance(statement, ast.ImportFrom):
             module = "." * statement.level + (statement.module or "")
             for entry in statement.names:
-                is_star = entry.name == "*"
-                yield entry.asname or entry.name, module if is_star else f"{module}.{entry.name}"
+                path = module if entry.name == "*" else f"{module}.{entry.name}"
+                yield entry.asname or entry.name, path
 
 
 def _ecmascript(text: str) -> Iterator[Pair]:
+    """`import a, {b as c} from "d"` and `import a = require("b")`."""
     for match in _FROM.finditer(text):
         path = _module(match["path"])
         whole, _, named = match["what"].partition("{")
@@ -67,7 +72,9 @@ def _module(text: str) -> str:
 
 def _member(path: str, name: str) -> str:
     """A module's default export goes by the module's name."""
-    return path if name == "default" else f"{path}.{name}"
+    if name == "default":
+        return path
+    return f"{path}.{name}"
 
 
 def _java(text: str) -> Iterator[Pair]:
@@ -76,9 +83,14 @@ def _java(text: str) -> Iterator[Pair]:
 
 
 def _go(text: str) -> Iterator[Pair]:
+    """`import a "b/c"`."""
     for alias, path in _GO.findall(text):
-        if alias != "_":
-            yield "*" if alias == "." else alias or _VERSION.sub("", path).rpartition("/")[2], plain(path)
+        if alias == "_":
+            continue
+        name = alias or _VERSION.sub("", path).rpartition("/")[2]
+        if alias == ".":
+            name = "*"
+        yield name, plain(path)
 
 
 def _rust(text: str) -> Iterator[Pair]:
@@ -95,20 +107,27 @@ def _flatten(prefix: str, tree: str) -> Iterator[Pair]:
         return
     path, _, alias = tree.partition("@")
     dotted = plain(prefix + path)
-    last = dotted.rpartition(".")[2]
+    module, _, last = dotted.rpartition(".")
     if last == "self":
-        dotted = dotted.rpartition(".")[0]
-        last = dotted.rpartition(".")[2]
-    yield ("*", dotted.rpartition(".")[0]) if last == "*" else (alias or last, dotted)
+        dotted = module
+        module, _, last = dotted.rpartition(".")
+    if last == "*":
+        yield "*", module
+    else:
+        yield alias or last, dotted
 
 
 def _split(text: str) -> Iterator[str]:
-    depth, start = 0, 0
-    for place, sign in enumerate(text):
-        depth += (sign == "{") - (sign == "}")
-        if sign == "," and depth == 0:
-            yield text[start:place]
-            start = place + 1
+    """The parts of a list between commas outside of braces."""
+    depth = start = 0
+    for position, sign in enumerate(text):
+        if sign == "{":
+            depth += 1
+        elif sign == "}":
+            depth -= 1
+        elif sign == "," and depth == 0:
+            yield text[start:position]
+            start = position + 1
     if text[start:]:
         yield text[start:]
 
@@ -145,34 +164,44 @@ def find_required(node: tree_sitter.Node | None) -> str | None:
     if node.type in ("await_expression", "parenthesized_expression", "non_null_expression", "as_expression"):
         return find_required(node.named_children[0] if node.named_children else None)
     if node.type == "member_expression":
-        path, name = find_required(node.child_by_field_name("object")), node.child_by_field_name("property")
-        return None if path is None or name is None else _member(path, text_of(name))
-    function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+        path = find_required(node.child_by_field_name("object"))
+        name = node.child_by_field_name("property")
+        if path is None or name is None:
+            return None
+        return _member(path, text_of(name))
+    function = node.child_by_field_name("function")
+    arguments = node.child_by_field_name("arguments")
     if node.type != "call_expression" or function is None or arguments is None:
         return None
-    given = [each for each in arguments.named_children if each.type != "comment"]
+    given = [argument for argument in arguments.named_children if argument.type != "comment"]
     if text_of(function) not in ("require", "import") or not given or b"${" in (given[0].text or b""):
         return None
-    return _module(text_of(given[0]).strip("'\"`")) if given[0].type in ("string", "template_string") else None
+    if given[0].type not in ("string", "template_string"):
+        return None
+    return _module(text_of(given[0]).strip("'\"`"))
 
 
 def destructure(pattern: tree_sitter.Node, path: str) -> Iterator[tuple[tree_sitter.Node, str]]:
     """The names that a pattern takes out of a module, with their paths."""
-    if pattern.type in ("identifier", "shorthand_property_identifier_pattern"):
-        inside = pattern.parent is not None and pattern.type != "identifier"
-        yield pattern, _member(path, text_of(pattern)) if inside else path
+    inner: tree_sitter.Node | None = None
+    if pattern.type == "identifier":
+        yield pattern, path
+    elif pattern.type == "shorthand_property_identifier_pattern":
+        yield pattern, path if pattern.parent is None else _member(path, text_of(pattern))
     elif pattern.type in ("required_parameter", "optional_parameter"):
         inner = pattern.child_by_field_name("pattern")
-        yield from destructure(inner, path) if inner is not None else ()
     elif pattern.type == "object_pattern":
         for child in pattern.named_children:
             yield from destructure(child, path)
     elif pattern.type == "pair_pattern":
-        key, value = pattern.child_by_field_name("key"), pattern.child_by_field_name("value")
-        if key is not None and value is not None:
-            yield from destructure(value, _member(path, text_of(key)))
+        key = pattern.child_by_field_name("key")
+        inner = pattern.child_by_field_name("value")
+        if key is None:
+            return
+        path = _member(path, text_of(key))
     elif pattern.type in ("object_assignment_pattern", "assignment_pattern"):
-        left = pattern.child_by_field_name("left")
-        yield from destructure(left, path) if left is not None else ()
+        inner = pattern.child_by_field_name("left")
     elif pattern.type == "rest_pattern" and pattern.named_children:
-        yield from destructure(pattern.named_children[0], path)
+        inner = pattern.named_children[0]
+    if inner is not None:
+        yield from destructure(inner, path)

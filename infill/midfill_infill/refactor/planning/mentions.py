@@ -1,7 +1,7 @@
 """Finds where a function is named but not called in a way that can be followed: as a value, in a string, in a macro."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import tree_sitter
@@ -36,6 +36,7 @@ _FOLLOWED: Final = ("variable_declarator", "assignment_expression", "expression_
 _SIGNS: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")
 _TARGETS: Final = ("identifier", "object_pattern")
 _WRAPPERS: Final = ("await_expression", "parenthesized_expression", "non_null_expression", "member_expression")
+_ARGUMENTS: Final = ("arguments", "argument_list", "subscript", "subscript_expression")
 
 
 def may_call(document: Document, pattern: str) -> bool:
@@ -54,58 +55,67 @@ def find_mentions(document: Document, pattern: str) -> Iterator[Mention]:
 
 class _Mentions:
     def __init__(self, document: Document, wanted: str) -> None:
-        self._document, self._scopes, self._wanted = document, read_scopes(document), wanted
+        self._document = document
+        self._scopes = read_scopes(document)
+        self._wanted = wanted
         self._module, _, self._last = wanted.rpartition(".")
-        bindings = [each for named in self._scopes.bindings.values() for each in named]
-        aliases = (each.name for each in bindings if each.path is not None and stands_for((each.path,), wanted))
-        self._names = {self._last, *(name for name in aliases if name not in ("*", "."))}
-        self._bound = {each.node.start_byte for each in bindings}
+        self._names = {self._last}
+        self._bound: set[int] = set()
+        for bindings in self._scopes.bindings.values():
+            for binding in bindings:
+                self._bound.add(binding.node.start_byte)
+                is_alias = binding.path is not None and stands_for((binding.path,), wanted)
+                if is_alias and binding.name not in ("*", "."):
+                    self._names.add(binding.name)
 
     def find(self) -> Iterator[Mention]:
-        words = sorted({*self._names, self._module.rpartition(".")[2] or self._last})
-        pattern = re.compile(rb"(?<![\w$])(?:%b)(?![\w$])" % b"|".join(re.escape(word.encode()) for word in words))
+        """The mentions in text order, each once a line."""
+        words = self._names | {self._module.rpartition(".")[2] or self._last}
+        alternatives = b"|".join(re.escape(word.encode()) for word in sorted(words))
+        pattern = re.compile(rb"(?<![\w$])(?:%b)(?![\w$])" % alternatives)
         lines = self._document.source_lines
-        seen = set[tuple[int, str]]()
+        seen: set[tuple[int, str]] = set()
         for match in pattern.finditer(self._document.source):
-            said = self._read(match.group().decode(), *match.span())
-            if said is not None and (lines.at(match.start()), said) not in seen:
-                seen.add((lines.at(match.start()), said))
-                yield match.start(), said
+            remark = self._read(match.group().decode(), *match.span())
+            line = lines.at(match.start())
+            if remark is not None and (line, remark) not in seen:
+                seen.add((line, remark))
+                yield match.start(), remark
 
     def _read(self, word: str, start: int, end: int) -> str | None:
         """What stands at a word; None if that is followed, or is something else."""
-        root = self._scopes.root
-        node = root.descendant_for_byte_range(start, end)
+        node = self._scopes.root.descendant_for_byte_range(start, end)
         if node is None or "comment" in node.type:
             return None
         around = list(_list_around(node))
-        kinds = [each.type for each in around]
-        if (text := next((each for each in around[:2] if _is_string(each)), None)) is not None:
-            return self._read_string(text, word)
-        statement = next((each for each in around if each.type in _IMPORTS), None)
+        for text in around[:2]:
+            if _is_string(text):
+                return self._read_string(text, word)
+        statement = next((outer for outer in around if outer.type in _IMPORTS), None)
         if statement is not None and statement.type != "namespace_definition":
             return self._read_import(statement)
         if word not in self._names:
             return None
-        if any(kind in _MACROS for kind in kinds[:4]):
-            before = self._document.source[max(start - 200, 0) : start].decode("utf-8", "replace")
-            prefix = re.search(r"[\w:.]*$", before)
-            name = plain((prefix[0] if prefix else "") + word)
-            return f"{name} stands in a macro" if self._is_old(name, start) else None
+        if any(outer.type in _MACROS for outer in around[:4]):
+            return self._read_macro(word, start)
         return self._read_name(node, start)
 
+    def _read_macro(self, word: str, start: int) -> str | None:
+        """What stands at a word in a macro."""
+        before = self._document.source[max(start - 200, 0) : start].decode("utf-8", "replace")
+        prefix = re.search(r"[\w:.]*$", before)
+        name = plain((prefix[0] if prefix else "") + word)
+        if not self._is_old(name, start):
+            return None
+        return f"{name} stands in a macro"
+
     def _read_name(self, node: tree_sitter.Node, start: int) -> str | None:
+        """What stands at a name in code."""
         above = node.parent
         if above is None:
             return None
         if above.type == "export_specifier":
-            source = next((each for each in _list_around(above) if each.type == "export_statement"), above)
-            path = source.child_by_field_name("source")
-            written = text_of(node)
-            name = f"{plain(_strip(path))}.{written}" if path is not None else written
-            is_old = stands_for((name,), self._wanted) if path is not None else self._is_old(name, start)
-            is_first = above.child_by_field_name("name") == node
-            return f"{written} is exported again" if is_old and is_first else None
+            return self._read_export(node, above, start)
         if start in self._bound and above.type != "object_pattern":
             return None
         taken = _find_object(node)
@@ -124,33 +134,57 @@ class _Mentions:
         kind = whole.parent.type if whole.parent is not None else ""
         if kind == "decorator":
             return f"{name} is used as a decorator"
-        return f"{name} is exported again" if kind == "export_statement" else f"{name} is used, not called"
+        if kind == "export_statement":
+            return f"{name} is exported again"
+        return f"{name} is used, not called"
+
+    def _read_export(self, node: tree_sitter.Node, specifier: tree_sitter.Node, start: int) -> str | None:
+        """A name in the braces of JavaScript's `export {...}`."""
+        written = text_of(node)
+        statement = next((outer for outer in _list_around(specifier) if outer.type == "export_statement"), specifier)
+        path = statement.child_by_field_name("source")
+        if path is None:
+            is_old = self._is_old(written, start)
+        else:
+            is_old = stands_for((f"{plain(_strip(path))}.{written}",), self._wanted)
+        if not is_old or specifier.child_by_field_name("name") != node:
+            return None
+        return f"{written} is exported again"
 
     def _is_old(self, name: str, at: int) -> bool:
         return matches(self._wanted, name, self._scopes.resolve(name, at))
 
     def _read_import(self, statement: tree_sitter.Node) -> str | None:
         """An import that offers the function to others."""
-        text, language = text_of(statement), self._document.language or ""
-        path = self._document.path
-        is_public = statement.type == "use_declaration" and statement.children[0].type == "visibility_modifier"
-        is_public |= statement.type == "using_declaration" and _is_namespace(statement)
-        is_package = path is not None and path.name == "__init__.py"
-        for name, full in READERS[language](text):
+        text = text_of(statement)
+        language = self._document.language or ""
+        for name, path in READERS[language](text):
             is_again = re.search(rf"\b{re.escape(name)}\s+as\s+{re.escape(name)}\b", text) is not None
-            if language == "rust" and full.startswith("super."):
-                full = next(iter(self._scopes.resolve(full, statement.start_byte).paths), full)
-            is_all = name == "*" and stands_for((f"{full}.{self._last}",), self._wanted)
-            if (is_public or is_package or is_again) and (is_all or stands_for((full,), self._wanted)):
+            if not is_again and not self._is_offered(statement):
+                continue
+            if language == "rust" and path.startswith("super."):
+                path = next(iter(self._scopes.resolve(path, statement.start_byte).paths), path)
+            is_all = name == "*" and stands_for((f"{path}.{self._last}",), self._wanted)
+            if is_all or stands_for((path,), self._wanted):
                 return f"{self._last} is exported again"
         return None
 
+    def _is_offered(self, statement: tree_sitter.Node) -> bool:
+        """True for an import whose names others can import from here."""
+        if self._document.path is not None and self._document.path.name == "__init__.py":
+            return True
+        if statement.type == "use_declaration":
+            return statement.children[0].type == "visibility_modifier"
+        return statement.type == "using_declaration" and _is_namespace(statement)
+
     def _read_string(self, node: tree_sitter.Node, word: str) -> str | None:
+        """What stands at a string."""
         text = _strip(node)
         path = plain(text.replace(":", "."))
-        is_imported = any(each.type in (*_IMPORTS, "export_statement") for each in _list_around(node))
-        if "." in self._wanted and stands_for((path,), self._wanted) and not is_imported and not _is_required(node):
-            return f"{text} is named in a string"
+        if "." in self._wanted and stands_for((path,), self._wanted):
+            is_imported = any(outer.type in (*_IMPORTS, "export_statement") for outer in _list_around(node))
+            if not is_imported and not _is_required(node):
+                return f"{text} is named in a string"
         above = node.parent
         if above is None:
             return None
@@ -159,43 +193,60 @@ class _Mentions:
         is_own = above.type == "subscript" and text_of(above.named_children[0]) in _OWN_NAMES
         if text in self._names and is_own and self._is_old(text, node.start_byte):
             return f"{text} is looked up by its name"
-        if text == self._last and any(self._is_module(each) for each in _list_beside(node)):
+        if text == self._last and any(map(self._is_module, _list_beside(node))):
             return f"{text} is looked up by its name"
-        is_module = bool(self._module) and any(f".{path}".endswith(f".{each}") for each in (self._module, self._wanted))
-        return self._read_module(node, text) if is_module else None
+        if not self._module or not _ends_with_any(path, (self._module, self._wanted)):
+            return None
+        return self._read_module(node, text)
 
     def _is_listed(self, node: tree_sitter.Node) -> bool:
         """True in an `__all__` of a file that knows the function."""
         meaning = self._scopes.resolve(_strip(node), len(self._document.source))
-        around = (each for each in _list_around(node) if each.type in ("assignment", "augmented_assignment", "call"))
-        is_all = any(text_of(each).startswith("__all__") for each in around)
-        return is_all and stands_for(meaning.paths, self._wanted)
+        for outer in _list_around(node):
+            is_statement = outer.type in ("assignment", "augmented_assignment", "call")
+            if is_statement and text_of(outer).startswith("__all__"):
+                return stands_for(meaning.paths, self._wanted)
+        return False
 
     def _is_module(self, node: tree_sitter.Node) -> bool:
+        """True if a node means the module of the function."""
+        if not self._module:
+            return False
         name = plain(text_of(node)) if node.child_count < 8 else ""
-        found = self._scopes.resolve(name, node.start_byte) if name else Meaning(is_other=True)
-        return bool(self._module) and matches(self._module, name, found)
+        meaning = self._scopes.resolve(name, node.start_byte) if name else Meaning(is_other=True)
+        return matches(self._module, name, meaning)
 
     def _read_module(self, node: tree_sitter.Node, text: str) -> str | None:
+        """What stands at a string that names the module of the function."""
         above = node.parent
         if above is None or above.type in (*_IMPORTS, "import_require_clause"):
             return None
         if above.type == "export_statement":
             is_all = above.child_by_field_name("declaration") is None and "*" in text_of(above)
             return f"all of {text} is exported again" if is_all else None
-        if above.type not in ("arguments", "argument_list", "subscript", "subscript_expression"):
+        if above.type not in _ARGUMENTS:
             return None
-        if self._document.language in SCRIPTS:
-            whole = above.parent
-            if not _is_required(node):
-                return None
-            while whole is not None and whole.parent is not None and whole.parent.type in _WRAPPERS:
-                whole = whole.parent
-            above = whole.parent if whole is not None else None
-            left = above.child_by_field_name("left") if above is not None else None
-            is_kept = above is not None and above.type in _FOLLOWED and (left is None or left.type in _TARGETS)
-            return None if is_kept else f"{text} is imported in a way that is not followed"
-        return f"{text} is imported by its name"
+        if self._document.language not in SCRIPTS:
+            return f"{text} is imported by its name"
+        if not _is_required(node) or _is_followed(above.parent):
+            return None
+        return f"{text} is imported in a way that is not followed"
+
+
+def _ends_with_any(path: str, ends: Sequence[str]) -> bool:
+    """True if a dotted path ends with one of these."""
+    return any(f".{path}".endswith(f".{end}") for end in ends)
+
+
+def _is_followed(call: tree_sitter.Node | None) -> bool:
+    """True if what JavaScript imports by a call is given to names that are followed, or to nothing."""
+    while call is not None and call.parent is not None and call.parent.type in _WRAPPERS:
+        call = call.parent
+    above = call.parent if call is not None else None
+    if above is None or above.type not in _FOLLOWED:
+        return False
+    left = above.child_by_field_name("left")
+    return left is None or left.type in _TARGETS
 
 
 def _list_around(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
@@ -207,31 +258,41 @@ def _list_around(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 def _list_beside(node: tree_sitter.Node) -> list[tree_sitter.Node]:
     """The other parts of the call or the subscript that a string is in."""
     above = node.parent
-    if above is None or above.type not in ("arguments", "argument_list", "subscript", "subscript_expression"):
+    if above is None or above.type not in _ARGUMENTS:
         return []
-    return [each for each in above.named_children if each != node]
+    return [part for part in above.named_children if part != node]
+
+
+def _second_above(node: tree_sitter.Node) -> tree_sitter.Node | None:
+    if node.parent is None:
+        return None
+    return node.parent.parent
 
 
 def _is_namespace(node: tree_sitter.Node) -> bool:
-    above = node.parent.parent if node.parent is not None else None
+    above = _second_above(node)
     return above is not None and above.type == "namespace_definition" and bool(above.child_by_field_name("name"))
 
 
 def _is_required(node: tree_sitter.Node) -> bool:
-    call = node.parent.parent if node.parent is not None else None
-    name = call.child_by_field_name("function") if call is not None else None
+    """True for what JavaScript imports by a call."""
+    call = _second_above(node)
+    if call is None:
+        return False
+    name = call.child_by_field_name("function")
     return name is not None and text_of(name) in ("require", "import")
 
 
 def _find_object(node: tree_sitter.Node) -> tree_sitter.Node | None:
     """What JavaScript takes a name out of, as `const { load } = api` does."""
-    pattern = node.parent if node.type.endswith("pattern") else node.parent and node.parent.parent
+    pattern = node.parent if node.type.endswith("pattern") else _second_above(node)
     if pattern is None or pattern.type != "object_pattern" or pattern.parent is None:
         return None
     return pattern.parent.child_by_field_name("value")
 
 
 def _is_last(node: tree_sitter.Node) -> bool:
+    """True if a node is the last part of the name around it."""
     above = node.parent
     if above is None:
         return False
@@ -241,6 +302,7 @@ def _is_last(node: tree_sitter.Node) -> bool:
 
 
 def _is_callee(node: tree_sitter.Node) -> bool:
+    """True for what is called."""
     above = node.parent
     while above is not None and above.type in _SIGNS:
         node, above = above, above.parent
@@ -254,14 +316,17 @@ def _is_callee(node: tree_sitter.Node) -> bool:
 def _is_label(node: tree_sitter.Node) -> bool:
     """True for the name of an argument or of a member that is defined."""
     above = node.parent
-    return above is not None and (
-        (above.type in ("keyword_argument", "keyed_element") and above.named_children[0] == node)
-        or (above.type not in _MEMBERS and node in map(above.child_by_field_name, ("name", "declarator", "pattern")))
-        or above.type in ("global_statement", "nonlocal_statement", "labeled_statement", "goto_statement")
-    )
+    if above is None:
+        return False
+    if above.type in ("global_statement", "nonlocal_statement", "labeled_statement", "goto_statement"):
+        return True
+    if above.type in ("keyword_argument", "keyed_element") and above.named_children[0] == node:
+        return True
+    return above.type not in _MEMBERS and node in map(above.child_by_field_name, ("name", "declarator", "pattern"))
 
 
 def _is_string(node: tree_sitter.Node) -> bool:
+    """True for a string with its quotes."""
     return node.type in (
         "string",
         "string_literal",

@@ -34,30 +34,34 @@ class _Nested:
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(set(spans), key=lambda span: (span[0], -span[1]))
-        self._starts, self._outer = [start for start, _ in self._spans], list[int]()
-        held = list[int]()
-        for place, (start, _) in enumerate(self._spans):
-            while held and self._spans[held[-1]][1] <= start:
+        self._starts = [start for start, _ in self._spans]
+        self._outer: list[int] = []
+        held = [-1]
+        for index, (start, _) in enumerate(self._spans):
+            while held[-1] >= 0 and self._spans[held[-1]][1] <= start:
                 held.pop()
-            self._outer.append(held[-1] if held else -1)
-            held.append(place)
+            self._outer.append(held[-1])
+            held.append(index)
 
     def around(self, at: int) -> Iterator[Span]:
         """The spans that hold a byte, the innermost first."""
-        place = bisect_right(self._starts, at) - 1
-        while place >= 0:
-            if at < self._spans[place][1]:
-                yield self._spans[place]
-            place = self._outer[place]
+        index = bisect_right(self._starts, at) - 1
+        while index >= 0:
+            start, end = self._spans[index]
+            if at < end:
+                yield start, end
+            index = self._outer[index]
 
 
 class Scopes:
     """The names of a document."""
 
     def __init__(self, document: Document) -> None:
-        self.language, self._document, self._read = document.language or "", document, Bindings(document)
+        self.language = document.language or ""
+        self._document = document
+        self._read = Bindings(document)
         self._whole = (0, self._read.size)
-        self._groups = dict[str, tuple[_Nested, dict[Span, list[Binding]]]]()
+        self._groups: dict[str, tuple[_Nested, dict[Span, list[Binding]]]] = {}
 
     @property
     def bindings(self) -> dict[str, list[Binding]]:
@@ -67,8 +71,11 @@ class Scopes:
     @cached_property
     def imports(self) -> list[Binding]:
         """The bindings that stand for paths, but for those of every name."""
-        named = ((name, bound) for name, bound in self.bindings.items() if name not in ("*", "."))
-        return [each for _, bound in named for each in bound if each.path is not None]
+        imports: list[Binding] = []
+        for name, bound in self.bindings.items():
+            if name not in ("*", "."):
+                imports += [binding for binding in bound if binding.path is not None]
+        return imports
 
     def resolve(self, name: str, at: int, space: str = "") -> Meaning:
         """What a dotted name stands for at a byte, its first part being in a space of names."""
@@ -78,20 +85,28 @@ class Scopes:
             return self.resolve(rest, max(wall[0] - 1, 0), space)
         nested, groups = self._group(first)
         for span in nested.around(at):
-            if seen := [each for each in groups[span] if self._sees(each, at, wall, space)]:
+            seen = [binding for binding in groups[span] if self._sees(binding, at, wall, space)]
+            if seen:
                 return self._choose(seen, at, dot + rest)
-        stars = [each for kind in "*." for each in self.bindings.get(kind, ()) if self._sees(each, at, wall, "")]
-        paths = [self._above(f"{each.path}.{name}", each) for each in stars]
-        foreign = {each.path for each in stars if each.name == "*" and str(each.path).split(".")[0] not in _STANDARD}
-        doubt = f"{len(foreign)} wildcard imports may bind {first}" if len(foreign) > 1 else ""
-        return Meaning(tuple(dict.fromkeys(path for path in paths if path)), False, doubt)
+        paths: dict[str, None] = {}
+        foreign: set[str | None] = set()
+        for star in (*self.bindings.get("*", ()), *self.bindings.get(".", ())):
+            if not self._sees(star, at, wall, ""):
+                continue
+            paths[self._above(f"{star.path}.{name}", star)] = None
+            if star.name == "*" and str(star.path).split(".")[0] not in _STANDARD:
+                foreign.add(star.path)
+        doubt = ""
+        if len(foreign) > 1:
+            doubt = f"{len(foreign)} wildcard imports may bind {first}"
+        return Meaning(tuple(filter(None, paths)), False, doubt)
 
     def _group(self, name: str) -> tuple[_Nested, dict[Span, list[Binding]]]:
         """The bindings of a name by where they are known, each in the order in which they take effect."""
         if name not in self._groups:
-            groups = dict[Span, list[Binding]]()
-            for each in sorted(self.bindings.get(name, ()), key=lambda each: each.effect):
-                groups.setdefault((each.start, each.end), []).append(each)
+            groups: dict[Span, list[Binding]] = {}
+            for binding in sorted(self.bindings.get(name, ()), key=lambda binding: binding.effect):
+                groups.setdefault((binding.start, binding.end), []).append(binding)
             self._groups[name] = _Nested(groups), groups
         return self._groups[name]
 
@@ -114,12 +129,13 @@ class Scopes:
         return next(self._walls.around(at), self._whole)
 
     def _sees(self, binding: Binding, at: int, wall: Span, space: str) -> bool:
-        return (
-            binding.start <= at < binding.end
-            and wall[0] <= binding.start
-            and (not binding.space or not space or binding.space == space)
-            and ((binding.start, binding.end) not in self._read.classes or self._sees_member(binding, at))
-        )
+        """True if a binding may hold at a byte."""
+        if not binding.start <= at < binding.end or binding.start < wall[0]:
+            return False
+        if binding.space and space and binding.space != space:
+            return False
+        is_member = (binding.start, binding.end) in self._read.classes
+        return not is_member or self._sees_member(binding, at)
 
     def _sees_member(self, binding: Binding, at: int) -> bool:
         """True in the body of a class, behind what binds a name there."""
@@ -128,19 +144,27 @@ class Scopes:
     def _choose(self, bound: list[Binding], at: int, rest: str) -> Meaning:
         """Of several bindings in one scope those that may hold at a byte."""
         live = self._find_live(bound, at)
-        named = [(each, self._above(each.path + rest, each)) for each in live if each.path is not None]
-        others = [each for each in live if each.path is None]
-        paths = tuple(dict.fromkeys(path for _, path in named))
-        if not paths:
+        imports: list[Binding] = []
+        others: list[Binding] = []
+        paths: dict[str, None] = {}
+        for binding in live:
+            if binding.path is None:
+                others.append(binding)
+            else:
+                imports.append(binding)
+                paths[self._above(binding.path + rest, binding)] = None
+        if not imports:
             return Meaning(is_other=True, is_local=self._is_local(live[0]))
-        doubtful = [each for each in others if not any(_is_fallback(each, one) for one, _ in named)]
-        imports = [one for one, _ in named]
-        if len(paths) > 1 and not all(_is_fallback(one, imports[0]) for one in imports if one.path != imports[0].path):
-            doubtful += imports[1:]
+        doubtful = [other for other in others if not any(_is_fallback(other, binding) for binding in imports)]
+        if len(paths) > 1:
+            first = imports[0]
+            different = [binding for binding in imports if binding.path != first.path]
+            if not all(_is_fallback(binding, first) for binding in different):
+                doubtful += imports[1:]
         if not doubtful:
-            return Meaning(paths)
+            return Meaning(tuple(paths))
         line = self._document.source_lines.at(doubtful[0].node.start_byte) + 1
-        return Meaning(paths, False, f"line {line} binds {bound[0].name} to something else")
+        return Meaning(tuple(paths), False, f"line {line} binds {bound[0].name} to something else")
 
     def _is_local(self, binding: Binding) -> bool:
         """False for what a file, and in other languages a class or a namespace, defines for all."""
@@ -148,16 +172,19 @@ class Scopes:
         return is_inner or self.level_of(binding) != self._whole
 
     def _find_live(self, bound: list[Binding], at: int) -> list[Binding]:
+        """The bindings that may be the last ones to have taken effect, the last first."""
         if len(bound) == 1 or self.language == "rust":  # where conditional compilation takes one
             return bound
-        is_later = self.level(at) != self.level_of(bound[0])
-        before = bound if is_later else list(takewhile(lambda each: each.effect <= at, bound))
-        around = set() if is_later else set(_list_branches(self.node_at(at)))
-        live = list[Binding]()
-        for each in reversed(before or bound):
-            live.append(each)
-            is_sure = self.level(each.node.start_byte) == self.level_of(each)
-            if is_sure and all(branch in around for branch in _list_branches(each.node)):
+        before = bound
+        around: set[tuple[Span, Span]] = set()
+        if self.level(at) == self.level_of(bound[0]):
+            before = list(takewhile(lambda binding: binding.effect <= at, bound))
+            around.update(_list_branches(self.node_at(at)))
+        live: list[Binding] = []
+        for binding in reversed(before or bound):
+            live.append(binding)
+            is_sure = self.level(binding.node.start_byte) == self.level_of(binding)
+            if is_sure and all(branch in around for branch in _list_branches(binding.node)):
                 break
         return live
 
@@ -167,8 +194,7 @@ class Scopes:
         return all(branch in around for branch in _list_branches(binding.node, _MAY_NOT_RUN))
 
     def node_at(self, at: int) -> tree_sitter.Node:
-        found = self.root.descendant_for_byte_range(at, at)
-        return found if found is not None else self.root
+        return self.root.descendant_for_byte_range(at, at) or self.root
 
     def level(self, at: int) -> Span:
         """The body of the function that a byte is in; the whole file outside of functions."""
@@ -204,6 +230,9 @@ def _list_branches(node: tree_sitter.Node, kinds: tuple[str, ...] = _BRANCHES) -
 def _is_fallback(one: Binding, other: Binding) -> bool:
     """True if only one of two bindings holds, or the first is before a `try` that may bind the name anew."""
     branches = dict(_list_branches(one.node))
-    if any(branches.get(whole, part) != part for whole, part in _list_branches(other.node)):
-        return True
-    return one.effect <= other.effect and any(each.type == "try_statement" for each in list_above(other.node))
+    for whole, part in _list_branches(other.node):
+        if branches.get(whole, part) != part:
+            return True
+    if one.effect > other.effect:
+        return False
+    return any(above.type == "try_statement" for above in list_above(other.node))

@@ -49,9 +49,9 @@ class Selection:
         for text in self.where:
             read_condition(text)
         if self.query is not None:
-            said = {language: _compile(self.query, language) for language in REGISTRY}
-            if all(isinstance(result, str) for result in said.values()):
-                language, result = next(iter(said.items()))
+            compiled = {language: _compile(self.query, language) for language in REGISTRY}
+            if all(isinstance(result, str) for result in compiled.values()):
+                language, result = next(iter(compiled.items()))
                 raise MidfillError("bad_query", f"no grammar takes the query ({language}: {result})")
         if self.recipe is not None:
             get_recipe(self.recipe)
@@ -90,16 +90,26 @@ class Selection:
                 if not self.stubs or is_stub(document, function):
                     yield body_hole(document, function), [function]
             return
-        holes: Iterable[Hole] = () if self.query is None else _queried(document, self.query)
-        spans = None
-        if self.recipe is not None:
-            recipe, word = get_recipe(self.recipe)
-            spans = None if self.query is None else [(hole.start_byte, hole.end_byte) for hole in holes]
-            holes = recipe.find(document, word)
-        for hole in holes:
-            if spans is None or any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
-                at = document.to_source(hole.start_byte)
-                yield hole, _around(document, at) if self.names or self.where or self.stubs else []
+        for hole in self._find_holes(document):
+            around: list[Function] = []
+            if self.names or self.where or self.stubs:
+                around = _around(document, document.to_source(hole.start_byte))
+            yield hole, around
+
+    def _find_holes(self, document: Document) -> Iterator[Hole]:
+        """The holes of the query, or those of the recipe, of both those of the recipe within the query's."""
+        if self.recipe is None:
+            if self.query is not None:
+                yield from _queried(document, self.query)
+            return
+        recipe, word = get_recipe(self.recipe)
+        if self.query is None:
+            yield from recipe.find(document, word)
+            return
+        spans = [(hole.start_byte, hole.end_byte) for hole in _queried(document, self.query)]
+        for hole in recipe.find(document, word):
+            if any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
+                yield hole
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         if self.stubs and not any(is_stub(document, function) for function in functions):

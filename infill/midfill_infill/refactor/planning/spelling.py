@@ -16,30 +16,40 @@ Spelling = tuple[str, tuple[str, ...]]
 def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
     """How to call `new` in place of a call; None if every name for it is bound to something else there."""
     separator = "::" if "::" in new or document.language == "rust" else "."
-    dotted, at = plain(new), call.start
-    known = [name.replace(".", separator) for name in _list_known(document, dotted, at)]
-    if fitting := [name for name in known if _is(document, name, dotted, call)]:
+    dotted = plain(new)
+    known = [name.replace(".", separator) for name in _list_known(document, dotted, call.start)]
+    fitting = [name for name in known if _is(document, name, dotted, call)]
+    if fitting:
         return min(fitting, key=len), ()
     if known and document.language in ("go", *SCRIPTS):
         return None  # without an import no name means it
     parts = dotted.split(".")
     if document.language == "python" and len(parts) > 1:
-        return _import(document, dotted, at)
-    known_by = {"go": 2, **dict.fromkeys(SCRIPTS, 1)}.get(document.language or "", 0) if "/" in new else 0
-    written = parts[-known_by:]
+        return _import(document, dotted)
+    written = parts
+    if "/" in new:
+        known_by = {"go": 2, **dict.fromkeys(SCRIPTS, 1)}.get(document.language or "", 0)
+        written = parts[-known_by:]
     meaning = _resolve(document, separator.join(written), call, len(written) > 1)
-    is_cut = len(written) == 1 < len(parts)
-    is_taken = meaning.is_other or bool(meaning.paths) if is_cut else meaning.is_local
-    return None if is_taken else (separator.join(written), ())
+    is_taken = meaning.is_local
+    if len(written) == 1 < len(parts):
+        is_taken = meaning.is_other or bool(meaning.paths)
+    if is_taken:
+        return None
+    return separator.join(written), ()
 
 
 def _list_known(document: Document, dotted: str, at: int) -> Iterator[str]:
-    for each in read_scopes(document).imports:
-        path = each.written if each.written.startswith(f"{each.path}.") else each.path
-        if path is not None and _holds(document, each, at):
-            known = next((part for part in _list_ends(document, path) if _leads(part, dotted)), None)
-            if known is not None:
-                yield each.written + dotted[len(known) :]
+    """The names that the imports that hold at a byte give a path."""
+    for binding in read_scopes(document).imports:
+        path = binding.path
+        if binding.written.startswith(f"{path}."):
+            path = binding.written
+        if path is None or not _holds(document, binding, at):
+            continue
+        known = next((part for part in _list_ends(document, path) if _leads(part, dotted)), None)
+        if known is not None:
+            yield binding.written + dotted[len(known) :]
 
 
 def _list_ends(document: Document, path: str) -> Iterator[str]:
@@ -67,23 +77,31 @@ def _is(document: Document, written: str, dotted: str, call: CallSite) -> bool:
 
 def _resolve(document: Document, written: str, call: CallSite, is_first: bool = False) -> Meaning:
     """What a name, or its first part, means in place of a call."""
-    space, dotted = space_of(call.kind, written, document.language or ""), plain(written)
-    return read_scopes(document).resolve(dotted.partition(".")[0] if is_first else dotted, call.start, space)
+    space = space_of(call.kind, written, document.language or "")
+    name = plain(written)
+    if is_first:
+        name, _, _ = name.partition(".")
+    return read_scopes(document).resolve(name, call.start, space)
 
 
-def _import(document: Document, dotted: str, at: int) -> Spelling:
+def _import(document: Document, dotted: str) -> Spelling:
     """An import for the top of a Python file that binds no name that the file knows otherwise."""
     parts = dotted.split(".")
-    cut = next((place for place, part in enumerate(parts) if place and part[:1].isupper()), len(parts) - 1)
-    module, rest = ".".join(parts[:cut]), parts[cut:]
-    if not _says(document, rest[0]):
-        return ".".join(rest), (f"from {module} import {rest[0]}",)
-    if all(each.path == parts[0] for each in read_scopes(document).bindings.get(parts[0], ())):
+    cut = 1
+    while cut < len(parts) - 1 and not parts[cut][:1].isupper():
+        cut += 1
+    module = ".".join(parts[:cut])
+    first = parts[cut]
+    rest = ".".join(parts[cut:])
+    if not _says(document, first):
+        return rest, (f"from {module} import {first}",)
+    bindings = read_scopes(document).bindings.get(parts[0], ())
+    if all(binding.path == parts[0] for binding in bindings):
         return dotted, (f"import {module}",)
     alias = module.replace(".", "_").strip("_")
     while _says(document, alias):
         alias += "_"
-    return ".".join((alias, *rest)), (f"import {module} as {alias}",)
+    return f"{alias}.{rest}", (f"import {module} as {alias}",)
 
 
 def _says(document: Document, name: str) -> bool:
@@ -92,5 +110,7 @@ def _says(document: Document, name: str) -> bool:
 
 def _leads(start: str, path: str) -> bool:
     """True if `path` equals `start` or is inside it."""
+    if path == start:
+        return True
     first, _, rest = path[len(start) + 1 :].partition(".")
-    return path == start or (path.startswith(f"{start}.") and (not rest or first[:1].isupper()))
+    return path.startswith(f"{start}.") and (not rest or first[:1].isupper())

@@ -38,9 +38,16 @@ class Exported:
 
     @property
     def after(self) -> bytes:
-        places = {hole.id: (hole.start_byte, hole.end_byte - hole.start_byte) for hole, _ in self.fills}
-        filled = Regions(self.before, places).replace({hole.id: fill.new for hole, fill in self.fills})
-        return weave(self.document, filled, {each for _, fill in self.fills for each in fill.imports}).data
+        """The file with the fills."""
+        places: dict[int, tuple[int, int]] = {}
+        texts: dict[int, bytes] = {}
+        imports: set[str] = set()
+        for hole, fill in self.fills:
+            places[hole.id] = (hole.start_byte, hole.end_byte - hole.start_byte)
+            texts[hole.id] = fill.new
+            imports.update(fill.imports)
+        filled = Regions(self.before, places).replace(texts)
+        return weave(self.document, filled, imports).data
 
     @cached_property
     def document(self) -> Document:
@@ -53,10 +60,15 @@ def exported(journal: Journal, states: Sequence[State] = CHOSEN, max_new_errors:
         before = journal.snapshot(file.planned_hash)
         if before is None:
             continue
-        chosen = (hole for hole in journal.holes(file.id) if hole.state in states)
-        found = ((hole, fill) for hole in chosen if (fill := journal.fill(hole)) is not None)
-        if fills := tuple((hole, fill) for hole, fill in found if fill.new_errors <= max_new_errors):
-            yield Exported(file, before, fills)
+        fills: list[tuple[HoleRow, FillRow]] = []
+        for hole in journal.holes(file.id):
+            if hole.state not in states:
+                continue
+            fill = journal.fill(hole)
+            if fill is not None and fill.new_errors <= max_new_errors:
+                fills.append((hole, fill))
+        if fills:
+            yield Exported(file, before, tuple(fills))
 
 
 def patch(one: Exported, context: int = 3) -> bytes:
@@ -74,15 +86,19 @@ def _name(prefix: str, path: str) -> bytes:
 
 
 def _tabbed(name: bytes) -> bytes:
-    return name + b"\t" if b" " in name and not name.startswith(b'"') else name
+    if b" " in name and not name.startswith(b'"'):
+        return name + b"\t"
+    return name
 
 
 def json_lines(journal: Journal) -> Iterator[str]:
     """One JSON object per hole of the run, with its latest fill."""
     run = str(journal.get_meta("run"))
     for file in list(journal.files()):
+        document: Document | None = None
         source = journal.snapshot(file.planned_hash)
-        document = Document(source, file.language, Path(file.path)) if source is not None else None
+        if source is not None:
+            document = Document(source, file.language, Path(file.path))
         for hole in journal.holes(file.id):
             line = _describe(file, hole, journal.fill(hole), document)
             yield json.dumps({"version": 1, "run": run, **line}, ensure_ascii=False)
@@ -128,17 +144,21 @@ def check(place: Repository, request: Request, planning: Planning) -> list[str]:
 
 
 def _unwritten(place: Repository, names: Sequence[str] | None) -> list[str]:
+    """One line for each file with accepted fills that are not written."""
     if not list_runs(place):
         return []
     chosen = None if names is None else {os.path.realpath(name) for name in names}
+    findings: list[str] = []
     with Journal(find_run(place), read_only=True) as journal:
-        findings = []
         for file in journal.files(State.ACCEPTED):
             path = file.below(place.root)
             if chosen is not None and os.path.realpath(path) not in chosen:
                 continue
-            number = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))
-            fills = "1 accepted fill is" if number == 1 else f"{number} accepted fills are"
-            is_same = path.exists() and digest(path.read_bytes()) == file.known_hash
-            findings.append(visible(f"{file.path}: {fills} not written{'' if is_same else ', and stale'}"))
-        return findings
+            num_fills = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))
+            finding = f"{file.path}: {num_fills} accepted fills are not written"
+            if num_fills == 1:
+                finding = f"{file.path}: 1 accepted fill is not written"
+            if not path.exists() or digest(path.read_bytes()) != file.known_hash:
+                finding += ", and stale"
+            findings.append(visible(finding))
+    return findings

@@ -100,15 +100,18 @@ def _ask(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> str
 
 
 def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: int) -> None:
-    file, fill = journal.file(hole.file), journal.fill(hole)
+    """Shows a fill and how sure it is."""
+    file = journal.file(hole.file)
+    fill = journal.fill(hole)
     source = journal.snapshot(file.planned_hash)
     assert fill is not None and source is not None
-    one = Exported(file, source, ((hole, fill),))
-    line, _ = one.document.position_at(hole.start_byte)
-    errors = f", {fill.new_errors} syntax errors" if fill.new_errors else ""
-    title = f"{file.path}:{line} {hole.name or hole.kind} {count} {describe_certainty(fill.certainty)}{errors}"
+    exported = Exported(file, source, ((hole, fill),))
+    line, _ = exported.document.position_at(hole.start_byte)
+    title = f"{file.path}:{line} {hole.name or hole.kind} {count} {describe_certainty(fill.certainty)}"
+    if fill.new_errors:
+        title += f", {fill.new_errors} syntax errors"
     screen.show(title.replace("  ", " "))
-    screen.show_diff(patch(one, context), one.document.encoding)
+    screen.show_diff(patch(exported, context), exported.document.encoding)
 
 
 def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:

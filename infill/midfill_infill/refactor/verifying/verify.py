@@ -58,7 +58,10 @@ def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
             verdict.good.extend(chosen)
             return
         if len(chosen) == 1:
-            (verdict.doubtful if passes(chosen) else verdict.guilty).extend(chosen)
+            if passes(chosen):
+                verdict.doubtful.extend(chosen)
+            else:
+                verdict.guilty.extend(chosen)
             return
         middle = len(chosen) // 2
         num_good = len(verdict.good)
@@ -80,9 +83,14 @@ class Verifier:
     def __init__(
         self, copy: Copy, journal: Journal, suspects: Sequence[int], command: Command, note: Note = lambda _: None
     ) -> None:
-        self.copy, self.command, self.note, self.num_runs = copy, command, note, 0
-        self.troubles = list[Trouble]()
-        self._journal, self._firsts, self._mirror = journal, copy.folder / "firsts", copy.mirror
+        self.copy = copy
+        self.command = command
+        self.note = note
+        self.num_runs = 0
+        self.troubles: list[Trouble] = []
+        self._journal = journal
+        self._mirror = copy.mirror
+        self._firsts = copy.folder / "firsts"
         self._names: dict[int, str] = {}
         self._suspects: dict[int, list[HoleRow]] = {}
         self._standing: dict[int, frozenset[int] | None] = {}
@@ -127,20 +135,31 @@ class Verifier:
         (self._firsts / str(number)).write_bytes(data)
 
     def _put_file(self, number: int, chosen: frozenset[int]) -> None:
+        """Writes a file into the copy with the fills of `chosen`."""
         file = self._journal.file(number)
-        data, known = (self._firsts / str(number)).read_bytes(), self._journal.snapshot(file.known_hash)
+        data = (self._firsts / str(number)).read_bytes()
+        known = self._journal.snapshot(file.known_hash)
         assert known is not None, "a file with fills has a snapshot"
         regions = Regions.find(self._journal.holes(number), known, data)
-        texts, wanted, unwanted = dict[int, bytes](), set[str](), set[str]()
+        texts: dict[int, bytes] = {}
+        wanted: set[str] = set()
+        unwanted: set[str] = set()
         for hole in self._suspects[number]:
             fill = self._journal.fill(hole)
             assert fill is not None
-            if regions.text(hole.id) == (fill.new if hole.is_written else fill.old):
-                texts[hole.id] = fill.new if hole.id in chosen else fill.old
-                (wanted if hole.id in chosen else unwanted).update(fill.imports)
+            expected = fill.new if hole.is_written else fill.old
+            if regions.text(hole.id) != expected:
+                continue
+            if hole.id in chosen:
+                texts[hole.id] = fill.new
+                wanted.update(fill.imports)
+            else:
+                texts[hole.id] = fill.old
+                unwanted.update(fill.imports)
         after = regions.replace(texts)
         if wanted or unwanted:
-            after = weave(Document(data, file.language, Path(file.path)), after, wanted, unwanted)
+            document = Document(data, file.language, Path(file.path))
+            after = weave(document, after, wanted, unwanted)
         self._mirror.write(self._names[number], after.data)
         self._standing[number] = chosen
 
@@ -152,7 +171,11 @@ class Verifier:
         self.put(chosen)
         self.num_runs += 1
         outcome = self.copy.run(self.command)
-        state = "passes" if outcome.passed else "does not end in time" if outcome.code is None else "fails"
+        state = "fails"
+        if outcome.passed:
+            state = "passes"
+        elif outcome.code is None:
+            state = "does not end in time"
         self.note(f"run {self.num_runs}: {len(chosen)} fills, {state}")
         return outcome
 
@@ -160,14 +183,15 @@ class Verifier:
         """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes."""
         outcomes = [self.run([]) for _ in range(self.command.flake_runs)]
         failed = [outcome for outcome in outcomes if not outcome.passed]
-        if failed and len(failed) < len(outcomes):
+        if not failed:
+            return
+        if len(failed) < len(outcomes):
             often = f"{len(failed)} of {len(outcomes)} times"
             raise MidfillError("verify_flaky", f"the command fails {often} without fills")
-        if failed:
-            for line in self.copy.explain(self.command, failed[0]):
-                self.note(line)
-            last = (failed[0].output.strip().splitlines() or ["it prints nothing"])[-1]
-            raise MidfillError("verify_baseline", f"the command fails without any fill: {last}")
+        for line in self.copy.explain(self.command, failed[0]):
+            self.note(line)
+        output = failed[0].output.strip().splitlines() or ["it prints nothing"]
+        raise MidfillError("verify_baseline", f"the command fails without any fill: {output[-1]}")
 
 
 def verify(
@@ -200,20 +224,32 @@ def verify(
         if not all(again):
             often = f"{again.count(False)} of {len(again)} times"
             raise MidfillError("verify_flaky", f"the command fails {often} at the end")
-        known, verdict.num_runs = set(verifier.suspects), verifier.num_runs
-        verdict.good, verdict.guilty = ([n for n in found if n in known] for found in (verdict.good, verdict.guilty))
+        verdict.num_runs = verifier.num_runs
+        suspected = set(verifier.suspects)
+        verdict.good = [hole for hole in verdict.good if hole in suspected]
+        verdict.guilty = [hole for hole in verdict.guilty if hole in suspected]
     report = _settle(journal, writer, verdict)
     report.troubles += verifier.troubles
     return verdict, report
 
 
 def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
+    """Rolls back the guilty, and keeps the good ones."""
     reason = "the command fails with it"
-    guilty, good = ([journal.hole(number) for number in numbers] for numbers in (verdict.guilty, verdict.good))
-    report = writer.undo([hole for hole in guilty if hole.is_written], State.ROLLED_BACK, reason)
-    unwritten = [StateChange(hole.id, State.ROLLED_BACK, reason) for hole in guilty if not hole.is_written]
-    kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.state in WRITTEN]
-    journal.set_states([*unwritten, *kept])
-    report.holes += [*unwritten, *kept]
+    written_ones: list[HoleRow] = []
+    changes: list[StateChange] = []
+    for hole in map(journal.hole, verdict.guilty):
+        if hole.is_written:
+            written_ones.append(hole)
+        else:
+            changes.append(StateChange(hole.id, State.ROLLED_BACK, reason))
+    kept: list[StateChange] = []
+    for hole in map(journal.hole, verdict.good):
+        if hole.state in WRITTEN:
+            kept.append(StateChange(hole.id, State.VERIFIED))
+    report = writer.undo(written_ones, State.ROLLED_BACK, reason)
+    changes += kept
+    journal.set_states(changes)
+    report.holes += changes
     written.keep(journal.texts_of((change.hole for change in kept), State.VERIFIED))
     return report

@@ -7,6 +7,7 @@ text, or marked stale, or refused.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -109,33 +110,37 @@ class Writer:
         return target, content, holes, Regions.find(holes, known, content.data)
 
     def _prepare_apply(self, file: FileRow, wanted: Sequence[HoleRow], report: Report) -> Rewrite | None:
+        """The file with its fills; None if none can be written."""
         if file.path in self._ignored:
             raise MidfillError("target_refused", f"{file.path} is ignored by git", "track it, or leave it out")
         target, content, holes, regions = self._open(file)
         if guards.is_generated(content.data) and not self._include_generated:
             raise MidfillError("target_refused", f"{file.path} says that it is generated")
-        fills = {fill.hole: fill for hole in wanted if (fill := self.journal.fill(hole)) is not None}
-        texts = dict[int, bytes]()
-        moved = content.hash != file.known_hash
         document = Document(content.data, file.language, target)
+        is_moved = content.hash != file.known_hash
+        texts: dict[int, bytes] = {}
+        imports_of: dict[int, tuple[str, ...]] = {}
         for hole in wanted:
-            fill = fills.get(hole.id)
+            fill = self.journal.fill(hole)
             if fill is None or hole.is_written:
                 continue
-            if regions.text(hole.id) != fill.old or (moved and not _is_same_place(document, hole, regions)):
+            if regions.text(hole.id) != fill.old or (is_moved and not _is_same_place(document, hole, regions)):
                 change = StateChange(hole.id, State.STALE, "its text was changed by somebody else")
-                self._leave(change, Trouble(file.path, "hole_stale", f"{_name(file, hole)}: {change.reason}"), report)
-            else:
-                texts[hole.id] = fill.new
+                trouble = Trouble(file.path, "hole_stale", f"{_name(file, hole)}: {change.reason}")
+                self._leave(change, trouble, report)
+                continue
+            texts[hole.id] = fill.new
+            imports_of[hole.id] = fill.imports
         for broken in _find_broken(document, regions, texts):
             del texts[broken]
+            del imports_of[broken]
             change = StateChange(broken, State.FAILED, "its fill adds a syntax error")
-            message = f"hole {broken} of {file.path}: {change.reason}"
-            self._leave(change, Trouble(file.path, "holes_failed", message), report)
+            trouble = Trouble(file.path, "holes_failed", f"hole {broken} of {file.path}: {change.reason}")
+            self._leave(change, trouble, report)
         if not texts:
             return None
-        wanted_imports = {statement for hole in texts for statement in fills[hole].imports}
-        after = weave(document, regions.replace(texts), wanted_imports)
+        imports = set(chain.from_iterable(imports_of.values()))
+        after = weave(document, regions.replace(texts), imports)
         changes = tuple(StateChange(hole, State.APPLIED) for hole in texts)
         return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
@@ -148,8 +153,9 @@ class Writer:
     def _prepare_undo(
         self, file: FileRow, wanted: Sequence[HoleRow], report: Report, state: State, reason: str
     ) -> Rewrite | None:
+        """The file as it was before its fills; None if none can be taken back."""
         target, content, holes, regions = self._open(file)
-        texts = dict[int, bytes]()
+        texts: dict[int, bytes] = {}
         for hole in wanted:
             fill = self.journal.fill(hole)
             assert fill is not None, "a written hole has a fill"
@@ -160,28 +166,37 @@ class Writer:
                 report.troubles.append(Trouble(file.path, "undo_refused", message))
         if not texts:
             return None
-        unwanted = self._imports(hole for hole in holes if hole.id in texts) - self._imports(
-            hole for hole in holes if hole.id not in texts
-        )
-        after = weave(Document(content.data, file.language, target), regions.replace(texts), (), unwanted)
+        unwanted = self._imports(hole for hole in holes if hole.id in texts)
+        unwanted -= self._imports(hole for hole in holes if hole.id not in texts)
+        document = Document(content.data, file.language, target)
+        after = weave(document, regions.replace(texts), (), unwanted)
         changes = tuple(StateChange(hole, state, reason) for hole in texts)
         return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
     def _imports(self, holes: Iterable[HoleRow]) -> set[str]:
         """Imports in the file that `holes` need."""
-        fills = (self.journal.fill(hole) for hole in holes if hole.is_written)
-        return {statement for fill in fills if fill is not None for statement in fill.imports}
+        imports: set[str] = set()
+        for hole in holes:
+            fill = self.journal.fill(hole) if hole.is_written else None
+            if fill is not None:
+                imports.update(fill.imports)
+        return imports
 
 
 def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
-    found: dict[int, list[HoleRow]] = {}
+    """The holes of each file."""
+    by_file: dict[int, list[HoleRow]] = {}
     for hole in holes:
-        found.setdefault(hole.file, []).append(hole)
-    return found
+        by_file.setdefault(hole.file, []).append(hole)
+    return by_file
 
 
 def _name(file: FileRow, hole: HoleRow) -> str:
-    return f"hole {hole.id} of {file.path}" + (f" ({hole.name})" if hole.name else "")
+    """A hole as a message names it."""
+    name = f"hole {hole.id} of {file.path}"
+    if hole.name:
+        name += f" ({hole.name})"
+    return name
 
 
 def _is_same_place(document: Document, hole: HoleRow, regions: Regions) -> bool:

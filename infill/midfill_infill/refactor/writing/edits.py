@@ -34,8 +34,8 @@ class Moved:
 
     @cached_property
     def _starts(self) -> tuple[list[int], list[int]]:
-        old, new = ([0, *accumulate(len(line) + 1 for line in lines[:-1])] for lines in self._lines)
-        return old, new
+        old, new = self._lines
+        return _line_starts(old), _line_starts(new)
 
     @cached_property
     def _same_ends(self) -> tuple[int, int]:
@@ -45,12 +45,18 @@ class Moved:
     @cached_property
     def _blocks(self) -> list[tuple[int, int, int]]:
         """Equal runs of lines between the common ends: start in `before`, start in `after`, number of lines."""
-        (old, new), (head, tail) = self._lines, self._same_ends
-        middles = old[head : len(old) - tail], new[head : len(new) - tail]
-        if max(map(len, middles)) > _MAX_CHANGED_LINES:
+        old, new = self._lines
+        head, tail = self._same_ends
+        old_middle = old[head : len(old) - tail]
+        new_middle = new[head : len(new) - tail]
+        if max(len(old_middle), len(new_middle)) > _MAX_CHANGED_LINES:
             return []
-        found = SequenceMatcher(None, *middles, autojunk=False).get_matching_blocks()
-        return [(block.a + head, block.b + head, block.size) for block in found if block.size]
+        matcher = SequenceMatcher(None, old_middle, new_middle, autojunk=False)
+        blocks: list[tuple[int, int, int]] = []
+        for block in matcher.get_matching_blocks():
+            if block.size:
+                blocks.append((block.a + head, block.b + head, block.size))
+        return blocks
 
     def find(self, at: int, length: int) -> int | None:
         """Start in `after` of the region of `before` that starts at `at`; None if not certain."""
@@ -58,9 +64,11 @@ class Moved:
             return None
         old_lines, new_lines = self._lines
         old_starts, new_starts = self._starts
-        first, last = bisect_right(old_starts, at) - 1, bisect_right(old_starts, at + length) - 1
+        first = bisect_right(old_starts, at) - 1
+        last = bisect_right(old_starts, at + length) - 1
         column = at - old_starts[first]
-        low, high = max(first - 1, 0), min(last + 1, len(old_lines) - 1)
+        low = max(first - 1, 0)
+        high = min(last + 1, len(old_lines) - 1)
         head, tail = self._same_ends
         if high < head:
             return at
@@ -72,8 +80,13 @@ class Moved:
         return None
 
     def _is_unique(self, low: int, high: int) -> bool:
-        wanted = b"\n".join(self._lines[0][low : high + 1])
+        old, _ = self._lines
+        wanted = b"\n".join(old[low : high + 1])
         return self.after.count(wanted) == 1 and wanted.strip() != b""
+
+
+def _line_starts(lines: Sequence[bytes]) -> list[int]:
+    return [0, *accumulate(len(line) + 1 for line in lines[:-1])]
 
 
 LOST = -1
@@ -89,11 +102,15 @@ class Regions:
     @classmethod
     def find(cls, holes: Sequence[HoleRow], known: bytes, data: bytes) -> "Regions":
         """Transfers the regions from `known`, the bytes they refer to, to `data`."""
-        if known == data:
-            return cls(data, {hole.id: (hole.at, hole.length) for hole in holes if not hole.is_lost})
         mapping = Moved(known, data)
-        found = {hole.id: (mapping.find(hole.at, hole.length), hole.length) for hole in holes if not hole.is_lost}
-        return cls(data, {hole: (at, length) for hole, (at, length) in found.items() if at is not None})
+        places: dict[int, tuple[int, int]] = {}
+        for hole in holes:
+            if hole.is_lost:
+                continue
+            at = hole.at if known == data else mapping.find(hole.at, hole.length)
+            if at is not None:
+                places[hole.id] = (at, hole.length)
+        return cls(data, places)
 
     def text(self, hole: int) -> bytes | None:
         """The current text of a hole's region."""
@@ -106,9 +123,10 @@ class Regions:
         """The bytes with `texts[hole]` in each region; updates all regions. Raises ValueError for overlapping regions.
         A region that an edit overlaps partly becomes unknown.
         """
-        edits = {
-            hole: Edit(at, at + length, texts[hole]) for hole, (at, length) in self.places.items() if hole in texts
-        }
+        edits: dict[int, Edit] = {}
+        for hole, (at, length) in self.places.items():
+            if hole in texts:
+                edits[hole] = Edit(at, at + length, texts[hole])
         after = Patch.of(edits.values()).apply(self.data)
         places: dict[int, tuple[int, int]] = {}
         earlier: set[int] = set()
@@ -117,7 +135,9 @@ class Regions:
             if not any(_reaches_into(edit, at, at + length) for _, edit in others):
                 # At the same byte (adjacent empty holes) the later hole's text comes last.
                 before = [edit for other, edit in others if edit.start_byte < at or other in earlier]
-                places[hole] = Patch(tuple(before)).shift(at), len(texts[hole]) if hole in edits else length
+                if hole in edits:
+                    length = len(texts[hole])
+                places[hole] = Patch(tuple(before)).shift(at), length
             earlier.add(hole)
         return Regions(after, places)
 

@@ -7,7 +7,7 @@ import builtins
 import re
 import symtable
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -48,11 +48,16 @@ class _Import:
 
     def find(self, form: re.Match[str]) -> tree_sitter.Node | None:
         """The node of the name that the statement `form` would import."""
+        written = form["name"]
         if form["module"]:
-            written, fits = form["name"], self.is_from and self.module == form["module"]
+            fits = self.is_from and self.module == form["module"]
         else:
-            written, fits = form["name"] + (f" as {form['alias']}" if form["alias"] else ""), not self.is_from
-        return next((node for node in self.names if fits and _text(node) == written), None)
+            fits = not self.is_from
+            if form["alias"]:
+                written += f" as {form['alias']}"
+        if not fits:
+            return None
+        return next((node for node in self.names if _text(node) == written), None)
 
 
 @lru_cache(maxsize=64)
@@ -65,7 +70,9 @@ def find_undefined(source: bytes) -> frozenset[str] | None:
         return None
     if _STAR.search(text):
         return None
-    used, bound, pending = set[str](), set[str](), [module]
+    used: set[str] = set()
+    bound: set[str] = set()
+    pending = [module]
     while pending:
         table = pending.pop()
         pending += table.get_children()
@@ -81,17 +88,22 @@ def find_undefined(source: bytes) -> frozenset[str] | None:
 def bound_name(statement: str) -> str:
     """The name that a statement binds."""
     form = _FORM.fullmatch(statement)
-    return (form["alias"] or form["name"].partition(".")[0]) if form else ""
+    if form is None:
+        return ""
+    return form["alias"] or form["name"].partition(".")[0]
 
 
 def put_in(document: Document, statement: str) -> Edit | None:
     """The edit that adds a statement; None if it exists, or if the document's encoding lacks a name."""
-    form, found = _FORM.fullmatch(statement), _read(document)
-    if form is None or document.language != "python" or any(each.find(form) is not None for each in found):
+    form = _FORM.fullmatch(statement)
+    known = _read(document)
+    if form is None or document.language != "python" or _find_import(known, form) is not None:
         return None
-    at, text = _join(form, found) or _insert(document, form, found)
-    if at == len(document.source) and not document.source.endswith((b"\n", b"\r")) and text.endswith("\n"):
-        text = "\n" * bool(at) + text.rstrip("\n")
+    at, text = _join(form, known) or _insert(document, form, known)
+    if at == len(document.source) and not _ends_line(document) and text.endswith("\n"):
+        text = text.rstrip("\n")
+        if at:
+            text = "\n" + text
     raw = document.to_raw(at)
     try:
         return Edit(raw, raw, document.encode(text))
@@ -99,15 +111,31 @@ def put_in(document: Document, statement: str) -> Edit | None:
         return None
 
 
+def _find_import(known: list[_Import], form: re.Match[str]) -> _Import | None:
+    """The statement that imports what the statement `form` would import."""
+    return next((statement for statement in known if statement.find(form) is not None), None)
+
+
+def _ends_line(document: Document) -> bool:
+    return document.source.endswith((b"\n", b"\r"))
+
+
 def take_out(document: Document, statement: str) -> Edit | None:
     """The edit that removes a statement and what `put_in` added around it; None if it is not separate."""
-    form, found = _FORM.fullmatch(statement), _read(document)
-    each = next((each for each in found if form and each.find(form) is not None), None)
-    if form is None or each is None:
+    form = _FORM.fullmatch(statement)
+    if form is None:
         return None
-    start, end = _own_lines(document, each, found) if len(each.names) == 1 else _own_part(each, form)
-    if start and len(each.names) == 1 and end == len(document.source) and not document.source.endswith((b"\n", b"\r")):
-        start = document.source_lines.end(document.source_lines.at(start) - 1)
+    known = _read(document)
+    found = _find_import(known, form)
+    if found is None:
+        return None
+    if len(found.names) > 1:
+        start, end = _own_part(found, form)
+    else:
+        start, end = _own_lines(document, found, known)
+        if start and end == len(document.source) and not _ends_line(document):
+            lines = document.source_lines
+            start = lines.end(lines.at(start) - 1)
     return Edit(document.to_raw(start), document.to_raw(end), b"")
 
 
@@ -116,12 +144,14 @@ def weave(document: Document, regions: Regions, wanted: Collection[str], unwante
     statement stays while its name is used; a wanted one is skipped if it does not fit.
     """
     for statement in sorted(wanted):
-        if (edit := put_in(replace(document, data=regions.data), statement)) is not None:
+        edit = put_in(replace(document, data=regions.data), statement)
+        if edit is not None:
             after = regions.edit(edit)
             if _undefined(document, after) is not None or _undefined(document, regions) is None:
                 regions = after
     for statement in sorted(set(unwanted) - set(wanted), reverse=True):
-        if (edit := take_out(replace(document, data=regions.data), statement)) is not None:
+        edit = take_out(replace(document, data=regions.data), statement)
+        if edit is not None:
             after = regions.edit(edit)
             if bound_name(statement) not in (_undefined(document, after) or ()):
                 regions = after
@@ -137,25 +167,48 @@ def _read(document: Document) -> list[_Import]:
     if document.language != "python" or document.syntax is None:
         return []
     lines = document.source_lines
-    found = []
+    statements: list[_Import] = []
     for node in document.syntax.parse(document.source).root_node.children:
         if node.type not in _TYPES or node.has_error:
             continue
-        start, last = lines.start(lines.at(node.start_byte)), lines.at(node.end_byte - 1)
-        end = lines.start(last + 1) if last + 1 < len(lines) else len(document.source)
-        if (
-            document.source[start : node.start_byte].strip()
-            or document.source[node.end_byte : end].lstrip()[:1] not in _REST
-        ):
+        start = lines.start(lines.at(node.start_byte))
+        end = _line_start(document, lines.at(node.end_byte - 1) + 1)
+        before = document.source[start : node.start_byte]
+        behind = document.source[node.end_byte : end].lstrip()
+        if before.strip() or behind[:1] not in _REST:
             continue
-        module = node.child_by_field_name("module_name")
         names = tuple(node.children_by_field_name("name"))
         is_from = node.type != "import_statement"
         in_brackets = any(child.type == "(" for child in node.children)
         is_short = node.start_point.row == node.end_point.row
-        named = _text(module) if module else "__future__" if is_from else _text(names[0]).partition(" ")[0]
-        found.append(_Import(start, end, named, is_from, names, is_from and bool(names) and (in_brackets or is_short)))
-    return found
+        statements.append(
+            _Import(
+                start=start,
+                end=end,
+                module=_find_module(node, names),
+                is_from=is_from,
+                names=names,
+                takes_names=is_from and bool(names) and (in_brackets or is_short),
+            )
+        )
+    return statements
+
+
+def _find_module(node: tree_sitter.Node, names: Sequence[tree_sitter.Node]) -> str:
+    """The module of an import statement; the first one of several."""
+    module = node.child_by_field_name("module_name")
+    if module is not None:
+        return _text(module)
+    if node.type != "import_statement":
+        return "__future__"
+    return _text(names[0]).partition(" ")[0]
+
+
+def _line_start(document: Document, line: int) -> int:
+    """Where a line begins; behind the last one the end of the document."""
+    if line < len(document.source_lines):
+        return document.source_lines.start(line)
+    return len(document.source)
 
 
 def _text(node: tree_sitter.Node) -> str:
@@ -165,103 +218,131 @@ def _text(node: tree_sitter.Node) -> str:
 def _section(module: str) -> int:
     """`__future__`, standard library, third party, or local."""
     top = module.partition(".")[0]
-    return 0 if top == "__future__" else 3 if not top else 1 if top in sys.stdlib_module_names else 2
+    if top == "__future__":
+        return 0
+    if top in sys.stdlib_module_names:
+        return 1
+    return 2 if top else 3
 
 
 def _rank(name: str) -> tuple[int, str]:
     """Constants, then classes, then others, as isort sorts."""
-    return (0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2), name
+    if name.isupper() and len(name) > 1:
+        return 0, name
+    if name[:1].isupper():
+        return 1, name
+    return 2, name
 
 
-def _join(form: re.Match[str], found: list[_Import]) -> tuple[int, str] | None:
+def _join(form: re.Match[str], known: list[_Import]) -> tuple[int, str] | None:
     """Returns the position and text that add a name to an existing statement for its module."""
-    for each in found:
-        if not form["module"] or not each.takes_names or each.module != form["module"]:
+    name = form["name"]
+    for statement in known:
+        if not form["module"] or not statement.takes_names or statement.module != form["module"]:
             continue
-        first, last = each.names[0], each.names[-1]
-        if first.start_point.row == last.end_point.row and each.end - each.start + len(form["name"]) + 2 > _MAX_LINE:
+        first, last = statement.names[0], statement.names[-1]
+        gap = " "
+        if first.start_point.row != last.start_point.row:
+            gap = "\n" + " " * last.start_point.column
+        size = statement.end - statement.start + len(name) + 2
+        if first.start_point.row == last.end_point.row and size > _MAX_LINE:
             continue
-        after = next((node for node in each.names if _rank(_text(node)) > _rank(form["name"])), None)
-        gap = "\n" + " " * last.start_point.column if last.start_point.row != first.start_point.row else " "
-        return (
-            (last.end_byte, f",{gap}{form['name']}") if after is None else (after.start_byte, f"{form['name']},{gap}")
-        )
+        for node in statement.names:
+            if _rank(_text(node)) > _rank(name):
+                return node.start_byte, f"{name},{gap}"
+        return last.end_byte, f",{gap}{name}"
     return None
 
 
-def _own_part(each: _Import, form: re.Match[str]) -> tuple[int, int]:
+def _own_part(statement: _Import, form: re.Match[str]) -> tuple[int, int]:
     """A name in a longer statement, with its comma."""
-    place = next(place for place, node in enumerate(each.names) if node == each.find(form))
-    node = each.names[place]
-    if place + 1 < len(each.names):
-        return node.start_byte, each.names[place + 1].start_byte
-    return each.names[place - 1].end_byte, node.end_byte
+    node = statement.find(form)
+    assert node is not None
+    index = statement.names.index(node)
+    if index + 1 < len(statement.names):
+        return node.start_byte, statement.names[index + 1].start_byte
+    return statement.names[index - 1].end_byte, node.end_byte
 
 
-def _insert(document: Document, form: re.Match[str], found: list[_Import]) -> tuple[int, str]:
+def _insert(document: Document, form: re.Match[str], known: list[_Import]) -> tuple[int, str]:
     """Position and text of a new statement, with blank lines."""
     line = form.group() + "\n"
-    if not found:
+    if not known:
         return _open(document, line)
     module = form["module"] or form["name"]
-    order = (_section(module), bool(form["module"]), module.lower())
-    kin = [each for each in found if each.module.partition(".")[0] == module.partition(".")[0] != ""]
-    for beside in [each for each in found if each.order[0] == order[0]] if not kin else [*kin]:
-        block = _block(found, beside)
-        before = [each for each in block if each.order <= order]
-        return (before[-1].end, line) if before else (block[0].start, line)
-    lower = [each for each in found if each.order[0] < order[0]]
-    return (lower[-1].end, "\n" + line) if lower else (found[0].start, line + "\n")
+    section = _section(module)
+    order = (section, bool(form["module"]), module.lower())
+    top = module.partition(".")[0]
+    beside = [statement for statement in known if top and statement.module.partition(".")[0] == top]
+    if not beside:
+        beside = [statement for statement in known if _section(statement.module) == section]
+    if beside:
+        block = _block(known, beside[0])
+        before = [statement for statement in block if statement.order <= order]
+        return (before[-1].end if before else block[0].start), line
+    lower = [statement for statement in known if _section(statement.module) < section]
+    if lower:
+        return lower[-1].end, "\n" + line
+    return known[0].start, line + "\n"
 
 
-def _block(found: list[_Import], one: _Import) -> list[_Import]:
+def _block(known: list[_Import], statement: _Import) -> list[_Import]:
     """Statements adjacent to one, without blank lines between."""
-    first = last = found.index(one)
-    while first and found[first - 1].end == found[first].start:
+    first = last = known.index(statement)
+    while first and known[first - 1].end == known[first].start:
         first -= 1
-    while last + 1 < len(found) and found[last].end == found[last + 1].start:
+    while last + 1 < len(known) and known[last].end == known[last + 1].start:
         last += 1
-    return found[first : last + 1]
+    return known[first : last + 1]
 
 
 def _open(document: Document, line: str) -> tuple[int, str]:
     """Returns the place of a file's first import: below its docstring, otherwise above its first statement."""
-    doc, rest = _head(document)
+    docstring, rest = _head(document)
     lines = document.source_lines
-    if doc is not None:
-        below = lines.at(doc.end_byte - 1) + 1
-        return (lines.start(below) if below < len(lines) else len(document.source)), "\n" + line
-    at = len(document.source) if rest is None else lines.start(lines.at(rest.start_byte))
-    return at, line + "\n" * _blanks_before(rest)
+    if docstring is not None:
+        below = lines.at(docstring.end_byte - 1) + 1
+        return _line_start(document, below), "\n" + line
+    text = line + "\n" * _blanks_before(rest)
+    if rest is None:
+        return len(document.source), text
+    return lines.start(lines.at(rest.start_byte)), text
 
 
 def _head(document: Document) -> tuple[tree_sitter.Node | None, tree_sitter.Node | None]:
     """A file's docstring, and its first other statement that is not an import."""
     assert document.syntax is not None
-    nodes = [node for node in document.syntax.parse(document.source).root_node.children if node.type != "comment"]
-    is_doc = bool(nodes) and nodes[0].type == "expression_statement" and nodes[0].children[0].type == "string"
-    rest = (node for node in nodes[is_doc:] if node.type not in _TYPES)
-    return (nodes[0] if is_doc else None), next(rest, None)
+    children = document.syntax.parse(document.source).root_node.children
+    nodes = [node for node in children if node.type != "comment"]
+    docstring = None
+    if nodes and nodes[0].type == "expression_statement" and nodes[0].children[0].type == "string":
+        docstring = nodes.pop(0)
+    rest = (node for node in nodes if node.type not in _TYPES)
+    return docstring, next(rest, None)
 
 
 def _blanks_before(node: tree_sitter.Node | None) -> int:
-    return 0 if node is None else 2 if node.type in _DEFINITIONS else 1
+    if node is None:
+        return 0
+    return 2 if node.type in _DEFINITIONS else 1
 
 
-def _own_lines(document: Document, each: _Import, found: list[_Import]) -> tuple[int, int]:
+def _own_lines(document: Document, statement: _Import, known: list[_Import]) -> tuple[int, int]:
     """A statement's lines, with the blank lines that separated it."""
-    source, lines = document.source, document.source_lines
-    start, end = each.start, each.end
-    if len(_block(found, each)) > 1:
+    lines = document.source_lines
+    start, end = statement.start, statement.end
+    if len(_block(known, statement)) > 1:
         return start, end
-    doc, rest = _head(document)
-    is_first = each is found[0]
-    if not is_first or (len(found) == 1 and doc is not None):
+    docstring, rest = _head(document)
+    is_alone = len(known) == 1
+    if statement is not known[0] or (is_alone and docstring is not None):
         above = lines.at(start) - 1
-        start = lines.start(above) if above >= 0 and lines.is_blank(above) else start
+        if above >= 0 and lines.is_blank(above):
+            start = lines.start(above)
         return start, end
-    for _ in range(1 if len(found) > 1 else _blanks_before(rest)):
+    num_blank = _blanks_before(rest) if is_alone else 1
+    for _ in range(num_blank):
         below = lines.at(end)
-        if end < len(source) and lines.is_blank(below) and below + 1 < len(lines):
+        if end < len(document.source) and lines.is_blank(below) and below + 1 < len(lines):
             end = lines.start(below + 1)
     return start, end

@@ -47,14 +47,16 @@ def unquote(source: bytes) -> bytes:
     if _parse(source) is None:
         source = _blank(source)
     for _ in range(_ROUNDS):
-        if (tree := _parse(source)) is None or not (found := list(_list_types(tree))):
+        tree = _parse(source)
+        types = list(_list_types(tree)) if tree is not None else []
+        if not types:
             break
         lines = [0]
         for line in source.splitlines(keepends=True):
             lines.append(lines[-1] + len(line))
-        for each in sorted(found, key=lambda each: (each.lineno, each.col_offset), reverse=True):
-            start, end = (lines[line - 1] + column for line, column in _ends(each))
-            source = source[:start] + b"(%b)" % str(each.value).encode() + source[end:]
+        for quoted in sorted(types, key=lambda quoted: (quoted.lineno, quoted.col_offset), reverse=True):
+            start, end = (lines[line - 1] + column for line, column in _ends(quoted))
+            source = source[:start] + b"(%b)" % str(quoted.value).encode() + source[end:]
     return source
 
 
@@ -64,6 +66,7 @@ def _ends(node: ast.Constant) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _parse(source: bytes) -> ast.Module | None:
+    """The tree of a module; None if it cannot be read."""
     try:
         return ast.parse(source.decode("utf-8", "replace"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -73,10 +76,13 @@ def _parse(source: bytes) -> ast.Module | None:
 def _list_types(tree: ast.Module) -> Iterator[ast.Constant]:
     """The quoted types of a module that can be read."""
     for node in ast.walk(tree):
-        given = [getattr(node, "annotation", None), getattr(node, "returns", None)]
-        for each in (quoted for type_ in given if isinstance(type_, ast.expr) for quoted in list_quoted(type_)):
-            if not str(each.value).strip().startswith("*") and parse_type(str(each.value)) is not None:
-                yield each
+        for type_ in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if not isinstance(type_, ast.expr):
+                continue
+            for quoted in list_quoted(type_):
+                text = str(quoted.value)
+                if not text.strip().startswith("*") and parse_type(text) is not None:
+                    yield quoted
 
 
 def _blank(source: bytes) -> bytes:

@@ -124,6 +124,7 @@ def _sync_folders(folders: Iterable[Path]) -> list[Trouble]:
 
 
 def _check_space(rewrites: Sequence[Rewrite]) -> None:
+    """Raises `disk_full` unless the disks have room for all files twice."""
     wanted: dict[int, tuple[Path, int]] = {}
     for rewrite in rewrites:
         folder, size = wanted.get(rewrite.status.st_dev, (rewrite.target.parent, 0))

@@ -79,11 +79,16 @@ def _frame(call: CallSite, callee: str) -> tuple[str, str]:
         return f"{callee}{{", "}"
     if call.kind in _CREATIONS and name[:1].isupper():
         return f"new {callee}(", ")"
-    parts = callee.split(".") if any(call.chain) else [callee]
-    is_optional = call.is_optional or any(call.chain[len(parts) - 1 :])
-    for place, is_chained in zip(range(len(parts) - 1, 0, -1), call.chain, strict=False):
-        parts[place] = ("?." if is_chained else ".") + parts[place]
-    return "".join(parts) + ("?.(" if is_optional else "("), ")"
+    parts = [callee]
+    if any(call.chain):
+        parts = callee.split(".")
+    opening = "("
+    if call.is_optional or any(call.chain[len(parts) - 1 :]):
+        opening = "?.("
+    for index, is_chained in zip(range(len(parts) - 1, 0, -1), call.chain, strict=False):
+        sign = "?." if is_chained else "."
+        parts[index] = sign + parts[index]
+    return "".join(parts) + opening, ")"
 
 
 RECIPE = Recipe(

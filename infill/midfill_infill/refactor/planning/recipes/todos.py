@@ -29,13 +29,15 @@ def find(document: Document, word: str) -> Iterator[Hole]:
     if language is None or not re.search(rb"TODO|FIXME", document.source):
         return
     bodies = [body_hole(document, function) for function in outline(document).functions]
-    stubs = tree_sitter.QueryCursor(language.query).captures(language.parse(document.source).root_node).get("stub", [])
+    root = language.parse(document.source).root_node
+    stubs = tree_sitter.QueryCursor(language.query).captures(root).get("stub", [])
     nodes = sorted([*find_comments(document), *stubs], key=lambda node: node.start_byte)
-    for place, node in enumerate(nodes):
-        at = document.to_raw(node.start_byte)
-        around = [body for body in bodies if body.start_byte <= at <= body.end_byte]
+    for index, node in enumerate(nodes):
+        start = document.to_raw(node.start_byte)
+        around = [body for body in bodies if body.start_byte <= start <= body.end_byte]
         if around and _asks(document, node) and _is_alone(document, node):
-            yield replace(_hole(document, language, _gather(document, nodes[place:])), name=around[-1].name)
+            hole = _hole(document, language, _gather(document, nodes[index:]))
+            yield replace(hole, name=around[-1].name)
 
 
 def _gather(document: Document, nodes: list[tree_sitter.Node]) -> list[tree_sitter.Node]:
@@ -49,10 +51,15 @@ def _gather(document: Document, nodes: list[tree_sitter.Node]) -> list[tree_sitt
 
 
 def _hole(document: Document, language: Language, group: list[tree_sitter.Node]) -> Hole:
-    hole = hole_at_range(document, document.to_raw(group[0].start_byte), document.to_raw(group[-1].end_byte))
-    said = "\n".join(_plain(document, node) for node in group if _is_comment(node))
-    lines = _MARK.sub("", said, count=1).splitlines()
-    return replace(hole, lead="".join(f"{language.comment} {line}".rstrip() + f"\n{hole.indent}" for line in lines))
+    start = document.to_raw(group[0].start_byte)
+    end = document.to_raw(group[-1].end_byte)
+    hole = hole_at_range(document, start, end)
+    text = "\n".join(_plain(document, node) for node in group if _is_comment(node))
+    comments: list[str] = []
+    for line in _MARK.sub("", text, count=1).splitlines():
+        comment = f"{language.comment} {line}".rstrip()
+        comments.append(f"{comment}\n{hole.indent}")
+    return replace(hole, lead="".join(comments))
 
 
 def _asks(document: Document, node: tree_sitter.Node) -> bool:
@@ -69,16 +76,21 @@ def _plain(document: Document, node: tree_sitter.Node) -> str:
 
 
 def _is_alone(document: Document, node: tree_sitter.Node) -> bool:
+    """True if nothing else stands on the lines of a node."""
     lines = document.source_lines
-    first, last = lines.at(node.start_byte), lines.at(max(node.start_byte, node.end_byte - 1))
-    return lines.first_char(first) == node.start_byte and not document.source[node.end_byte : lines.end(last)].strip()
+    if lines.first_char(lines.at(node.start_byte)) != node.start_byte:
+        return False
+    last = lines.at(max(node.start_byte, node.end_byte - 1))
+    return not document.source[node.end_byte : lines.end(last)].strip()
 
 
 def _follows(document: Document, above: tree_sitter.Node, below: tree_sitter.Node) -> bool:
     """True if `below` is on the next line with the same indent."""
     lines = document.source_lines
-    is_next = lines.at(below.start_byte) == lines.at(max(above.start_byte, above.end_byte - 1)) + 1
-    return is_next and above.start_point.column == below.start_point.column and _is_alone(document, below)
+    last = lines.at(max(above.start_byte, above.end_byte - 1))
+    if lines.at(below.start_byte) != last + 1:
+        return False
+    return above.start_point.column == below.start_point.column and _is_alone(document, below)
 
 
 RECIPE = Recipe(name="fill-todos", title="write the part of a body that a TODO asks for", languages=(), find=find)

@@ -21,22 +21,29 @@ _NO_TYPE = ("=", "#", "(", ")", ":", "/", "*", "\n")
 def find(document: Document, word: str) -> Iterator[Hole]:
     """Yields signatures from the opening bracket to the colon, where all but the missing types is known."""
     for match in find_matches(document, _SIGNATURE):
-        function, name, parameters = match["function"][0], match["name"][0], match["parameters"][0]
-        given = [child for child in parameters.named_children if child.type != "comment"]
+        function = match["function"][0]
+        parameters = match["parameters"][0]
         result = function.child_by_field_name("return_type")
         colon = next((child for child in function.children if child.type == ":"), None)
+        given = [child for child in parameters.named_children if child.type != "comment"]
         if colon is None or function.has_error or any(child.type not in (*_BARE, *_KEPT) for child in given):
             continue
-        bare = [child for child in (given[1:] if given and given[0].text in _OWN else given) if child.type in _BARE]
+        if given and given[0].text in _OWN:
+            del given[0]
+        bare = [child for child in given if child.type in _BARE]
         if result is not None and not bare:
             continue
         bracket = parameters.end_byte if result is None else None
-        anchors = tuple(
-            Anchor(document.to_raw(start), document.to_raw(end), lead, tail)
-            for start, end, lead, tail in _split(parameters.start_byte + 1, bare, bracket, colon.end_byte)
+        anchors: list[Anchor] = []
+        for start, end, lead, tail in _split(parameters.start_byte + 1, bare, bracket, colon.end_byte):
+            anchors.append(Anchor(document.to_raw(start), document.to_raw(end), lead, tail))
+        yield Hole(
+            anchors[0].start_byte,
+            anchors[-1].end_byte,
+            anchors=tuple(anchors),
+            name=text_of(match["name"][0]),
+            forbid=_NO_TYPE,
         )
-        span = anchors[0].start_byte, anchors[-1].end_byte
-        yield Hole(*span, anchors=anchors, name=text_of(name), forbid=_NO_TYPE)
 
 
 def _split(
@@ -47,9 +54,12 @@ def _split(
     """
     lead = ""
     for parameter in bare:
-        name, value = (parameter.child_by_field_name(field) for field in ("name", "value"))
-        yield start, (name or parameter).end_byte, lead, ": "
-        start, lead = (value.start_byte, " = ") if value else (parameter.end_byte, "")
+        name = parameter.child_by_field_name("name") or parameter
+        yield start, name.end_byte, lead, ": "
+        start, lead = parameter.end_byte, ""
+        value = parameter.child_by_field_name("value")
+        if value is not None:
+            start, lead = value.start_byte, " = "
     if bracket is not None:
         yield start, bracket, lead, " -> "
         start, lead = bracket, ""
