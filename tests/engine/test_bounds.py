@@ -7,7 +7,7 @@ import pytest
 from tests.engine.fakes import CountedFill
 from tests.engine.test_filler import TEXT, answer_of, ask, base
 
-from midfill_engine.causal.filler import MAX_LINE_TOKENS
+from midfill_engine.causal.lines import MAX_LINE_TOKENS
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime
