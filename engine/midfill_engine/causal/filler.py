@@ -348,12 +348,12 @@ class Filler(TokenWriter):
         lead = self.pending.decode()
         ids_of_texts = [self.encode(lead + text) for text in texts]
         scores = await score(self.runtime, prefix, ids_of_texts, ends)
-        found = []
+        scored = []
         for ids, logs in zip(ids_of_texts, scores, strict=True):
             text, ranges = self.decode_own(ids)
             pairs = [(text[start:end], log) for (start, end), log in zip(ranges, logs, strict=False)]
-            found.append((tuple(pairs), sum(logs)))
-        return found
+            scored.append((tuple(pairs), sum(logs)))
+        return scored
 
 
 def bound_chance(candidate: Candidate) -> float:

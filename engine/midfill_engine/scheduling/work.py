@@ -69,11 +69,11 @@ def count_rows(step: "Pass | CanvasPass") -> int:
 
 async def forward(passes: Sequence[Any], showing: Showing | None = None) -> list[Any]:
     """Runs passes in as many forward passes as their rows need and returns the results; the first has an event."""
-    found: list[Any] = []
+    results: list[Any] = []
     for part in split(passes, count_rows, MAX_ROWS):
-        found += await Work(part, sum(map(count_rows, part)), showing)
+        results += await Work(part, sum(map(count_rows, part)), showing)
         showing = None
-    return found
+    return results
 
 
 @overload
