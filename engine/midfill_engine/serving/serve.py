@@ -198,7 +198,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
 
     def fill(request: InfillRequest) -> "Fill":
         if options.cache is None and request.quality == "authors":  # without approximations
-            return open_fill(runtime, request, lengths=options.lengths)
+            return open_fill(runtime, request, cache=None, lengths=options.lengths)
         return open_fill(runtime, request, cache=cache, lengths=options.lengths)
 
     def fail() -> None:
