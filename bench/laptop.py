@@ -242,13 +242,13 @@ def make_request(runtime: Runtime, hole: str, seconds: tuple[float, float] | Non
 @contextmanager
 def plainly() -> Iterator[None]:
     """Without what random weights distort: they write in circles, which ends bodies and makes guesses right."""
-    kept = stretches.find_loop, stretches.is_endless, TokenWriter._guess
+    kept = stretches.find_loop, stretches.is_endless, TokenWriter.guess
     stretches.find_loop, stretches.is_endless = lambda lines: None, lambda line: False
-    TokenWriter._guess = lambda self, paths: [()] * len(paths)  # type: ignore[method-assign]
+    TokenWriter.guess = lambda self, paths: [()] * len(paths)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        stretches.find_loop, stretches.is_endless, TokenWriter._guess = kept  # type: ignore[method-assign]
+        stretches.find_loop, stretches.is_endless, TokenWriter.guess = kept  # type: ignore[method-assign]
 
 
 def measure_fills(

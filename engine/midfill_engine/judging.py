@@ -71,48 +71,58 @@ class JudgeWeights:
     def rank(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Ranks candidates, best first, each with the chance that it is right, which is calibrated for the first."""
         scores = self.score(candidates)
-        found = []
+        ranked = []
         for index in sorted(range(len(candidates)), key=lambda index: -scores[index]):
             columns = self.describe(candidates, scores, index)
             odds = sum(getattr(self, name) * value for name, value in columns.items())
-            found.append(replace(candidates[index], chance=1 / (1 + math.exp(-max(odds, MOST_UNLIKELY)))))
-        return found
+            chance = 1 / (1 + math.exp(-max(odds, MOST_UNLIKELY)))
+            ranked.append(replace(candidates[index], chance=chance))
+        return ranked
 
     def describe(self, candidates: Sequence[Candidate], scores: Sequence[float], index: int) -> Mapping[str, float]:
         """The features for the odds that candidate `index` is right, by the names of their weights."""
+        candidate = candidates[index]
         ahead = scores[index] - add_logs([*scores[:index], *scores[index + 1 :]])
-        likely = self.mix(candidates[index])
-        if candidates[index].names:  # on 96 lines that bind such a name this made 0.39 of 0.24; 0.37 were right
-            likely = min(0.0, likely + self.named * candidates[index].names / 2)
+        likely = self.mix(candidate)
+        if candidate.names:  # on 96 lines that bind such a name this made 0.39 of 0.24; 0.37 were right
+            likely = min(0.0, likely + self.named * candidate.names / 2)
         return {
             "ahead": min(max(ahead, -MOST_AHEAD), MOST_AHEAD),
             "likely": max(likely, MOST_UNLIKELY),
-            "proposed": candidates[index].certainty,
+            "proposed": candidate.certainty,
             "one": 1.0,
         }
 
     def score(self, candidates: Sequence[Candidate]) -> list[float]:
         """The score of each candidate."""
-        best = max((each.following for each in candidates), default=0.0) if self.length else 0.0
-        scores = [
-            self.mix(each)
-            + self.follows * (each.following - best) / self.measure(each)
-            + self.named * each.names
-            + self.used * each.used
-            - self.common * each.near
-            for each in candidates
-        ]
-        if self.agree:
-            for first, second in combinations(range(len(scores)), 2):
-                shared = measure_likeness(candidates[first].text, candidates[second].text) / (len(scores) - 1)
-                scores[first] += self.agree * shared
-                scores[second] += self.agree * shared
+        best_following = 0.0
+        if self.length:
+            best_following = max((candidate.following for candidate in candidates), default=0.0)
+        scores = [self._score(candidate, best_following) for candidate in candidates]
+        if not self.agree:
+            return scores
+        for first, second in combinations(range(len(scores)), 2):
+            shared = measure_likeness(candidates[first].text, candidates[second].text) / (len(scores) - 1)
+            scores[first] += self.agree * shared
+            scores[second] += self.agree * shared
         return scores
+
+    def _score(self, candidate: Candidate, best_following: float) -> float:
+        return (
+            self.mix(candidate)
+            + self.follows * (candidate.following - best_following) / self.measure(candidate)
+            + self.named * candidate.names
+            + self.used * candidate.used
+            - self.common * candidate.near
+        )
 
     def mix(self, one: Candidate) -> float:
         """The log-probability of a text in the mixture of the model and the text's proposer."""
-        own, nats = self.share * one.certainty, one.nats / self.measure(one)
-        return add_logs([nats, math.log(own)]) if own > 0 else nats
+        nats = one.nats / self.measure(one)
+        share = self.share * one.certainty
+        if share <= 0:
+            return nats
+        return add_logs([nats, math.log(share)])
 
     def measure(self, one: Candidate) -> float:
         """The number of tokens to the power of `length`."""
@@ -122,7 +132,9 @@ class JudgeWeights:
 def add_logs(values: Sequence[float]) -> float:
     """ln of the sum of the exponentials of `values`, -inf for none."""
     most = max(values, default=-math.inf)
-    return most if math.isinf(most) else most + math.log(sum(math.exp(value - most) for value in values))
+    if math.isinf(most):
+        return most
+    return most + math.log(sum(math.exp(value - most) for value in values))
 
 
 @lru_cache(maxsize=4096)
@@ -148,11 +160,14 @@ class Judge:
         """
         if kind == "line" and self.fitted is not None:
             return replace(shipped_weights("line"), **dict(self.fitted))
-        weights = shipped_weights("short" if kind == "body" else kind)
-        if kind == "body" and candidates:
-            _, first = max(zip(weights.score(candidates), candidates, strict=True), key=lambda pair: pair[0])
-            weights = shipped_weights("body") if "\n" in first.text.strip() else weights
-        return weights
+        if kind != "body":
+            return shipped_weights(kind)
+        short = shipped_weights("short")
+        if not candidates:
+            return short
+        scores = short.score(candidates)
+        first = candidates[scores.index(max(scores))]
+        return shipped_weights("body") if "\n" in first.text.strip() else short
 
 
 SHIPPED: Final = Judge()
@@ -162,4 +177,4 @@ SHIPPED: Final = Judge()
 def shipped_weights(kind: Kind | Literal["short"]) -> JudgeWeights:
     """The shipped weights for a `line`, text `inside` a line, a `short` body or a `body`."""
     values = json.loads(PATH.read_text(encoding="utf-8"))[kind]
-    return JudgeWeights(**{each.name: values[each.name] for each in fields(JudgeWeights)})
+    return JudgeWeights(**{weight.name: values[weight.name] for weight in fields(JudgeWeights)})

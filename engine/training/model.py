@@ -15,8 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading import hub
 from midfill_engine.loading.adapter import open_files
-from midfill_engine.models.packed import head_weight
-from midfill_engine.models.transformer import Transformer, TransformerBlock
+from midfill_engine.models.transformer import Transformer, TransformerBlock, head_weight
 from training.batches import enable_batches, run_batch
 from training.data.cutter import Cutter, find_base
 from training.data.packing import Packed

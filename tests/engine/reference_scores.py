@@ -16,8 +16,9 @@ from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.loading import hub
 from midfill_engine.models.family import Family, Layout
 from midfill_engine.models.operators import TorchOperators
-from midfill_engine.models.packed import Pass, head_weight, run_packed
+from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.models.sequence import Frame, Sequence
+from midfill_engine.models.transformer import head_weight
 
 RECORDED = Path(__file__).parent / "parity"
 

@@ -114,7 +114,7 @@ def test_an_anchor_decides_what_comes_before_it(base: Runtime) -> None:
         first = [filler._bytes(way.path)[: way.starts[0]] for way in ways]
         alone = Filler(base, stretch)
         prefix, _ = complete(base, read_prefix(base, alone.prompt.ids))
-        likeliest = complete(base, alone.draft_lines(prefix))
+        likeliest, _ = complete(base, alone.draft_lines(prefix))
         best = max(likeliest, key=lambda each: each.nats)
         changed += first[0] != alone.pending + best.text.encode()
     assert changed > 4

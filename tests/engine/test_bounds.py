@@ -8,7 +8,7 @@ from tests.engine.fakes import CountedFill
 from tests.engine.in_process import answer_of
 from tests.engine.requests import HEADER, NEXT, TEXT, ask, body, line, selection
 
-from midfill_engine.causal.filler import MAX_LINE_TOKENS
+from midfill_engine.causal.lines import MAX_LINE_TOKENS
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime

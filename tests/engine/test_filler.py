@@ -168,7 +168,7 @@ def test_a_word_that_the_edge_cuts_is_left_to_the_fill(base: Runtime) -> None:
 def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime) -> None:
     filler = Filler(base, Stretch("value = co", "\n", single=True))
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
-    drafts = complete(base, filler.draft_lines(prefix))
+    drafts, begun_nats = complete(base, filler.draft_lines(prefix))
 
     def chance(before: tuple[int, ...], letters: bytes) -> float:
         logs = read_whole(base, list(before))[-1]
@@ -178,15 +178,13 @@ def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime) -> None:
         return float(logs[longer].exp().sum()) + rest
 
     assert filler.pending == b"co"
-    assert filler.pending_nats == pytest.approx(math.log(chance(filler.prompt.ids, b"co")), abs=1e-4)
+    assert begun_nats == pytest.approx(math.log(chance(filler.prompt.ids, b"co")), abs=1e-4)
     (plain,) = complete(base, Filler(base, filler.stretch).compare([Candidate("py")]))
     found = {each.text: each.nats for each in complete(base, Filler(base, filler.stretch).fill([Candidate("py")]))}
     drafted = {each.text: each.nats for each in drafts if each.text.strip()}
-    assert found["py"] == pytest.approx(plain.nats - filler.pending_nats, abs=1e-3)
+    assert found["py"] == pytest.approx(plain.nats - begun_nats, abs=1e-3)
     shared = found.keys() & drafted.keys()
-    assert shared and all(
-        found[text] == pytest.approx(drafted[text] - filler.pending_nats, abs=1e-3) for text in shared
-    )
+    assert shared and all(found[text] == pytest.approx(drafted[text] - begun_nats, abs=1e-3) for text in shared)
 
 
 @pytest.mark.parametrize("indent", [None, ""])
@@ -215,7 +213,7 @@ def test_a_line_with_a_name_is_as_likely_as_if_it_were_given(
     candidates = record_calls(Filler, "_candidate")
     filler = Filler(base, Stretch(before, "\n", single=True), names=["total"], unused=["key"])
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
-    drafted = complete(base, filler.draft_lines(prefix))
+    drafted, _ = complete(base, filler.draft_lines(prefix))
     kinds = {(each.names > 0, each.used > 0) for each in filler.count_names(drafted)}
     assert kinds == {(False, False), (True, False), (False, True), (True, True)}
     exact = complete(base, score(base, prefix, [path.ids for _, path in candidates], filler.ends))
@@ -513,17 +511,17 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
         ended: list[tuple[int, ...]] = []
 
         class Guessing(Filler):
-            def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+            def guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
                 ended.extend(path.ids for path in paths)
                 found = ([ids[len(path.ids) :] for ids in known if ids[: len(path.ids)] == path.ids] for path in paths)
                 return [next(iter(each), ())[:3] for each in found]
 
-        monkeypatch.setattr("midfill_engine.causal.filler.MAX_READ_ALONG", most)
-        monkeypatch.setattr("midfill_engine.causal.filler.NEARLY_CERTAIN", -0.2)
+        monkeypatch.setattr("midfill_engine.causal.lines.MAX_READ_ALONG", most)
+        monkeypatch.setattr("midfill_engine.causal.lines.NEARLY_CERTAIN", -0.2)
         filler = Guessing(base, stretch, names=names)
         prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
         forwards = ForwardCounter()
-        drafts = complete(base, forwards.run(filler.draft_lines(prefix)))
+        drafts, _ = complete(base, forwards.run(filler.draft_lines(prefix)))
         return drafts, forwards.count, sorted(ended, key=len, reverse=True)
 
     plain, most, ended = draft([], 0)
@@ -704,11 +702,11 @@ def test_guessed_tokens_save_forwards_and_change_nothing(temperature: float, max
             written.extend(path.ids for path, _ in rows)
             return rows
 
-        def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+        def guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
             return [()] * len(paths)
 
     class Guessing(Filler):
-        def _guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+        def guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
             found = []
             for path in paths:
                 size = len(path.ids)
@@ -762,7 +760,7 @@ def test_tokens_are_guessed_that_followed_the_last_two(base: Runtime) -> None:
     filler = Filler(base, Stretch("one two three", "", False))
     known, own = filler.prompt.ids, (7, 8, 9, 10, 11, 7, 8)
     paths = [Written(each) for each in (known[:2], own, (8, 9), (5,), (90, 91))]
-    assert filler._guess(paths) == [known[2:5], (9, 10, 11), (10, 11, 7), (), ()]
+    assert filler.guess(paths) == [known[2:5], (9, 10, 11), (10, 11, 7), (), ()]
 
 
 @pytest.mark.parametrize("max_rows", [branches.MAX_TREE_ROWS, 8])

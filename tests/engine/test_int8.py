@@ -26,7 +26,8 @@ from midfill_engine.models.int8 import (
     rotate,
 )
 from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, Span, TorchOperators
-from midfill_engine.models.packed import Pass, head_weight, run_packed, score_rows
+from midfill_engine.models.packed import Pass, run_packed, score_rows
+from midfill_engine.models.transformer import head_weight
 from midfill_engine.wire import InfillRequest
 
 CPU = torch.device("cpu")

@@ -35,7 +35,7 @@ def test_passes_that_are_awaited_at_once_share_a_forward_as_far_as_it_has_room(n
     parts = [compute("a", 3, num_rows), compute("b", 1, num_rows), compute("c", 0, num_rows), compute("d", 2, num_rows)]
     runtime: Any = SimpleNamespace(run=lambda passes: [f"{each}!" for each in passes])
     found = complete(runtime, forwards.run(gather(*parts)), seen.append)
-    assert found == [["a0!", "a1!", "a2!"], ["b0!"], [], ["d0!", "d1!"]]
+    assert found == (["a0!", "a1!", "a2!"], ["b0!"], [], ["d0!", "d1!"])
     assert all(work.num_rows == num_rows * len(work.passes) <= MAX_ROWS for work in seen)
     shared = {
         5: [["a0", "b0", "d0"], ["a1", "d1"], ["a2"]],

@@ -16,8 +16,7 @@ from torch import Tensor
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.runtime import load_runtime
-from midfill_engine.models.packed import head_weight
-from midfill_engine.models.transformer import Transformer
+from midfill_engine.models.transformer import Transformer, head_weight
 from training.batches import enable_batches, run_batch
 from training.data.pack import read_pack
 from training.export import export, write_sources

@@ -6,7 +6,8 @@ and the row's ancestors. So the tree's log-probabilities equal those of the text
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 import torch
@@ -24,6 +25,7 @@ MAX_TREE_ROWS: Final = 768
 READ_ROWS: Final = 256
 GROWN_ROWS: Final = 64
 ROOT: Final = -1  # the last token of the prefix
+END: Final = -1  # in place of a next token: one of those that end a text
 PIECE: Final = 64  # tokens
 MORE: Final = 16  # tokens that may not be allowed
 
@@ -42,7 +44,8 @@ async def read_prefix(
     for start in range(known, len(ids), READ_ROWS):  # attention is causal, so reading in parts saves work
         part = ids[start : start + READ_ROWS]
         (result,) = await forward([held.read(part, len(ids) - start)])
-        if held.grow(len(part)) + len(part) < len(ids) and is_over():
+        held.grow(len(part))
+        if held.length < len(ids) and is_over():
             break
     prefix = held.keep(ids[: held.length], result.hidden)
     runtime.prefixes.add(prefix)
@@ -60,17 +63,23 @@ class Tree:
 
     def add(self, ids: Sequence[int]) -> list[int]:
         """Adds a text and returns its rows; texts with a common beginning share its rows."""
-        rows, parent = [], ROOT
+        rows: list[int] = []
+        parent = ROOT
         for token in ids:
             row = self._children.get((parent, token))
             if row is None:
-                row = self._children[parent, token] = len(self.ids)
-                self.ids.append(token)
-                self.parents.append(parent)
-                self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
+                row = self._append(token, parent)
             rows.append(row)
             parent = row
         return rows
+
+    def _append(self, token: int, parent: int) -> int:
+        row = len(self.ids)
+        self._children[parent, token] = row
+        self.ids.append(token)
+        self.parents.append(parent)
+        self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
+        return row
 
     def lay(self, num_past: int, choice: Choice) -> Laid:
         """Its T rows behind `num_past` tokens that all see; each row sees its ancestors and itself."""
@@ -90,47 +99,60 @@ async def score(
 
     With `ends`, a mask [V] or ids, each text gets one more value: the log-probability that one of them comes next.
     """
-    found: list[list[float]] = []
+    scores: list[list[float]] = []
     for group in split(texts, len, MAX_TREE_ROWS):
-        found += await _score_group(runtime, prefix, group, ends)
-    return found
+        scores += await _score_group(runtime, prefix, group, ends)
+    return scores
 
 
 async def _score_group(
     runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None
 ) -> list[list[float]]:
-    tree, places, last = Tree(), [], []
-    asked: dict[tuple[int, int], int] = {}  # (row, next token) to its index among all
+    tree = Tree()
+    asked: list[list[tuple[int, int]]] = []  # the row before each token of each text, and the token
     for text in texts:
-        rows = [ROOT, *tree.add(text if ends is not None else text[:-1])]
-        places.append([asked.setdefault(pair, len(asked)) for pair in zip(rows, text, strict=False)])
-        last.append(rows[-1])
-    behind = [pair for pair in asked if pair[0] != ROOT]
-    over = [row for row in dict.fromkeys(last) if row != ROOT and ends is not None]
-    values, first = torch.zeros(len(asked)), first_scores(runtime, prefix)
-    for (row, token), number in asked.items():
-        if row == ROOT:
-            values[number] = first[token]
-    ending = {ROOT: first[ends].logsumexp(dim=0)} if ends is not None else {}
-    if behind or over:
-        wanted = torch.tensor([*(row for row, _ in behind), *over])
-        next_ids = torch.tensor([*(token for _, token in behind), *(0 for _ in over)])
-        laid = tree.lay(len(prefix.ids), force(runtime, next_ids))
+        if ends is None:
+            rows, next_ids = tree.add(text[:-1]), text
+        else:
+            rows, next_ids = tree.add(text), [*text, END]
+        asked.append(list(zip([ROOT, *rows], next_ids, strict=False)))
+    first = first_scores(runtime, prefix)
+    log_of: dict[tuple[int, int], float] = {}
+    behind: list[tuple[int, int]] = []
+    end_rows: list[int] = []
+    for row, token in dict.fromkeys(chain.from_iterable(asked)):
+        if row != ROOT and token != END:
+            behind.append((row, token))
+        elif row != ROOT:
+            end_rows.append(row)
+        elif token != END:
+            log_of[row, token] = float(first[token])
+        else:
+            log_of[row, token] = float(first[ends].logsumexp(dim=0))
+    if behind or end_rows:
+        wanted = torch.tensor([row for row, _ in behind] + end_rows)
+        forced = torch.tensor([token for _, token in behind] + [0] * len(end_rows))
+        laid = tree.lay(len(prefix.ids), force(runtime, forced))
         (result,) = await forward([lay_behind(runtime, prefix, laid, wanted)])
         assert result.chosen is not None
-        numbers = torch.tensor([asked[pair] for pair in behind], dtype=torch.int64)
-        values[numbers] = result.chosen.confidence[: len(behind)].clamp(min=1e-38).log()
+        logs = _to_logs(result.chosen.confidence[: len(behind)])
+        log_of |= zip(behind, logs.tolist(), strict=True)
         if ends is not None:
-            logs = log_probs(runtime, [result.hidden[len(behind) :]])[0]
-            ending |= dict(zip(over, logs[:, ends].logsumexp(dim=1), strict=True))
-    found = [values[torch.tensor(place, dtype=torch.int64)].tolist() for place in places]
-    return [[*logs, float(ending[row])] if ends is not None else logs for logs, row in zip(found, last, strict=True)]
+            next_logs = log_probs(runtime, [result.hidden[len(behind) :]])[0]
+            end_logs = next_logs[:, ends].logsumexp(dim=1)
+            log_of |= zip([(row, END) for row in end_rows], end_logs.tolist(), strict=True)
+    return [[log_of[pair] for pair in pairs] for pairs in asked]
 
 
 def force(runtime: Runtime, ids: Tensor) -> Choice:
     """The choice of `ids` [M], which gives the probability of each among all tokens."""
     every = torch.ones(1, runtime.loaded.config.transformer.vocab_size, dtype=torch.bool)
     return Choice(every, torch.zeros_like(ids), forced=ids)
+
+
+def _to_logs(confidence: Tensor) -> Tensor:
+    """Log-probabilities of forced tokens."""
+    return confidence.clamp(min=1e-38).log()
 
 
 def first_scores(runtime: Runtime, prefix: Prefix) -> Tensor:
@@ -191,6 +213,7 @@ class Path:
         return sum(self.logs)
 
     def add(self, token: int, log: float) -> "Path":
+        """The path with one more token, which is not read yet."""
         return Path((*self.ids, token), (*self.logs, log), self.places)
 
 
@@ -210,53 +233,64 @@ class LinePath:
         """
         if self.rest:
             return self.begin(logs, allowed, [self.rest], self.has)
-        pairs = find_likeliest(logs, allowed if self.rest is None else allowed & ~words, count)
+        if self.rest is not None:
+            allowed = allowed & ~words
+        pairs = find_likeliest(logs, allowed, count)
         return [LinePath(self.path.add(token, log), self.has) for token, log in pairs]
 
     def begin(self, logs: Tensor, allowed: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
         """The paths with the first token of each text, whose other tokens must follow."""
-        possible = [text for text in texts if allowed[text[0]]]
-        return [LinePath(self.path.add(text[0], float(logs[text[0]])), has, text[1:]) for text in possible]
+        begun = []
+        for first, *rest in texts:
+            if allowed[first]:
+                begun.append(LinePath(self.path.add(first, float(logs[first])), has, tuple(rest)))
+        return begun
 
 
 class Beam:
     """Beam search after a prefix: one KV cache holds all tokens that were read, and each path attends to its own."""
 
     def __init__(self, runtime: Runtime, prefix: Prefix) -> None:
-        self.runtime, self.prefix = runtime, prefix
-        self._held, self._spare = open_tail(runtime, prefix), len(prefix.ids) // 4 + GROWN_ROWS
+        self.runtime = runtime
+        self.prefix = prefix
+        self._held = open_tail(runtime, prefix)
+        self._spare = len(prefix.ids) // 4 + GROWN_ROWS
 
     async def open(self, texts: Sequence[tuple[int, ...]]) -> tuple[list[Path], Tensor]:
         """Reads whole texts. Returns the path of each, and log-probabilities [L, V] of the next token of each."""
-        behind = [text[1:] for text in texts]
-        forced = force(self.runtime, torch.tensor([token for text in behind for token in (*text, 0)]))
-        (result,) = await forward([self._lay([Path(text[:1]) for text in texts], behind, choice=forced)])
+        next_ids: list[int] = []
+        for text in texts:
+            next_ids += [*text[1:], 0]
+        forced = force(self.runtime, torch.tensor(next_ids))
+        (result,) = await forward([self._lay([Path(text[:1]) for text in texts], [text[1:] for text in texts], forced)])
         assert result.chosen is not None
-        start, first = self._held.grow(len(result.hidden)), first_scores(self.runtime, self.prefix)
+        first = first_scores(self.runtime, self.prefix)
+        start = self._held.grow(len(result.hidden))
         sizes = list(map(len, texts))
-        logs = torch.split(result.chosen.confidence.clamp(min=1e-38).log(), sizes)
-        places = torch.split(torch.arange(start, self._held.length), sizes)
-        paths = [
-            Path(text, (float(first[text[0]]), *known[:-1].tolist()), tuple(own.tolist()))
-            for text, known, own in zip(texts, logs, places, strict=True)
-        ]
-        return paths, log_probs(self.runtime, [result.hidden[torch.tensor(sizes).cumsum(0) - 1]])[0]
+        logs = torch.split(_to_logs(result.chosen.confidence), sizes)
+        paths = []
+        for text, text_logs in zip(texts, logs, strict=True):
+            places = tuple(range(start, start + len(text)))
+            paths.append(Path(text, (float(first[text[0]]), *text_logs[:-1].tolist()), places))
+            start += len(text)
+        last_rows = torch.tensor(sizes).cumsum(0) - 1
+        return paths, log_probs(self.runtime, [result.hidden[last_rows]])[0]
 
     async def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The exact log-probability of every token of each text after its path; all of the path must have been read."""
-        found: list[list[float]] = []
+        scores: list[list[float]] = []
         for group in split(zip(paths, texts, strict=True), lambda pair: len(pair[1]), MAX_TREE_ROWS):
-            found += await self._follow_group(group)
-        return found
+            scores += await self._follow_group(group)
+        return scores
 
     async def _follow_group(self, group: Sequence[tuple[Path, Sequence[int]]]) -> list[list[float]]:
         paths = [path for path, _ in group]
-        forced = torch.tensor([token for _, text in group for token in text])
-        step = self._lay(paths, [text[:-1] for _, text in group], choice=force(self.runtime, forced))
-        (result,) = await forward([step])
+        texts = [text for _, text in group]
+        forced = force(self.runtime, torch.tensor(list(chain.from_iterable(texts))))
+        (result,) = await forward([self._lay(paths, [text[:-1] for text in texts], forced)])
         assert result.chosen is not None
-        logs = result.chosen.confidence.clamp(min=1e-38).log()
-        return [part.tolist() for part in logs.split([len(text) for _, text in group])]
+        logs = _to_logs(result.chosen.confidence)
+        return [text_logs.tolist() for text_logs in torch.split(logs, list(map(len, texts)))]
 
     async def read(
         self, paths: Sequence[Path], guesses: Sequence[Sequence[int]] | None = None
@@ -266,26 +300,33 @@ class Beam:
         """
         guesses = guesses or [()] * len(paths)
         (result,) = await forward([self._lay(paths, guesses)])
-        start, read = self._held.grow(len(result.hidden)), list[Path]()
-        for path, guess in zip(paths, guesses, strict=True):
-            own = range(start, start + 1 + len(guess))
-            read.append(Path(path.ids, path.logs, (*path.places[: len(path.ids) - 1], *own)))
-            start = own.stop
+        start = self._held.grow(len(result.hidden))
+        sizes = [1 + len(guess) for guess in guesses]
+        read_paths: list[Path] = []
+        for path, size in zip(paths, sizes, strict=True):
+            earlier = path.places[: len(path.ids) - 1]
+            read_paths.append(replace(path, places=(*earlier, *range(start, start + size))))
+            start += size
         logs = log_probs(self.runtime, [result.hidden])[0]
-        return read, list(torch.split(logs, [1 + len(guess) for guess in guesses]))
+        return read_paths, list(torch.split(logs, sizes))
 
     def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], choice: Choice | None = None) -> Pass:
         """A pass over the last token of each path and the tokens `behind` it, with an attention mask for each path."""
-        num_shared, num_shown = len(self.prefix.ids), self._held.num_shown
-        size, num_past = len(paths) + sum(map(len, behind)), self._held.length - num_shown
-        mask = torch.zeros(size, num_past + size, dtype=torch.bool)
+        num_shared = len(self.prefix.ids)
+        num_shown = self._held.num_shown
+        num_past = self._held.length - num_shown
+        num_rows = len(paths) + sum(map(len, behind))
+        mask = torch.zeros(num_rows, num_past + num_rows, dtype=torch.bool)
         mask[:, : num_shared - num_shown] = True
-        ids, positions = list[int](), list[int]()
+        ids: list[int] = []
+        positions: list[int] = []
         for path, text in zip(paths, behind, strict=True):
-            start, end, depth = len(ids), len(ids) + 1 + len(text), len(path.ids) - 1
-            mask[start:end, [place - num_shown for place in path.places[:depth]]] = True
-            own = slice(num_past + start, num_past + end)
-            mask[start:end, own] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+            start, size = len(ids), 1 + len(text)
+            rows = slice(start, start + size)
+            depth = len(path.ids) - 1
+            mask[rows, [place - num_shown for place in path.places[:depth]]] = True
+            own = slice(num_past + start, num_past + start + size)
+            mask[rows, own] = torch.ones(size, size, dtype=torch.bool).tril()
             ids += [path.ids[-1], *text]
-            positions += range(num_shared + depth, num_shared + depth + end - start)
+            positions += range(num_shared + depth, num_shared + depth + size)
         return self._held.lay(Laid(torch.tensor(ids), torch.tensor(positions), mask, choice), self._spare)

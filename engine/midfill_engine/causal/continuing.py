@@ -7,7 +7,7 @@ one search through all its parts.
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -44,38 +44,31 @@ from midfill_engine.wire import (
 
 async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.perf_counter) -> InfillResponse:
     """The time that the request has is one of `clock`, in seconds. Raises RequestError."""
-    started_s, timer = clock(), Timer.of(request.max_ms, clock)
+    started_s = clock()
+    timer = Timer.of(request.max_ms, clock)
     request = with_seed(request)
     if request.sampler is not None:
         message = f"{runtime.names[0]} reads from the left, where no sampler takes part"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "leave the sampler out")
     config = runtime.loaded.config
-    tokenizer = runtime.loaded.tokenizer
-    outline = outline_request(request.segments, tokenizer, [], [], config.max_context, no_healing)
+    outline = outline_request(request.segments, runtime.loaded.tokenizer, [], [], config.max_context, no_healing)
     check_room(outline, config.max_hole)
-    texts, specs = split_segments(request.segments)
     await Claim(count_bytes(runtime, outline, request.excerpts))
+    texts, specs = split_segments(request.segments)
+    drawing = Drawing(request.n, request.temperature, request.top_p, seeded(request.seed, 0))
+    judge = Judge(request.judge)
+    forwards = ForwardCounter()
     done: list[list[Candidate]] = []
-    cut = list[bool]()
-    forwards, judge = ForwardCounter(), Judge(request.judge)
-    wanted = Drawing(request.n, request.temperature, request.top_p, seeded(request.seed, 0))
-    for spec in specs:
+    cut: list[bool] = []
+    for number, spec in enumerate(specs):
         await Show(event_of(specs, done, forwards.count))
-        given = [Candidate(each.text, certainty=each.certainty) for each in rank_given(spec.candidates)]
         split = Split.of(spec)
-        candidates, is_cut = list[Candidate](), False
+        candidates: list[Candidate] = []
+        is_cut = False
         if split.parts:
-            stretch = lay_stretch(runtime, texts, specs, done, len(done), split)
-            line_end = find_line_end(stretch, split)
-            stretch = replace(stretch, after=line_end + stretch.after)
-            effort, most_s = limit_search(runtime, request, stretch)
-            drawing = replace(wanted, count=max(request.n, effort.drawn if request.temperature else 0))
-            filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, judge, timer, effort, most_s)
-            rank_cut = filler.fill if request.drafts else filler.compare
-            candidates = await forwards.run(rank_texts(rank_cut, given, line_end))
-            if request.temperature:
-                candidates = shuffle(candidates, filler.kind, drawing, judge)
-            candidates, is_cut = list(filter(split.balances, map(split.put, candidates))), filler.timer.is_over
+            stretch = lay_stretch(runtime, texts, specs, done, number, split)
+            filling = fill_hole(runtime, request, stretch, drawing, spec, split, judge, timer)
+            candidates, is_cut = await forwards.run(filling)
         if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
             message = "no text with so many lines or tokens was found"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "ask with another seed, or write a line of it yourself")
@@ -84,24 +77,62 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     await Show(event_of(specs, done, forwards.count))
     if not request.temperature and not timer.is_over:
         await forwards.run(judge_jointly(runtime, texts, specs, done, request.excerpts, judge))
-    rows = [[listed[min(index, len(listed) - 1)] for listed in done] for index in range(request.n)]
-    rows = [row for index, row in enumerate(rows) if row not in rows[:index]]
+    fills = [list(map(answer_hole, row, cut)) for row in list_rows(done, request.n)]
     stats = Stats(
         steps=forwards.count,
         forwards=forwards.count,
-        tokens=sum(len(listed[0].logs) for listed in done),
+        tokens=sum(len(candidates[0].logs) for candidates in done),
         ms=(clock() - started_s) * 1000,
         context_tokens=sum(map(len, outline.pieces)),
     )
-    fills = [list(map(answer_hole, row, cut)) for row in rows]
     return InfillResponse(
         model=runtime.names[0],
         holes=fills[0],
         alternatives=fills[1:],
-        candidates=[list(map(answer_judged, listed)) for listed in done],
+        candidates=[list(map(answer_judged, candidates)) for candidates in done],
         stats=stats,
         seed=request.seed,
     )
+
+
+async def fill_hole(
+    runtime: Runtime,
+    request: InfillRequest,
+    stretch: Stretch,
+    drawing: Drawing,
+    spec: HoleSpec,
+    split: Split,
+    judge: Judge,
+    timer: Timer,
+) -> tuple[list[Candidate], bool]:
+    """The candidates for a hole, best first, and whether the time was over before all were found."""
+    line_end = find_line_end(stretch, split)
+    stretch = replace(stretch, after=line_end + stretch.after)
+    effort, most_s = limit_search(runtime, request, stretch)
+    if request.temperature:
+        drawing = replace(drawing, count=max(request.n, effort.drawn))
+    filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, judge, timer, effort, most_s)
+    given = [Candidate(text.text, certainty=text.certainty) for text in rank_given(spec.candidates)]
+    given = cut_line_end(given, line_end)
+    if request.drafts:
+        candidates = await filler.fill(given)
+    else:
+        candidates = await filler.compare(given)
+    candidates = add_line_end(candidates, line_end)
+    if request.temperature:
+        candidates = shuffle(candidates, filler.kind, drawing, judge)
+    whole = [split.put(candidate) for candidate in candidates]
+    return list(filter(split.balances, whole)), filler.timer.is_over
+
+
+def list_rows(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Candidate]]:
+    """At most `count` distinct fills of all holes, best first."""
+    rows: list[list[Candidate]] = []
+    for index in range(count):
+        row = [candidates[min(index, len(candidates) - 1)] for candidates in done]
+        if row not in rows:
+            rows.append(row)
+    return rows
 
 
 def check_variants(runtime: Runtime, cache: str | None, lengths: str | None) -> None:
@@ -121,24 +152,25 @@ def lay_stretch(
     split: Split,
 ) -> Stretch:
     """The stretch of hole `number`, behind the holes that are done."""
-    spec, config = specs[number], runtime.loaded.config
-    fills = [*(listed[0].text for listed in done[:number]), split.head]
-    before = "".join(text + fill for text, fill in zip(texts, fills, strict=False))
-    masked, is_whole = "".join(split.parts[::2]), not split.has_anchors
-    is_known_line = "\n" not in masked and (bool(masked.strip()) or not is_whole)
+    spec = specs[number]
+    fills = [candidates[0].text for candidates in done[:number]]
+    before = "".join(text + fill for text, fill in zip(texts, [*fills, split.head], strict=False))
+    masked = "".join(split.parts[::2])
+    is_known_line = "\n" not in masked and (bool(masked.strip()) or split.has_anchors)
     single = "\n" in spec.forbid or is_known_line or spec.indent is None
-    most = min(spec.max_tokens or config.max_hole, config.max_hole)
-    if single and not is_whole:
+    most = runtime.loaded.config.max_hole
+    if spec.max_tokens:
+        most = min(spec.max_tokens, most)
+    if single and split.has_anchors:
         most = min(most, bound_tokens(runtime, masked))
-    after, behind = split.tail + texts[number + 1], None if is_whole else texts[number + 1]
     return Stretch(
         before,
-        after,
+        split.tail + texts[number + 1],
         single,
         tuple(spec.forbid),
         most,
         spec.indent or "",
-        behind,
+        texts[number + 1] if split.has_anchors else None,
         min_tokens=spec.min_tokens,
         min_lines=spec.min_lines,
         max_lines=spec.max_lines,
@@ -183,41 +215,48 @@ async def judge_jointly(
     judge: Judge,
 ) -> None:
     """Re-ranks candidates whose following lines contain a hole that is now filled."""
-    for number, (spec, listed) in enumerate(zip(specs, done, strict=True)):
-        fills = [*(each[0].text for each in done[number + 1 :]), ""]
-        behind = "".join(text + fill for text, fill in zip(texts[number + 1 :], fills, strict=True))
+    for number, (spec, candidates) in enumerate(zip(specs, done, strict=True)):
+        later_fills = [later[0].text for later in done[number + 1 :]]
+        behind = "".join(text + fill for text, fill in zip(texts[number + 1 :], [*later_fills, ""], strict=True))
         split = Split.of(spec)
-        if split.has_anchors or len(listed) < 2 or find_following(behind) == find_following(texts[number + 1]):
+        is_same = find_following(behind) == find_following(texts[number + 1])
+        if is_same or split.has_anchors or len(candidates) < 2:
             continue
         stretch = lay_stretch(runtime, texts, specs, done, number, split)
         line_end = find_line_end(stretch, split)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
         filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split, judge)
-        done[number] = await rank_texts(filler.compare, listed, line_end) or listed
+        ranked = await filler.compare(cut_line_end(candidates, line_end))
+        done[number] = add_line_end(ranked, line_end) or candidates
 
 
-async def rank_texts(
-    rank_cut: Callable[[Sequence[Candidate]], Awaitable[list[Candidate]]], given: Sequence[Candidate], line_end: str
-) -> list[Candidate]:
-    """Ranks candidates with a filler whose stretch lacks `line_end`: removes it from the texts and appends it again."""
-    found = await rank_cut([replace(each, text=each.text.removesuffix(line_end)) for each in given])
-    return [replace(each, text=each.text + line_end) for each in found]
+def cut_line_end(candidates: Sequence[Candidate], line_end: str) -> list[Candidate]:
+    """The candidates for a stretch that lacks `line_end`."""
+    return [replace(candidate, text=candidate.text.removesuffix(line_end)) for candidate in candidates]
+
+
+def add_line_end(candidates: Sequence[Candidate], line_end: str) -> list[Candidate]:
+    return [replace(candidate, text=candidate.text + line_end) for candidate in candidates]
 
 
 def find_line_end(stretch: Stretch, split: Split) -> str:
     """The line break at the end of a stretch of whole lines, which is between two line starts; empty for others. With a
     bound of lines, also the one at the end of a known text.
     """
-    is_known = bool(stretch.min_lines or stretch.max_lines) and split.parts[-1:] != () and split.parts[-1][-1:] == "\n"
-    is_whole = (stretch.before[-1:] in ("", "\n") or is_known) and stretch.after[:1] != "\n"
-    return "\n" if is_whole and "\n" not in stretch.forbid else ""
+    if "\n" in stretch.forbid or stretch.after[:1] == "\n":
+        return ""
+    if stretch.before[-1:] in ("", "\n"):
+        return "\n"
+    is_bounded = stretch.min_lines or stretch.max_lines
+    ends_known_line = split.parts[-1:] != () and split.parts[-1][-1:] == "\n"
+    return "\n" if is_bounded and ends_known_line else ""
 
 
 def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
     """The distinct given texts, most certain first; independent of the order of `given`."""
     best: dict[str, GivenText] = {}
-    for each in sorted(given, key=lambda each: (-each.certainty, each.text)):
-        best.setdefault(each.text, each)
+    for text in sorted(given, key=lambda text: (-text.certainty, text.text)):
+        best.setdefault(text.text, text)
     return list(best.values())
 
 
@@ -231,13 +270,13 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge
 
 
 def answer_judged(one: Candidate) -> Judged:
-    nats, placed = one.nats if math.isfinite(one.nats) else None, answer_hole(one)
+    answered = answer_hole(one)
     return Judged(
         text=one.text,
-        tokens=placed.tokens,
-        confidence=placed.confidence,
+        tokens=answered.tokens,
+        confidence=answered.confidence,
         certainty=one.chance,
-        log_likelihood=nats,
+        log_likelihood=one.nats if math.isfinite(one.nats) else None,
         following=one.following,
         names=one.names,
         unused=one.used,
@@ -251,13 +290,14 @@ def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
     start = 0
     for piece, log in one.logs:
         end = min(start + len(piece), len(one.text))
-        rated += [(span, math.exp(min(0.0, log))) for span in cut_out(start, end, one.kept)]
+        confidence = math.exp(min(0.0, log))
+        rated += [(span, confidence) for span in cut_out(start, end, one.kept)]
         start = end
-    tokens, confidence = zip(*sorted(rated), strict=True) if rated else ((), ())
+    rated.sort()
     return FilledHole(
         text=one.text,
-        tokens=list(tokens),
-        confidence=list(confidence),
+        tokens=[span for span, _ in rated],
+        confidence=[confidence for _, confidence in rated],
         anchors=list(one.kept),
         cut=is_cut,
         certainty=one.chance,
@@ -275,26 +315,36 @@ def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[t
 
 
 def event_of(specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int) -> StepEvent:
-    states = []
-    for number, spec in enumerate(specs):
-        if number >= len(done):
-            kept = Split.of(spec).skip().text
-            states.append(HoleState(text=kept, settled=[(0, len(kept))] if kept else [], masked=1))
-            continue
-        filled = answer_hole(done[number][0])
-        settled = [(0, len(filled.text))] if filled.text else []
-        states.append(
-            HoleState(text=filled.text, settled=settled, masked=0, tokens=filled.tokens, confidence=filled.confidence)
-        )
+    states = [state_of(candidates[0]) for candidates in done]
+    for spec in specs[len(done) :]:
+        kept = Split.of(spec).skip().text
+        states.append(HoleState(text=kept, settled=whole_range(kept), masked=1))
     return StepEvent(step=step, num_steps=max(step, 1), holes=states)
+
+
+def state_of(one: Candidate) -> HoleState:
+    filled = answer_hole(one)
+    return HoleState(
+        text=filled.text,
+        settled=whole_range(filled.text),
+        masked=0,
+        tokens=filled.tokens,
+        confidence=filled.confidence,
+    )
+
+
+def whole_range(text: str) -> list[tuple[int, int]]:
+    return [(0, len(text))] if text else []
 
 
 def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[str]) -> int:
     """Memory of a fill: the KV caches of the prompt and two searches, one of which grows, and most logits at once."""
-    shape, size = runtime.loaded.config.transformer, runtime.dtype.itemsize
+    config = runtime.loaded.config
+    shape = config.transformer
+    size = runtime.dtype.itemsize
     context = sum(map(len, outline.pieces)) + sum(map(len, excerpts))  # a token has at least one character
-    num_tokens = min(context, MAX_BEFORE + AHEAD_CHARACTERS) + runtime.loaded.config.max_hole
-    a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
+    num_tokens = min(context, MAX_BEFORE + AHEAD_CHARACTERS) + config.max_hole
+    token_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     num_scored = HEAD_ROWS if runtime.device.type == "cpu" else MAX_TREE_ROWS
-    scores = num_scored * shape.vocab_size * (size + 4)
-    return int(4 * num_tokens * a_token + scores)
+    score_bytes = num_scored * shape.vocab_size * (size + 4)
+    return int(4 * num_tokens * token_bytes + score_bytes)

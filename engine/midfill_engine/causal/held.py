@@ -49,7 +49,8 @@ class Held(Growing):
 
     @classmethod
     def empty(cls, runtime: Runtime) -> "Held":
-        shape, dtype = runtime.loaded.config.transformer, runtime.loaded.model.transformer.dtype
+        shape = runtime.loaded.config.transformer
+        dtype = runtime.loaded.model.transformer.dtype
         none = torch.empty(1, shape.num_kv_heads, 0, shape.head_dim, dtype=dtype, device=runtime.device)
         return cls([(none, none)] * shape.num_layers)
 
@@ -67,9 +68,10 @@ class Held(Growing):
     def read(self, ids: tuple[int, ...], left: int) -> Pass:
         """The pass that reads the next `ids` of a prompt, of which so many are `left`. The last one is wanted."""
         start, size = self.length, len(ids)
+        positions = torch.arange(start, start + size)
         mask = torch.ones(size, start + size, dtype=torch.bool).tril(start)
-        rows, wanted = torch.arange(start, start + size), torch.tensor([size - 1])
-        return Pass(torch.tensor(ids), rows, wanted, self.with_room(left), mask, grows=True)
+        past = self.with_room(left)
+        return Pass(torch.tensor(ids), positions, torch.tensor([size - 1]), past, mask, grows=True)
 
     def lay(self, rows: Laid, spare: int) -> Pass:
         """The pass over these rows, which all are wanted; where memory must grow, there will be room for more."""
@@ -87,17 +89,18 @@ class PromptStack(Growing):
 
     def __init__(self, runtime: Runtime, size: int, known: Tensor | None) -> None:
         self._block = make_stack(runtime, size)
-        self.length = 0 if known is None else known.shape[3]
+        self.length = 0
         if known is not None:
+            self.length = known.shape[3]
             self._block[:, :, :, : self.length] = known
 
     def read(self, ids: tuple[int, ...], left: int) -> Pass:
         start, size = self.length, len(ids)
-        stacks = Stacks(self._block[:, :, :, :start], room=self._block[:, :, :, start : start + size])
-        rows, wanted = torch.arange(start, start + size), torch.tensor([size - 1])
-        return Pass(
-            torch.tensor(ids), rows, wanted, mask=torch.ones(size, size, dtype=torch.bool).tril(), stacks=stacks
-        )
+        positions = torch.arange(start, start + size)
+        mask = torch.ones(size, size, dtype=torch.bool).tril()
+        past, room = self._block[:, :, :, :start], self._block[:, :, :, start : start + size]
+        stacks = Stacks(past, room=room)
+        return Pass(torch.tensor(ids), positions, torch.tensor([size - 1]), mask=mask, stacks=stacks)
 
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
         stack = self._block[:, :, :, : self.length]
@@ -108,29 +111,39 @@ class TailStack(Growing):
     """Tokens behind a prefix, in a stack of their own; many beams share the prefix's."""
 
     def __init__(self, runtime: Runtime, prefix: Tensor) -> None:
-        self._prefix, self._runtime, self._block = prefix, runtime, prefix[:, :, :, :0]
+        self._runtime = runtime
+        self._prefix = prefix
+        self._block = prefix[:, :, :, :0]
         self.length = self.num_shown = prefix.shape[3]
 
     def lay(self, rows: Laid, spare: int) -> Pass:
-        size, num_kept = len(rows.ids), self.length - self.num_shown
+        size = len(rows.ids)
+        num_kept = self.length - self.num_shown
         if num_kept + size > self._block.shape[3]:
             grown = make_stack(self._runtime, max(LEAST_ROOM, 2 * (num_kept + size)))
             grown[:, :, :, :num_kept] = self._block[:, :, :, :num_kept]
             self._block = grown
-        tail, room = self._block[:, :, :, :num_kept], self._block[:, :, :, num_kept : num_kept + size]
-        stacks, wanted = Stacks(self._prefix, tail, room), torch.arange(size)
-        return Pass(rows.ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
+        tail = self._block[:, :, :, :num_kept]
+        room = self._block[:, :, :, num_kept : num_kept + size]
+        stacks = Stacks(self._prefix, tail, room)
+        return Pass(rows.ids, rows.positions, torch.arange(size), mask=rows.mask, choice=rows.choice, stacks=stacks)
 
 
 def open_prompt(runtime: Runtime, entry: Prefix | None, known: int, size: int) -> Held | PromptStack:
     """Memory for a prompt of `size` tokens of which `known` ones were read into `entry`."""
+    if runtime.reads_stacks and entry is not None:
+        return PromptStack(runtime, size, _stack_of(entry)[:, :, :, :known])
     if runtime.reads_stacks:
-        return PromptStack(runtime, size, None if entry is None else _stack_of(entry)[:, :, :, :known])
-    return Held(cut(entry.keys_values, known)) if entry is not None else Held.empty(runtime)
+        return PromptStack(runtime, size, None)
+    if entry is not None:
+        return Held(cut(entry.keys_values, known))
+    return Held.empty(runtime)
 
 
 def open_tail(runtime: Runtime, prefix: Prefix) -> Held | TailStack:
-    return TailStack(runtime, _stack_of(prefix)) if runtime.reads_stacks else Held(prefix.keys_values)
+    if runtime.reads_stacks:
+        return TailStack(runtime, _stack_of(prefix))
+    return Held(prefix.keys_values)
 
 
 def lay_behind(runtime: Runtime, prefix: Prefix, rows: Laid, wanted: Tensor) -> Pass:
@@ -144,7 +157,8 @@ def lay_behind(runtime: Runtime, prefix: Prefix, rows: Laid, wanted: Tensor) -> 
 
 def make_stack(runtime: Runtime, size: int) -> Tensor:
     """Memory for `size` tokens, [L, 2, K, size, E]."""
-    shape, dtype = runtime.loaded.config.transformer, runtime.loaded.model.transformer.dtype
+    shape = runtime.loaded.config.transformer
+    dtype = runtime.loaded.model.transformer.dtype
     sizes = (shape.num_layers, 2, shape.num_kv_heads, size, shape.head_dim)
     return torch.empty(sizes, dtype=dtype, device=runtime.device)
 

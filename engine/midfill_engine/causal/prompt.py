@@ -49,14 +49,19 @@ def lay_prompt(
     """The text around a stretch with fill-in-the-middle tokens, if the model was trained with them. Otherwise a part of
     the text after (`behind`, by default `after`), then the excerpts and the end of the text before.
     """
-    opening, markers = runtime.tokens.opening(None), runtime.tokens.markers
-    encode = runtime.loaded.tokenizer.encode
+    opening = runtime.tokens.opening(None)
+    markers = runtime.tokens.markers
     above, most_ahead = lay_before(before, excerpts, is_block=is_block)
     if markers is not None:
-        parts = encode(above)[-MAX_BEFORE:], encode(after[:most_ahead])
-        return Prompt((*opening, *markers.lay(*parts)), b"", has_suffix=True)
-    ids, pending = open_edge(runtime, cut_behind(after if behind is None else behind, most_ahead) + above)
-    return Prompt((*(opening or ([] if ids else [runtime.tokens.special_ids[0]])), *ids), pending)
+        encode = runtime.loaded.tokenizer.encode
+        marked = markers.lay(encode(above)[-MAX_BEFORE:], encode(after[:most_ahead]))
+        return Prompt((*opening, *marked), b"", has_suffix=True)
+    if behind is None:
+        behind = after
+    ids, pending = open_edge(runtime, cut_behind(behind, most_ahead) + above)
+    if not opening and not ids:
+        opening = [runtime.tokens.special_ids[0]]
+    return Prompt((*opening, *ids), pending)
 
 
 def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
@@ -73,8 +78,12 @@ def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
         pending = b" "
     while ids and pending.decode(errors="ignore").encode() != pending:  # a part of a character
         pending = tokenizer.token_bytes(ids.pop()) + pending
-    while ids and len(pending) < WORD_BYTES and WORD.match(pending) and WORD.match(tokenizer.token_bytes(ids[-1])[-1:]):
-        pending = tokenizer.token_bytes(ids.pop()) + pending
+    while ids and len(pending) < WORD_BYTES and WORD.match(pending):
+        before = tokenizer.token_bytes(ids[-1])
+        if not WORD.match(before[-1:]):
+            break
+        pending = before + pending
+        ids.pop()
     return ids, pending
 
 
@@ -91,16 +100,21 @@ def lay_before(before: str, excerpts: Sequence[str], *, is_block: bool = False) 
 def cut_before(text: str, most: int = READ_CHARACTERS) -> str:
     """The end of `text`, starting at a line, at most `most` characters."""
     surplus = len(text) - most
-    return text if surplus <= 0 else text[find_start(text, surplus, surplus + most // READ_SHARE) :]
+    if surplus <= 0:
+        return text
+    return text[find_start(text, surplus, surplus + most // READ_SHARE) :]
 
 
 def cut_behind(text: str, most: int = AHEAD_CHARACTERS) -> str:
     """Whole lines of the text after, at most `most` characters and without the lines that judge, and BREAK; or ""."""
     judging = len(find_following(text))
-    start = find_start(text, judging, judging + AHEAD_STEP) if judging else 0
+    if not judging:
+        return ""
+    start = find_start(text, judging, judging + AHEAD_STEP)
     part = text[start : start + most]
-    part = part if start + len(part) == len(text) else part[: part.rfind("\n") + 1]
-    return part.strip("\n") + BREAK if judging and part.strip() else ""
+    if start + len(part) < len(text):
+        part = part[: part.rfind("\n") + 1]
+    return part.strip("\n") + BREAK if part.strip() else ""
 
 
 def find_start(text: str, low: int, high: int) -> int:
@@ -114,12 +128,12 @@ def find_start(text: str, low: int, high: int) -> int:
 
 def find_following(after: str) -> str:
     """The next non-blank lines after a stretch; their likelihood judges candidates."""
-    lines, taken = 0, 0
+    num_lines, taken = 0, 0
     for line in after[: 4 * FOLLOWING_CHARACTERS].splitlines(keepends=True):
         if taken and taken + len(line) > FOLLOWING_CHARACTERS:
             break
         taken += len(line)
-        lines += bool(line.strip())
-        if lines == FOLLOWING_LINES:
+        num_lines += bool(line.strip())
+        if num_lines == FOLLOWING_LINES:
             break
     return after[: min(taken, 2 * FOLLOWING_CHARACTERS)].rstrip()

@@ -37,16 +37,19 @@ class Split:
     @classmethod
     def of(cls, spec: HoleSpec) -> "Split":
         known = keep_breaks(spec.draft, spec.keep)
-        parts, is_masked = [""], False
+        parts = [""]
+        is_masked = False
         for text, is_kept in split_draft(spec.model_copy(update={"keep": known})):
             if is_kept == is_masked:
                 parts.append("")
                 is_masked = not is_kept
             parts[-1] += text
         tail = "" if is_masked else parts.pop()
-        number = {char: index for index, char in enumerate(_list_chars(known))}
-        asked = tuple((number[start], number[end - 1] + 1) for start, end in spec.keep)
-        return cls(parts[0], tuple(parts[1:]), tail, asked) if parts else cls(tail, (), "", asked)
+        index_of_char = {char: index for index, char in enumerate(_list_chars(known))}
+        asked = tuple((index_of_char[start], index_of_char[end - 1] + 1) for start, end in spec.keep)
+        if not parts:
+            return cls(tail, (), "", asked)
+        return cls(parts[0], tuple(parts[1:]), tail, asked)
 
     @property
     def has_anchors(self) -> bool:
@@ -59,12 +62,15 @@ class Split:
 
     def put(self, one: Candidate) -> Candidate:
         """A text for the parts as one for the whole hole."""
-        start, size = len(self.head), len(self.head) + len(one.text)
+        start = len(self.head)
+        end = start + len(one.text)
         own = [(start + first, start + last) for first, last in one.kept]
-        known = _list_chars([(0, start), *own, (size, size + len(self.tail))])
+        known = _list_chars([(0, start), *own, (end, end + len(self.tail))])
         kept = merge([(known[first], known[last - 1] + 1) for first, last in self.asked])
-        lead = ((self.head, 0.0),) if self.head else ()
-        return replace(one, text=self.head + one.text + self.tail, logs=(*lead, *one.logs), kept=tuple(kept))
+        logs = one.logs
+        if self.head:
+            logs = ((self.head, 0.0), *logs)
+        return replace(one, text=self.head + one.text + self.tail, logs=logs, kept=tuple(kept))
 
     def balances(self, one: Candidate) -> bool:
         """True for a text of the whole hole whose brackets have partners, or lack those that the draft's lack."""
@@ -79,9 +85,11 @@ class Split:
         """The draft as it is, which stands where nothing was found; what is known alone if nothing is."""
         if not self.has_anchors:
             return self.skip()
-        text, kept = "", list[Range]()
-        for number, part in enumerate(self.parts):
-            kept += [(len(text), len(text) + len(part))] * (number % 2)
+        text = ""
+        kept: list[Range] = []
+        for index, part in enumerate(self.parts):
+            if index % 2:
+                kept.append((len(text), len(text) + len(part)))
             text += part
         return self.put(Candidate(text, kept=tuple(kept)))
 
@@ -91,38 +99,60 @@ def keep_breaks(draft: str, keep: Sequence[Range]) -> list[Range]:
     a line stays one, and what opens the block of a kept line stays, too. A masked part that is all white space stays,
     as a place to insert, only where it has a break.
     """
-    known = [list(span) for span in keep]
-    for before, behind in zip([None, *known], [*known, None], strict=True):
-        start, end = before[1] if before else 0, behind[0] if behind else len(draft)
-        masked = draft[start:end]
-        if behind and (found := (_BREAKS_BEHIND if masked.strip() else _BREAK_BEHIND).search(masked)):
-            behind[0] = start + found.start()
-        if before:
-            line = draft[:start].rpartition("\n")
-            ahead = _INDENT_AHEAD if line[1] and not line[2].strip() else _BREAK_AHEAD
-            if found := ahead.match(draft, start, behind[0] if behind else end):
-                before[1] = found.end()
-    return _join_indents(draft, [(start, end) for start, end in known], keep)
+    known: list[Range] = []
+    start = 0  # of a masked part
+    for first, last in keep:
+        end = _find_break_behind(draft, start, first)
+        if known:
+            known[-1] = (known[-1][0], _find_break_ahead(draft, start, end))
+        known.append((end, last))
+        start = last
+    if known:
+        known[-1] = (known[-1][0], _find_break_ahead(draft, start, len(draft)))
+    return _join_indents(draft, known, keep)
+
+
+def _find_break_behind(draft: str, start: int, end: int) -> int:
+    """Where a masked part ends before the line break behind it."""
+    masked = draft[start:end]
+    pattern = _BREAKS_BEHIND if masked.strip() else _BREAK_BEHIND
+    line_break = pattern.search(masked)
+    return start + line_break.start() if line_break else end
+
+
+def _find_break_ahead(draft: str, start: int, end: int) -> int:
+    """Where a masked part begins after the line break ahead of it, or after the indentation of its first line."""
+    _, is_later, line = draft[:start].rpartition("\n")
+    pattern = _INDENT_AHEAD if is_later and not line.strip() else _BREAK_AHEAD
+    line_break = pattern.match(draft, start, end)
+    return line_break.end() if line_break else start
 
 
 def _join_indents(draft: str, known: Sequence[Range], keep: Sequence[Range]) -> list[Range]:
     """The ranges, joined where an indentation between two kept ranges is known now."""
     joined: list[Range] = []
     for index, (start, end) in enumerate(known):
-        masked = draft[keep[index - 1][1] : keep[index][0]] if index else ""
+        masked = ""
+        if index:
+            masked = draft[keep[index - 1][1] : keep[index][0]]
         if joined and masked and joined[-1][1] == start and "\n" not in masked:
-            start = joined.pop()[0]
+            start, _ = joined.pop()
         joined.append((start, end))
     return joined
 
 
 def find_unmatched(text: str) -> str:
     """The brackets without a partner, in order, outside of strings."""
-    left = _NO_BRACKETS.sub("", _QUOTED.sub("", text))
-    while (rest := _PAIRS.sub("", left)) != left:
-        left = rest
-    return left
+    brackets = _NO_BRACKETS.sub("", _QUOTED.sub("", text))
+    while True:
+        unmatched = _PAIRS.sub("", brackets)
+        if unmatched == brackets:
+            return unmatched
+        brackets = unmatched
 
 
 def _list_chars(ranges: Sequence[Range]) -> list[int]:
-    return [char for start, end in ranges for char in range(start, end)]
+    chars: list[int] = []
+    for start, end in ranges:
+        chars += range(start, end)
+    return chars

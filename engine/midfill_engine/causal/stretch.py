@@ -60,7 +60,8 @@ class Stretch:
     @property
     def joint(self) -> str:
         """The beginning of the text after, which marks the end of a draft that reaches it; empty if it is blank."""
-        return self.after[:JOINT_CHARACTERS] if self.after[:JOINT_CHARACTERS].strip() else ""
+        start = self.after[:JOINT_CHARACTERS]
+        return start if start.strip() else ""
 
     @property
     def is_block(self) -> bool:
@@ -83,27 +84,31 @@ class Block:
     def write(self, piece: bytes) -> None:
         """Adds a token; ends the text if its last line is not a part of the block, or if it repeats itself."""
         self.data += piece
-        joint, written = self.stretch.joint, self.written
+        written = self.written
+        joint = self.stretch.joint
         if not self.stretch.single and joint and joint in written:
-            self.text, self.data, self.is_met = written[: written.index(joint)], b"", True
+            self.text, self.data = written[: written.index(joint)], b""
+            self.is_met = True
             self.end()
             return
         *lines, last = written.split("\n")
-        leaves = bool(lines) and bool(last.strip()) and not last.startswith(self.stretch.indent)
-        meets = len(lines) > 1 and lines[-1] == self.stretch.next_line
         if is_endless(last):
             self.loop = len(lines)
         elif b"\n" in piece:
             self._look_back(lines)
-        is_full = len(lines) > max(MAX_LINES, self.stretch.min_lines + 1) or self.stretch.has_too_many_lines(written)
-        if self.loop is not None or (is_full and not leaves and not meets):
+        leaves = bool(lines) and bool(last.strip()) and not last.startswith(self.stretch.indent)
+        meets = len(lines) > 1 and lines[-1] == self.stretch.next_line
+        if self.loop is not None:
             self.is_open = False
         elif leaves or meets:
             self.end()
+        elif len(lines) > max(MAX_LINES, self.stretch.min_lines + 1) or self.stretch.has_too_many_lines(written):
+            self.is_open = False
 
     def end(self) -> None:
         self._look_back(self.written.split("\n"))
-        self.is_open, self.is_whole = False, self.loop is None
+        self.is_open = False
+        self.is_whole = self.loop is None
 
     def _look_back(self, lines: Sequence[str]) -> None:
         self.loop = find_loop([self.stretch.indent + lines[0], *lines[1:]])
@@ -128,14 +133,23 @@ class Block:
         if not self.stretch.single and not self.stretch.is_block and self.stretch.is_inside:
             return [self.written] if self.is_met else []
         first, *lines = self.written.split("\n")
-        found, taken, seen = [first], first, {first.strip()}
         is_cut = not self.is_whole and self.loop is None
-        for line in lines[:-1] if is_cut else lines[: self.loop and self.loop - 1]:
-            is_over = bool(line.strip()) and not line.startswith(self.stretch.indent)
-            if is_over or line == self.stretch.next_line or (is_cut and line.strip() in seen):
+        if is_cut:
+            lines = lines[:-1]
+        elif self.loop is not None:
+            lines = lines[: max(self.loop - 1, 0)]
+        endings = [first]
+        taken = first
+        seen = {first.strip()}
+        for line in lines:
+            bare = line.strip()
+            leaves = bool(bare) and not line.startswith(self.stretch.indent)
+            if leaves or line == self.stretch.next_line or (is_cut and bare in seen):
                 break
             taken += "\n" + line
-            if line.strip():
-                seen.add(line.strip())
-                found.append(taken)
-        return found[-1:] if self.stretch.is_block and not self.stretch.max_lines else found
+            if bare:
+                seen.add(bare)
+                endings.append(taken)
+        if self.stretch.is_block and not self.stretch.max_lines:
+            return endings[-1:]
+        return endings

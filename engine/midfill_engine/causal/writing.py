@@ -11,12 +11,13 @@ from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.causal.branches import Beam, Path, first_scores
+from midfill_engine.causal.effort import WHOLE, Effort
 from midfill_engine.causal.prompt import lay_prompt
 from midfill_engine.causal.stretch import Block, Stretch
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.loops import is_endless
 from midfill_engine.requests.timer import ENDLESS, Timer
-from midfill_engine.tokens.pieces import decode
+from midfill_engine.tokens.pieces import Spans, decode
 from midfill_engine.tokens.vocabulary import Vocabulary
 
 LONGER: Final = 1.5  # times the longest finished body: the limit of the others
@@ -44,15 +45,19 @@ class Drawing:
     def choose(self, logs: Tensor) -> int:
         """Samples a token from the log-probabilities `logs` [V]."""
         values, order = logs.sort(descending=True)
-        share = (values / self.temperature).softmax(dim=0)
-        before = share.cumsum(dim=0) - share
-        return int(order[torch.multinomial(share.masked_fill(before >= self.top_p, 0), 1, generator=self.generator)])
+        shares = (values / self.temperature).softmax(dim=0)
+        shares_before = shares.cumsum(dim=0) - shares
+        nucleus = shares.masked_fill(shares_before >= self.top_p, 0)
+        return int(order[torch.multinomial(nucleus, 1, generator=self.generator)])
 
 
 def others_of(drawing: Drawing) -> Drawing:
     """Drafts for a hole where none of `drawing` is long or short enough."""
-    generator = drawing.generator if drawing.temperature else torch.Generator().manual_seed(0)
-    return Drawing(max(drawing.count, NUM_OTHERS), drawing.temperature or OTHERS_TEMPERATURE, drawing.top_p, generator)
+    count = max(drawing.count, NUM_OTHERS)
+    if drawing.temperature:
+        return replace(drawing, count=count)
+    generator = torch.Generator().manual_seed(0)
+    return replace(drawing, count=count, temperature=OTHERS_TEMPERATURE, generator=generator)
 
 
 class Edge:
@@ -61,7 +66,9 @@ class Edge:
     def __init__(self, vocabulary: Vocabulary, is_spaced: bool, forbid: tuple[str, ...]) -> None:
         self.vocabulary, self.is_spaced, self.forbid = vocabulary, is_spaced, forbid
         self.later = vocabulary.allowed(forbid=forbid)
-        self.opening = self.later & ~vocabulary.spaced if is_spaced else self.later
+        self.opening = self.later
+        if is_spaced:
+            self.opening = self.later & ~vocabulary.spaced
 
     def allowed(self, left: bytes, is_first: bool) -> Tensor:
         """The mask [V] of tokens that may come next while the bytes `left` are not spelled yet."""
@@ -79,6 +86,7 @@ class TokenWriter:
     stretch: Stretch
     drawing: Drawing = Drawing()
     excerpts: Sequence[str] = ()
+    effort: Effort = field(default=WHOLE, kw_only=True)
     timer: Timer = field(default=ENDLESS, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -87,9 +95,13 @@ class TokenWriter:
             runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
         )
         self.pending = self.prompt.pending
+        self.encode = runtime.loaded.tokenizer.encode
+        self.pieces = runtime.vocabulary.pieces
         self.prompt_letters = "".join(map(chr, self.prompt.ids))
         self.is_spaced = stretch.before[-1:] in (" ", "\t")
-        self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
+        self.forbid = stretch.forbid
+        if stretch.single:
+            self.forbid = (*stretch.forbid, "\n")
         vocabulary = runtime.vocabulary
         self.edge = Edge(vocabulary, self.is_spaced, self.forbid)
         ends = vocabulary.ending(stretch.after)
@@ -99,15 +111,29 @@ class TokenWriter:
             ends = self.stops | (ends & vocabulary.beginning(b"\n"))
         self.ends = ends.nonzero().flatten()  # ids: a mask is searched anew for every path
 
+    @property
+    def widest(self) -> int:
+        return max(self.effort.width, self.drawing.count)
+
+    @property
+    def width(self) -> int:
+        """The number of paths at once; one when the time is over."""
+        return 1 if self.timer.is_over else self.widest
+
     def spelled(self, path: Path) -> int:
         """The number of bytes of a path, pending ones included."""
-        return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
+        return sum(len(self.pieces[token]) for token in path.ids)
+
+    def decode_own(self, ids: Sequence[int]) -> tuple[str, Spans]:
+        """The text of tokens without what is pending, and the range of each of them in it."""
+        text, ranges = decode([self.pieces[token] for token in ids], "ignore")
+        lead = len(self.pending.decode())
+        return text[lead:], [(max(start - lead, 0), max(end - lead, 0)) for start, end in ranges]
 
     def count_own(self, path: Path) -> int:
         """The number of tokens of a path with text behind what is pending."""
-        _, ranges = decode([self.runtime.vocabulary.pieces[token] for token in path.ids], "ignore")
-        lead = len(self.pending.decode())
-        return sum(max(lead, start) < end for start, end in ranges)
+        _, ranges = self.decode_own(path.ids)
+        return sum(start < end for start, end in ranges)
 
     def room(self, most: int) -> int:
         """At most so many tokens of a text of several lines: `most`, or what the lines that it must have need."""
@@ -137,65 +163,83 @@ class TokenWriter:
         must: bool = False,
     ) -> list[tuple[Path, Block]]:
         """Writes token by token, with prompt lookup decoding (Saxena 2023): guesses are read along, kept if chosen."""
-        rows, going = list(begun), list(range(len(begun)))
+        rows = list(begun)
+        going = list(range(len(rows)))
         most = min(self.stretch.max_tokens + len(self.pending), most)
-        ends = [len(path.ids) + most for path, _ in begun]
-        guesses: list[Sequence[int]] = [()] * len(begun)
+        begun_sizes = [len(path.ids) for path, _ in begun]
+        guesses: list[Sequence[int]] = [()] * len(rows)
         while going:
             for index, logs, guess in zip(going, scores, guesses, strict=True):
                 rows[index] = self._extend(*rows[index], logs, guess, choose)
-            going = [index for index in going if rows[index][1].is_open and len(rows[index][0].ids) < ends[index]]
-            sizes = [most + len(path.ids) - end for (path, _), end in zip(rows, ends, strict=True)]
-            going = [index for index in going if sizes[index] <= self._longest(rows, sizes)]
+            sizes = [len(path.ids) - size for (path, _), size in zip(rows, begun_sizes, strict=True)]
+            going = [index for index in going if rows[index][1].is_open and sizes[index] < most]
+            longest = self._longest(rows, sizes)
+            going = [index for index in going if sizes[index] <= longest]
             if going and self.timer.is_over:
-                best = max(going, key=lambda index: rows[index][0].log)
-                lacks = must and not any(block.has_line for _, block in rows)
-                going = [best] if lacks and len(rows[best][0].ids) < LAST_TOKENS else []
+                going = self._keep_likeliest(rows, going, must)
             if going:
                 paths = [rows[index][0] for index in going]
-                room = [ends[index] - len(path.ids) - 1 for index, path in zip(going, paths, strict=True)]
-                guesses = [guess[:size] for guess, size in zip(self._guess(paths), room, strict=True)]
+                room = [most - sizes[index] - 1 for index in going]
+                guesses = [guess[:size] for guess, size in zip(self.guess(paths), room, strict=True)]
                 paths, scores = await beam.read(paths, guesses)
                 for index, path in zip(going, paths, strict=True):
                     rows[index] = path, rows[index][1]
         return rows
 
+    def _keep_likeliest(self, rows: Sequence[tuple[Path, Block]], going: Sequence[int], must: bool) -> list[int]:
+        """The likeliest of the rows that are `going` when the time is over, if there `must` be a line and none is."""
+        best = max(going, key=lambda index: rows[index][0].log)
+        has_line = any(block.has_line for _, block in rows)
+        if must and not has_line and len(rows[best][0].ids) < LAST_TOKENS:
+            return [best]
+        return []
+
     def _longest(self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int]) -> float:
         """The maximum number of tokens of a body once half of the bodies have ended: a longer one was never chosen."""
+        if not self.stretch.is_block or self.drawing.temperature > 0 or len(rows) < MIN_COMPARED:
+            return math.inf
         ended = [size for size, (_, block) in zip(sizes, rows, strict=True) if block.is_whole]
-        is_free = not self.stretch.is_block or self.drawing.temperature > 0 or len(rows) < MIN_COMPARED
-        return math.inf if is_free or len(ended) < max(len(rows) / 2, self.drawing.count) else LONGER * max(ended)
+        if len(ended) < max(len(rows) / 2, self.drawing.count):
+            return math.inf
+        return LONGER * max(ended)
 
     def _extend(
         self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Choose
     ) -> tuple[Path, Block]:
         """Appends the token chosen by `scores` [1 + G, V], and the next ones as long as they equal the guesses."""
-        lead, pieces, places = len(self.pending), self.runtime.vocabulary.pieces, path.places
+        read_places = path.places
         for logs, guessed in zip(scores, [*guess, None], strict=True):
             offer = self._offer(path, block, logs)
             token = self._pick(path, block, offer, choose)
             if token == len(logs) or offer[token] == -torch.inf or self.stops[token]:
                 block.end()
                 break
-            block.write(pieces[token][max(0, lead - self.spelled(path)) :])
-            path = Path((*path.ids, token), (*path.logs, float(offer[token])), places[: len(path.ids)])
+            block.write(self._own_bytes(path, token))
+            places = read_places[: len(path.ids)]
+            path = replace(path.add(token, float(offer[token])), places=places)
             if not block.is_open or token != guessed:
                 break
         return path, block
+
+    def _own_bytes(self, path: Path, token: int) -> bytes:
+        """The bytes of a path's next token behind what is pending."""
+        return self.pieces[token][max(0, len(self.pending) - self.spelled(path)) :]
 
     def oblige(self, text: str, path: Path, room: int) -> Tensor | None:
         """The mask [V] of tokens that may come next in a text that lacks lines, with `room` for so many tokens: those
         of the next line's indentation, or a line break after too long a line; None for any.
         """
-        lacking, vocabulary = self.stretch.min_lines - self.stretch.count_lines(text), self.runtime.vocabulary
+        vocabulary = self.runtime.vocabulary
+        num_lacking = self.stretch.min_lines - self.stretch.count_lines(text)
         _, is_later, last = text.rpartition("\n")
-        if lacking < 0 or (lacking == 0 and last.strip()):
+        if num_lacking < 0 or (num_lacking == 0 and last.strip()):
             return None
         indent = self.stretch.indent
         if is_later and last != indent and indent.startswith(last):
             return vocabulary.spelling(indent[len(last) :].encode(), False, ("\n",))
-        sizes = accumulate(len(vocabulary.pieces[token]) for token in reversed(path.ids))
-        is_long = sum(size <= len(last.encode()) for size in sizes) * (lacking + 1) > room
+        sizes = accumulate(len(self.pieces[token]) for token in reversed(path.ids))
+        num_tokens = sum(size <= len(last.encode()) for size in sizes)
+        is_long = num_tokens * (num_lacking + 1) > room
         if last.strip() and (is_long or is_endless(last)):
             return vocabulary.beginning(b"\n")
         return ~self.stops
@@ -203,13 +247,15 @@ class TokenWriter:
     def _pick(self, path: Path, block: Block, offer: Tensor, choose: Choose) -> int:
         """The chosen token; while that would end the text too early, the next choice."""
         bounds = self.stretch
-        if bounds.min_lines and not bounds.single and len(path.ids):
+        if bounds.min_lines and not bounds.single and path.ids:
             left = min(bounds.max_tokens, self.room(0)) - self.count_own(path)
             allowed = self.oblige(block.written, path, left)
             if allowed is not None and (allowed & (offer[:-1] > -torch.inf)).any():
                 offer[:-1].masked_fill_(~allowed, -torch.inf)
         token = choose(path, offer)
-        for _ in range(MAX_REFUSED if bounds.min_lines or bounds.min_tokens else 0):
+        if not bounds.min_lines and not bounds.min_tokens:
+            return token
+        for _ in range(MAX_REFUSED):
             if offer[token] == -torch.inf or not self._ends_early(path, block, token):
                 break
             offer[token] = -torch.inf
@@ -221,20 +267,27 @@ class TokenWriter:
         if token >= len(self.stops) or self.stops[token]:
             after.end()
         else:
-            after.write(self.runtime.vocabulary.pieces[token][max(0, len(self.pending) - self.spelled(path)) :])
-        endings = [] if after.is_open else after.endings()
-        own = self.count_own(path)
-        return not after.is_open and not any(self.stretch.is_long_enough(text, own) for text in endings)
+            after.write(self._own_bytes(path, token))
+        if after.is_open:
+            return False
+        num_tokens = self.count_own(path)
+        return not any(self.stretch.is_long_enough(text, num_tokens) for text in after.endings())
 
-    def _guess(self, paths: Sequence[Path]) -> list[tuple[int, ...]]:
+    def guess(self, paths: Sequence[Path]) -> list[tuple[int, ...]]:
         """Guesses each path's next tokens: those after the last match of its last two tokens in prompt and paths."""
         texts = ["".join(map(chr, path.ids)) for path in paths]  # one letter per token, because str.rfind is fast
-        found = []
+        guesses: list[tuple[int, ...]] = []
         for index, text in enumerate(texts):
             known = "".join([self.prompt_letters, *texts[:index], *texts[index + 1 :], text])
-            place = known.rfind(text[-2:], 0, -1) if len(text) > 1 else -1
-            found.append(tuple(map(ord, known[place + 2 : place + 2 + GUESSED])) if place >= 0 else ())
-        return found
+            match = -1
+            if len(text) > 1:
+                match = known.rfind(text[-2:], 0, -1)
+            if match < 0:
+                guesses.append(())
+                continue
+            start = match + 2
+            guesses.append(tuple(map(ord, known[start : start + GUESSED])))
+        return guesses
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
         """Log-probabilities [V + 1] of the allowed next tokens; the last one is that of the end of the text."""

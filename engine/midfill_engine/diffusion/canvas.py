@@ -120,41 +120,47 @@ class Canvas:
             return
         running, is_final = False, True
         room = self.deletable.tolist()
-        for place, hole in enumerate(self.hole_of.tolist()):
-            if place == 0 or hole != self.hole_of[place - 1] or self.anchored[place]:
+        for index, hole in enumerate(self.hole_of.tolist()):
+            if index == 0 or hole != self.hole_of[index - 1] or self.anchored[index]:
                 running, is_final = False, True
-            if running and not is_deleted[place] and (ends_text or self.masked[place]):
-                if room[hole] > 0 and not self.leading[place]:
-                    self.ids[place], self.confidence[place] = self.vocabulary.delete_ids[0], 1.0
-                    self.masked[place] = False
+            if running and not is_deleted[index] and (ends_text or self.masked[index]):
+                if room[hole] > 0 and not self.leading[index]:
+                    self.ids[index] = self.vocabulary.delete_ids[0]
+                    self.confidence[index] = 1.0
+                    self.masked[index] = False
                     room[hole] -= 1
-            elif self.masked[place]:
+            elif self.masked[index]:
                 is_final = False
-            elif is_deleted[place] and not self.anchored[place]:
+            elif is_deleted[index] and not self.anchored[index]:
                 running = running or is_final or not ends_text
 
     def growth(self) -> list[int | None] | None:
         """The order for `reshape`: no deletions, two masks for each settled expansion; None if nothing changes."""
-        moves = self.vocabulary.is_deletion(self.ids) | (self.ids == self.vocabulary.expand_id)
-        if not (moves & ~self.masked & ~self.anchored).any():
+        is_free = ~self.masked & ~self.anchored
+        shrinks = is_free & self.vocabulary.is_deletion(self.ids)
+        expands = is_free & (self.ids == self.vocabulary.expand_id)
+        if not (shrinks | expands).any():
             return None
         order: list[int | None] = []
-        for place, token in enumerate(self.ids.tolist()):
-            if token == self.vocabulary.expand_id and not self.masked[place] and not self.anchored[place]:
-                order += [place, None]
-            elif self.masked[place] or self.anchored[place] or token not in self.vocabulary.delete_ids:
-                order.append(place)
+        for index in range(len(self.ids)):
+            if expands[index]:
+                order += [index, None]
+            elif not shrinks[index]:
+                order.append(index)
         return order
 
     def reshape(self, order: list[int | None], mask_id: int) -> None:
         """Position i becomes the old position `order[i]`, or a new mask like the position before it if that is None."""
-        index = np.array(
-            [place if place is not None else order[i - 1] for i, place in enumerate(order)], dtype=np.int64
-        )
-        is_new = np.array([place is None for place in order], dtype=bool)
+        sources: list[int] = []
+        leading: list[bytes] = []
+        for source in order:
+            sources.append(sources[-1] if source is None else source)
+            leading.append(b"" if source is None else self.leading[source])
+        index = np.array(sources, dtype=np.int64)
+        is_new = np.array([source is None for source in order], dtype=bool)
         if self.vocabulary.expand_id is not None:
             is_new |= ~self.anchored[index] & ~self.masked[index] & (self.ids[index] == self.vocabulary.expand_id)
-        self.leading = [self.leading[place] if place is not None else b"" for place in order]
+        self.leading = leading
         for name in ("anchored", "hole_of", "rule_of", "ids", "masked", "confidence", "guesses", "guessed"):
             setattr(self, name, getattr(self, name)[index])
         self.ids[is_new] = mask_id
@@ -169,34 +175,35 @@ class Canvas:
         if hole == len(self.outlines) - 1:
             here = slice(here.start, here.stop - self.spill)
         is_masked = self.masked[here]
-        masked, known = is_masked.tolist(), self.vocabulary.pieces
         shown = np.where(is_masked, self.guesses[here], self.ids[here]).tolist()
-        pieces = [known[token] if token >= 0 else lead for token, lead in zip(shown, self.leading[here], strict=True)]
-        text, ranges, _ = self._text(hole, pieces, "replace")
         confidence = np.where(is_masked, self.guessed[here], self.confidence[here]).tolist()
-        seen = [
-            (span, round(value, 3))
-            for span, value, token in zip(ranges, confidence, shown, strict=True)
-            if span[0] < span[1] and token >= 0
-        ]
+        pieces = []
+        for token, lead in zip(shown, self.leading[here], strict=True):
+            pieces.append(self.vocabulary.pieces[token] if token >= 0 else lead)
+        text, ranges, _ = self._text(hole, pieces, "replace")
+        visible: list[tuple[tuple[int, int], float]] = []
+        for token, (start, end), value in zip(shown, ranges, confidence, strict=True):
+            if token >= 0 and start < end:
+                visible.append(((start, end), round(value, 3)))
+        masked = is_masked.tolist()
         return HoleState.model_construct(  # valid by construction: checking took longer than all above
             text=text,
             settled=merge([span for span, is_open in zip(ranges, masked, strict=True) if not is_open]),
             masked=sum(masked),
-            tokens=[span for span, _ in seen],
-            confidence=[value for _, value in seen],
+            tokens=[span for span, _ in visible],
+            confidence=[value for _, value in visible],
         )
 
     def fill(self, hole: int, certainty: float | None = None) -> FilledHole:
         """The finished text. Invalid UTF-8 and tokens without text are left out."""
-        tokens = range(len(self.ids))[self._holes[hole]]
-        ids, confidence = self.ids.tolist(), self.confidence.tolist()
-        text, ranges, whole = self._text(hole, [self.vocabulary.pieces[ids[token]] for token in tokens], "ignore")
-        visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
-        anchors = [  # the part of each token that the request keeps: all, nothing, or the space moved from an anchor
-            (start, end if self.anchored[token] else start + len(self.leading[token]))
-            for token, (start, end) in zip(tokens, whole, strict=True)
-        ]
+        here = self._holes[hole]
+        pieces = [self.vocabulary.pieces[token] for token in self.ids[here].tolist()]
+        text, ranges, whole_ranges = self._text(hole, pieces, "ignore")
+        confidence = self.confidence[here].tolist()
+        visible = [(span, value) for span, value in zip(ranges, confidence, strict=True) if span[0] < span[1]]
+        anchors = []  # the part of each token that the request keeps: all, nothing, or the space moved from an anchor
+        for (start, end), anchored, lead in zip(whole_ranges, self.anchored[here], self.leading[here], strict=True):
+            anchors.append((start, end if anchored else start + len(lead)))
         return FilledHole(
             text=text,
             tokens=[span for span, _ in visible],
@@ -235,4 +242,6 @@ class Canvas:
     def mean_log_confidence(self) -> float:
         """The mean log-confidence of the positions that are not anchors."""
         logs = torch.from_numpy(self.confidence[~self.anchored]).double().clamp(min=1e-12).log()
-        return float(logs.mean()) if len(logs) else 0.0
+        if not len(logs):
+            return 0.0
+        return float(logs.mean())

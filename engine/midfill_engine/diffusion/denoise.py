@@ -35,6 +35,7 @@ from midfill_engine.scheduling.work import Claim, ForwardCounter, Show, forward
 from midfill_engine.wire import (
     ErrorCode,
     FilledHole,
+    GivenText,
     HoleSegment,
     HoleSpec,
     InfillRequest,
@@ -60,13 +61,15 @@ async def fill_by_denoising(
     """`cache` and `lengths` name variants, None the model's own. The time that the request has is one of `clock`, in
     seconds. Raises RequestError.
     """
-    started_s, timer = clock(), Timer.of(request.max_ms, clock)
+    started_s = clock()
+    timer = Timer.of(request.max_ms, clock)
     request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)
     forwards = ForwardCounter()
     await Claim(plan.count_bytes())
     rows, reused = await forwards.run(begin_rows(plan))
-    first, step = rows[0], 0
+    first = rows[0]
+    step = 0
     while open_rows := [row for row in rows if not row.is_done]:
         if timer.is_over:
             for row in open_rows:  # the next step is the last one
@@ -91,39 +94,45 @@ async def fill_by_denoising(
 async def begin_rows(plan: Plan) -> tuple[list[CanvasRow] | list[UniformRow], bool]:
     """The rows to denoise, and if the context was cached. Raises RequestError."""
     if plan.runtime.family.attention == "canvas":
-        canvases, _ = await choose_lengths(plan, None)
-        (past,) = await forward([CanvasPass(torch.tensor(plan.texts[0]))])
-        uniform = [
-            UniformRow(plan, lay_canvas(plan, lengths), seeded(plan.request.seed, index), past)
-            for index in range(plan.request.n)
-            for lengths in canvases
-        ]
-        return uniform, False
+        return await begin_uniform_rows(plan), False
     context, reused = await encode_context(plan)
     canvases, shared = await choose_lengths(plan, context)
-    rows = [make_row(plan, lengths, context, index) for index in range(plan.request.n) for lengths in canvases]
+    rows: list[CanvasRow] = []
+    for index in range(plan.request.n):
+        rows += [make_row(plan, lengths, context, index) for lengths in canvases]
     if shared is not None and plan.cache.keeps_rows:
         for row in rows:
             row.cache.begin_with(shared, row.sequence(), with_room=True)
     return rows, reused
 
 
+async def begin_uniform_rows(plan: Plan) -> list[UniformRow]:
+    canvases, _ = await choose_lengths(plan, None)
+    (past,) = await forward([CanvasPass(torch.tensor(plan.texts[0]))])
+    rows: list[UniformRow] = []
+    for index in range(plan.request.n):
+        for lengths in canvases:
+            rows.append(UniformRow(plan, lay_canvas(plan, lengths), seeded(plan.request.seed, index), past))
+    return rows
+
+
 async def encode_context(plan: Plan) -> tuple[EncodedContext | None, bool]:
     """The context if nothing behind it can change its keys, and whether it was cached."""
-    runtime, family = plan.runtime, plan.runtime.family
-    if family.attention != "context_frozen":
+    runtime = plan.runtime
+    if runtime.family.attention != "context_frozen":
         return None, False
     frame = plan.frame([0] * len(plan.outline.holes))
-    keeps = plan.cache.attentions == {"context_frozen"}
-    key = tuple(plan.context_ids.tolist()), tuple(frame.layout.context_positions.tolist())
-    known = runtime.contexts.get(key) if keeps else None
-    if known is not None:
-        return known, True
+    key = (tuple(plan.context_ids.tolist()), tuple(frame.layout.context_positions.tolist()))
+    is_stored = plan.cache.attentions == {"context_frozen"}
+    if is_stored:
+        known = runtime.contexts.get(key)
+        if known is not None:
+            return known, True
     positions = frame.for_heads(slice(None), runtime.loaded.config.transformer.num_heads)
     (result,) = await forward([Pass(plan.context_ids, positions, frame.layout.edges.flatten(), keeps=True)])
     assert result.own is not None
     context = EncodedContext(result.hidden, result.own)
-    if keeps:
+    if is_stored:
         runtime.contexts.put(key, context)
     return context, False
 
@@ -136,21 +145,28 @@ def trial_row(plan: Plan, lengths: Lengths, context: EncodedContext | None) -> C
 
 def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index: int) -> CanvasRow:
     """The row of alternative number `index`. Raises RequestError."""
-    runtime, request = plan.runtime, plan.request
+    request = plan.request
     canvas = lay_canvas(plan, lengths)
     sampler = plan.sampler()
     num_masked = max(1, int(canvas.masked.sum()))
     if plan.policy.may_expand:
         num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
     num_steps = request.steps or max(1, sampler.count_steps(num_masked, plan.quality))
-    context_keys = context.keys_values if context and plan.cache.attentions == {"context_frozen"} else None
+    if not sampler.takes_back:
+        num_steps = min(num_masked, num_steps)
+    context_keys = None
+    if context and plan.cache.attentions == {"context_frozen"}:
+        context_keys = context.keys_values
+    temperature = request.temperature
+    if index and not temperature:
+        temperature = ALTERNATIVE_TEMPERATURE
     return CanvasRow(
         plan=plan,
         canvas=canvas,
         sampler=sampler,
-        cache=RowCache(plan.cache, context_keys, runtime.loaded.config.transformer),
-        num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
-        temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),
+        cache=RowCache(plan.cache, context_keys, plan.runtime.loaded.config.transformer),
+        num_steps=num_steps,
+        temperature=temperature,
         generator=seeded(request.seed, index),
     )
 
@@ -165,45 +181,53 @@ def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> 
     """Builds the response: rows ranked by the confidence of their tokens; with the given texts, by their certainty, if
     the model knows its own.
     """
-    own, seed = plan.runtime.family.own_certainty, plan.request.seed
     best = sorted(rows, key=lambda row: row.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
-    holes = range(len(plan.outline.holes))
-    fills = [[row.canvas.fill(hole, certainty_of(row.canvas, hole, own)) for hole in holes] for row in best]
-    stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens})
-    model = plan.runtime.names[0]
-    compared: list[list[FilledHole]] = []
-    if own is not None:
+    fills = [fill_holes(plan, row.canvas) for row in best]
+    candidates: list[list[Judged]] = []
+    if plan.runtime.family.own_certainty is not None:
         specs = [segment.hole for segment in plan.request.segments if isinstance(segment, HoleSegment)]
         compared = [rank_certain(plan, [row[hole] for row in fills], spec) for hole, spec in enumerate(specs)]
-        fills = list(map(list, zip(*(texts[: len(fills)] for texts in compared), strict=True)))
-    candidates = [[Judged(text=each.text, certainty=each.certainty) for each in texts] for texts in compared]
+        fills = [[texts[index] for texts in compared] for index in range(len(fills))]
+        for texts in compared:
+            candidates.append([Judged(text=text.text, certainty=text.certainty) for text in texts])
     return InfillResponse(
-        model=model, holes=fills[0], alternatives=fills[1:], candidates=candidates, stats=stats, seed=seed
+        model=plan.runtime.names[0],
+        holes=fills[0],
+        alternatives=fills[1:],
+        candidates=candidates,
+        stats=stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens}),
+        seed=plan.request.seed,
     )
+
+
+def fill_holes(plan: Plan, canvas: Canvas) -> list[FilledHole]:
+    own = plan.runtime.family.own_certainty
+    return [canvas.fill(hole, certainty_of(canvas, hole, own)) for hole in range(len(plan.outline.holes))]
 
 
 def rank_certain(plan: Plan, fills: Sequence[FilledHole], spec: HoleSpec) -> list[FilledHole]:
     """A hole's fills and its given texts that fit, the most certain first; fills without a certainty before all."""
-    encode, most = plan.runtime.loaded.tokenizer.encode, spec.max_tokens or plan.runtime.loaded.config.max_hole
-    given = [
-        FilledHole(
-            text=each.text,
-            tokens=[(0, len(each.text))] if each.text else [],
-            confidence=[each.certainty] if each.text else [],
-            certainty=each.certainty,
-        )
-        for each in spec.candidates
-        if len(encode(each.text)) <= most
-    ]
-    return sorted([*fills, *given], key=lambda each: -1.0 if each.certainty is None else -each.certainty)
+    encode = plan.runtime.loaded.tokenizer.encode
+    most = spec.max_tokens or plan.runtime.loaded.config.max_hole
+    given = [take_given(text) for text in spec.candidates if len(encode(text.text)) <= most]
+    return sorted([*fills, *given], key=lambda fill: -1.0 if fill.certainty is None else -fill.certainty)
+
+
+def take_given(given: GivenText) -> FilledHole:
+    """A given text as one token."""
+    if not given.text:
+        return FilledHole(text="", tokens=[], confidence=[], certainty=given.certainty)
+    tokens = [(0, len(given.text))]
+    return FilledHole(text=given.text, tokens=tokens, confidence=[given.certainty], certainty=given.certainty)
 
 
 def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
     """`own`, the probability that a text of this model is right; None if that is unknown, or the text partly given."""
-    here = (canvas.hole_of == hole) & ~canvas.anchored
     if own is None:
         return None
-    if bool(here.any()) and not bool((here & ~canvas.vocabulary.is_deletion(canvas.ids)).any()):
+    here = (canvas.hole_of == hole) & ~canvas.anchored
+    is_deleted = canvas.vocabulary.is_deletion(canvas.ids)
+    if here.any() and not (here & ~is_deleted).any():
         return EMPTY
     return own if is_blank(canvas.outlines[hole]) else None
 
@@ -244,22 +268,22 @@ async def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -
     """Results of the trial passes, and the context's KV cache. The middle row also computes the context and is shown
     meanwhile; the others compute only their holes.
     """
-    found: dict[int, Result] = {}
+    results: dict[int, Result] = {}
     for row in rows:
         row.cache.cache = CACHES.find("dual")  # computes the holes alone if the context is stored, else everything
     if shared is None:
         middle = len(rows) // 2
-        row, shared = rows[middle], rows[middle].cache
-        (found[middle],) = await forward([row.open_pass()], partial(event_of, row, 0))
-        shared.keep(found[middle])
-    left = [index for index in range(len(rows)) if index not in found]
+        row = rows[middle]
+        (results[middle],) = await forward([row.open_pass()], partial(event_of, row, 0))
+        shared = row.cache
+        shared.keep(results[middle])
+    left = [index for index in range(len(rows)) if index not in results]
     for part in split(left, lambda _: 1, TRIALS_AT_ONCE):
-        showing = None if found else partial(event_of, rows[part[0]], 0)
+        showing = None if results else partial(event_of, rows[part[0]], 0)
         for index in part:
             rows[index].cache.begin_with(shared, rows[index].sequence(), with_room=False)
-        results = await forward([rows[index].open_pass() for index in part], showing)
-        found |= dict(zip(part, results, strict=True))
-    return [found[index] for index in range(len(rows))], shared
+        results |= zip(part, await forward([rows[index].open_pass() for index in part], showing), strict=True)
+    return [results[index] for index in range(len(rows))], shared
 
 
 def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
@@ -274,7 +298,10 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
 def mean_confidences(row: CanvasRow, result: Result) -> list[float]:
     """Mean confidence of each hole's masked positions after one forward pass."""
     assert result.chosen is not None
-    holes = torch.from_numpy(row.canvas.hole_of[row.canvas.masked])
     shown = result.chosen.confidence
-    of_holes = [shown[holes[: len(shown)] == hole] for hole in range(len(row.canvas.outlines))]
-    return [float(values.mean()) if len(values) else 0.0 for values in of_holes]
+    hole_of = torch.from_numpy(row.canvas.hole_of[row.canvas.masked])[: len(shown)]
+    means = []
+    for hole in range(len(row.canvas.outlines)):
+        values = shown[hole_of == hole]
+        means.append(float(values.mean()) if len(values) else 0.0)
+    return means

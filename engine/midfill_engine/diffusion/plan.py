@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 import torch
@@ -40,12 +41,13 @@ class Plan:
 
     @cached_property
     def context_ids(self) -> Tensor:
-        return torch.tensor([token for text in self.texts for token in text], dtype=torch.int64)
+        return torch.tensor(list(chain.from_iterable(self.texts)), dtype=torch.int64)
 
     def frame(self, hole_lengths: Sequence[int]) -> Frame:
         """Assigns positions to holes of these lengths."""
-        lengths, family, config = [len(text) for text in self.texts], self.runtime.family, self.runtime.loaded.config
-        return Frame(family.lay_out(lengths, list(hole_lengths), config.hole_span), family, config.block_size)
+        family, config = self.runtime.family, self.runtime.loaded.config
+        layout = family.lay_out([len(text) for text in self.texts], list(hole_lengths), config.hole_span)
+        return Frame(layout, family, config.block_size)
 
     @property
     def quality(self) -> float:
@@ -56,30 +58,39 @@ class Plan:
     def count_bytes(self) -> int:
         """Upper bound of the memory a fill holds: KV caches, token masks, the largest forward. Raises RequestError."""
         runtime, request, config = self.runtime, self.request, self.runtime.loaded.config
-        shape, size = config.transformer, runtime.dtype.itemsize
-        needs = [hole.need(config.max_hole) for hole in self.outline.holes]
-
-        def num_positions(total: int) -> int:
-            return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
-
-        filled = [num_positions(total) for total in self.policy.fills or (config.max_hole,)] * request.n
-        tried = [num_positions(total) for total in self.policy.tries]
+        shape = config.transformer
+        size = runtime.dtype.itemsize
+        filled = [self._count_positions(total) for total in self.policy.fills or (config.max_hole,)] * request.n
+        tried = [self._count_positions(total) for total in self.policy.tries]
+        num_context = len(self.context_ids)
+        token_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
         tries_over_one = runtime.family.attention == "bidirectional" and bool(tried)
-        tried_at_once = sorted(tried)[-TRIALS_AT_ONCE:] if tries_over_one else tried
-        num_context, num_hole = len(self.context_ids), max(sum(filled), sum(tried_at_once))
-        is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
-        num_contexts = max(len(filled), 1 if tries_over_one else len(tried))
-        most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * num_contexts
-        num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
-        a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
-        kept = num_kept * a_token if is_shared or self.cache.keeps_rows else 0
+        num_hole = max(sum(filled), sum(tried))
+        num_contexts = max(len(filled), len(tried))
+        if tries_over_one:
+            num_hole = max(sum(filled), sum(sorted(tried)[-TRIALS_AT_ONCE:]))
+            num_contexts = len(filled)
+        if runtime.family.attention == "context_frozen":  # the context is computed once, before all others
+            most_rows = max(num_context, num_hole)
+            kept = num_context * token_bytes
+        else:
+            most_rows = num_hole + num_context * num_contexts
+            kept = 0
+            if self.cache.keeps_rows:
+                kept = (sum(filled) + num_context * len(filled)) * token_bytes
         if tries_over_one:  # each trial holds a copy of the shared KV cache, rotated to its positions
-            kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * a_token)  # plus one being made
+            kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * token_bytes)  # plus one being made
         states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
         num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
         scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
         masks = count_rules(self.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
         return int(kept + masks + states + scores)
+
+    def _count_positions(self, total: int) -> int:
+        """Positions of all holes if each has up to `total` masked ones."""
+        max_hole = self.runtime.loaded.config.max_hole
+        needs = [hole.need(max_hole) for hole in self.outline.holes]
+        return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
 
 
 def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
@@ -90,10 +101,10 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
         raise RequestError(ErrorCode.BAD_REQUEST, message, "use a model of the family 'causal', or leave drafts out")
     sampler, policy, chosen_cache = find_variants(runtime, cache, lengths, request.sampler)
     opening, closing = tokens.opening(request.tag), list(tokens.closing)
-    tokenizer, healing = runtime.loaded.tokenizer, heal if family.heals else no_healing
+    healing = heal if family.heals else no_healing
     excerpts = [TextSegment(text=f"{text}\n\n") for text in request.excerpts]
     segments = [*excerpts, *request.segments]
-    outline = outline_request(segments, tokenizer, opening, closing, config.max_context, healing)
+    outline = outline_request(segments, runtime.loaded.tokenizer, opening, closing, config.max_context, healing)
     check_room(outline, config.max_hole)
     if not family.sees_suffix and len(outline.holes) > 1:
         message = f"models of the family {family.name!r} fill one hole at a time"
@@ -134,9 +145,13 @@ def usual_cache(runtime: Runtime) -> str:
 
 def count_rules(outlines: list[HoleOutline]) -> int:
     """Number of token masks that the holes need. Raises RequestError if masks or forbidden strings are too many."""
-    strings = {text for outline in outlines for text in outline.forbid}
-    masked = [(frozenset(outline.forbid), stretch.leading) for outline in outlines for stretch in outline.masked]
-    rules = {(forbid, leading) for forbid, first in masked for leading in (first, "")}
+    strings: set[str] = set()
+    rules: set[tuple[frozenset[str], str]] = set()
+    for outline in outlines:
+        strings.update(outline.forbid)
+        forbid = frozenset(outline.forbid)
+        for stretch in outline.masked:
+            rules |= {(forbid, stretch.leading), (forbid, "")}
     if max(len(strings), len(rules)) > MAX_RULES:
         message = f"the holes forbid more than {MAX_RULES} different texts, or more than {MAX_RULES} sets of texts"
         raise RequestError(ErrorCode.TOO_LARGE, message, "forbid the same in all holes, or ask for fewer holes")
@@ -164,7 +179,7 @@ def take_authors(family: Family, request: InfillRequest) -> InfillRequest:
 
 
 def _limited(segment: Segment, setting: AuthorsSetting) -> Segment:
-    if not isinstance(segment, HoleSegment) or segment.hole.max_tokens is not None or setting.max_tokens is None:
+    if setting.max_tokens is None or not isinstance(segment, HoleSegment) or segment.hole.max_tokens is not None:
         return segment
     limit = max(setting.max_tokens, segment.hole.min_tokens)
     return HoleSegment(hole=segment.hole.model_copy(update={"max_tokens": limit}))

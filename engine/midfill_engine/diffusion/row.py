@@ -64,11 +64,14 @@ class CanvasRow:
         sequence, masked = self.sequence(), self.canvas.masked
         blocks, last = sequence.frame.hole_blocks, sequence.frame.last_block
         self._active = self._active_block(blocks, last)
-        is_open = masked & (blocks <= self._active) if last > self._active else masked
+        is_open = masked
+        if last > self._active:
+            is_open = masked & (blocks <= self._active)
         if self.sampler.revises:
             is_open = is_open | (~masked & ~self.canvas.anchored & (blocks == self._active))
         self._places = is_open.nonzero()[0]
-        targets, choice = self._places + sequence.frame.num_context, self._choice(self._places)
+        targets = self._places + sequence.frame.num_context
+        choice = self._choice(self._places)
         return self.cache.build_pass(sequence, masked, self._active, targets, choice, self.is_last_step)
 
     def _active_block(self, blocks: Array, last: int) -> int:
@@ -80,13 +83,15 @@ class CanvasRow:
         if self.sampler.goes_on:
             return self._active
         first = int(blocks[self.canvas.masked].min())
-        is_pipelined = self.plan.runtime.family.pipelined
-        reach = self.sampler.reach(self.canvas.masked) if is_pipelined else 0
+        if not self.plan.runtime.family.pipelined:
+            return first
+        reach = self.sampler.reach(self.canvas.masked)
         return max(first, int(blocks[reach - 1])) if reach else first
 
     def _choice(self, places: Array) -> Choice:
         """The token choice at the canvas positions `places` [M]."""
-        canvas, tokens, barred = self.canvas, self.plan.runtime.tokens, dict[int, Tensor]()
+        canvas, tokens = self.canvas, self.plan.runtime.tokens
+        barred: dict[int, Tensor] = {}
         if self.plan.policy.may_delete:
             is_short = torch.from_numpy((canvas.deletable <= 0)[canvas.hole_of[places]])
             barred.update(dict.fromkeys(tokens.delete_ids, is_short))
@@ -119,15 +124,17 @@ class CanvasRow:
                 self.canvas.delete_behind(ends_text=True)
             if self.is_done:
                 self.canvas.cut_spill(tokens.mask_id)
-        order = self.canvas.growth() if self.plan.policy.removes else None
-        if order is not None:
-            self.canvas.reshape(order, tokens.mask_id)
-            self.cache.reset(0)
+        if self.plan.policy.removes:
+            order = self.canvas.growth()
+            if order is not None:
+                self.canvas.reshape(order, tokens.mask_id)
+                self.cache.reset(0)
 
     def _settle(self, places: Array, chosen: Chosen) -> None:
         """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
         canvas = self.canvas
-        proposals, masked = Proposals.of(chosen).spread(places, len(canvas.ids)), canvas.masked
+        proposals = Proposals.of(chosen).spread(places, len(canvas.ids))
+        masked = canvas.masked
         if len(places) != canvas.num_masked or self.sampler.revises:
             masked = np.zeros(len(canvas.ids), dtype=bool)
             masked[places] = canvas.masked[places]
@@ -142,6 +149,7 @@ class CanvasRow:
     def _show(self, proposals: Proposals, masked: Array) -> StepState:
         """What the sampler sees; `masked` [Th] positions may be settled."""
         block_size = self.plan.runtime.loaded.config.block_size
+        places = self.frame.positions[0, self.frame.num_context :] if block_size else None
         return StepState(
             proposals=proposals,
             ids=self.canvas.ids,
@@ -152,7 +160,7 @@ class CanvasRow:
             num_steps=self.num_steps,
             quality=self.plan.quality,
             fast_threshold=self.plan.runtime.family.fast_threshold,
-            places=self.frame.positions[0, self.frame.num_context :] if block_size else None,
+            places=places,
             block_size=block_size,
         )
 
@@ -161,9 +169,9 @@ class CanvasRow:
         transformer, operators = self.plan.runtime.loaded.model.transformer, self.plan.runtime.operators
         while self.canvas.masked[places].any():
             is_left = self.canvas.masked[places]
-            places, hidden = places[is_left], hidden[torch.from_numpy(is_left).to(hidden.device)]
-            choice = self._choice(places)
-            self._settle(places, choose_again(transformer, hidden, choice, operators))
+            places = places[is_left]
+            hidden = hidden[torch.from_numpy(is_left).to(hidden.device)]
+            self._settle(places, choose_again(transformer, hidden, self._choice(places), operators))
 
 
 def delay_neighbors(decision: Decision, expands: Array) -> Decision:

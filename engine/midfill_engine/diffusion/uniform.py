@@ -38,21 +38,26 @@ class UniformRow:
 
     def __post_init__(self) -> None:
         assert isinstance(self.plan.runtime.loaded, CanvasModel)
-        self.model, self.sampler = self.plan.runtime.loaded, self.plan.sampler()
+        self.model = self.plan.runtime.loaded
+        self.sampler = self.plan.sampler()
         self.num_steps = min(self.plan.request.steps or self.model.num_steps, self.model.num_steps)
-        line, places, lengths = list[int](), list[int](), list(self.canvas.lengths)
+        lengths = list(self.canvas.lengths)
         behind = texts_behind(self.plan.texts, lengths, self.model.canvas_length)
+        line: list[int] = []
+        hole_places: list[int] = []
         for length, text in zip(lengths, behind, strict=True):
-            places += range(len(line), len(line) + length)
+            hole_places += range(len(line), len(line) + length)
             line += [0] * length + text
         # The canvas with zeros in place of the holes' tokens, and where these are.
-        self._line, self._hole_places = torch.tensor(line), torch.tensor(places, dtype=torch.int64)
+        self._line = torch.tensor(line)
+        self._hole_places = torch.tensor(hole_places, dtype=torch.int64)
         self.is_done = not bool(self.canvas.masked.any())
         self._fillable = self.canvas.allowed.any(dim=0).nonzero().flatten()
 
     def open_pass(self) -> CanvasPass:
         self.step += 1
-        noise = self._fillable[torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)]
+        drawn = torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)
+        noise = self._fillable[drawn]
         line = self._line.clone()
         line[self._hole_places] = torch.from_numpy(np.where(self.canvas.masked, noise.numpy(), self.canvas.ids))
         return CanvasPass(line, self.past, self._scores)
@@ -65,11 +70,14 @@ class UniformRow:
         drawn = choose(scores, self._choice(temperature))
         best = choose(scores, self._choice(0.0))
         assert drawn.entropy is not None
-        canvas, free, proposed = self.canvas, ~self.canvas.anchored, Proposals.of(drawn)
+        canvas = self.canvas
+        free = ~canvas.anchored
+        proposed = Proposals.of(drawn)
         state = StepState(proposed, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
         canvas.masked = free.copy()
         canvas.apply(Decision(self.sampler.decide(state).settle), proposed)
-        canvas.guesses, canvas.guessed = best.ids.numpy(), best.confidence.numpy()
+        canvas.guesses = best.ids.numpy()
+        canvas.guessed = best.confidence.numpy()
         is_stable = self._before is not None and bool((self._before == canvas.guesses)[free].all())
         is_sure = float(drawn.entropy[torch.from_numpy(free)].mean()) < self.model.stop_entropy
         self._before = canvas.guesses

@@ -10,7 +10,9 @@ FILLED_TOTALS: Final = (4, 8, 16, 32)
 
 
 def limit_or(default_tokens: int, need: HoleNeed) -> tuple[int]:
-    return (need.max_tokens if need.has_limit else max(default_tokens, need.min_tokens),)
+    if need.has_limit:
+        return (need.max_tokens,)
+    return (max(default_tokens, need.min_tokens),)
 
 
 LENGTHS: Final = Registry(

@@ -56,8 +56,14 @@ def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
     """Splits `total` over the stretches: hinted ones take their hint, the others share the rest evenly."""
     num_open = sum(hint is None for hint in hints)
     rest = max(num_open, total - sum(hint or 0 for hint in hints))
-    shares = iter([rest // num_open + (index < rest % num_open) for index in range(num_open)] if num_open else [])
-    return [next(shares) if hint is None else hint for hint in hints]
+    lengths: list[int] = []
+    num_shared = 0
+    for hint in hints:
+        if hint is None:
+            hint = rest // num_open + (num_shared < rest % num_open)
+            num_shared += 1
+        lengths.append(hint)
+    return lengths
 
 
 def fit(wanted: list[int], need: HoleNeed) -> list[int]:
@@ -79,12 +85,19 @@ def choose_totals(wanted: Callable[[HoleNeed], Iterable[int]]) -> Search:
     """A search without forward passes: canvases with the `wanted` numbers of positions for each hole."""
 
     async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
-        return distinct([[of_total(total, need) for total in wanted(need)] for need in needs])
+        lengths_of_holes = []
+        for need in needs:
+            lengths_of_holes.append([of_total(total, need) for total in wanted(need)])
+        return distinct(lengths_of_holes)
 
     return search
 
 
-def distinct(of_holes: list[list[list[int]]]) -> list[Lengths]:
+def distinct(lengths_of_holes: list[list[list[int]]]) -> list[Lengths]:
     """Distinct canvases: the i-th one has the i-th lengths of every hole."""
-    canvases = [list(each) for each in zip(*of_holes, strict=True)]
-    return [canvas for index, canvas in enumerate(canvases) if canvas not in canvases[:index]]
+    canvases: list[Lengths] = []
+    for lengths in zip(*lengths_of_holes, strict=True):
+        canvas = list(lengths)
+        if canvas not in canvases:
+            canvases.append(canvas)
+    return canvases

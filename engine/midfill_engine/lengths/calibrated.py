@@ -21,24 +21,30 @@ async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Me
     """One KV cache of the context serves all lengths: a fifteenth of the cost, approximate if bidirectional."""
     if all(need.min_tokens >= need.max_tokens or None not in need.hints for need in needs):
         return [[of_total(need.max_tokens, need) for need in needs]]  # there is nothing to choose
-    found: list[dict[int, float]] = [{} for _ in needs]
-    await _rate([list(GRID) for _ in needs], needs, measure, found)
-    near = [[_best(seen) + shift for shift in range(-REACH, REACH + 1) if shift] for seen in found]
-    await _rate(near, needs, measure, found)
-    return [[of_total(_best(seen), need) for seen, need in zip(found, needs, strict=True)]]
+    rated: list[dict[int, float]] = [{} for _ in needs]  # the score of each length of each hole
+    await _rate([list(GRID) for _ in needs], needs, measure, rated)
+    near = []
+    for scores_of_lengths in rated:
+        best = _best(scores_of_lengths)
+        near.append([best + shift for shift in range(-REACH, REACH + 1) if shift])
+    await _rate(near, needs, measure, rated)
+    return [[of_total(_best(scores_of_lengths), need) for scores_of_lengths, need in zip(rated, needs, strict=True)]]
 
 
 async def _rate(
-    wanted: list[list[int]], needs: list[HoleNeed], measure: Measure, found: list[dict[int, float]]
+    wanted: list[list[int]], needs: list[HoleNeed], measure: Measure, rated: list[dict[int, float]]
 ) -> None:
-    """Adds the score of every length to `found`; the i-th lengths of all holes share a canvas."""
-    pairs = zip(wanted, needs, strict=True)
-    canvases = distinct([[of_total(total, need) for total in totals] for totals, need in pairs])
+    """Adds the score of every length to `rated`; the i-th lengths of all holes share a canvas."""
+    lengths_of_holes = []
+    for totals, need in zip(wanted, needs, strict=True):
+        lengths_of_holes.append([of_total(total, need) for total in totals])
+    canvases = distinct(lengths_of_holes)
     for canvas, confidences in zip(canvases, await measure(canvases), strict=True):
-        for lengths, confidence, seen in zip(canvas, confidences, found, strict=True):
-            seen[sum(lengths)] = confidence / expected_confidence(sum(lengths))
+        for lengths, confidence, scores_of_lengths in zip(canvas, confidences, rated, strict=True):
+            total = sum(lengths)
+            scores_of_lengths[total] = confidence / expected_confidence(total)
 
 
-def _best(seen: dict[int, float]) -> int:
+def _best(scores_of_lengths: dict[int, float]) -> int:
     """The best length; the shortest of equals."""
-    return max(sorted(seen), key=lambda length: seen[length])
+    return max(sorted(scores_of_lengths), key=lambda length: scores_of_lengths[length])

@@ -12,16 +12,24 @@ DEFAULT_TOKENS: Final = 32
 
 
 async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
-    totals = [DEFAULT_TOKENS] * len(needs) if scores is None else _cover(scores)
-    return [[_one(need, total) for need, total in zip(needs, totals, strict=True)]]
+    totals = [DEFAULT_TOKENS] * len(needs)
+    if scores is not None:
+        totals = _cover(scores)
+    return [[_spread(total, need) for total, need in zip(totals, needs, strict=True)]]
 
 
-def _one(need: HoleNeed, total: int) -> list[int]:
-    hints = tuple(hint if hint is None else hint + max(1, round(hint * SLACK)) for hint in need.hints)
-    return fit(spread(total - need.anchored_tokens, hints), need)
+def _spread(total: int, need: HoleNeed) -> list[int]:
+    """`total` positions spread over a hole's anchors and stretches, of which hinted ones may grow."""
+    hints: list[int | None] = []
+    for hint in need.hints:
+        if hint is not None:
+            hint += max(1, round(hint * SLACK))
+        hints.append(hint)
+    return fit(spread(total - need.anchored_tokens, tuple(hints)), need)
 
 
 def _cover(scores: LengthScores) -> list[int]:
     """For each hole the smallest bucket that covers `QUANTILE` of the probability."""
-    reached = scores.log_probs.float().exp().cumsum(dim=-1) < QUANTILE  # [G, K]
-    return [scores.buckets[min(index, len(scores.buckets) - 1)] for index in reached.sum(dim=-1).tolist()]
+    is_below = scores.log_probs.float().exp().cumsum(dim=-1) < QUANTILE  # [G, K]
+    last = len(scores.buckets) - 1
+    return [scores.buckets[min(index, last)] for index in is_below.sum(dim=-1).tolist()]

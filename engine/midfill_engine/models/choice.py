@@ -44,12 +44,9 @@ class Choice:
 
     def take(self, rows: slice) -> "Choice":
         """The choice of these rows alone."""
-        return replace(
-            self,
-            rule_of=self.rule_of[rows],
-            barred={token: is_barred[rows] for token, is_barred in self.barred.items()},
-            forced=None if self.forced is None else self.forced[rows],
-        )
+        barred = {token: is_barred[rows] for token, is_barred in self.barred.items()}
+        forced = None if self.forced is None else self.forced[rows]
+        return replace(self, rule_of=self.rule_of[rows], barred=barred, forced=forced)
 
 
 @dataclass(frozen=True)
@@ -75,9 +72,13 @@ class Chosen:
 def choose(scores: Tensor, choice: Choice) -> Chosen:
     """Chooses from the logits `scores` [M, V], widening a few rows at a time. Returns CPU tensors. Raises BadScores."""
     is_on_cpu = scores.device.type == "cpu"
-    is_best = is_on_cpu and choice.is_greedy and not choice.needs_entropy
-    choose_rows = _take_forced if choice.forced is not None else _choose_best if is_best else _choose_rows
-    size = LEAN_POSITIONS if is_on_cpu and choose_rows is not _choose_rows else CHUNK_POSITIONS
+    size = LEAN_POSITIONS if is_on_cpu else CHUNK_POSITIONS
+    if choice.forced is not None:
+        choose_rows = _take_forced
+    elif is_on_cpu and choice.is_greedy and not choice.needs_entropy:
+        choose_rows = _choose_best
+    else:
+        choose_rows, size = _choose_rows, CHUNK_POSITIONS
     starts = range(0, max(len(scores), 1), size)
     chosen = Chosen.join([choose_rows(scores, choice, slice(start, start + size)) for start in starts])
     return check(replace(chosen, confidence=chosen.confidence.cpu()))
@@ -114,16 +115,20 @@ def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
 
 def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     log_probs = _restrict(scores[rows].float(), choice, rows).log_softmax(dim=-1)  # [P, V]
-    scaled = _scale(log_probs, choice) if choice.temperature > 0 or choice.top_p < 1 else log_probs
-    if choice.is_scaled and scaled is not log_probs:
+    scaled = _scale(log_probs, choice)
+    if choice.is_scaled and (choice.temperature > 0 or choice.top_p < 1):
         log_probs = scaled.log_softmax(dim=-1)
-    ids = _argmax(scaled + _gumbel(scaled, choice) if choice.temperature > 0 else scaled)
-    entropy = torch.special.entr(log_probs.exp()).sum(dim=-1) if choice.needs_entropy else None
-    confidence = log_probs.gather(1, ids[:, None])[:, 0].exp()
-    if ids.device.type == "cpu":
-        return Chosen(ids, confidence, entropy)
-    numbers = torch.stack([ids.float(), confidence, *([] if entropy is None else [entropy])]).cpu()  # ids below 2^24
-    return Chosen(numbers[0].long(), numbers[1], None if entropy is None else numbers[2])
+    noisy = scaled
+    if choice.temperature > 0:
+        noisy = scaled + _gumbel(scaled, choice)
+    ids = _argmax(noisy)
+    columns = [log_probs.gather(1, ids[:, None])[:, 0].exp()]
+    if choice.needs_entropy:
+        columns.append(torch.special.entr(log_probs.exp()).sum(dim=-1))
+    if ids.device.type != "cpu":
+        numbers = torch.stack([ids.float(), *columns]).cpu()  # one copy; ids are below 2^24
+        ids, columns = numbers[0].long(), list(numbers[1:])
+    return Chosen(ids, *columns)
 
 
 def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
@@ -132,8 +137,9 @@ def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
     allowed = choice.allowed.to(wide.device)
     penalties = torch.zeros(allowed.shape, device=wide.device).masked_fill(~allowed, -torch.inf)  # [R, V']
     rules = choice.rule_of[rows]
-    has_one_rule = torch.equal(rules, rules[:1].expand_as(rules))  # asked on the host: a device would be waited for
-    known = wide[:, : allowed.shape[1]] + penalties[(rules[:1] if has_one_rule else rules).to(wide.device)]
+    if torch.equal(rules, rules[:1].expand_as(rules)):  # asked on the host: a device would be waited for
+        rules = rules[:1]
+    known = wide[:, : allowed.shape[1]] + penalties[rules.to(wide.device)]
     for token, is_barred in choice.barred.items():
         known[:, token].masked_fill_(is_barred[rows].to(wide.device), -torch.inf)
     return known
@@ -144,19 +150,22 @@ def _argmax(values: Tensor) -> Tensor:
     num_runs = values.shape[1] // RUN
     if values.device.type != "cpu" or num_runs < 2:
         return values.argmax(dim=-1)
-    runs = values[:, : num_runs * RUN].reshape(len(values), num_runs, RUN)
+    width = num_runs * RUN
+    runs = values[:, :width].reshape(len(values), num_runs, RUN)
     run = runs.amax(dim=-1).argmax(dim=-1)
     ids: Tensor = run * RUN + runs[torch.arange(len(values)), run].argmax(dim=-1)
-    if values.shape[1] == num_runs * RUN:
+    if values.shape[1] == width:
         return ids
-    last = num_runs * RUN + values[:, num_runs * RUN :].argmax(dim=-1)
-    first_value, last_value = (values.gather(1, each[:, None])[:, 0] for each in (ids, last))
-    return torch.where(last_value > first_value, last, ids)
+    last = width + values[:, width:].argmax(dim=-1)
+    is_larger = values.gather(1, last[:, None]) > values.gather(1, ids[:, None])
+    return torch.where(is_larger[:, 0], last, ids)
 
 
 def _scale(wide: Tensor, choice: Choice) -> Tensor:
     """Logits divided by temperature, restricted to the nucleus (Holtzman et al., arXiv 1904.09751)."""
-    scaled = wide / choice.temperature if choice.temperature > 0 else wide
+    scaled = wide
+    if choice.temperature > 0:
+        scaled = wide / choice.temperature
     if choice.top_p >= 1:
         return scaled
     ordered, order = scaled.sort(dim=-1, descending=True, stable=True)

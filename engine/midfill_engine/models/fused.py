@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from midfill_engine.models.transformer import MLP, Transformer, TransformerBlock, TransformerConfig
+from midfill_engine.models.transformer import MLP, Transformer, TransformerBlock, TransformerConfig, head_weight
 from midfill_kernels.cached_attention import CachedSchedule, cached_attention
 from midfill_kernels.launch import ROW_BUCKETS
 from midfill_kernels.matmul import gated_matmul, matmul
@@ -74,13 +74,15 @@ class FusedModel:
 
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor:
         """The normed states [R, D] of `ids` [R], which the head reads."""
-        parts, stream = self.embedding[ids][None], None
+        parts = self.embedding[ids][None]
+        stream = None
         for index, (layer, cached, (keys, values)) in enumerate(zip(self.layers, self.cache, rows.own, strict=True)):
             stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.config.norm_eps)
             qkv = matmul(normed, layer.qkv)
             q = norm_rotate_store(qkv, self.heads, rows.tables, keys, values, bias=layer.bias, gains=layer.head_gains)
             cache = (cached[0], cached[1]) if rows.anchor is None else (rows.anchor, rows.anchor)
-            parts = matmul(cached_attention(q, (keys, values), cache, rows.schedule, layer=index), layer.out)
+            mixed = cached_attention(q, (keys, values), cache, rows.schedule, layer=index)
+            parts = matmul(mixed, layer.out)
             stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.config.norm_eps)
             parts = matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down)
         return add_rms_norm(parts, stream, self.final_gain, self.config.norm_eps)[1]
@@ -95,14 +97,14 @@ def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:
 def pack_transformer(transformer: Transformer, num_slots: int) -> FusedModel:
     """Packs the engine's modules, dense layers only. Matrices are shared, not copied."""
     config = transformer.config
-    weight = transformer.embedding.weight.detach()
+    embedding = transformer.embedding.weight.detach()
     return FusedModel(
         config,
-        weight,
+        embedding,
         [_pack_block(block) for block in transformer.blocks],
         transformer.final_norm.weight,
-        (weight if transformer.head is None else transformer.head.weight.detach()).contiguous(),
-        make_room(config, num_slots, weight),
+        head_weight(transformer).detach().contiguous(),
+        make_room(config, num_slots, embedding),
     )
 
 
@@ -110,12 +112,15 @@ def _pack_block(block: TransformerBlock) -> Layer:
     attention, mlp = block.attention, block.mlp
     assert isinstance(mlp, MLP) and mlp.gate is not None, "gated dense layers only"
     triple = [attention.q, attention.k, attention.v]
+    bias = None
+    if attention.q.bias is not None:
+        bias = torch.cat([linear.bias.detach() for linear in triple])
     norms = [norm.weight for norm in (attention.q_norm, attention.k_norm) if isinstance(norm, nn.RMSNorm)]
     gains = [gain.detach() for gain in norms if gain is not None]
     return Layer(
         block.attention_norm.weight,
         _join(triple),
-        torch.cat([linear.bias.detach() for linear in triple]) if attention.q.bias is not None else None,
+        bias,
         (gains[0], gains[1]) if len(gains) == 2 else None,
         attention.out.weight.detach().contiguous(),
         block.mlp_norm.weight,

@@ -48,13 +48,14 @@ class BranchRunner:
         positions[:num_rows] = torch.cat([step.positions for step in passes])
         step = self._open_step(bucket, schedule)
         states = step.run(ids, positions, schedule)
-        rows, start = list[Tensor](), 0
-        for one in passes:
-            assert one.stacks is not None
-            end = start + len(one.ids)
-            if one.stacks.room is not None:
-                one.stacks.room.copy_(step.own[:, :, start:end].transpose(2, 3))
-            rows.append(start + one.wanted)
+        rows: list[Tensor] = []
+        start = 0
+        for asked in passes:
+            assert asked.stacks is not None
+            end = start + len(asked.ids)
+            if asked.stacks.room is not None:
+                asked.stacks.room.copy_(step.own[:, :, start:end].transpose(2, 3))
+            rows.append(start + asked.wanted)
             start = end
         picked = states[send(torch.cat(rows), states.device)]
         return [Result(hidden, None, None) for hidden in torch.split(picked, list(map(len, rows)))]
@@ -62,7 +63,10 @@ class BranchRunner:
     def graph_of(self, num_rows: int) -> torch.cuda.CUDAGraph | None:
         """The graph of the bucket of so many rows, with its last work; None if none is captured."""
         step = self._steps.get(self._sizes.bucket_of(num_rows))
-        return None if step is None or step.captured is None else step.captured[0]
+        if step is None or step.captured is None:
+            return None
+        graph, _ = step.captured
+        return graph
 
     def free_memory(self) -> None:
         """Drops graphs; the next steps create them again."""
@@ -70,7 +74,8 @@ class BranchRunner:
 
     def _sequence(self, step: Pass) -> BranchedSequence:
         assert step.stacks is not None and step.mask is not None and not step.keeps
-        past, tail = (StackPlace.of(stack, self._anchor) for stack in (step.stacks.past, step.stacks.tail))
+        past = StackPlace.of(step.stacks.past, self._anchor)
+        tail = StackPlace.of(step.stacks.tail, self._anchor)
         return BranchedSequence(len(step.ids), past, tail, step.mask)
 
     def _open_step(self, bucket: int, schedule: CachedSchedule) -> "BranchStep":
@@ -106,8 +111,8 @@ class BranchStep:
         """Normed states [bucket, D], which the next run overwrites; all arguments are on the CPU."""
         assert schedule.bits is not None and self.schedule.bits is not None
         work = torch.cat((ids, positions, schedule.count, schedule.row_parts.flatten(), schedule.items.flatten()))
-        for numbers, place in ((work, self._table), (schedule.bits, self.schedule.bits)):
-            place[: len(numbers)].copy_(pinned(numbers, place.device), non_blocking=True)
+        fill(self._table, work)
+        fill(self.schedule.bits, schedule.bits)
         if not self._table.is_cuda:
             return self._compute()
         if self.captured is None:
@@ -126,7 +131,9 @@ def unstacked(step: Pass) -> Pass:
     """The pass with copies of its keys and values in torch's layout. It returns its own if they are to be kept."""
     stacks = step.stacks
     assert stacks is not None and step.mask is not None
-    block = stacks.past if stacks.tail is None else torch.cat((stacks.past, stacks.tail), dim=3)
+    block = stacks.past
+    if stacks.tail is not None:
+        block = torch.cat((stacks.past, stacks.tail), dim=3)
     past = [(layer[0][None], layer[1][None]) for layer in block]
     mask = F.pad(step.mask, (stacks.past.shape[3], 0), value=True)
     return replace(step, past=past, mask=mask, stacks=None, keeps=stacks.room is not None)
@@ -139,6 +146,11 @@ def put_away(step: Pass, result: Result) -> Result:
         own: KeyValues = result.own or []
         step.stacks.room.copy_(torch.stack([torch.cat(pair) for pair in own]))
     return replace(result, own=None)
+
+
+def fill(memory: Tensor, numbers: Tensor) -> None:
+    """Copies CPU numbers to the beginning of memory on a device, without waiting for it."""
+    memory[: len(numbers)].copy_(pinned(numbers, memory.device), non_blocking=True)
 
 
 def send(numbers: Tensor, device: torch.device) -> Tensor:

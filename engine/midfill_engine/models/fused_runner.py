@@ -95,33 +95,41 @@ class FusedRunner:
     @torch.inference_mode()
     def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
         """Begins to run all passes; what is returned waits for their results. Nothing else may be launched before."""
-        sizes, found = self._sizes, dict[int, Result]()
+        sizes = self._sizes
+        results: dict[int, Result] = {}
         needs = [RuleNeeds.of(step) for step in passes]
-        theirs, ours, branches = list[int](), list[int](), list[int]()
+        theirs: list[int] = []
+        ours: list[int] = []
+        branches: list[int] = []
         for index, (step, need) in enumerate(zip(passes, needs, strict=True)):
-            is_long, is_branched = len(step.ids) >= sizes.long_rows, step.stacks is not None
-            is_special = not is_branched and (step.mask is not None or len(need.codes) >= sizes.rules)
-            (theirs if is_long or is_special else branches if is_branched else ours).append(index)
-        parts = split(ours, lambda index: len(passes[index].ids), sizes.buckets[-1])
-        groups = [
-            group for part in parts for group in split(part, lambda index: len(needs[index].codes), sizes.rules - 1)
-        ]
-        begun: Callable[[], list[Result]] = list
-        for number, group in enumerate(groups):
-            begun = self._begin_step([passes[index] for index in group], [needs[index] for index in group])
-            if number + 1 < len(groups):
-                found |= dict(zip(group, begun(), strict=True))
+            if len(step.ids) >= sizes.long_rows:
+                theirs.append(index)
+            elif step.stacks is not None:
+                branches.append(index)
+            elif step.mask is not None or len(need.codes) >= sizes.rules:
+                theirs.append(index)
+            else:
+                ours.append(index)
+        groups: list[list[int]] = []
+        for part in split(ours, lambda index: len(passes[index].ids), sizes.buckets[-1]):
+            groups += split(part, lambda index: len(needs[index].codes), sizes.rules - 1)
+        last: list[int] = []
+        read_last: Callable[[], list[Result]] = list
+        for group in groups:
+            results |= zip(last, read_last(), strict=True)
+            last = group
+            read_last = self._begin_step([passes[index] for index in group], [needs[index] for index in group])
 
         @torch.inference_mode()
         def wait() -> list[Result]:
-            found.update(zip(groups[-1] if groups else (), begun(), strict=True))
+            results.update(zip(last, read_last(), strict=True))
             if theirs:
-                found.update(zip(theirs, self._run_torch([passes[index] for index in theirs]), strict=True))
+                results.update(zip(theirs, self._run_torch([passes[index] for index in theirs]), strict=True))
             for part in split(branches, lambda index: len(passes[index].ids), sizes.buckets[-1]):
                 steps = [passes[index] for index in part]
-                results = choose_packed(self._transformer, steps, self.branches.run(steps), self._operators)
-                found.update(zip(part, results, strict=True))
-            return [found[index] for index in range(len(passes))]
+                branched = choose_packed(self._transformer, steps, self.branches.run(steps), self._operators)
+                results.update(zip(part, branched, strict=True))
+            return [results[index] for index in range(len(passes))]
 
         return wait
 
@@ -150,8 +158,10 @@ class FusedRunner:
         """Raises OperatorsError if the states of a pass differ from torch's."""
         reference = TorchOperators(self._device, self._transformer.embedding.weight.dtype)
         plain = step if step.stacks is None else unstacked(step)
-        (ours,), (theirs,) = self.run([step]), run_packed(self._transformer, [plain], reference)
-        error = float((ours.hidden.float() - theirs.hidden.float()).norm() / theirs.hidden.float().norm())
+        (ours,) = self.run([step])
+        (theirs,) = run_packed(self._transformer, [plain], reference)
+        expected = theirs.hidden.float()
+        error = float((ours.hidden.float() - expected).norm() / expected.norm())
         if not error <= MAX_ERROR:
             raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
 
@@ -164,19 +174,22 @@ class FusedRunner:
     def _run_torch(self, passes: list[Pass]) -> list[Result]:
         steps = [step if step.stacks is None else unstacked(step) for step in passes]
         results = run_packed(self._transformer, steps, self._operators)
-        pairs = zip(passes, results, strict=True)
-        return [result if step.stacks is None else put_away(step, result) for step, result in pairs]
+        for index, step in enumerate(passes):
+            if step.stacks is not None:
+                results[index] = put_away(step, results[index])
+        return results
 
     def _begin_step(self, passes: list[Pass], needs: list[RuleNeeds]) -> Callable[[], list[Result]]:
         """Launches all rows in one step of the smallest bucket; what is returned waits for their results."""
         lengths = [len(step.ids) for step in passes]
         ends = list(accumulate(lengths))
         bucket = self._sizes.bucket_of(ends[-1])
-        starts = self._pool.place([step.past for step in passes])
-        triples = zip(lengths, starts, passes, strict=True)
-        sequences = tuple(CachedSequence(length, start, length_of(asked.past)) for length, start, asked in triples)
-        firsts = (end - length for end, length in zip(ends, lengths, strict=True))
-        wanted = [first + asked.wanted.numpy() for first, asked in zip(firsts, passes, strict=True)]
+        pasts = [asked.past for asked in passes]
+        places = zip(lengths, self._pool.place(pasts), map(length_of, pasts), strict=True)
+        sequences = tuple(CachedSequence(*place) for place in places)
+        wanted: list[Array] = []
+        for asked, length, end in zip(passes, lengths, ends, strict=True):
+            wanted.append(end - length + asked.wanted.numpy())
         schedule = self._find_schedule(sequences, bucket)
         step = self._open_step(bucket, schedule, sequences)
         sets, of_row = self._stack_rules(needs, wanted, ends[-1])
@@ -189,23 +202,32 @@ class FusedRunner:
         self, step: "Step", passes: list[Pass], needs: list[RuleNeeds], wanted: list[Array], ends: list[int]
     ) -> list[Result]:
         """The results of a step that was launched, whose passes end at the rows `ends`."""
-        numbers, results = step.read(), list[Result]()
-        keeps = any(asked.keeps for asked in passes)
-        kept = keep_rows(step.rows.own, slice(0, ends[-1])) if keeps else None
+        numbers = step.read()
+        kept: StackedKeys | None = None
+        if any(asked.keeps for asked in passes):
+            kept = keep_rows(step.rows.own, slice(0, ends[-1]))
+        results: list[Result] = []
         for asked, need, rows, end in zip(passes, needs, wanted, ends, strict=True):
-            own = kept.take(slice(end - len(asked.ids), end)) if kept is not None and asked.keeps else None
+            own = None
+            if kept is not None and asked.keeps:
+                own = kept.take(slice(end - len(asked.ids), end))
+            chosen = None
+            if need.choice is not None:
+                ids = torch.from_numpy(numbers[0, rows].astype(np.int64))
+                confidence, entropy = torch.from_numpy(numbers[1:, rows])
+                chosen = check(Chosen(ids, confidence, entropy))
             is_undecided = need.choice is None and asked.choice is not None
-            states = self._take_states(step.states, rows if asked.shows_states or is_undecided else rows[:0])
-            ids, confidence, entropy = map(torch.from_numpy, (numbers[0, rows].astype(np.int64), *numbers[1:, rows]))
-            chosen = None if need.choice is None else check(Chosen(ids, confidence, entropy))
-            results.append(Result(states, own, chosen))
+            shown = rows if asked.shows_states or is_undecided else rows[:0]
+            results.append(Result(self._take_states(step.states, shown), own, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
 
     def _take_states(self, states: Tensor, rows: Array) -> Tensor:
         """A copy of the `rows` [M] of `states`, which the next step overwrites."""
-        if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+        if not len(rows):
+            return states[:0]
+        if rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
             return states[rows[0] : rows[-1] + 1].clone()
-        return states[torch.from_numpy(rows).to(self._device)] if len(rows) else states[:0]
+        return states[torch.from_numpy(rows).to(self._device)]
 
     def _make_schedule(self, sequences: tuple[CachedSequence, ...], bucket: int) -> CachedSchedule:
         heads = (self._pool.model.heads.query, self._pool.model.heads.key_value)
@@ -213,7 +235,9 @@ class FusedRunner:
 
     def _stack_rules(self, needs: list[RuleNeeds], wanted: list[Array], num_rows: int) -> tuple[list[Tensor], Array]:
         """The passes' sets of tokens [N, V], and for each of `num_rows` rows the number of its set; 0 allows all."""
-        sets, of_row, count = list[Tensor](), np.zeros(num_rows, dtype=np.int32), 1
+        sets: list[Tensor] = []
+        of_row = np.zeros(num_rows, dtype=np.int32)
+        count = 1
         for need, rows in zip(needs, wanted, strict=True):
             if need.choice is not None:
                 barred = tuple(sorted(need.choice.barred))
@@ -235,11 +259,12 @@ class FusedRunner:
         """The step of a bucket; a new one if the known one has no room for the work."""
         if any(step.model is not self._pool.model for step in self._steps.values()):
             self._steps.clear()  # they would keep the old pool in memory
-        known = self._steps.get(bucket)
-        if known is None or not known.rows.schedule.holds(schedule):
+        step = self._steps.get(bucket)
+        if step is None or not step.rows.schedule.holds(schedule):
             rules = self._sizes.rules, self._transformer.config.vocab_size
-            known = self._steps[bucket] = Step(self._pool.model, bucket, sequences, rules)
-        return known
+            step = Step(self._pool.model, bucket, sequences, rules)
+            self._steps[bucket] = step
+        return step
 
 
 class Pool:
@@ -279,7 +304,8 @@ class Pool:
             self.resize(max(self._least_slots, 2 * needed))
 
     def _copy(self, past: KeyValues) -> None:
-        slots, stacked = slice(self._end, self._end + length_of(past)), StackedKeys.of(past)
+        slots = slice(self._end, self._end + length_of(past))
+        stacked = StackedKeys.of(past)
         self.model.cache[:, 0, slots] = stacked.keys[:, 0].transpose(1, 2)
         self.model.cache[:, 1, slots] = stacked.values[:, 0].transpose(1, 2)
         self._places[id(past)] = (self._end, past)
@@ -299,7 +325,7 @@ class Step:
         self.model = model
         self._input = Mirror({name: torch.zeros(bucket, dtype=dtype) for name, dtype in INPUTS.items()}, device)
         self._rules = torch.ones(rules, dtype=torch.bool, device=device)
-        self._sets = list[Tensor]()  # in `_rules` now
+        self._sets: list[Tensor] = []  # in `_rules` now
         room = schedule_cached(
             sequences, (heads.query, heads.key_value), torch.device("cpu"), num_rows=bucket, room=SCHEDULE_ROOM
         )
@@ -318,7 +344,8 @@ class Step:
         """
         for name, values in zip(INPUTS, (ids, positions, of_row), strict=True):
             held = self._input.host[name].numpy()
-            held[: len(values)], held[len(values) :] = values, 0
+            held[: len(values)] = values
+            held[len(values) :] = 0
         self._input.send()
         if self._schedule is not schedule:
             self._on_host.refill(schedule)
@@ -348,13 +375,12 @@ class Step:
     def _compute(self) -> tuple[Tensor, Tensor]:
         ids, positions, of_row = (self._input.device[name] for name in INPUTS)
         config = self.model.config
-        for ours, theirs in zip(
-            self.rows.tables, rotary_tables(positions, config.head_dim, config.rope_base), strict=True
-        ):
-            ours.copy_(theirs)
+        tables = rotary_tables(positions, config.head_dim, config.rope_base)
+        for own_table, table in zip(self.rows.tables, tables, strict=True):
+            own_table.copy_(table)
         normed = self.model.hidden(ids, self.rows)
-        found = propose(normed, self.model.head, rules=Rules(self._rules, of_row))
-        return normed, torch.stack((found.ids.float(), found.probability, found.entropy))
+        proposals = propose(normed, self.model.head, rules=Rules(self._rules, of_row))
+        return normed, torch.stack((proposals.ids.float(), proposals.probability, proposals.entropy))
 
 
 class Mirror:
@@ -364,23 +390,26 @@ class Mirror:
         sizes = [value.nbytes + -value.nbytes % ALIGNMENT for value in values.values()]
         self._host = torch.zeros(sum(sizes), dtype=torch.uint8, pin_memory=device.type == "cuda")
         self._device = torch.zeros(sum(sizes), dtype=torch.uint8, device=device)
-        self.host, self.device = (
-            {
-                name: part[: value.nbytes].view(value.dtype).view(value.shape)
-                for (name, value), part in zip(values.items(), torch.split(whole, sizes), strict=True)
-            }
-            for whole in (self._host, self._device)
-        )
+        self.host = view_parts(self._host, values, sizes)
+        self.device = view_parts(self._device, values, sizes)
 
     def send(self) -> None:
         """The next one must not come before the device has read these."""
         self._device.copy_(self._host, non_blocking=True)
 
 
+def view_parts(whole: Tensor, values: dict[str, Tensor], sizes: list[int]) -> dict[str, Tensor]:
+    """Bytes of these `sizes` as tensors like `values`."""
+    parts = zip(values.items(), torch.split(whole, sizes), strict=True)
+    return {name: part[: value.nbytes].view(value.dtype).view(value.shape) for (name, value), part in parts}
+
+
 def length_of(past: KeyValues | None) -> int:
     if past is None:
         return 0
-    return past.keys.shape[3] if isinstance(past, StackedKeys) else past[0][0].shape[2]
+    if isinstance(past, StackedKeys):
+        return past.keys.shape[3]
+    return past[0][0].shape[2]
 
 
 def keep_rows(own: Tensor, span: slice) -> StackedKeys:

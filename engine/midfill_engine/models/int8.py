@@ -19,7 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.models.operators import OperatorsError, PackedOperators, is_same_alone, pile
-from midfill_engine.models.transformer import MLP, Embedding, Transformer, TransformerBlock, TransformerConfig
+from midfill_engine.models.transformer import (
+    MLP,
+    Embedding,
+    Transformer,
+    TransformerBlock,
+    TransformerConfig,
+    head_weight,
+)
 
 LEVELS: Final = 127
 ZERO: Final = 128  # zero point of unsigned rows: on x86 signed ones took 1,000 times as long
@@ -89,9 +96,13 @@ class Rotation:
 
     def apply(self, part: Tensor) -> Tensor:
         """`part`: fp32, a block of rows."""
-        part = part if self.gain is None else part * self.gain.float()
-        part = rotate(part) if self.columns else part
-        return hadamard() @ part if self.rows else part
+        if self.gain is not None:
+            part = part * self.gain.float()
+        if self.columns:
+            part = rotate(part)
+        if self.rows:
+            part = hadamard() @ part
+        return part
 
 
 PLAIN: Final = Rotation()
@@ -148,11 +159,12 @@ class StoredRows:
     def read(self, ids: list[int]) -> Tensor:
         """The rows [R, `width`] in fp32. Raises OSError."""
         size = self.width // BLOCK * Q8_BYTES
-        data = bytearray().join(os.pread(self.descriptor, size, self.offset + each * size) for each in ids)
+        data = bytearray().join(os.pread(self.descriptor, size, self.offset + row * size) for row in ids)
         if len(data) != size * len(ids):
             raise OSError(f"the file {self.file} was cut off while its model was running")
         blocks = torch.frombuffer(data, dtype=torch.uint8).view(len(ids), -1, Q8_BYTES)
-        scales, values = blocks[..., :2].contiguous().view(torch.float16), blocks[..., 2:].view(torch.int8)
+        scales = blocks[..., :2].contiguous().view(torch.float16)
+        values = blocks[..., 2:].view(torch.int8)
         return (values * scales.float()).flatten(1)
 
 
@@ -162,11 +174,14 @@ class StoredEmbedding(Embedding):
     def __init__(self, rows: StoredRows, is_rotated: bool) -> None:
         shape = torch.zeros(1, 1, dtype=torch.int8).expand(rows.count, rows.width)
         super().__init__(rows.count, rows.width, _weight=shape, _freeze=True)
-        self.rows, self.is_rotated = rows, is_rotated
+        self.rows = rows
+        self.is_rotated = is_rotated
 
     def forward(self, ids: Tensor) -> Tensor:
-        found = self.rows.read(ids.flatten().tolist())
-        return (rotate(found) if self.is_rotated else found).view(*ids.shape, -1)
+        states = self.rows.read(ids.flatten().tolist())
+        if self.is_rotated:
+            states = rotate(states)
+        return states.view(*ids.shape, -1)
 
 
 def quantize_rows(weight: Tensor, *, in_pairs: bool = False, rotation: Rotation = PLAIN) -> tuple[Tensor, Tensor]:
@@ -174,13 +189,15 @@ def quantize_rows(weight: Tensor, *, in_pairs: bool = False, rotation: Rotation 
 
     With `in_pairs` two neighbors in a row have at most LEVELS + 1 together.
     """
-    scales, values = torch.empty(len(weight)), torch.empty(weight.shape, dtype=torch.int8)
+    scales = torch.empty(len(weight))
+    values = torch.empty(weight.shape, dtype=torch.int8)
     for start in range(0, len(weight), WIDENED_ROWS):
         part = slice(start, start + WIDENED_ROWS)
         wide = rotation.apply(weight[part].float())
         sizes = wide.abs()
-        largest = (sizes[:, ::2] + sizes[:, 1::2] if in_pairs else sizes).amax(dim=1)
-        scales[part] = largest.clamp(min=1e-12) / LEVELS
+        if in_pairs:
+            sizes = sizes[:, ::2] + sizes[:, 1::2]
+        scales[part] = sizes.amax(dim=1).clamp(min=1e-12) / LEVELS
         values[part] = (wide / scales[part, None]).round_()
     return values, scales
 
@@ -194,8 +211,8 @@ class Format:
 
     def lay(self, weights: Sequence[Tensor], rotation: Rotation = PLAIN) -> OneDnnWeight | FbgemmWeight:
         """Packs the `weights` [N, D] as one matrix."""
-        found = [quantize_rows(weight, in_pairs=self.in_pairs, rotation=rotation) for weight in weights]
-        values, scales = zip(*found, strict=True)
+        quantized = [quantize_rows(weight, in_pairs=self.in_pairs, rotation=rotation) for weight in weights]
+        values, scales = zip(*quantized, strict=True)
         return self.weight.of(pile(values), pile(scales))
 
     def narrow(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -247,24 +264,29 @@ class Int8Operators(PackedOperators):
         them.
         """
         is_alone = isinstance(module, Transformer | TransformerBlock)
-        for part in module.modules() if is_alone else ():
+        if is_alone:
+            self._plan_rotations(module)
+        super().pack(module)
+        for transformer in [part for part in module.modules() if isinstance(part, Transformer)]:
+            weight = transformer.embedding.weight
+            is_rotated = is_alone and can_rotate(transformer.config)
+            if self._embedding is None:
+                transformer.embedding = Int8Embedding(weight, Rotation(columns=is_rotated))
+            else:
+                transformer.embedding = StoredEmbedding(self._embedding, is_rotated)
+            if id(weight) in self._packed:
+                self._packed[id(transformer.embedding.weight)] = self._packed.pop(id(weight))
+
+    def _plan_rotations(self, module: nn.Module) -> None:
+        for part in module.modules():
             if isinstance(part, Transformer) and can_rotate(part.config):
                 part.state_dtype = torch.float32  # products are, and no norm has a gain in another type
                 rotation = Rotation(take_gain(part.final_norm), columns=True)
-                self._rotations[id((part.embedding if part.head is None else part.head).weight)] = rotation
+                self._rotations[id(head_weight(part))] = rotation
             elif isinstance(part, TransformerBlock) and can_rotate(part.attention.config):
-                self._plan(part)
-        super().pack(module)
-        for part in [part for part in module.modules() if isinstance(part, Transformer)]:
-            weight, is_rotated = part.embedding.weight, is_alone and can_rotate(part.config)
-            if self._embedding is None:
-                part.embedding = Int8Embedding(weight, Rotation(columns=is_rotated))
-            else:
-                part.embedding = StoredEmbedding(self._embedding, is_rotated)
-            if id(weight) in self._packed:
-                self._packed[id(part.embedding.weight)] = self._packed.pop(id(weight))
+                self._plan_block(part)
 
-    def _plan(self, block: TransformerBlock) -> None:
+    def _plan_block(self, block: TransformerBlock) -> None:
         attention, mlp = block.attention, block.mlp
         if attention.q.weight.is_meta:
             return  # it comes later
@@ -279,7 +301,9 @@ class Int8Operators(PackedOperators):
     def product(self, x: Tensor, packed: Int8Weight, bias: Tensor | None) -> Tensor:
         rows, scales = self._format.narrow(rotate(x) if packed.rotates else x)
         product = packed.packed.multiply(rows).mul_(scales)
-        return (product if bias is None else product.add_(bias)).to(x.dtype)
+        if bias is not None:
+            product.add_(bias)
+        return product.to(x.dtype)
 
 
 def can_rotate(config: TransformerConfig) -> bool:
@@ -296,10 +320,10 @@ def take_gain(norm: nn.RMSNorm) -> Tensor | None:
 def choose_format(forms: Sequence[Format] = FORMATS) -> Format:
     """The first, and so the finest, whose products are exact on this machine. Raises OperatorsError if none is."""
     reasons = []
-    for found in forms:
+    for form in forms:
         try:
-            if _adds_up(found):
-                return found
+            if _adds_up(form):
+                return form
             reasons.append("this machine's 8-bit products are not exact")
         except (RuntimeError, AttributeError) as error:
             reasons.append(f"this machine's torch has no 8-bit product ({type(error).__name__})")
@@ -316,11 +340,13 @@ def _adds_up(form: Format) -> bool:
     weight[:2] = torch.tensor([[most], [-most]])
     weight[:, :2] = torch.tensor([LEVELS, 0.0])  # every column has the scale 1
     x = torch.randint(-LEVELS, LEVELS + 1, (320, 256), generator=generator).float()
-    x[:16], x[:, 0] = LEVELS, LEVELS
+    x[:16] = LEVELS
+    x[:, 0] = LEVELS
     packed = form.lay([weight])
 
     def multiply(rows: Tensor) -> Tensor:
-        return packed.multiply(form.narrow(rows)[0])
+        narrow, _ = form.narrow(rows)
+        return packed.multiply(narrow)
 
     is_exact = torch.equal(multiply(x), (x.double() @ weight.round().double().t()).float())
     return is_exact and is_same_alone(multiply, x, (1, 5, 16, 33, 128))

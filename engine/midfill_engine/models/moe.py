@@ -41,9 +41,12 @@ class MixtureOfExperts(nn.Module):
         self.gate = nn.Parameter(torch.empty(num, width, dim))
         self.up = nn.Parameter(torch.empty(num, width, dim))
         self.down = nn.Parameter(torch.empty(num, dim, width))
-        sizes = {"gate": (dim, config.shared_dim), "up": (dim, config.shared_dim), "down": (config.shared_dim, dim)}
-        linears = {name: nn.Linear(*size, bias=False) for name, size in sizes.items() if config.shared_dim}
-        self.shared = nn.ModuleDict(linears) if linears else None
+        self.shared: nn.ModuleDict | None = None
+        if config.shared_dim:
+            gate = nn.Linear(dim, config.shared_dim, bias=False)
+            up = nn.Linear(dim, config.shared_dim, bias=False)
+            down = nn.Linear(config.shared_dim, dim, bias=False)
+            self.shared = nn.ModuleDict({"gate": gate, "up": up, "down": down})
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `x` [..., D] to [..., D]."""
@@ -67,7 +70,9 @@ class MixtureOfExperts(nn.Module):
         config = self.config
         logits = F.linear(rows.float(), self.router.weight.float())  # [R, X]
         scores = logits.softmax(dim=-1) if config.router == "softmax" else logits.sigmoid()
-        ranked = scores if self.selection_bias is None else scores + self.selection_bias.float()
+        ranked = scores
+        if self.selection_bias is not None:
+            ranked = scores + self.selection_bias.float()
         if config.num_groups > 1:
             ranked = self._within_groups(ranked)
         chosen = ranked.topk(config.num_chosen, dim=-1, sorted=True).indices

@@ -85,12 +85,16 @@ class TorchOperators:
         parts = []
         for span, rows, past in zip(spans, asked, pasts, strict=True):
             q = query[rows.start : rows.end].transpose(0, 1)[None]
-            k, v = (part[span.start : span.end].transpose(0, 1)[None] for part in (key, value))
+            k = key[span.start : span.end].transpose(0, 1)[None]
+            v = value[span.start : span.end].transpose(0, 1)[None]
             if past is not None:
-                k, v = join(past[0], k, span.grows), join(past[1], v, span.grows)
+                k = join(past[0], k, span.grows)
+                v = join(past[1], v, span.grows)
             mixed = attend_in_groups(q, k, v, rows)[0].transpose(0, 1)
             padding = rows.padded_end - rows.end
-            parts.append(F.pad(mixed, (0, 0, 0, 0, 0, padding)) if padding else mixed)
+            if padding:
+                mixed = F.pad(mixed, (0, 0, 0, 0, 0, padding))
+            parts.append(mixed)
         return pile(parts)
 
 
@@ -113,13 +117,16 @@ def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, rows: Span) -> T
     the kernel that takes a bias has no shared keys.
     """
     num_heads, num_groups, num_rows = query.shape[1], key.shape[1], query.shape[2]
-    on_cpu, is_large = query.device.type == "cpu", num_rows >= MIN_PRODUCT_ROWS and key.shape[2] >= MIN_PRODUCT_KEYS
+    on_cpu = query.device.type == "cpu"
+    is_large = num_rows >= MIN_PRODUCT_ROWS and key.shape[2] >= MIN_PRODUCT_KEYS
     if on_cpu and is_large and query.dtype == torch.bfloat16 and lacks_bf16_attention():
         return attend_by_products(query, key, value, rows.bias)
-    shares, folds = num_heads != num_groups, num_rows <= MAX_FOLDED_ROWS if on_cpu else rows.bias is not None
+    shares = num_heads != num_groups
+    folds = num_rows <= MAX_FOLDED_ROWS if on_cpu else rows.bias is not None
     if not shares or not folds:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=rows.bias, enable_gqa=shares)
-    folded, bias = query.reshape(1, num_groups, -1, query.shape[3]), rows.repeat_bias(num_heads // num_groups)
+    folded = query.reshape(1, num_groups, -1, query.shape[3])
+    bias = rows.repeat_bias(num_heads // num_groups)
     return F.scaled_dot_product_attention(folded, key, value, attn_mask=bias).reshape(query.shape)
 
 
@@ -129,16 +136,18 @@ def attend_by_products(
     """`query` [1, H, T, E], `key` and `value` [1, K, L, E], `bias` [T, L] -> [1, H, T, E]. Scores a part of the rows
     at a time.
     """
-    (num_heads, num_rows, width), (num_groups, num_keys) = query.shape[1:], key.shape[1:3]
+    num_heads, num_rows, width = query.shape[1:]
+    num_groups, num_keys = key.shape[1:3]
     mixed = torch.empty_like(query)
-    parts, found = ((each.view(num_groups, -1, num_rows, width)) for each in (query * width**-0.5, mixed))
+    grouped = (query * width**-0.5).view(num_groups, -1, num_rows, width)
+    grouped_mixed = mixed.view(num_groups, -1, num_rows, width)
     size = max(max_scores // (num_heads * num_keys), 1)
     for start in range(0, num_rows, size):
-        part = parts[:, :, start : start + size]
+        part = grouped[:, :, start : start + size]
         scores = torch.bmm(part.reshape(num_groups, -1, width), key[0].transpose(1, 2))
         if bias is not None:
             scores.view(num_groups, -1, part.shape[2], num_keys).add_(bias[start : start + size])
-        found[:, :, start : start + size] = torch.bmm(scores.softmax(dim=2), value[0]).view(part.shape)
+        grouped_mixed[:, :, start : start + size] = torch.bmm(scores.softmax(dim=2), value[0]).view(part.shape)
     return mixed
 
 
@@ -153,7 +162,8 @@ def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:
     """True if a row of a matrix product has the same bits whatever the number of rows, in multiples of 16."""
     generator = torch.Generator().manual_seed(0)
     for dim, width in ((64, 272), (256, 1024), (896, 512)):
-        weight, x = (torch.randn(size, dim, generator=generator).to(device, dtype) for size in (width, 20 * ROW_TILE))
+        weight = torch.randn(width, dim, generator=generator).to(device, dtype)
+        x = torch.randn(20 * ROW_TILE, dim, generator=generator).to(device, dtype)
         if not is_same_alone(partial(F.linear, weight=weight), x, CHECKED_ROWS):
             return False
     return True
@@ -205,22 +215,29 @@ class PackedOperators(TorchOperators):
                 self._packed[id(part.embedding.weight)] = self.lay([part.embedding.weight])
 
     def _replace(self, parts: Sequence[nn.Linear]) -> None:
-        if not parts[0].weight.is_meta:
-            packed = self.lay([part.weight for part in parts])
-            for part in parts:
-                part.weight = nn.Parameter(part.weight.flatten()[:LEFT].to(self._dtype, copy=True), requires_grad=False)
-            self._packed[id(parts[0].weight)] = packed
+        if parts[0].weight.is_meta:
+            return
+        packed = self.lay([part.weight for part in parts])
+        for part in parts:
+            left = part.weight.flatten()[:LEFT].to(self._dtype, copy=True)
+            part.weight = nn.Parameter(left, requires_grad=False)
+        self._packed[id(parts[0].weight)] = packed
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
         packed = self._packed.get(id(weight))
-        return super().linear(x, weight, bias, spans) if packed is None else self.product(x, packed, bias)
+        if packed is None:
+            return super().linear(x, weight, bias, spans)
+        return self.product(x, packed, bias)
 
     def linears(self, x: Tensor, parts: Sequence[nn.Linear], spans: list[Span]) -> list[Tensor]:
         packed = self._packed.get(id(parts[0].weight))
         if packed is None:
             return super().linears(x, parts, spans)
-        bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
-        return list(torch.split(self.product(x, packed, bias), [part.out_features for part in parts], dim=1))
+        bias = None
+        if parts[0].bias is not None:
+            bias = torch.cat([part.bias for part in parts])
+        products = self.product(x, packed, bias)
+        return list(torch.split(products, [part.out_features for part in parts], dim=1))
 
 
 class LaidOperators(PackedOperators):
@@ -230,7 +247,8 @@ class LaidOperators(PackedOperators):
         """Raises OperatorsError if there is no such product, or its results depend on the other rows."""
         super().__init__(torch.device("cpu"), torch.bfloat16)
         generator = torch.Generator().manual_seed(0)
-        weight, x = (torch.randn(size, 256, generator=generator).bfloat16() for size in (272, 320))
+        weight = torch.randn(272, 256, generator=generator).bfloat16()
+        x = torch.randn(320, 256, generator=generator).bfloat16()
         try:
             multiply = partial(self.product, packed=self.lay([weight]), bias=None)
             near = torch.allclose(multiply(x).float(), F.linear(x, weight).float(), rtol=0.02, atol=0.02)

@@ -17,7 +17,15 @@ from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, choose
 from midfill_engine.models.moe import pad_rows
 from midfill_engine.models.operators import Span, TorchOperators
-from midfill_engine.models.transformer import MLP, Attention, KeyValues, Transformer, rotary_tables, rotate
+from midfill_engine.models.transformer import (
+    MLP,
+    Attention,
+    KeyValues,
+    Transformer,
+    head_weight,
+    rotary_tables,
+    rotate,
+)
 
 HEAD_ROWS: Final = 64  # scored at once on a CPU: logits of 400 rows of a vocabulary of 49,152 take 80 MB
 
@@ -66,13 +74,18 @@ class WantedRows:
     @classmethod
     def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "WantedRows":
         """The rows of the last layer: the wanted ones, padded to tiles with each pass's first row."""
-        rows, found, start = [], [], 0
+        rows: list[Tensor] = []
+        wanted_spans: list[Span] = []
+        start = 0
         for step, span in zip(passes, spans, strict=True):
-            wanted, end, padding = step.wanted.to(device), start + len(step.wanted), -len(step.wanted) % tile
+            wanted = step.wanted.to(device)
+            end = start + len(wanted)
+            padding = -len(wanted) % tile
+            bias = None if span.bias is None else span.bias[wanted]
             rows.append(F.pad(span.start + wanted, (0, padding), value=span.start))
-            found.append(Span(start, end, end + padding, None if span.bias is None else span.bias[wanted]))
+            wanted_spans.append(Span(start, end, end + padding, bias))
             start = end + padding
-        return cls(torch.cat(rows), found)
+        return cls(torch.cat(rows), wanted_spans)
 
     def take(self, x: Tensor) -> Tensor:
         """The rows [A, ...] of `x` [R, ...]."""
@@ -104,9 +117,10 @@ def run_packed(
     if positions.dim() == 2:  # of the heads of queries and of keys, which are as many
         tables = tables[0].repeat(1, 2, 1, 1), tables[1].repeat(1, 2, 1, 1)
     kept: list[list[tuple[Tensor, Tensor]]] = [[] for _ in passes]
-    asked, every = WantedRows.of(passes, spans, device, tile), WantedRows(None, spans)
+    wanted = WantedRows.of(passes, spans, device, tile)
     for index, block in enumerate(transformer.blocks):
-        sought = every if index + 1 < len(transformer.blocks) else asked
+        is_last = index + 1 == len(transformer.blocks)
+        sought = wanted if is_last else WantedRows(None, spans)
         pasts = [None if step.past is None else step.past[index] for step in passes]
         mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, sought, operators)
         x = sought.take(x) + mixed
@@ -115,7 +129,7 @@ def run_packed(
             if step.keeps:
                 own.append((_of_span(key, span), _of_span(value, span)))
     results = []
-    for step, span, own in zip(passes, asked.spans, kept, strict=True):
+    for step, span, own in zip(passes, wanted.spans, kept, strict=True):
         hidden = transformer.final_norm(x[span.start : span.end])
         results.append(Result(hidden, own if step.keeps else None, None))
     return choose_packed(transformer, passes, results, operators, head_rows)
@@ -130,23 +144,20 @@ def choose_packed(
 ) -> list[Result]:
     """Runs the head and the remaining choices. On a CPU it scores `head_rows` at a time."""
     most = head_rows if transformer.embedding.weight.device.type == "cpu" else sys.maxsize
-    parts = [
-        (index, slice(start, min(start + most, len(step.wanted))))
-        for index, (step, result) in enumerate(zip(passes, results, strict=True))
-        if step.choice is not None and result.chosen is None
-        for start in range(0, len(step.wanted), most)
-    ]
+    parts: list[tuple[int, Choice, slice]] = []  # a pass, its choice, and some of its rows
+    for index, (step, result) in enumerate(zip(passes, results, strict=True)):
+        if step.choice is not None and result.chosen is None:
+            for start in range(0, len(step.wanted), most):
+                parts.append((index, step.choice, slice(start, min(start + most, len(step.wanted)))))
     chosen: dict[int, list[Chosen]] = {}
-    for group in split(parts, lambda part: part[1].stop - part[1].start, most):
-        scores = score_rows(transformer, [results[index].hidden[rows] for index, rows in group], operators)
-        for (index, rows), part in zip(group, scores, strict=True):
-            choice = passes[index].choice
-            assert choice is not None
+    for group in split(parts, lambda part: part[2].stop - part[2].start, most):
+        scores = score_rows(transformer, [results[index].hidden[rows] for index, _, rows in group], operators)
+        for (index, choice, rows), part in zip(group, scores, strict=True):
             chosen.setdefault(index, []).append(choose(part, choice.take(rows)))
-    return [
-        replace(result, chosen=Chosen.join(chosen[index])) if index in chosen else result
-        for index, result in enumerate(results)
-    ]
+    decided = list(results)
+    for index, chosen_parts in chosen.items():
+        decided[index] = replace(results[index], chosen=Chosen.join(chosen_parts))
+    return decided
 
 
 @torch.inference_mode()
@@ -158,10 +169,6 @@ def score_rows(transformer: Transformer, states: list[Tensor], operators: TorchO
     scores = operators.linear(torch.cat(padded), head_weight(transformer), None, spans)
     parts = torch.split(scores, [len(rows) for rows in padded])
     return [part[: len(rows)] for part, rows in zip(parts, states, strict=True)]
-
-
-def head_weight(transformer: Transformer) -> Tensor:
-    return transformer.embedding.weight if transformer.head is None else transformer.head.weight
 
 
 @torch.inference_mode()
@@ -181,10 +188,8 @@ def attend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`x` [R, D] -> the attention output [A, D] of the asked rows, and rotated keys and values [R, K, E] of all."""
     head_dim, dtype = attention.config.head_dim, attention.q.weight.dtype
-    query, key, value = (
-        part.to(dtype).view(len(x), -1, head_dim)
-        for part in operators.linears(x, [attention.q, attention.k, attention.v], spans)
-    )
+    parts = operators.linears(x, [attention.q, attention.k, attention.v], spans)
+    query, key, value = (part.to(dtype).view(len(x), -1, head_dim) for part in parts)
     heads = torch.cat((attention.q_norm(query), attention.k_norm(key)), dim=1).transpose(0, 1)
     turned = rotate(heads[None], *tables)[0].transpose(0, 1)
     query, key = turned[:, : query.shape[1]], turned[:, query.shape[1] :]
@@ -194,7 +199,9 @@ def attend(
 
 def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: TorchOperators) -> Tensor:
     if not isinstance(mlp, MLP):  # experts get one sequence at a time if the number of rows matters
-        parts = [x] if operators.packs_products else [x[span.start : span.padded_end] for span in spans]
+        parts = [x]
+        if not operators.packs_products:
+            parts = [x[span.start : span.padded_end] for span in spans]
         return torch.cat([mlp(part) for part in parts])
     if mlp.gate is None:
         hidden = F.relu(operators.linear(x, mlp.up.weight, None, spans)).square()
@@ -205,12 +212,14 @@ def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: 
 
 
 def lay_spans(passes: list[Pass], device: torch.device, tile: int, dtype: torch.dtype) -> list[Span]:
-    spans, start = [], 0
+    spans: list[Span] = []
+    start = 0
     for step in passes:
         length = len(step.ids)
         padded_end = start + length + -length % tile
-        # torch's attention would convert a mask in every layer
-        bias = None if step.mask is None else torch.where(step.mask.to(device), 0.0, -torch.inf).to(dtype)
+        bias = None
+        if step.mask is not None:  # torch's attention would convert a mask in every layer
+            bias = torch.where(step.mask.to(device), 0.0, -torch.inf).to(dtype)
         spans.append(Span(start, start + length, padded_end, bias, step.grows))
         start = padded_end
     return spans

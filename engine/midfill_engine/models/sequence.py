@@ -32,8 +32,10 @@ class Frame:
     @cached_property
     def positions(self) -> Array:
         """[N, T], all that attention uses: N is 2 if half of the heads count from the right."""
-        context, holes = self.layout.context_positions.numpy(), self.layout.hole_positions.numpy()
-        return np.concatenate((np.broadcast_to(context, (len(holes), len(context))), holes), axis=1)
+        holes = self.layout.hole_positions.numpy()
+        context = self.layout.context_positions.numpy()
+        context = np.broadcast_to(context, (len(holes), len(context)))
+        return np.concatenate((context, holes), axis=1)
 
     @cached_property
     def is_hole(self) -> Array:
@@ -70,23 +72,27 @@ class Frame:
     @cached_property
     def _score_rows(self) -> Array:
         """[T]: the position whose state scores each position."""
-        places, rows = self.positions[0], self.positions[0] - self.family.logit_shift
+        places = self.positions[0]
+        rows = places - self.family.logit_shift
         if self.family.hybrid:
             rows = rows - ((places - self.num_context) % self.block_size == 0)
         index = np.zeros(int(places.max()) + 1, dtype=np.int64)
         index[places] = np.arange(len(places))
-        found: Array = index[np.maximum(rows, 0)]
-        return found
+        score_rows: Array = index[np.maximum(rows, 0)]
+        return score_rows
 
     def rows_of_scores(self, targets: Array) -> Array:
         """The positions [M] whose states score `targets` [M]: one earlier if scores are shifted."""
-        is_shifted = self.family.logit_shift or self.family.hybrid
-        return self._score_rows[targets] if is_shifted else targets
+        if not self.family.logit_shift and not self.family.hybrid:
+            return targets
+        return self._score_rows[targets]
 
     def for_heads(self, where: Array | slice, num_heads: int) -> Tensor:
         """The positions of `where` [C] in the model's shape: [C], or [H, C] if heads count differently."""
         positions = torch.from_numpy(self.positions[:, where])
-        return positions[0] if len(positions) == 1 else positions.repeat_interleave(num_heads // len(positions), dim=0)
+        if len(positions) == 1:
+            return positions[0]
+        return positions.repeat_interleave(num_heads // len(positions), dim=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +112,19 @@ class Sequence:
             blocks = frame.blocks
             allowed = blocks[queries][:, None] >= blocks[keys]
             if frame.family.hybrid:
-                is_masked = self.ids == self.mask_id
-                first = int(blocks[is_masked].min()) if is_masked.any() else frame.last_block + 1
-                is_open, places = blocks[queries][:, None] >= first, frame.positions[0]
+                places = frame.positions[0]
+                is_open = blocks[queries][:, None] >= self._first_open_block
                 allowed &= is_open | (places[queries][:, None] >= places[keys])
             return torch.from_numpy(allowed)
         if frame.family.attention == "context_frozen" and not frame.is_hole[queries].all():
             allowed = frame.is_hole[queries][:, None] | ~frame.is_hole[keys]
             return None if allowed.all() else torch.from_numpy(allowed)
         return None
+
+    @property
+    def _first_open_block(self) -> int:
+        """The first block with a mask; the one behind the last block without any."""
+        is_masked = self.ids == self.mask_id
+        if not is_masked.any():
+            return self.frame.last_block + 1
+        return int(self.frame.blocks[is_masked].min())

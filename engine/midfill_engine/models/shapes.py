@@ -34,7 +34,10 @@ def read_llama_shape(
     refuse(bool(config.get("attention_bias")) and not attention_bias, "biases in attention")
     refuse(bool(config.get("mlp_bias")), "biases in its MLPs")
     num_heads = config["num_attention_heads"]
-    betas = rope.get("beta_fast") or 32.0, rope.get("beta_slow") or 1.0
+    yarn = None
+    if has_yarn:
+        betas = rope.get("beta_fast") or 32.0, rope.get("beta_slow") or 1.0
+        yarn = Yarn(rope["factor"], rope["original_max_position_embeddings"], *betas)
     return TransformerConfig(
         vocab_size=config["vocab_size"],
         dim=config["hidden_size"],
@@ -49,7 +52,7 @@ def read_llama_shape(
         qk_norm=qk_norm,
         attention_bias=attention_bias,
         rope_base=float(config.get("rope_theta") or rope.get("rope_theta", 10000.0)),
-        yarn=Yarn(rope["factor"], rope["original_max_position_embeddings"], *betas) if has_yarn else None,
+        yarn=yarn,
     )
 
 
@@ -84,10 +87,11 @@ def read_specials(
     ends_text: bool = False,
 ) -> SpecialTokens:
     """Special ids from the files; `mask_id` -1 is none. `with_edges` puts bos first, unless it is eos, and eos last."""
-    eos, pad, bos = (files.role(role) for role in ("eos", "pad", "bos"))
+    eos, bos = files.role("eos"), files.role("bos")
     deletions = tuple(dict.fromkeys(token for token in delete_ids if token is not None))
-    named = (number for role in ("eos", "pad", "bos") for number in files.numbers(f"{role}_token_id"))
-    known = {*files.added_tokens.values(), mask_id, eos, pad, bos, *named, *deletions, expand_id}
+    known = {*files.added_tokens.values(), mask_id, *deletions, expand_id}
+    for role in ("eos", "pad", "bos"):
+        known |= {files.role(role), *files.numbers(f"{role}_token_id")}
     bos_ids = [bos] if with_edges and bos is not None and bos != eos else []
     return SpecialTokens(
         mask_id=mask_id,
@@ -110,7 +114,9 @@ def read_ends(files: CheckpointFiles, *names: str) -> tuple[int | None, ...]:
 def find_mask(files: CheckpointFiles, *names: str) -> int:
     """The mask's id in config.json, otherwise that of an added token of one of these names. Raises CheckpointError."""
     number = files.number("mask_token_id", "mask_id")
-    return need(files.token(*names) if number is None else number, "mask", files)
+    if number is None:
+        number = files.token(*names)
+    return need(number, "mask", files)
 
 
 def ending(*masks: str, ends: tuple[str, ...] = (), **options: bool) -> Callable[[CheckpointFiles], SpecialTokens]:

@@ -37,7 +37,9 @@ class StackedKeys(Sequence[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: slice) -> "StackedKeys": ...
     def __getitem__(self, index: int | slice) -> "tuple[Tensor, Tensor] | StackedKeys":
         keys, values = self.keys[index], self.values[index]
-        return StackedKeys(keys, values) if isinstance(index, slice) else (keys, values)
+        if isinstance(index, slice):
+            return StackedKeys(keys, values)
+        return keys, values
 
     def take(self, where: slice | Tensor) -> "StackedKeys":
         """Those of the positions `where`, as views if these are a range."""
@@ -57,12 +59,15 @@ class Yarn:
 
     def stretch(self, frequencies: Tensor, base: float) -> Tensor:
         dim = 2 * len(frequencies)
-        turns = (dim * math.log(self.original / (2 * math.pi * beta)) for beta in (self.beta_fast, self.beta_slow))
-        fast, slow = (each / (2 * math.log(base)) for each in turns)
-        first, last = max(math.floor(fast), 0), min(math.ceil(slow), dim - 1)
+        first = max(math.floor(self._find_dimension(self.beta_fast, dim, base)), 0)
+        last = min(math.ceil(self._find_dimension(self.beta_slow, dim, base)), dim - 1)
         ramp = (torch.arange(len(frequencies), device=frequencies.device) - first) / max(last - first, 0.001)
         kept = 1 - ramp.clamp(0, 1)
         return frequencies / self.factor * (1 - kept) + frequencies * kept
+
+    def _find_dimension(self, num_turns: float, dim: int, base: float) -> float:
+        """The dimension that turns so many times in `original` positions."""
+        return dim * math.log(self.original / (2 * math.pi * num_turns)) / (2 * math.log(base))
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,9 @@ class TransformerConfig:
         """[rotary_dim / 2], in fp32: the rotation of a head's dimensions from one position to the next."""
         exponents = torch.arange(0, self.rotary_dim, 2, device=device, dtype=torch.float32) / self.rotary_dim
         plain = self.rope_base**-exponents
-        return plain if self.yarn is None else self.yarn.stretch(plain, self.rope_base)
+        if self.yarn is None:
+            return plain
+        return self.yarn.stretch(plain, self.rope_base)
 
 
 def rotary_tables(positions: Tensor, config: TransformerConfig, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -114,23 +121,29 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates `x` [B, H, T, E] in the half-split layout (GPT-NeoX's); dimensions beyond the tables stay."""
     half = cos.shape[-1]
     left, right, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    turned = torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(right * cos, left, sin)
-    return torch.cat((*turned, rest), dim=-1)
+    turned_left = torch.addcmul(left * cos, right, sin, value=-1)
+    turned_right = torch.addcmul(right * cos, left, sin)
+    return torch.cat((turned_left, turned_right, rest), dim=-1)
 
 
 class Attention(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        q_dim, kv_dim = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        q_dim = config.num_heads * config.head_dim
+        kv_dim = config.num_kv_heads * config.head_dim
         self.q = nn.Linear(config.dim, q_dim, bias=config.attention_bias)
         self.k = nn.Linear(config.dim, kv_dim, bias=config.attention_bias)
         self.v = nn.Linear(config.dim, kv_dim, bias=config.attention_bias)
         self.out = nn.Linear(q_dim, config.dim, bias=False)
-        self.q_norm, self.k_norm = (
-            nn.RMSNorm(config.head_dim, config.norm_eps, config.norm_gain) if config.qk_norm else nn.Identity()
-            for _ in range(2)
-        )
+        self.q_norm = make_head_norm(config)
+        self.k_norm = make_head_norm(config)
+
+
+def make_head_norm(config: TransformerConfig) -> nn.Module:
+    if not config.qk_norm:
+        return nn.Identity()
+    return nn.RMSNorm(config.head_dim, config.norm_eps, config.norm_gain)
 
 
 class MLP(nn.Module):
@@ -147,8 +160,11 @@ class TransformerBlock(nn.Module):
         self.attention_norm = nn.RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.attention = Attention(config)
         self.mlp_norm = nn.RMSNorm(config.dim, config.norm_eps, config.norm_gain)
-        moe = config.moe if index >= config.num_dense_layers else None
-        self.mlp = MLP(config) if moe is None else MixtureOfExperts(config.dim, moe)
+        self.mlp: MLP | MixtureOfExperts
+        if config.moe is None or index < config.num_dense_layers:
+            self.mlp = MLP(config)
+        else:
+            self.mlp = MixtureOfExperts(config.dim, config.moe)
 
 
 class Embedding(nn.Embedding):
@@ -179,3 +195,7 @@ class Transformer(nn.Module):
     def dtype(self) -> torch.dtype:
         """The compute type. The embedding may be stored in another type."""
         return self.blocks[0].attention.q.weight.dtype
+
+
+def head_weight(transformer: Transformer) -> Tensor:
+    return transformer.embedding.weight if transformer.head is None else transformer.head.weight

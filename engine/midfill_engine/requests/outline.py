@@ -59,9 +59,12 @@ class HoleOutline:
     def need(self, max_hole: int) -> HoleNeed:
         """Length bounds of the hole; `max_hole` is what the model can fill at once, anchors included."""
         room = max_hole - self.num_anchored
-        limit = room if self.max_tokens is None else min(room, self.max_tokens)
+        has_limit = self.max_tokens is not None
+        most = room
+        if self.max_tokens is not None:
+            most = min(room, self.max_tokens)
         hints = tuple(stretch.hint for stretch in self.masked)
-        return HoleNeed(hints, self.num_anchored, min(self.min_tokens, room), limit, self.max_tokens is not None)
+        return HoleNeed(hints, self.num_anchored, min(self.min_tokens, room), most, has_limit)
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,14 @@ def outline_request(
     holes: list[HoleOutline] = []
     for index, spec in enumerate(specs):
         spec, healed = heal_hole(spec, texts[index], texts[index + 1], heal)
-        texts[index], texts[index + 1] = healed.prefix, healed.suffix
+        texts[index] = healed.prefix
+        texts[index + 1] = healed.suffix
         holes.append(outline_hole(spec, tokens, healed.lead, healed.tail, heal))
     budget = max_context - len(opening) - len(closing)
-    needed = zip(texts, needs_of_texts(texts, budget), strict=True)
-    pieces = trim_context([encode_ends(text, tokens.encode, *sides) for text, sides in needed], budget)
+    pieces = []
+    for text, (num_first, num_last) in zip(texts, needs_of_texts(texts, budget), strict=True):
+        pieces.append(encode_ends(text, tokens.encode, num_first, num_last))
+    pieces = trim_context(pieces, budget)
     pieces[0] = opening + pieces[0]
     pieces[-1] = pieces[-1] + closing
     return RequestOutline(pieces, holes)
@@ -109,13 +115,15 @@ def check_room(outline: RequestOutline, max_hole: int) -> None:
 
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
     """Upper bounds of the tokens needed from each text's beginning and end, from character counts."""
-    weights, last = weigh_sides(len(texts)), len(texts) - 1
+    weights = weigh_sides(len(texts))
     least = [len(text) // MAX_CHARACTERS_PER_TOKEN for text in texts]
     shares = share_budget(budget, least, weights)
     unit = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
     if sum(shares) < budget:
         unit = budget
-    return [(unit if index else 0, unit if index < last or not last else 0) for index in range(len(texts))]
+    if len(texts) == 1:
+        return [(0, unit)]
+    return [(0, unit), *[(unit, unit)] * (len(texts) - 2), (unit, 0)]
 
 
 def encode_ends(text: str, encode: Encode, num_first: int, num_last: int) -> list[int]:
@@ -138,16 +146,20 @@ def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, 
 
 def cut_before(text: str, size: int) -> str:
     """The last `size` characters, starting at a line."""
-    part = text[max(0, len(text) - size) :]
-    found = LINE_START.search(part) if len(part) < len(text) else None
-    return part[found.end() :] if found else part
+    if len(text) <= size:
+        return text
+    part = text[len(text) - size :]
+    line_start = LINE_START.search(part)
+    return part[line_start.end() :] if line_start else part
 
 
 def cut_behind(text: str, size: int) -> str:
     """The first `size` characters, ending at a line."""
+    if len(text) <= size:
+        return text
     part = text[:size]
-    found = LAST_LINE_START.match(part) if len(part) < len(text) else None
-    return part[: found.end()] if found else part
+    line_start = LAST_LINE_START.match(part)
+    return part[: line_start.end()] if line_start else part
 
 
 def weigh_sides(num_texts: int) -> list[int]:
@@ -157,7 +169,8 @@ def weigh_sides(num_texts: int) -> list[int]:
 
 def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
     """The texts before each hole and behind the last, neighboring texts joined; and the holes."""
-    texts, specs = [""], []
+    texts = [""]
+    specs = []
     for segment in segments:
         match segment:
             case TextSegment(text=text):
@@ -172,13 +185,12 @@ def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[Hol
     """The hole with its draft adjusted, and its edges after healing, which keeps anchors and adds nothing forbidden."""
     healed = heal(prefix, suffix)
     is_end_kept = bool(spec.keep) and spec.keep[-1][1] == len(spec.draft)
-    if healed.tail and is_end_kept:
-        if not spec.draft.endswith(healed.tail):
-            healed = heal(prefix, "")
-        else:
-            end = len(spec.draft) - len(healed.tail)
-            keep = [(start, min(stop, end)) for start, stop in spec.keep if start < end]
-            spec = spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
+    if healed.tail and is_end_kept and not spec.draft.endswith(healed.tail):
+        healed = heal(prefix, "")
+    elif healed.tail and is_end_kept:
+        end = len(spec.draft) - len(healed.tail)
+        keep = [(start, min(stop, end)) for start, stop in spec.keep if start < end]
+        spec = spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
     if any(text in healed.lead or text in healed.tail for text in spec.forbid):
         return spec, HealedEdges(prefix, suffix)
     return spec, healed
@@ -196,7 +208,9 @@ def outline_hole(spec: HoleSpec, tokens: Tokenizer, lead: str, tail: str, heal: 
             stretches += anchor(healed.prefix, tokens.encode(healed.prefix), tokens)
             pending = healed.lead
         else:
-            hint = len(tokens.encode(text)) if text.strip() else None
+            hint = None
+            if text.strip():
+                hint = len(tokens.encode(text))
             spaces = pending[:-1]
             stretches += anchor(spaces, encode_before_space(tokens.encode, len(spaces)), tokens)
             stretches.append(HolePart(None, hint, leading=pending[-1:]))
@@ -242,12 +256,11 @@ def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
     """The `budget` tokens nearest to the holes: an equal share for each hole edge, and unused shares move."""
     if len(pieces) == 1:
         return [pieces[0][:budget]]
-    last = len(pieces) - 1
     shares = share_budget(budget, [len(piece) for piece in pieces], weigh_sides(len(pieces)))
-    return [
-        keep_ends(piece, 0 if index == 0 else share if index == last else -(-share // 2), share)
-        for index, (piece, share) in enumerate(zip(pieces, shares, strict=True))
-    ]
+    kept = [keep_ends(piece, -(-share // 2), share) for piece, share in zip(pieces, shares, strict=True)]
+    kept[0] = keep_ends(pieces[0], 0, shares[0])
+    kept[-1] = keep_ends(pieces[-1], shares[-1], shares[-1])
+    return kept
 
 
 def keep_ends(piece: list[int], num_first: int, num_kept: int) -> list[int]:
@@ -273,5 +286,5 @@ def share_budget(budget: int, wants: list[int], weights: list[int]) -> list[int]
 
 def is_blank(outline: HoleOutline) -> bool:
     """True if nothing of the hole's text is known except white space from healing."""
-    masked = [stretch for stretch in outline.stretches if stretch.ids is None]
-    return len(masked) == 1 and masked[0].hint is None and outline.stretches[-1].ids is None
+    hints = [stretch.hint for stretch in outline.masked]
+    return hints == [None] and outline.stretches[-1].ids is None

@@ -16,7 +16,8 @@ def with_seed(request: InfillRequest) -> InfillRequest:
         request = request.model_copy(update={"temperature": 0.0})
     if request.seed is not None:
         return request
-    return request.model_copy(update={"seed": secrets.randbelow(2**31) if request.temperature else 0})
+    seed = secrets.randbelow(2**31) if request.temperature else 0
+    return request.model_copy(update={"seed": seed})
 
 
 def seeded(seed: int | None, row: int) -> torch.Generator:

@@ -18,11 +18,15 @@ class Timer:
 
     @classmethod
     def of(cls, max_ms: int | None, clock: Clock = time.perf_counter) -> "Timer":
-        return cls(clock, math.inf if max_ms is None else clock() + max_ms / 1000)
+        if max_ms is None:
+            return cls(clock)
+        return cls(clock, clock() + max_ms / 1000)
 
     def begin(self, most_s: float) -> "Timer":
         """The timer of a search that begins now and takes at most so many seconds."""
-        return Timer(self.clock, min(self.ends_s, self.clock() + most_s)) if math.isfinite(most_s) else self
+        if math.isinf(most_s):
+            return self
+        return Timer(self.clock, min(self.ends_s, self.clock() + most_s))
 
     @property
     def is_over(self) -> bool:

@@ -5,8 +5,7 @@ result of what they await. Knows neither tensors nor the scheduler.
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from midfill_engine.groups import split
 from midfill_engine.wire import InfillResponse, StepEvent
@@ -18,6 +17,8 @@ if TYPE_CHECKING:  # the service imports this module, and no torch
 MAX_ROWS: Final = 8192  # of one forward pass
 
 T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
 
 
 class Awaited(Awaitable[T]):
@@ -68,35 +69,56 @@ def count_rows(step: "Pass | CanvasPass") -> int:
 
 async def forward(passes: Sequence[Any], showing: Showing | None = None) -> list[Any]:
     """Runs passes in as many forward passes as their rows need and returns the results; the first has an event."""
-    found: list[Any] = []
+    results: list[Any] = []
     for part in split(passes, count_rows, MAX_ROWS):
-        found += await Work(part, sum(map(count_rows, part)), showing)
+        results += await Work(part, sum(map(count_rows, part)), showing)
         showing = None
-    return found
+    return results
 
 
-async def gather(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
+@overload
+async def gather(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U], /) -> tuple[T, U]: ...
+@overload
+async def gather(
+    first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U], third: Coroutine[Any, Any, V], /
+) -> tuple[T, U, V]: ...
+@overload
+async def gather(*coroutines: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
+async def gather(*coroutines: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
     """The results of coroutines that advance side by side: passes that they await at once go into one forward."""
-    found: dict[int, T] = {}
+    returned: dict[int, Any] = {}
     results: dict[int, list[Any] | None] = dict.fromkeys(range(len(coroutines)))
     try:
         while results:
-            awaited = dict[int, Work]()
+            awaited: dict[int, Work] = {}
             for number, result in results.items():
                 try:
                     awaited[number] = coroutines[number].send(result)
                 except StopIteration as stop:
-                    found[number] = stop.value
+                    returned[number] = stop.value
             results = {}
-            for group in split(awaited.items(), lambda each: each[1].num_rows, MAX_ROWS):
-                passes: list[Any] = [step for _, work in group for step in work.passes]
-                showing = next((work.showing for _, work in group if work.showing), None)
-                computed = iter(await Work(passes, sum(work.num_rows for _, work in group), showing))
-                results |= {number: list(islice(computed, len(work.passes))) for number, work in group}
+            for group in split(awaited.items(), lambda numbered: numbered[1].num_rows, MAX_ROWS):
+                results |= await _run_together(dict(group))
     finally:
         for coroutine in coroutines:
             coroutine.close()
-    return [found[number] for number in range(len(coroutines))]
+    return tuple(returned[number] for number in range(len(coroutines)))
+
+
+async def _run_together(works: dict[int, Work]) -> dict[int, list[Any]]:
+    """The results of each of these works, from one forward pass."""
+    passes: list[Any] = []
+    for work in works.values():
+        passes += work.passes
+    num_rows = sum(work.num_rows for work in works.values())
+    showing = next((work.showing for work in works.values() if work.showing), None)
+    computed = await Work(passes, num_rows, showing)
+    results = {}
+    start = 0
+    for number, work in works.items():
+        results[number] = computed[start : start + len(work.passes)]
+        start += len(work.passes)
+    return results
 
 
 @dataclass

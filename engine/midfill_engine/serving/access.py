@@ -105,13 +105,19 @@ class AccessLogger:
                 self._write(scope, name, status, time.perf_counter() - started_s)
 
     def _write(self, scope: Scope, name: str, status: int, seconds: float) -> None:
+        method = scope["method"]
+        if not method.isalpha() or len(method) > 7:
+            method = "?"
         values: dict[str, Any] = {
             "request": name,
-            "method": scope["method"] if scope["method"].isalpha() and len(scope["method"]) < 8 else "?",
+            "method": method,
             "route": getattr(scope.get("route"), "path", "?"),
             "status": status,
             "ms": round(1000 * seconds, 1),
             "client": scope.get("state", {}).get("token_name", ""),
         }
-        plain = " ".join(f"{key}={value}" for key, value in values.items())
-        logger.info("%s", json.dumps(values) if self.log == "json" else plain)
+        if self.log == "json":
+            line = json.dumps(values)
+        else:
+            line = " ".join(f"{key}={value}" for key, value in values.items())
+        logger.info("%s", line)

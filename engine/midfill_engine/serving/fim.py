@@ -22,9 +22,9 @@ class Tolerant(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _leave_out_nulls(cls, values: object) -> object:
-        return (
-            {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else values
-        )
+        if not isinstance(values, dict):
+            return values
+        return {key: value for key, value in values.items() if value is not None}
 
 
 class ForeignRequest(Tolerant):
@@ -107,9 +107,12 @@ class CompletionChoice(TextChoice):
     logprobs: None = None
 
 
+CompletionKind = Literal["fim.completion", "fim.completion.chunk", "text_completion"]
+
+
 class Completion(BaseModel):
     id: str
-    object: Literal["fim.completion", "fim.completion.chunk", "text_completion"]
+    object: CompletionKind
     created: int
     model: str
     choices: list[SerializeAsAny[TextChoice]]
@@ -119,45 +122,54 @@ class Completion(BaseModel):
 
 def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillRequest]:
     """One request per prompt, all with one seed."""
-    prompts, seed, top_p, n = list_prompts(request), request.seed, 1.0, 1
+    prompts = list_prompts(request)
+    seed = request.seed
+    top_p, n = 1.0, 1
     if isinstance(request, CompletionRequest):
-        top_p, n = 1.0 if request.top_p is None else request.top_p, request.n
+        n = request.n
+        if request.top_p is not None:
+            top_p = request.top_p
     elif seed is None:
         seed = request.random_seed
     temperature, top_p = choose_sampling(request.temperature, top_p)
     if seed is None and temperature and len(prompts) > 1:
         seed = secrets.randbelow(2**31)
-    return [
-        wire.InfillRequest(
-            segments=around_hole(*find_sides(prompt, request.suffix), request.max_tokens),
-            max_ms=max(request.t_max_predict_ms or 0, 0) or None,
-            model=request.model or None,
-            seed=seed,
-            temperature=temperature,
-            top_p=top_p,
-            n=n,
+    asked = []
+    for prompt in prompts:
+        before, behind = find_sides(prompt, request.suffix)
+        asked.append(
+            wire.InfillRequest(
+                segments=around_hole(before, behind, request.max_tokens),
+                max_ms=max(request.t_max_predict_ms or 0, 0) or None,
+                model=request.model or None,
+                seed=seed,
+                temperature=temperature,
+                top_p=top_p,
+                n=n,
+            )
         )
-        for prompt in prompts
-    ]
+    return asked
 
 
 def from_infill(request: FimRequest | CompletionRequest, responses: list[wire.InfillResponse]) -> Completion:
     """The choices of every prompt in turn, best first."""
-    fills = [
-        (prompt, holes[0])
-        for prompt, response in zip(list_prompts(request), responses, strict=True)
-        for holes in (response.holes, *response.alternatives)
-    ]
+    choices: list[TextChoice] = []
+    for prompt, response in zip(list_prompts(request), responses, strict=True):
+        for holes in (response.holes, *response.alternatives):
+            choices.append(make_choice(request, len(choices), prompt, holes[0]))
     seen = sum(response.stats.context_tokens for response in responses)
     filled = sum(response.stats.tokens for response in responses)
-    is_fim = isinstance(request, FimRequest)
-    plain: Literal["fim.completion", "text_completion"] = "fim.completion" if is_fim else "text_completion"
+    kind: CompletionKind
+    if isinstance(request, CompletionRequest):
+        kind, prefix = "text_completion", "cmpl"
+    else:
+        kind, prefix = "fim.completion.chunk" if request.stream else "fim.completion", "fim"
     return Completion(
-        id=f"{'fim' if is_fim else 'cmpl'}-{uuid.uuid4().hex}",
-        object="fim.completion.chunk" if is_fim and request.stream else plain,
+        id=f"{prefix}-{uuid.uuid4().hex}",
+        object=kind,
         created=int(time.time()),
         model=responses[0].model,
-        choices=[make_choice(request, index, *each) for index, each in enumerate(fills)],
+        choices=choices,
         usage=Usage(prompt_tokens=seen, completion_tokens=filled, total_tokens=seen + filled),
         seed=responses[0].seed,
     )
@@ -182,12 +194,16 @@ def list_prompts(request: FimRequest | CompletionRequest) -> list[str]:
 
 def find_sides(prompt: str, suffix: str | None) -> tuple[str, str]:
     """The text before and behind the hole; of a prompt without a suffix, as markers tell."""
-    return (None if suffix else split_prompt(prompt)) or (prompt, suffix or "")
+    if suffix:
+        return prompt, suffix
+    return split_prompt(prompt) or (prompt, "")
 
 
 def choose_sampling(temperature: float | None, top_p: float) -> tuple[float, float]:
     """Temperature and `top_p` that the engine takes. A `top_p` of 0 leaves the likeliest token."""
-    return 0.0 if top_p <= 0 else min(max(temperature or 0.0, 0.0), 2.0), min(top_p, 1.0) if top_p > 0 else 1.0
+    if top_p <= 0:
+        return 0.0, 1.0
+    return min(max(temperature or 0.0, 0.0), 2.0), min(top_p, 1.0)
 
 
 def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.Segment]:
@@ -203,12 +219,15 @@ def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.S
 def cut_at_stop(text: str, stop: str | list[str] | None) -> str:
     """`text` up to the first of the stop strings."""
     strings = [stop] if isinstance(stop, str) else stop or []
-    return text[: min((text.find(string) for string in strings if string and string in text), default=len(text))]
+    starts = [text.find(string) for string in strings if string and string in text]
+    return text[: min(starts, default=len(text))]
 
 
 def with_line_endings_of(text: str, *around: str | None) -> str:
     """`text` with CRLF if the texts around the hole use it."""
-    return text.replace("\n", "\r\n") if any("\r\n" in part for part in around if part) else text
+    if not any("\r\n" in part for part in around if part):
+        return text
+    return text.replace("\n", "\r\n")
 
 
 def to_line_feeds(text: str) -> str:

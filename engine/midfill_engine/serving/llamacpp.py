@@ -42,6 +42,9 @@ class LlamaInfillRequest(ForeignRequest):
     response_fields: list[str] = Field(default_factory=list, max_length=64)
 
 
+StopType = Literal["eos", "limit", "word"]
+
+
 class LlamaAnswer(BaseModel):
     """The parts of llama.cpp's answer that its clients read."""
 
@@ -49,7 +52,7 @@ class LlamaAnswer(BaseModel):
     content: str
     model: str
     stop: bool = True
-    stop_type: Literal["eos", "limit", "word"] = "eos"
+    stop_type: StopType = "eos"
     stopping_word: str = ""
     tokens_predicted: int
     tokens_evaluated: int
@@ -64,10 +67,12 @@ Answer = LlamaAnswer | dict[str, Any]
 
 def completion_to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
     """For `POST /completion` as Continue sends it: a prompt without fill-in-the-middle markers has no suffix."""
-    if (sides := split_prompt(request.prompt)) is not None:
-        texts = {"input_prefix": sides[0], "input_suffix": sides[1], "prompt": ""}
-        return to_infill(request.model_copy(update=texts))
-    return to_infill(request)
+    sides = split_prompt(request.prompt)
+    if sides is None:
+        return to_infill(request)
+    before, behind = sides
+    texts = {"input_prefix": before, "input_suffix": behind, "prompt": ""}
+    return to_infill(request.model_copy(update=texts))
 
 
 def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
@@ -103,8 +108,14 @@ def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, whole:
     shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
     words = (word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
     stopping_word = next(words, "")  # none stands at the text's end
+    stop_type: StopType = "eos"
+    if stopping_word:
+        stop_type = "word"
+    elif whole.cut and text == whole.text:
+        stop_type = "limit"
     stats = response.stats
-    num, ms = stats.tokens, max(stats.ms, 1e-3)
+    num = stats.tokens
+    ms = max(stats.ms, 1e-3)
     timings: dict[str, int | float] = {  # denoising has no separate prompt phase, so all time counts as prediction
         "prompt_n": stats.context_tokens,
         "prompt_ms": 0.0,
@@ -122,7 +133,7 @@ def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, whole:
         tokens_predicted=num,
         tokens_evaluated=stats.context_tokens,
         tokens_cached=stats.context_tokens if stats.cached_context else 0,
-        stop_type="word" if stopping_word else "limit" if whole.cut and text == whole.text else "eos",
+        stop_type=stop_type,
         stopping_word=stopping_word,
         seed=response.seed,
         timings=timings,

@@ -30,6 +30,8 @@ def split_prompt(prompt: str) -> tuple[str, str] | None:
         head = _OPENING.sub("", _FILES.sub("", head))
         if head and len(marks) < 3:
             continue
-        begun = texts[marks[2]] if marks[2:] and texts[marks[2]].strip() else ""
-        return head + texts[marks[0]] + begun, texts[marks[1]]
+        before = head + texts[marks[0]]
+        if len(marks) > 2 and texts[marks[2]].strip():  # the middle is begun
+            before += texts[marks[2]]
+        return before, texts[marks[1]]
     return None

@@ -56,9 +56,10 @@ class Security:
         if self.tokens is not None and not is_open:
             name = self.find_token(headers.getlist("authorization"))
             if name is None:
-                message, wanted = "the bearer token is missing or wrong", {"www-authenticate": "Bearer"}
+                message = "the bearer token is missing or wrong"
                 next_step = "send it as Authorization: Bearer TOKEN"
-                return RequestError(ErrorCode.UNAUTHORIZED, message, next_step, headers=wanted)
+                headers_wanted = {"www-authenticate": "Bearer"}
+                return RequestError(ErrorCode.UNAUTHORIZED, message, next_step, headers=headers_wanted)
             scope.setdefault("state", {})["token_name"] = name
         if scope["method"] not in READING | {"OPTIONS"} and not is_json(headers.getlist("content-type")):
             message = "the body must be JSON in UTF-8"
@@ -66,21 +67,28 @@ class Security:
         return None
 
     def knows_host(self, values: list[str]) -> bool:
-        name = name_of(values[0].lower()) if len(values) == 1 else None
+        if len(values) != 1:
+            return False
+        name = name_of(values[0].lower())
         return name is not None and (name in self.hosts or (self.any_address and is_address(name)))
 
     def find_token(self, values: list[str]) -> str | None:
         """The name of the bearer token's owner, or None."""
-        scheme, _, given = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         assert self.tokens is not None
+        value = values[0] if len(values) == 1 else ""
+        scheme, _, given = value.partition(" ")
         name = self.tokens.find(given.strip())
         return name if scheme.lower() == "bearer" else None
 
 
 def clean_hosts(hosts: Iterable[str]) -> frozenset[str]:
     """Host names as `name_of` returns them: lower case, IPv6 addresses in brackets."""
-    lowered = map(str.lower, filter(None, hosts))
-    return frozenset(f"[{host}]" if ":" in host and not host.startswith("[") else host for host in lowered)
+    cleaned = set()
+    for host in map(str.lower, filter(None, hosts)):
+        if ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+        cleaned.add(host)
+    return frozenset(cleaned)
 
 
 def name_of(host: str) -> str | None:
@@ -116,8 +124,12 @@ class Gate:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
-        error = self.security.check(scope) if scope["type"] == "http" else None
-        await (self.app if error is None else error_response(error))(scope, receive, send)
+        app = self.app
+        if scope["type"] == "http":
+            error = self.security.check(scope)
+            if error is not None:
+                app = error_response(error)
+        await app(scope, receive, send)
 
 
 def error_response(error: RequestError) -> Response:

@@ -142,7 +142,8 @@ def listen(options: ServeOptions) -> Iterator[tuple[socket.socket, Security]]:
     assert options.host is not None
     tokens = find_tokens(options.token_file)
     sock = listen_tcp(options.host, options.port)
-    scheme, port = "https" if options.certfile else "http", sock.getsockname()[1]
+    scheme = "https" if options.certfile else "http"
+    port = sock.getsockname()[1]
     if options.host not in {"127.0.0.1", "::1", "localhost"} and not options.certfile:
         logger.warning("%s is open to the network, and what passes is not encrypted", options.host)
     name = f"[{options.host}]" if ":" in options.host else options.host
@@ -203,8 +204,9 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     cache = options.cache or backend.usual_cache(runtime)
 
     def fill(request: InfillRequest) -> "Fill":
-        wants_exact = options.cache is None and request.quality == "authors"
-        return open_fill(runtime, request, cache=None if wants_exact else cache, lengths=options.lengths)
+        if options.cache is None and request.quality == "authors":  # without approximations
+            return open_fill(runtime, request, cache=None, lengths=options.lengths)
+        return open_fill(runtime, request, cache=cache, lengths=options.lengths)
 
     def fail() -> None:
         message = "the device was lost"
@@ -233,8 +235,10 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
 
 def report(error: StartError) -> None:
     """Prints the reason on stderr: a sentence for people, JSON for programs."""
-    sentence = f"midfill: {error.message.rstrip('.')}; {error.next_step}"
-    print(sentence if sys.stderr.isatty() else error.body.model_dump_json(), file=sys.stderr, flush=True)
+    text = error.body.model_dump_json()
+    if sys.stderr.isatty():
+        text = f"midfill: {error.message.rstrip('.')}; {error.next_step}"
+    print(text, file=sys.stderr, flush=True)
 
 
 def end_process(code: int) -> None:

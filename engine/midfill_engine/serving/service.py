@@ -102,8 +102,9 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
     @reading("/readyz")
     async def readyz() -> Response:
-        is_ready, headers = state.status == "ok", {"retry-after": "1"}
-        return JSONResponse({"status": state.status}, 200 if is_ready else 503, {} if is_ready else headers)
+        if state.status == "ok":
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": state.status}, 503, {"retry-after": "1"})
 
     @reading("/v1/models")
     async def models() -> Response:
@@ -134,7 +135,10 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     async def infill(http: Request) -> Response:
         request = await read_body(http, wire.InfillRequest)
         asked = Asked(http, state.use(request.model).scheduler, [request], watches=request.stream)
-        return EventStream(asked.events(), asked) if request.stream else json_response((await asked.wait())[0])
+        if request.stream:
+            return EventStream(asked.events(), asked)
+        (answer,) = await asked.wait()
+        return json_response(answer)
 
     for path, door in DOORS.items():
         app.add_api_route(path, partial(answer_door, state, door), methods=["POST"], response_model=None)
@@ -217,13 +221,15 @@ async def read_body(http: Request, model: type[M]) -> M:
     except ClientDisconnect as error:
         raise RequestError(wire.ErrorCode.CANCELLED, "the client went away") from error
     with refusing():
-        is_foreign = issubclass(model, fim.ForeignRequest)
-        return model.model_validate_json(leave_out_halves(bytes(body)) if is_foreign else bytes(body))
+        whole = bytes(body)
+        if issubclass(model, fim.ForeignRequest):
+            whole = leave_out_halves(whole)
+        return model.model_validate_json(whole)
 
 
 def leave_out_halves(body: bytes) -> bytes:
     """A JSON text without the halves of characters that clients leave where they cut their texts."""
-    return _SURROGATE.sub(lambda found: found["whole"] or b"", body)
+    return _SURROGATE.sub(lambda match: match["whole"] or b"", body)
 
 
 @contextmanager
@@ -239,9 +245,11 @@ def refusing() -> Iterator[None]:
 def describe(error: ValidationError) -> str:
     """The first validation error in one line, without the value, which may be code."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    said = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {said}"[:MAX_ERROR_CHARACTERS] if place else said[:MAX_ERROR_CHARACTERS]
+    key = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if key:
+        message = f"{key}: {message}"
+    return message[:MAX_ERROR_CHARACTERS]
 
 
 async def answer_error(http: Request, error: Exception) -> Response:

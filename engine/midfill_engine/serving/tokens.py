@@ -26,7 +26,9 @@ class BearerTokens:
     """The valid tokens. Changes of `file` apply after `reload_s`; while it is unusable the old tokens stay valid."""
 
     def __init__(self, by_name: Mapping[str, str], file: Path | None = None, reload_s: float = RELOAD_S) -> None:
-        self._by_name, self._file, self._reload_s = by_name, file, reload_s
+        self._by_name = by_name
+        self._file = file
+        self._reload_s = reload_s
         self._stamp = stamp_of(file)
         self._checked_s = time.monotonic()
 
@@ -38,14 +40,15 @@ class BearerTokens:
     def find(self, given: str) -> str | None:
         """The owner's name, or None. Takes the same time for every wrong token."""
         self._reload()
-        said = given.encode()
-        found = [name for name, token in self._by_name.items() if secrets.compare_digest(said, token.encode())]
-        return found[0] if found else None
+        guess = given.encode()
+        owners = [name for name, token in self._by_name.items() if secrets.compare_digest(guess, token.encode())]
+        return owners[0] if owners else None
 
     def _reload(self) -> None:
         if self._file is None or time.monotonic() - self._checked_s < self._reload_s:
             return
-        self._checked_s, before, self._stamp = time.monotonic(), self._stamp, stamp_of(self._file)
+        self._checked_s = time.monotonic()
+        before, self._stamp = self._stamp, stamp_of(self._file)
         if self._stamp == before:
             return
         try:
@@ -57,11 +60,13 @@ class BearerTokens:
 
 def stamp_of(file: Path | None) -> tuple[int, int] | None:
     """A value that changes with the file; None if there is none."""
+    if file is None:
+        return None
     try:
-        status = file.stat() if file else None
+        status = file.stat()
     except OSError:
         return None
-    return (status.st_mtime_ns, status.st_ino) if status else None
+    return status.st_mtime_ns, status.st_ino
 
 
 def find_tokens(file: Path | None, reload_s: float = RELOAD_S) -> BearerTokens:
@@ -70,7 +75,7 @@ def find_tokens(file: Path | None, reload_s: float = RELOAD_S) -> BearerTokens:
     if given is not None:
         check_token(given, "choose a longer one, or unset MIDFILL_TOKEN")
         return BearerTokens({ONLY_NAME: given})
-    path = runtime_folder() / "token" if file is None else file
+    path = file or runtime_folder() / "token"
     prepare_folder(path.parent)
     if not os.path.lexists(path):
         make_token_file(path)
@@ -85,8 +90,8 @@ def parse_tokens(text: str, path: Path) -> dict[str, str]:
         raise StartError(ErrorCode.BAD_REQUEST, message, "delete it, and a new one is made", EXIT_BAD_SOCKET)
     by_name: dict[str, str] = {}
     for words in lines:
-        name = words[0] if len(words) == 2 else ONLY_NAME
         is_bare = len(words) == 1 and len(lines) == 1
+        name = ONLY_NAME if is_bare else words[0]
         if not (is_bare or len(words) == 2) or name in by_name or len(name) > MAX_NAME_CHARACTERS:
             message = f"the token file {path} is neither one token nor lines of NAME TOKEN with different names"
             raise StartError(ErrorCode.BAD_REQUEST, message, "write one name and one token a line", EXIT_BAD_SOCKET)

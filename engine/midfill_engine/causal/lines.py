@@ -1,0 +1,200 @@
+"""Searches for the likeliest texts of one line. Knows tokens and texts; ranks nothing by the text after."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Final
+
+from torch import Tensor
+
+from midfill_engine.caches.stores import Prefix
+from midfill_engine.causal.branches import Beam, LinePath, Path, first_scores
+from midfill_engine.causal.effort import WHOLE
+from midfill_engine.causal.prompt import WORD
+from midfill_engine.causal.writing import TokenWriter
+from midfill_engine.judging import add_logs
+from midfill_engine.tokens.vocabulary import NAMED
+
+INSIDE: Final = 2  # times as many drafts inside a line
+MAX_LINE_TOKENS: Final = 64
+MAX_READ_ALONG: Final = 2  # guessed tokens a path
+NEARLY_CERTAIN: Final = -0.1  # ln P
+
+
+@dataclass(frozen=True)
+class ReadLine:
+    """A line whose last token was read along with a `guess` of the next ones. `scores` are the log-probabilities [V] of
+    the token behind its last one and behind each guessed one.
+    """
+
+    line: LinePath
+    scores: Iterable[Tensor]
+    guess: tuple[int, ...] = ()
+
+
+@dataclass
+class Round:
+    """The lines that are one token longer, by the kinds of names in them, and how many lines of each kind were read
+    along: each of these leaves its room to another one.
+    """
+
+    grown: dict[int, list[LinePath]] = field(default_factory=dict)
+    num_along: Counter[int] = field(default_factory=Counter)
+
+
+class LineSearch:
+    """Beam search for texts without a line break; the likelihood includes that a text ends there.
+
+    Also for the likeliest ones with a name that the text after needs, with an unused one, and with both (grid beam
+    search, Hokamp 2017): their beams begin a name behind each path without it. Guessed tokens are read along, and a
+    path goes on over those that are nearly certain. Lines are `complete` by the kinds of names in them; of each kind
+    `num_complete` are kept, and a search may end once `enough` of them are likelier than all open ones.
+    """
+
+    def __init__(self, writer: TokenWriter, names: Sequence[str] = (), unused: Sequence[str] = ()) -> None:
+        self.writer = writer
+        self.names = {1: names, 2: unused}
+        self.limit = min(writer.stretch.max_tokens, MAX_LINE_TOKENS) + len(writer.pending)
+        self.num_complete = max(writer.widest, WHOLE.width)
+        self.enough = max(writer.effort.enough, writer.drawing.count)
+        if writer.stretch.is_inside:  # the rest of the line judges them
+            self.num_complete *= INSIDE
+            self.enough = writer.widest
+        self.complete: dict[int, list[Path]] = {0: []}
+        self._vocabulary = writer.runtime.vocabulary
+        self._in_line = ~self._vocabulary.beginning(b"\n")
+        self._spell_names = cache(self._encode_names)
+        self._spelled: list[float] = []  # ln P of each way to spell what is pending
+
+    @property
+    def begun_nats(self) -> float:
+        """ln P of the word that is begun, 0.0 if none is."""
+        return add_logs(self._spelled) if WORD.match(self.writer.pending[-1:]) else 0.0
+
+    async def run(self, prefix: Prefix) -> list[Path]:
+        beam = Beam(self.writer.runtime, prefix)
+        reads = [ReadLine(LinePath(), [first_scores(self.writer.runtime, prefix)])]
+        while reads:
+            lines = self._keep_open(self._grow_all(reads))
+            reads = await self._read(beam, lines) if lines else []
+        return [path for paths in self.complete.values() for path in paths]
+
+    async def _read(self, beam: Beam, lines: Sequence[LinePath]) -> list[ReadLine]:
+        paths = [line.path for line in lines]
+        guesses = []
+        for line, guess in zip(lines, self.writer.guess(paths), strict=True):
+            guesses.append((line.rest or guess)[:MAX_READ_ALONG])
+        paths, scores = await beam.read(paths, guesses)
+        lines = [replace(line, path=path) for line, path in zip(lines, paths, strict=True)]
+        return list(map(ReadLine, lines, scores, guesses))
+
+    def _grow_all(self, reads: Sequence[ReadLine]) -> Round:
+        """The lines that were read, each with its likeliest next tokens and with the beginnings of names."""
+        this_round = Round()
+        for read in reversed(reads):
+            following: ReadLine | None = read
+            while following is not None:
+                following = self._grow(following, this_round)
+        return this_round
+
+    def _grow(self, read: ReadLine, this_round: Round) -> ReadLine | None:
+        """Ends a line where it may end, and adds its next tokens. Returns the line with its guessed token if that is
+        the next one for certain.
+        """
+        line, (logs, *later_scores) = read.line, read.scores
+        num_spelled = self.writer.spelled(line.path)
+        left = self.writer.pending[num_spelled:]
+        if left and not line.has:
+            self._spelled.append(line.path.log + float(logs[self._vocabulary.beginning(left)].logsumexp(dim=0)))
+        elif num_spelled > len(self.writer.pending) and not line.rest and self._may_end(line.path):
+            self.complete.setdefault(line.has, []).append(self.writer.ended(line.path, logs))
+        allowed = self.writer.edge.allowed(left, num_spelled == len(self.writer.pending))
+        if not left:
+            allowed = allowed & self._in_line
+        grown = line.grow(logs, allowed, self.writer.width, self._vocabulary.worded)
+        following = None
+        if self._is_guessed(read, grown):
+            following = ReadLine(grown.pop(0), later_scores, read.guess[1:])
+            this_round.num_along[line.has] += 1
+        grown += self._begin_names(line, logs, allowed, left)
+        for longer in grown:
+            this_round.grown.setdefault(longer.has, []).append(longer)
+        return following
+
+    def _is_guessed(self, read: ReadLine, grown: Sequence[LinePath]) -> bool:
+        """True if the likeliest of the `grown` lines goes on with the guessed token, and is nearly certain."""
+        if not read.guess or not grown or len(read.line.path.ids) + 1 >= self.limit:
+            return False
+        path = grown[0].path
+        return path.ids[-1] == read.guess[0] and (bool(read.line.rest) or path.logs[-1] > NEARLY_CERTAIN)
+
+    def _begin_names(self, line: LinePath, logs: Tensor, allowed: Tensor, left: bytes) -> list[LinePath]:
+        """The line with the first tokens of names of each kind that it lacks."""
+        if line.rest:
+            return []
+        last = b""
+        if line.path.ids:
+            last = self._vocabulary.pieces[line.path.ids[-1]][-1:]
+        begun = []
+        for kind in self.names:
+            if not line.has & kind:
+                begun += line.begin(logs, allowed, self._spell_names(kind, left, last), line.has | kind)
+        return begun
+
+    def _keep_open(self, this_round: Round) -> list[LinePath]:
+        """The open lines that may become likelier than the complete ones, of which the likeliest are kept."""
+        is_over = self.writer.timer.is_over
+        enough = 1 if is_over else self.enough
+        kept: list[LinePath] = []
+        for has, grown in this_round.grown.items():
+            complete = sorted(self.complete.get(has, []), key=lambda path: -path.log)[: self.num_complete]
+            self.complete[has] = complete
+            least = -math.inf
+            if len(complete) == self.num_complete:
+                least = complete[-1].log
+            likeliest = sorted(grown, key=lambda line: -line.path.log)[: self.writer.width + this_round.num_along[has]]
+            lines = [line for line in likeliest if line.path.log > least and len(line.path.ids) < self.limit]
+            # Of a few, blank ones do not count, as they would end the search without a text.
+            counted = complete
+            if enough < WHOLE.enough:
+                counted = list(filter(self._has_text, complete))
+            if lines and (len(counted) < enough or counted[enough - 1].log < lines[0].path.log):
+                kept += lines
+        if is_over and kept:
+            return self._keep_likeliest(kept)
+        return kept
+
+    def _keep_likeliest(self, lines: Sequence[LinePath]) -> list[LinePath]:
+        """The likeliest line of a search whose time is over, unless a likelier one is complete."""
+        best = max(lines, key=lambda line: line.path.log)
+        for paths in self.complete.values():
+            if any(path.log >= best.path.log and self._has_text(path) for path in paths):
+                return []
+        return [best]
+
+    def _has_text(self, path: Path) -> bool:
+        text, _ = self.writer.decode_own(path.ids)
+        return bool(text.strip())
+
+    def _may_end(self, path: Path) -> bool:
+        stretch = self.writer.stretch
+        return not stretch.min_tokens or not stretch.single or self.writer.count_own(path) >= stretch.min_tokens
+
+    def _encode_names(self, kind: int, left: bytes, last: bytes) -> list[tuple[int, ...]]:
+        """Tokens of each name of a kind, alone and behind a space after the byte `last`; or behind what is `left` to be
+        spelled, which may be a part of a name.
+        """
+        names, begun = self.names[kind], left.decode(errors="ignore")
+        texts: list[str] = []
+        if NAMED.match(left[-1:]):
+            texts = [name for name in names if name.startswith(begun)]
+        elif left:
+            texts = [begun + name for name in names]
+        elif NAMED.match(last):
+            texts = [" " + name for name in names]
+        else:
+            for name in names:
+                texts += [name, " " + name]
+        return [tuple(self.writer.encode(text)) for text in texts]
