@@ -101,9 +101,12 @@ class WireClient(Client):
         yield wire.InfillResponse(model="oracle", holes=holes, alternatives=others, candidates=compared, stats=_STATS)
 
 
-def _compare(hole: wire.FilledHole, spec: wire.HoleSpec) -> list[wire.Judged]:
-    given = [wire.Judged(text=each.text, certainty=each.certainty) for each in spec.candidates]
-    return [wire.Judged(text=hole.text, certainty=hole.certainty), *(each for each in given if each.text != hole.text)]
+def _compare(hole: wire.FilledHole, spec: wire.HoleSpec) -> list[wire.FilledHole]:
+    given = [wire.FilledHole(text=each.text, certainty=each.certainty) for each in spec.candidates]
+    return [
+        wire.FilledHole(text=hole.text, certainty=hole.certainty),
+        *(each for each in given if each.text != hole.text),
+    ]
 
 
 def _stream_llamacpp(parts: list[str]) -> Iterator[str]:

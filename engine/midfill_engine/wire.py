@@ -198,33 +198,22 @@ class StepEvent(Message):
 
 
 class FilledHole(Message):
-    """A fill: `confidence[i]` in [0, 1] belongs to the characters `tokens[i]` of `text`.
+    """A text for a hole: a fill, or one that was compared. `confidence[i]` in [0, 1] belongs to the characters
+    `tokens[i]` of `text`.
 
     `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbors joined; their confidence is 1. `cut`:
     the hole used all tokens or all the time it may have, so the text may be incomplete. `certainty` is the calibrated
-    probability that the whole text is right, null if unknown.
-    """
-
-    text: str
-    tokens: list[Range]
-    confidence: list[FiniteFloat]
-    anchors: list[Range] = Field(default_factory=list)
-    cut: bool = False
-    certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
-
-
-class Judged(Message):
-    """A text that was compared for a hole.
-
-    `log_likelihood` is ln P(text and its end | text before), `following` is ln P(next lines | text before, text), both
-    in nats; null for a hole that keeps text. `names` and `unused` count those of the hole's words that the text has,
-    `proposed` is the certainty that the client gave it. `certainty` as in FilledHole, as are `tokens` with their
-    `confidence`.
+    probability that the whole text is right. A causal model tells what it judged by: `log_likelihood` is ln P(text and
+    its end | text before), `following` is ln P(next lines | text before, text), both in nats; `names` and `unused`
+    count those of the hole's words that the text has, `proposed` is the certainty that the client gave it. What is
+    unknown is null.
     """
 
     text: str
     tokens: list[Range] = Field(default_factory=list)
     confidence: list[FiniteFloat] = Field(default_factory=list)
+    anchors: list[Range] = Field(default_factory=list)
+    cut: bool = False
     certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
     log_likelihood: FiniteFloat | None = None
     following: FiniteFloat | None = None
@@ -251,7 +240,7 @@ class InfillResponse(Message):
     model: str
     holes: list[FilledHole]
     alternatives: list[list[FilledHole]] = Field(default_factory=list)
-    candidates: list[list[Judged]] = Field(default_factory=list)
+    candidates: list[list[FilledHole]] = Field(default_factory=list)
     stats: Stats
     seed: int | None = Field(default=None, description="which was used")
 

@@ -141,7 +141,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         ]
         compared = [
             [
-                wire.Judged(text=text, certainty=sure, log_likelihood=nats, following=following)
+                wire.FilledHole(text=text, certainty=sure, log_likelihood=nats, following=following)
                 for text, sure in some
                 for nats, following in [plan.likelihoods.get(text, (None, None))]
             ]

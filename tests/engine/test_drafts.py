@@ -12,13 +12,13 @@ from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import (
+    FilledHole,
     FittedWeights,
     GivenText,
     HoleSegment,
     HoleSpec,
     InfillRequest,
     InfillResponse,
-    Judged,
     Segment,
     TextSegment,
 )
@@ -115,7 +115,7 @@ def test_without_drafts_the_given_texts_are_judged_alone(base: Runtime) -> None:
 def test_a_request_says_what_decides_among_the_texts_of_a_line(base: Runtime) -> None:
     texts = listed({f"b = {number}": 0.0 for number in range(12)})
 
-    def judge(**weights: float) -> list[Judged]:
+    def judge(**weights: float) -> list[FilledHole]:
         wanted = FittedWeights(named=0, used=0, **weights)
         hole = HoleSpec(candidates=texts, forbid=["\n"])
         return fill(base, hole, drafts=False, judge=wanted).candidates[0]
@@ -129,7 +129,7 @@ def test_a_request_says_what_decides_among_the_texts_of_a_line(base: Runtime) ->
     assert alone.text == by_own[0].text and judge(share=100, follows=0)[0].text == known.text
 
 
-def texts_of(candidates: list[list[Judged]]) -> list[list[str]]:
+def texts_of(candidates: list[list[FilledHole]]) -> list[list[str]]:
     return [[each.text for each in hole] for hole in candidates]
 
 

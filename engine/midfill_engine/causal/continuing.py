@@ -36,7 +36,6 @@ from midfill_engine.wire import (
     HoleState,
     InfillRequest,
     InfillResponse,
-    Judged,
     Stats,
     StepEvent,
 )
@@ -89,7 +88,7 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         model=runtime.names[0],
         holes=fills[0],
         alternatives=fills[1:],
-        candidates=[list(map(answer_judged, candidates)) for candidates in done],
+        candidates=[list(map(answer_hole, candidates)) for candidates in done],
         stats=stats,
         seed=request.seed,
     )
@@ -269,21 +268,6 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge
     return [candidates[index] for index in order]
 
 
-def answer_judged(one: Candidate) -> Judged:
-    answered = answer_hole(one)
-    return Judged(
-        text=one.text,
-        tokens=answered.tokens,
-        confidence=answered.confidence,
-        certainty=one.chance,
-        log_likelihood=one.nats if math.isfinite(one.nats) else None,
-        following=one.following,
-        names=one.names,
-        unused=one.used,
-        proposed=one.certainty,
-    )
-
-
 def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
     """The text with its tokens; what was known has a confidence of 1."""
     rated = [(span, 1.0) for span in one.kept]
@@ -301,6 +285,11 @@ def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
         anchors=list(one.kept),
         cut=is_cut,
         certainty=one.chance,
+        log_likelihood=one.nats if math.isfinite(one.nats) else None,
+        following=one.following,
+        names=one.names,
+        unused=one.used,
+        proposed=one.certainty,
     )
 
 

@@ -40,7 +40,6 @@ from midfill_engine.wire import (
     HoleSpec,
     InfillRequest,
     InfillResponse,
-    Judged,
     Stats,
     StepEvent,
 )
@@ -183,13 +182,13 @@ def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> 
     """
     best = sorted(rows, key=lambda row: row.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
     fills = [fill_holes(plan, row.canvas) for row in best]
-    candidates: list[list[Judged]] = []
+    candidates: list[list[FilledHole]] = []
     if plan.runtime.family.own_certainty is not None:
         specs = [segment.hole for segment in plan.request.segments if isinstance(segment, HoleSegment)]
         compared = [rank_certain(plan, [row[hole] for row in fills], spec) for hole, spec in enumerate(specs)]
         fills = [[texts[index] for texts in compared] for index in range(len(fills))]
         for texts in compared:
-            candidates.append([Judged(text=text.text, certainty=text.certainty) for text in texts])
+            candidates.append([FilledHole(text=text.text, certainty=text.certainty) for text in texts])
     return InfillResponse(
         model=plan.runtime.names[0],
         holes=fills[0],

@@ -159,17 +159,11 @@ class Answer:
         return cls.of(proposal.text, proposal.certainty, proposal.origin)
 
     @classmethod
-    def judged(cls, judged: wire.Judged, origin: str) -> "Answer":
-        """A text that the engine compared, with its tokens if the engine tells them."""
-        if not judged.tokens:
-            return cls.of(judged.text, judged.certainty, origin)
-        filled = wire.FilledHole(
-            text=judged.text,
-            tokens=judged.tokens,
-            confidence=judged.confidence,
-            certainty=judged.certainty,
-        )
-        return cls(filled, origin)
+    def compared(cls, compared: wire.FilledHole, origin: str) -> "Answer":
+        """A text that the engine compared; as a single token, unless the engine tells its tokens."""
+        if not compared.tokens:
+            return cls.of(compared.text, compared.certainty, origin)
+        return cls(compared, origin)
 
     @property
     def text(self) -> str:
@@ -194,8 +188,8 @@ def rank(
         filled = row[index]
         answers.append(Answer(filled, origins.get(filled.text, DRAFTED)))
     if index < len(response.candidates):
-        for judged in response.candidates[index]:
-            answers.append(Answer.judged(judged, origins.get(judged.text, DRAFTED)))
+        for compared in response.candidates[index]:
+            answers.append(Answer.compared(compared, origins.get(compared.text, DRAFTED)))
     by_text: dict[str, Answer] = {}
     for answer in answers:
         certainty = proposed.get(answer.text.strip(), 0.0)

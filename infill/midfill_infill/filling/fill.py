@@ -121,7 +121,7 @@ class Filled:
     keeps: Literal["tokens", "lines", "nothing"] = "lines"
     heeds: tuple[wire.Wish, ...] = wire.WISHES
     left_out: tuple[wire.Wish, ...] = ()
-    judged: Sequence[Sequence[wire.Judged]] = ()
+    judged: Sequence[Sequence[wire.FilledHole]] = ()
     passes: str = ""
 
     @property

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Final
 
 from midfill_engine.judging import Candidate, JudgeWeights, shipped_weights
-from midfill_engine.wire import FittedWeights, Judged
+from midfill_engine.wire import FilledHole, FittedWeights
 from midfill_infill.measuring.gaps import Gap
 
 MIN_LINES: Final = 40  # of fewer a fit says little
@@ -26,7 +26,7 @@ USED: Final = (0.0, 3.0, 7.0)
 
 @dataclass(frozen=True)
 class ComparedText:
-    """What an engine said of one text for a line, as in `wire.Judged`, and what the text is worth, in [0, 2]."""
+    """What an engine said of one text for a line, as in `wire.FilledHole`, and what the text is worth, in [0, 2]."""
 
     nats: float
     following: float
@@ -55,7 +55,7 @@ class JudgeFit:
         return {**asdict(self), "weights": dict(self.weights)}
 
 
-def list_compared(gap: Gap, judged: Sequence[Judged]) -> Iterator[ComparedText]:
+def list_compared(gap: Gap, judged: Sequence[FilledHole]) -> Iterator[ComparedText]:
     """The texts of which the engine gives a likelihood."""
     truth = gap.truth.strip()
     for each in judged:
