@@ -24,6 +24,7 @@ MAX_EXCERPT_CHARACTERS = 16384
 MAX_NAME_CHARACTERS = 128
 MAX_MODEL_CHARACTERS = 512
 MAX_SEED = 2**63 - 1
+ALTERNATIVE_TEMPERATURE = 0.8  # where other fills are wanted than the likeliest, which would all be the same
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]

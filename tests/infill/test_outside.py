@@ -14,7 +14,7 @@ from tests.infill.stand_in import FORMS, StandIn, serve
 from typer.testing import CliRunner
 
 from midfill_engine.serving.llamacpp import LlamaInfillRequest
-from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent
+from midfill_engine.wire import ALTERNATIVE_TEMPERATURE, InfillRequest, InfillResponse, StepEvent
 from midfill_infill import config
 from midfill_infill.answers.ending import Extent, find_end, find_loop_end
 from midfill_infill.answers.markers import DIALECTS, find_dialect
@@ -27,7 +27,7 @@ from midfill_infill.engines.discovery import find_servers
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
-from midfill_infill.engines.outside.exchange import DRAWN_TEMPERATURE, LINE_TOKENS
+from midfill_infill.engines.outside.exchange import LINE_TOKENS
 from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import HoleQuery
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
@@ -122,7 +122,7 @@ def test_the_first_fill_is_the_likeliest_and_alternatives_are_drawn(stand_in: St
     answer = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}], n=2)
     assert [answer.holes[0].text, answer.alternatives[0][0].text] == ["<1>", "<2>"]
     heat = [body.get("temperature", body.get("options", {}).get("temperature", 0)) for body in stand_in.asked]
-    assert heat == [0, DRAWN_TEMPERATURE]
+    assert heat == [0, ALTERNATIVE_TEMPERATURE]
 
 
 def test_a_body_is_filled_with_its_steps_shown_and_ends_where_its_block_does(stand_in: StandIn) -> None:

@@ -19,6 +19,7 @@ from midfill_engine.loops import is_endless
 from midfill_engine.requests.timer import ENDLESS, Timer
 from midfill_engine.tokens.pieces import Spans, decode
 from midfill_engine.tokens.vocabulary import Vocabulary
+from midfill_engine.wire import ALTERNATIVE_TEMPERATURE
 
 LONGER: Final = 1.5  # times the longest finished body: the limit of the others
 MIN_COMPARED: Final = 3
@@ -26,7 +27,6 @@ GUESSED: Final = 3  # tokens that prompt lookup decoding guesses
 LINE_TOKENS: Final = 24  # room for each line that a text must have
 LAST_TOKENS: Final = 64  # of a line that goes on alone when the time is over
 NUM_OTHERS: Final = 8
-OTHERS_TEMPERATURE: Final = 0.8
 MAX_REFUSED: Final = 64  # tokens in a row that would end a text too early
 
 Choose = Callable[[Path, Tensor], int]
@@ -57,7 +57,7 @@ def others_of(drawing: Drawing) -> Drawing:
     if drawing.temperature:
         return replace(drawing, count=count)
     generator = torch.Generator().manual_seed(0)
-    return replace(drawing, count=count, temperature=OTHERS_TEMPERATURE, generator=generator)
+    return replace(drawing, count=count, temperature=ALTERNATIVE_TEMPERATURE, generator=generator)
 
 
 class Edge:

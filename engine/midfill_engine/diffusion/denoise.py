@@ -33,6 +33,7 @@ from midfill_engine.requests.seeds import seeded, with_seed
 from midfill_engine.requests.timer import Clock, Timer
 from midfill_engine.scheduling.work import Claim, ForwardCounter, Show, forward
 from midfill_engine.wire import (
+    ALTERNATIVE_TEMPERATURE,
     ErrorCode,
     FilledHole,
     GivenText,
@@ -45,7 +46,6 @@ from midfill_engine.wire import (
 )
 
 # Temperature of alternatives if the request has none: all greedy ones would be the same.
-ALTERNATIVE_TEMPERATURE: Final = 0.8
 MAX_STEPS: Final = 1024
 EMPTY: Final = 1e-3  # certainty of a fill without tokens
 

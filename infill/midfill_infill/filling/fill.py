@@ -34,8 +34,6 @@ MAX_TEXTS: Final = 5  # proposals for each of them that are tried: each may pars
 EXCERPTS_SHARE: Final = 0.25  # of the window of an engine of another project
 # Rows of a repair: the first is greedy and often repeats the error, the others are sampled.
 REPAIR_ROWS: Final = 4
-# For a seed other than 0: with greedy decoding every seed would give the same fill.
-DRAWN_TEMPERATURE: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -365,7 +363,7 @@ def _request(
     each_bound = iter(bounds)
     temperature = options.temperature
     if temperature is None:
-        temperature = DRAWN_TEMPERATURE if options.seed else 0.0
+        temperature = wire.ALTERNATIVE_TEMPERATURE if options.seed else 0.0  # greedily all seeds would be one
     times: dict[str, Any] = {}
     if options.seconds is not None:
         for_body, for_line = options.seconds

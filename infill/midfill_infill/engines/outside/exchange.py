@@ -23,7 +23,6 @@ from midfill_infill.errors import MidfillError
 
 LINE_TOKENS: Final = 256
 BLOCK_TOKENS: Final = 1024
-DRAWN_TEMPERATURE: Final = 0.8  # for alternatives, which would otherwise all be the same
 
 Ask = Callable[[Call], Generator[str, None, None]]
 
@@ -125,7 +124,7 @@ class Exchange:
     ) -> HoleQuery:
         temperature = request.temperature or 0.0
         if not temperature and number:
-            temperature = DRAWN_TEMPERATURE
+            temperature = wire.ALTERNATIVE_TEMPERATURE
         stops: tuple[str, ...] = ()
         if extent == "rest" and self._protocol.has_stops and not self._wraps:
             stops = ("\n",)
