@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -382,28 +381,3 @@ def test_yarn_stretches_what_turns_slowly_as_the_transformers_library_does(
     config = TransformerConfig(8, 512, 1, 4, 4, 128, 8, rope_base=1e6, yarn=Yarn(factor, 16384))
     found = 1e6 * config.frequencies(torch.device("cpu"))[[20, 30, 40, 63]]
     assert found.tolist() == pytest.approx(expected, rel=1e-3)
-
-
-def test_the_next_small_layer_is_read_while_one_is_packed() -> None:
-    read: list[str] = []
-    may_go_on = threading.Event()
-
-    class Files(CheckpointFiles):
-        def read_plain(self, names: list[str]) -> dict[str, torch.Tensor]:
-            if names == ["broken"]:
-                raise CheckpointError("cut off")
-            read.extend(names)
-            if len(read) == 2:
-                may_go_on.set()
-            return {name: torch.ones(1) for name in names}
-
-    layers = [["first"], ["second"], ["third"]]
-    ahead = hub.read_layers(Files(Path()), layers, hub.MAX_AHEAD)
-    assert list(next(ahead)) == ["first"] and may_go_on.wait(60)
-    assert [list(stored) for stored in ahead] == layers[1:]
-    read.clear()
-    large = hub.read_layers(Files(Path()), layers, hub.MAX_AHEAD + 1)
-    assert list(next(large)) == read == ["first"]
-    assert [list(stored) for stored in large] == layers[1:]
-    with pytest.raises(CheckpointError, match="cut off"):
-        list(hub.read_layers(Files(Path()), [["first"], ["broken"]], hub.MAX_AHEAD))

@@ -2,8 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -20,7 +19,6 @@ from midfill_engine.tokens.tokenizer import Tokenizer, read_embedded_tokenizer, 
 
 LAYER: Final = re.compile(r"^blocks\.(\d+)\.")
 # Buffers that implementations compute at load and some checkpoints store.
-MAX_AHEAD: Final = 2**24  # numbers of a layer that is read ahead: 64 MiB in fp32
 DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bias)$")
 
 
@@ -61,12 +59,9 @@ def load(
     used = {part for source in sources.values() for part in source.names}
     check_changes(files, family, config, used)
     refuse_unread_tensors(files, used)
-    blocks = range(-1, config.transformer.num_layers)  # one at a time, so that memory never holds two copies
-    names_of = {block: [name for name in wanted if _layer_of(name) == block] for block in blocks}
-    stored_names = [sorted({part for name in names_of[block] for part in sources[name].names}) for block in blocks]
-    largest = max(sum(prod(wanted[name]) for name in names_of[block]) for block in blocks[1:])
-    for block, stored in zip(blocks, read_layers(files, stored_names, largest), strict=True):
-        names = names_of[block]
+    for block in range(-1, config.transformer.num_layers):  # one layer at a time, so that memory never holds two copies
+        names = [name for name in wanted if _layer_of(name) == block]
+        stored = files.read_plain(sorted({part for name in names for part in sources[name].names}))
         for name in names:
             value = sources[name].assemble(stored)
             if tuple(value.shape) != wanted[name]:
@@ -86,22 +81,6 @@ def load(
     model = model.eval().requires_grad_(False)
     tokenizer = read_hub_tokenizer(files, config.transformer.vocab_size)
     return LoadedModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
-
-
-def read_layers(files: CheckpointFiles, layers: Sequence[list[str]], largest: int) -> Iterator[dict[str, Tensor]]:
-    """The stored tensors of each layer. If the `largest` has few numbers, another thread reads the next one ahead.
-    Raises CheckpointError.
-    """
-    if largest > MAX_AHEAD:
-        yield from map(files.read_plain, layers)
-        return
-    with ThreadPoolExecutor(1) as thread:
-        reading = thread.submit(files.read_plain, layers[0])
-        for names in layers[1:]:
-            stored = reading.result()
-            reading = thread.submit(files.read_plain, names)
-            yield stored
-        yield reading.result()
 
 
 def read_config(files: CheckpointFiles, family: Family) -> ModelConfig:
