@@ -21,7 +21,6 @@ from midfill_engine.caches import CACHES
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
-from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS
