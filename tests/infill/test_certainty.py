@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from midfill_engine.wire import FilledHole, ModelInfo
+from midfill_engine.wire import FilledHole, FittedWeights, ModelInfo
 from midfill_infill.filling import certainty
 from midfill_infill.filling.candidates import Answer, Place
 from midfill_infill.filling.certainty import Evidence, Fit, fit, lose, rate_unseen
@@ -75,6 +75,28 @@ def test_fits_are_found_by_the_model_and_the_name_it_answers_with(
     assert certainty.load(model(), "another.gguf") == {} == certainty.load(model(weights="changed"), "x.gguf")
     certainty.save(model(), "x.gguf", {})
     assert certainty.load(model(), "x.gguf") == {}
+
+
+def test_each_model_has_its_own_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    first = FittedWeights(share=0.2, follows=0.0, named=4.0, used=0.0)
+    second = FittedWeights(share=5.0, follows=1.0, named=0.0, used=7.0)
+    certainty.save(model(), "x.gguf", {}, first)
+    certainty.save(model("other"), "y", {}, second)
+    certainty.save(model("plain"), "z", {"line": Fit(1.0)})
+    assert certainty.load_judge(model()) == first and certainty.load_judge(model("other")) == second
+    assert certainty.load_judge(model("plain")) is None is certainty.load_judge(model(weights="changed"))
+    certainty.save(model(), "x.gguf", {})
+    assert certainty.load_judge(model()) is None and certainty.load_judge(model("other")) == second
+
+
+@pytest.mark.parametrize("judge", ["3", "{}", '{"share": -1, "follows": 0, "named": 0, "used": 0}'])
+def test_a_broken_judge_is_as_good_as_none(judge: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    certainty.folder().mkdir(parents=True)
+    text = f'{{"m w": {{"model": "x", "fits": {{}}, "judge": {judge}}}}}'
+    (certainty.folder() / "certainty.json").write_text(text)
+    assert certainty.load_judge(model()) is None and certainty.load(model(), "x") == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"m w": 3}', '{"m w": {"model": "x", "fits": {"line": {"two": 2}}}}'])

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from midfill_engine.wire import BASE, ModelInfo
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.certainty import load_judge
 from midfill_infill.measuring.gaps import Gap, draw_gaps
 from midfill_infill.measuring.judging import EXACT, MIN_LINES, ComparedText, fit_judge
-from midfill_infill.measuring.outcomes import GapOutcome
+from midfill_infill.measuring.outcomes import GapOutcome, Store
 from midfill_infill.measuring.table import Measured, Share, choose, describe_sureness
 from midfill_infill.repository.places import find_place
 from midfill_infill.splicing.splice import splice
@@ -164,6 +166,19 @@ def test_a_judge_is_fitted_only_where_it_chooses_better_in_files_it_has_not_seen
     assert fit_judge([MISLED] * (MIN_LINES - 1), files[: MIN_LINES - 1]) is None
     halves = [MISLED] * 30 + [GUIDED] * 30
     assert fit_judge(halves, ["a.py"] * 30 + ["b.py"] * 30) is None, "each file says the opposite of the other"
+
+
+@pytest.mark.parametrize(("model", "is_fitted"), [("checkpoint", True), (BASE, False)])
+def test_the_default_model_keeps_the_judge_that_was_fitted_for_it(
+    model: str, is_fitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    sizes = {"parameters": 1, "max_context_tokens": 8, "max_hole_tokens": 8}
+    info = ModelInfo(id=model, family="causal", device="cpu", dtype="", **sizes)
+    store = Store(info)
+    for number in range(MIN_LINES):
+        store.add(replace(outcome(f"{number}.py", right=False), compared=tuple(MISLED), model=model))
+    assert (store.fit(model) is not None) == is_fitted == (load_judge(info) is not None)
 
 
 def test_outcomes_keep_what_was_compared() -> None:
