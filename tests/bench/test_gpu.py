@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,16 +74,20 @@ def test_ceilings_have_a_copy_and_every_product(device: torch.device) -> None:
     assert ceilings.products("int8") == max(ceilings.product_flops_per_s.values())
 
 
+def run_interpreted(record: Path, module: str, *options: str) -> Any:
+    """The record that a bench writes of kernels that the interpreter runs."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join((".", "engine", "kernels"))}
+    command = [sys.executable, "-m", module, *options, "--json", str(record)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return json.loads(record.read_text())
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="toy sizes are for the interpreter")
 def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join((".", "engine", "kernels"))}
-    record = tmp_path / "out.json"
-    command = [sys.executable, "-m", "bench.gpu.operators", "--only", "small", "--json", str(record)]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    found = json.loads(record.read_text())
+    found = run_interpreted(tmp_path / "out.json", "bench.gpu.operators", "--only", "small")
     assert {entry["case"] for entry in found["results"]} == {"norm: 5 rows", "rotary: 5 rows"}
     assert found["machine"]["interpreted"] and found["ceilings"]["copy_bytes_per_s"] > 0
 
@@ -91,12 +96,7 @@ def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="toy sizes are for the interpreter")
 def test_causal_bench_runs_at_toy_size(tmp_path: Path) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join((".", "engine", "kernels"))}
-    record = tmp_path / "out.json"
-    command = [sys.executable, "-m", "bench.gpu.causal", "--seconds", "1", "--json", str(record)]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    found = json.loads(record.read_text())
+    found = run_interpreted(tmp_path / "out.json", "bench.gpu.causal", "--seconds", "1")
     assert len(found["passes"]) == 6 and found["fills"][0]["operators"] == "kernels" and found["left"]
     beam = next(one for one in found["passes"] if one["operators"] == "kernels")
     assert (beam["rows"], beam["graph_s"]) == (15, None) and beam["used_s"] > 0

@@ -6,7 +6,7 @@ One logistic regression per model and kind of hole, in the user's data folder; n
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -128,19 +128,24 @@ def _multiply(numbers: Sequence[float], others: Sequence[float]) -> float:
 
 def rate_unseen(seen: Sequence[Seen], groups: Sequence[str], folds: int = 5) -> list[float]:
     """The certainty of each fill by a fit on fills of other groups, such as files."""
-    order = list(dict.fromkeys(groups))
-    fold_of = {group: number % folds for number, group in enumerate(order)}
     chances = [0.0] * len(seen)
-    for fold in range(folds):
-        held = [index for index, group in enumerate(groups) if fold_of[group] == fold]
-        others = [fill for fill, group in zip(seen, groups, strict=True) if fold_of[group] != fold]
+    for held, others in split_folds(groups, folds):
         if not held or not others:
             continue
-        fitted = fit(others)
+        fitted = fit([seen[index] for index in others])
         for index in held:
             evidence, _ = seen[index]
             chances[index] = fitted.rate(evidence)
     return chances
+
+
+def split_folds(groups: Sequence[str], folds: int = 5) -> Iterator[tuple[list[int], list[int]]]:
+    """For each fold the indices of the fills in its groups, and of all others; a group is in one fold only."""
+    fold_of = {group: number % folds for number, group in enumerate(dict.fromkeys(groups))}
+    for fold in range(folds):
+        held = [index for index, group in enumerate(groups) if fold_of[group] == fold]
+        others = [index for index, group in enumerate(groups) if fold_of[group] != fold]
+        yield held, others
 
 
 def lose(chances: Sequence[float], rights: Sequence[bool]) -> float:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from midfill_engine.judging import Candidate, JudgeWeights, shipped_weights
 from midfill_engine.wire import FilledHole, FittedWeights
+from midfill_infill.filling.certainty import split_folds
 from midfill_infill.measuring.gaps import Gap
 
 MIN_LINES: Final = 40  # of fewer a fit says little
-FOLDS: Final = 5
 EXACT: Final = 2.0  # the worth of the true text; of others their similarity
 SHARES: Final = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0)
 FOLLOWS: Final = (0.0, 0.5, 0.85, 1.0)
@@ -58,12 +58,14 @@ class JudgeFit:
 def list_compared(gap: Gap, judged: Sequence[FilledHole]) -> Iterator[ComparedText]:
     """The texts of which the engine gives a likelihood."""
     truth = gap.truth.strip()
-    for each in judged:
-        if each.log_likelihood is not None:
-            likeness = SequenceMatcher(None, each.text.strip(), truth, autojunk=False).ratio()
-            worth = EXACT if gap.is_right(each.text) else round(likeness, 4)
-            following = round(each.following or 0.0, 3)
-            yield ComparedText(round(each.log_likelihood, 3), following, each.proposed, each.names, each.unused, worth)
+    for text in judged:
+        if text.log_likelihood is None:
+            continue
+        worth = EXACT
+        if not gap.is_right(text.text):
+            worth = round(SequenceMatcher(None, text.text.strip(), truth, autojunk=False).ratio(), 4)
+        nats, following = round(text.log_likelihood, 3), round(text.following or 0.0, 3)
+        yield ComparedText(nats, following, text.proposed, text.names, text.unused, worth)
 
 
 def fit_judge(lines: Sequence[Sequence[ComparedText]], groups: Sequence[str]) -> JudgeFit | None:
@@ -75,13 +77,11 @@ def fit_judge(lines: Sequence[Sequence[ComparedText]], groups: Sequence[str]) ->
     shipped = FittedWeights.model_validate(shipped_weights("line"), from_attributes=True)
     grid = (FittedWeights(share=a, follows=b, named=c, used=d) for a, b, c, d in product(SHARES, FOLLOWS, NAMED, USED))
     worths = {weights: _choose(weights, lines) for weights in (shipped, *grid)}
-    folds = {group: number % FOLDS for number, group in enumerate(dict.fromkeys(groups))}
     unseen = [0.0] * len(lines)
-    for fold in range(FOLDS):
-        best = worths[_find_best(worths, [index for index, group in enumerate(groups) if folds[group] != fold])]
-        for index, group in enumerate(groups):
-            if folds[group] == fold:
-                unseen[index] = best[index]
+    for held, others in split_folds(groups):
+        best = worths[_find_best(worths, others)]
+        for index in held:
+            unseen[index] = best[index]
     num_right, num_right_shipped = unseen.count(EXACT), worths[shipped].count(EXACT)
     if num_right <= num_right_shipped or math.fsum(unseen) <= math.fsum(worths[shipped]):
         return None

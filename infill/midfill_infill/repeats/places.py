@@ -108,16 +108,14 @@ def _find(change: Change) -> Iterator[EditPlace]:
         here = Span(number, number + first.old.size)
         edit = _edit(change, first, change.new, here)
         if edit is not None:
-            span, text = edit
-            yield EditPlace(
-                span=span,
-                text=text,
-                tokens=here,
-                old=first.old,
-                new=here,
-                anchors=(first.old.start, number),
-                way="same",
-            )
+            yield _put(edit, first.old, here, "same")
+
+
+def _put(edit: tuple[Span, bytes], old: Span, here: Span, way: str, *, is_exact: bool = True) -> EditPlace:
+    """The place of an edit of the tokens `here`, which correspond to the `old` ones."""
+    span, text = edit
+    anchors = (old.start, here.start)
+    return EditPlace(span=span, text=text, tokens=here, old=old, new=here, anchors=anchors, way=way, is_exact=is_exact)
 
 
 def _occurrences(change: Change, part: ChangedTokens) -> list[int]:
@@ -222,18 +220,7 @@ def _follow(change: Change, number: int) -> Iterator[EditPlace]:
                 return
             is_exact &= tokens.texts[at:end] == change.old.texts_of(kept)
             at = end
-    here = Span(number, at)
-    span, text = _join_edits(tokens, edits)
-    yield EditPlace(
-        span=span,
-        text=text,
-        tokens=here,
-        old=change.old_span,
-        new=here,
-        anchors=(change.old_span.start, number),
-        way="parts",
-        is_exact=is_exact,
-    )
+    yield _put(_join_edits(tokens, edits), change.old_span, Span(number, at), "parts", is_exact=is_exact)
 
 
 def _join_edits(tokens: Tokens, edits: list[tuple[Span, bytes]]) -> tuple[Span, bytes]:
