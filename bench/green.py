@@ -1,6 +1,6 @@
 """Runs the tests of the code that a bench measures, and names those that fail: code that fails gets no figures.
 
-    python -m bench green [FILE ...]    # all of tests/kernels; exits with 1 where one is red
+    python -m bench green [FILE ...]    # all of tests/kernels and those of int4; exits with 1 where one is red
 
 Knows test files; no bench.
 """
@@ -82,8 +82,10 @@ def digest_sources() -> str:
 
 
 def main(files: Annotated[list[str] | None, typer.Argument(help="below tests/kernels")] = None) -> None:
-    """Runs the kernels' tests once for all benches and names those that fail."""
+    """Runs the kernels' tests once for all benches, and those of 4-bit weights, and names those that fail."""
     red = find_red(*(files or sorted(path.name for path in (ROOT / "tests/kernels").glob("test_*.py"))))
+    if files is None:
+        red |= find_red("test_int4.py", folder="engine")
     print("\n".join(sorted(red)) or "green")
     sys.exit(1 if red else 0)
 

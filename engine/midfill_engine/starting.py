@@ -30,8 +30,9 @@ class ServeOptions(Message):
     port: int = Field(default=8427, ge=0, le=65535, description="The port, with --host; 0 takes a free one.")
     model: str = Field(default="embedded", description="A known model, a checkpoint folder, or OWNER/NAME on the hub.")
     device: str = Field(default="auto", description="auto, cpu, cuda or mps.")
-    weights: Literal["stored", "int8"] | None = Field(
-        default=None, description="int8, on CPUs: half the memory of bf16; the default of smollm2 there."
+    weights: Literal["stored", "int8", "int4"] | None = Field(
+        default=None,
+        description="int8, on CPUs: half of bf16's memory; the default of smollm2 there. int4, on GPUs: a third.",
     )
     dtype: str = Field(default="auto", description="Format of the weights: auto, fp32, bf16, or fp16 on Apple GPUs.")
     idle_timeout_s: float | None = Field(default=None, ge=0, description="End after so many seconds without requests.")

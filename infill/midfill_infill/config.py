@@ -74,7 +74,7 @@ KEYS: Final = {
         Key("context", *_one_of("on", "off"), "Whether a model sees parts of related files, or the open file alone."),
         Key("device", *_one_of("auto", "cpu", "cuda", "mps"), "Where it runs."),
         Key("dtype", *_one_of("auto", "fp32", "bf16", "fp16"), "In which number format."),
-        Key("weights", *_one_of("stored", "int8"), "As they are stored, or in 8-bit whole numbers."),
+        Key("weights", *_one_of("stored", "int8", "int4"), "As they are stored, or in 8 bits on CPUs, or 4 on GPUs."),
         Key("quality", "a number from 0 to 1, or authors", _is_quality, "0 settles most tokens a step, 1 fewest."),
         Key(
             "seconds",

@@ -68,7 +68,7 @@ def test_the_commit_is_that_of_the_repository_it_was_installed_from(
         ("midfill fill none.py --function A.", []),
         ("midfill ref", ["refactor"]),
         ("midfill config ca", ["cache"]),
-        ("midfill config weights ", ["stored", "int8"]),
+        ("midfill config weights ", ["stored", "int8", "int4"]),
         ("midfill fill t.py --model em", ["embedded"]),
     ],
 )

@@ -199,6 +199,15 @@ def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_w
     assert not [path for path, _ in hub.asked if path.endswith((".safetensors", ".bin"))]
 
 
+def test_a_model_that_fits_in_four_bits_alone_is_refused_with_the_setting(source: Path) -> None:
+    with pytest.raises(StartError, match=r"GB of memory, and cpu has 8\.6 GB") as refused:
+        runtime.check_fits(source, 15 * 10**9, "cpu", memory_bytes=8 * 2**30)
+    assert "`midfill config weights int4`, with which it takes 6.5 GB" in str(refused.value.next_step)
+    with pytest.raises(StartError) as refused:
+        runtime.check_fits(source, 15 * 10**9, "cpu", memory_bytes=4 * 2**30)
+    assert "int4" not in str(refused.value.next_step)
+
+
 def test_a_full_disk_is_the_reason_in_the_error(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

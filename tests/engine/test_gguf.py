@@ -112,7 +112,7 @@ def test_an_embedding_that_is_no_longer_the_files_is_held(tmp_path: Path) -> Non
     assert replace(files, merges={name: lambda _: stored[name]}).find_rows(name) is None
 
 
-@pytest.mark.parametrize("weights", ["stored", "int8"])
+@pytest.mark.parametrize("weights", ["stored", "int8", "int4"])
 def test_a_file_is_loaded_by_its_path(weights: str, tmp_path: Path) -> None:
     stored = make_folder(tmp_path / "a", "llada", None)
     write_gguf(tmp_path / "small.gguf", tmp_path / "a", stored, "llada", "Q8_0")

@@ -224,7 +224,8 @@ def test_bf16_weights_are_laid_out_once_and_multiply_as_before(
     tiny.make_random(tmp_path, FAMILIES.find(family))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="bf16")
     assert isinstance(runtime.operators, LaidOperators)
-    monkeypatch.setattr(loading_runtime, "choose_operators", lambda _, *place: TorchOperators(*place[:2]))
+    plain_operators = TorchOperators(CPU, torch.bfloat16)
+    monkeypatch.setattr(loading_runtime, "choose_operators", lambda *_, **__: plain_operators)
     plain = load_runtime(str(tmp_path), "cpu", dtype="bf16")
     assert type(plain.operators) is TorchOperators and plain.info.weights == runtime.info.weights
     steps = [Pass(torch.arange(num), torch.arange(num), wanted=torch.arange(num)) for num in (5, 40, 64)]

@@ -31,6 +31,7 @@ from midfill_engine.loading.pace import Pace, measure_pace
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
+from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.int8 import Int8Operators, StoredRows
 from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
@@ -46,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS: Final = Path(__file__).parent.parent / "weights"
 ADAPTER: Final = "-adapter"  # suffix of the adapter that ships for a packaged model
+INT4_SHARE: Final = 0.4  # of bf16's memory; the embedding stays
 
 Loaded = LoadedModel | CanvasModel
 
@@ -221,12 +223,14 @@ def open_checkpoint(
     family = find_family(files)
     if files.merges and family in (EMBEDDED, DIFFUSION_GEMMA):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
-    kernels, rows = False, None
-    if weights != "int8":
-        kernels = operators == "kernels" or (operators == "auto" and dtype == torch.bfloat16 and is_measured(device))
-    elif isinstance(files, GgufFiles):
+    kernels, rows = operators == "kernels", None
+    if kernels and weights != "stored":
+        raise OperatorsError("the kernels multiply weights as they are stored")
+    if weights == "stored" and operators == "auto":
+        kernels = dtype == torch.bfloat16 and is_measured(device)
+    if weights == "int8" and isinstance(files, GgufFiles):
         rows = files.find_rows(family.tensors["embedding.weight"])
-    chosen = choose_operators(weights, device, dtype, rows)
+    chosen = choose_operators(weights, device, dtype, rows, finds_grids=isinstance(files, GgufFiles))
     if family.attention == "canvas":
         if operators == "kernels" or weights != "stored":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
@@ -255,6 +259,8 @@ def load_runtime(
     `weights` None means int8 for the default model on a CPU with integer products, otherwise as stored.
     """
     folder = find_model(name)
+    if weights == "int4" and dtype == "auto":
+        dtype = "bf16"
     try:
         chosen = choose_device(device)
         load = partial(open_checkpoint, folder, chosen, choose_dtype(chosen, dtype), name, operators)
@@ -289,22 +295,39 @@ def check_fits(
         raise unknown_model(f"It was not fetched: {error}", next_step) from error
     chosen = choose_device(device)
     named = files.config.get("dtype") or files.config.get("torch_dtype")
-    held = weights_bytes * choose_dtype(chosen).itemsize // (4 if named == "float32" else 2) + WORKSPACE_BYTES
+    num_weights = weights_bytes // (4 if named == "float32" else 2)
+    held = num_weights * choose_dtype(chosen).itemsize + WORKSPACE_BYTES
+    held_int4 = INT4_SHARE * num_weights * torch.bfloat16.itemsize + WORKSPACE_BYTES
     if memory_bytes is None:
         memory_bytes = torch.cuda.mem_get_info(chosen)[1] if chosen.type == "cuda" else total_bytes()
     if held > memory_bytes and not force:
         message = f"It takes {held / 1e9:.1f} GB of memory, and {chosen} has {memory_bytes / 1e9:.1f} GB"
-        raise fetch_failed(message, "choose a smaller model, or give --force to fetch it all the same")
+        next_step = "choose a smaller model, or give --force to fetch it all the same"
+        if held_int4 <= memory_bytes and chosen.type != "mps":
+            narrow = f"`midfill config weights int4`, with which it takes {held_int4 / 1e9:.1f} GB"
+            next_step = f"give --force to fetch it all the same, and then {narrow}; or choose a smaller model"
+        raise fetch_failed(message, next_step)
 
 
 def choose_operators(
-    weights: str, device: torch.device, dtype: torch.dtype, embedding: StoredRows | None = None
+    weights: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    embedding: StoredRows | None = None,
+    *,
+    finds_grids: bool = False,
 ) -> TorchOperators:
-    """Operators for weights as they are `stored`, or in `int8`. Raises OperatorsError."""
+    """Operators for weights as they are `stored`, in `int8` or in `int4`. int8 can read the `embedding` from its file;
+    int4 with `finds_grids` keeps weights that were stored in 4 bits. Raises OperatorsError.
+    """
     if weights == "int8":
         return Int8Operators(device, dtype, embedding)
+    if weights == "int4":
+        if dtype != torch.bfloat16:
+            raise OperatorsError("4-bit weights are multiplied in bf16 alone")
+        return Int4Operators(device, finds_grids=finds_grids)
     if weights != "stored":
-        raise OperatorsError(f"there are no weights in {weights!r}; known: stored, int8")
+        raise OperatorsError(f"there are no weights in {weights!r}; known: stored, int8, int4")
     if device.type == "cpu" and dtype == torch.bfloat16:
         try:
             return LaidOperators()

@@ -183,8 +183,11 @@ def pile(parts: Sequence[Tensor]) -> Tensor:
 class PackedOperators(TorchOperators):
     """Torch's operators, except for packed weights. Matrices with the same input are packed as one."""
 
+    packs_tied_head = True
+
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(device, dtype)
+        self.device = device
         self._dtype = dtype
         self._packed: dict[int, Any] = {}
 
@@ -198,7 +201,7 @@ class PackedOperators(TorchOperators):
 
     def pack(self, module: nn.Module) -> None:
         """Packs the matrices of attention and MLPs, and the head; experts stay. An embedding that is also the head is
-        packed in a copy. Parameters that are not loaded yet are skipped.
+        packed in a copy with `packs_tied_head`. Parameters that are not loaded yet are skipped.
         """
         for part in module.modules():
             if isinstance(part, MixtureOfExperts):
@@ -211,7 +214,7 @@ class PackedOperators(TorchOperators):
                 self._replace([part.down])
             elif isinstance(part, Transformer) and part.head is not None:
                 self._replace([part.head])
-            elif isinstance(part, Transformer):
+            elif isinstance(part, Transformer) and self.packs_tied_head:
                 self._packed[id(part.embedding.weight)] = self.lay([part.embedding.weight])
 
     def _replace(self, parts: Sequence[nn.Linear]) -> None:
@@ -219,7 +222,7 @@ class PackedOperators(TorchOperators):
             return
         packed = self.lay([part.weight for part in parts])
         for part in parts:
-            left = part.weight.flatten()[:LEFT].to(self._dtype, copy=True)
+            left = part.weight.flatten()[:LEFT].to(self.device, self._dtype, copy=True)
             part.weight = nn.Parameter(left, requires_grad=False)
         self._packed[id(parts[0].weight)] = packed
 
