@@ -33,7 +33,7 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import parse_engine
 from midfill_infill.engines.outside import PROTOCOLS
 from midfill_infill.engines.outside.exchange import Exchange, Refused
-from midfill_infill.engines.outside.protocol import Call
+from midfill_infill.engines.outside.protocol import Call, Protocol
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options, fill
 from midfill_infill.syntax.holes import hole_at_cursor
@@ -78,7 +78,7 @@ class Prompts(EngineClient):
     def __init__(self) -> None:
         super().__init__(parse_engine("llamacpp:http://127.0.0.1:9"))
         self.prompt, self.white = "", ""
-        self._asked = Exchange(PROTOCOLS["llamacpp"], "", "llamacpp", self._keep, WINDOW)
+        self._asked = Exchange(PROTOCOLS["llamacpp"], "", "llamacpp", self._keep, Protocol.context_tokens, WINDOW)
 
     @property
     def window(self) -> int:

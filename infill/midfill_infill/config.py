@@ -17,6 +17,7 @@ Value = str | float | list[float] | None
 Quality = float | Literal["authors"] | None
 Seconds = tuple[float, float]
 MOST_SECONDS: Final = 3600
+LEAST_CONTEXT, MOST_CONTEXT = 256, 1_000_000  # tokens
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ def _is_seconds(value: Any) -> bool:
     return value == "off" or (len(listed) in (1, 2) and all(_is_number(s) and 0 < s <= MOST_SECONDS for s in listed))
 
 
+def _is_context(value: Any) -> bool:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return value in ("on", "off") or (is_count and LEAST_CONTEXT <= value <= MOST_CONTEXT)
+
+
 def _is_quality(value: Any) -> bool:
     return value == "authors" or (_is_number(value) and 0 <= value <= 1)
 
@@ -71,7 +77,13 @@ KEYS: Final = {
         Key(
             "engine", "PROTOCOL:MODEL@URL", _is_text, "The engine of another project that fills, in place of Midfill's."
         ),
-        Key("context", *_one_of("on", "off"), "Whether a model sees parts of related files, or the open file alone."),
+        Key(
+            "context",
+            f"on, off, or a number of tokens from {LEAST_CONTEXT} to {MOST_CONTEXT}",
+            _is_context,
+            "Whether a model sees parts of related files, or the open file alone. A number: so many tokens of all, for"
+            " another project's engine.",
+        ),
         Key("device", *_one_of("auto", "cpu", "cuda", "mps"), "Where it runs."),
         Key("dtype", *_one_of("auto", "fp32", "bf16", "fp16"), "In which number format."),
         Key("weights", *_one_of("stored", "int8", "int4"), "As they are stored, or in 8 bits on CPUs, or 4 on GPUs."),
@@ -137,6 +149,12 @@ def shows_related(project: Path | None = None) -> bool:
     return load(project)["context"].value != "off"
 
 
+def choose_context_tokens() -> int | None:
+    """How many tokens another project's engine may get, None for what its protocol usually gets."""
+    value = load()["context"].value
+    return value if isinstance(value, int) else None
+
+
 def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
     yield {
         key.name: Setting(_parse(key, os.environ[key.variable], key.variable), "environment", key.variable)
@@ -150,7 +168,10 @@ def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
 
 def _parse(key: Key, text: str, place: str) -> Value:
     value: Value = text
-    if key.name in ("quality", "seconds"):
+    if key.name == "context":
+        with suppress(ValueError):
+            value = int(text)
+    elif key.name in ("quality", "seconds"):
         with suppress(ValueError):
             numbers = list(map(float, text.split()))
             value = numbers[0] if len(numbers) == 1 else numbers
@@ -180,9 +201,10 @@ def _checked(file: Path, name: str, value: Any) -> Value:
     if name not in KEYS:
         known = f"known are {', '.join(KEYS)}"
         raise MidfillError("bad_config", f"{file} sets {name!r}, which is not a setting", known)
-    if name == "context" and file.name == PROJECT_FILE and value == "on":
-        next_step = "remove it there, and run `midfill config context on` for yourself"
-        raise MidfillError("bad_config", f"{file} sets `context` to on, and a project may only turn it off", next_step)
+    if name == "context" and file.name == PROJECT_FILE and value != "off":
+        next_step = f"remove it there, and run `midfill config context {value}` for yourself"
+        message = f"{file} sets `context` to {value}, and a project may only turn it off"
+        raise MidfillError("bad_config", message, next_step)
     if not KEYS[name].allows(value):
         raise MidfillError("bad_config", f"{file} sets {name} to {value!r}, and it takes {KEYS[name].expected}")
     return value  # type: ignore[no-any-return]

@@ -83,7 +83,22 @@ def test_a_project_may_turn_the_context_off_and_not_on(user_file: Path, monkeypa
     assert config.shows_related(Path.cwd()), "the user's own word for one shell"
     Path(".midfill.toml").write_text('context = "on"\n')
     assert "a project may only turn it off" in say("config", code=2)
-    assert "takes one of on, off" in say("config", "context", "yes", code=2)
+    for words in ("yes", "100", "3e3"):
+        assert "takes on, off, or a number of tokens" in say("config", "context", words, code=2)
+
+
+def test_a_number_of_tokens_is_for_the_engine_of_another_project(
+    user_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("config", "engine", "ollama:m")
+    assert supervise.ensure_engine().context_tokens is None
+    say("config", "context", "8192")
+    assert config.shows_related() and "context  8192" in say("config", "context")
+    assert supervise.ensure_engine().info.max_context_tokens == 8192
+    Path(".midfill.toml").write_text("context = 9000\n")
+    assert "run `midfill config context 9000` for yourself" in say("config", code=2)
+    monkeypatch.setenv("MIDFILL_CONTEXT", "4096")
+    assert supervise.ensure_engine().context_tokens == 4096
 
 
 def test_a_project_file_is_looked_for_within_the_repository_only(tmp_path: Path) -> None:

@@ -542,12 +542,14 @@ def lay_out(files: dict[str, str], name: str = "tills") -> Path:
     return root
 
 
-def fill_file(server: StandIn, path: Path, model: str = "m", **options: Any) -> dict[str, Any]:
+def fill_file(
+    server: StandIn, path: Path, model: str = "m", context_tokens: int | None = None, **options: Any
+) -> dict[str, Any]:
     """What the server is asked first for the stubs or the last line of a file."""
     document = Document.read(path)
     stubs = find_stubs(document) if document.syntax else []
     holes = stubs or [hole_at_range(document, len(document.data), len(document.data))]
-    endpoint = Endpoint(url=server.url, protocol=name_of(server), model=model)
+    endpoint = Endpoint(url=server.url, protocol=name_of(server), model=model, context_tokens=context_tokens)
     with EngineClient(endpoint) as client:
         options = {"references": find_references(document, document.path), **options}
         list(fill(document, holes, Options(repair=False, **options), client))
@@ -693,13 +695,13 @@ def test_no_more_goes_than_the_engine_takes_and_related_files_are_a_quarter_of_i
     root = lay_out({"a.py": f"{above}\ndef total(path):\n    ...\n", "b.py": other})
     related = (Reference("open", other, root / "b.py"),)
 
-    def fill_with(limit: int | None) -> tuple[int, int, dict[str, Any]]:
+    def fill_with(limit: int | None, wanted: int | None = None) -> tuple[int, int, dict[str, Any]]:
         """The lines of the document and of the other file that are sent."""
         with serve(protocol) as server:
             if limit is not None:
                 path, page = LIMITS[protocol](limit)
                 server.pages[path] = page
-            asked = fill_file(server, root / "a.py", references=related)
+            asked = fill_file(server, root / "a.py", references=related, context_tokens=wanted)
             own, named = (str(asked).count(word) for word in ("spoken_", "parse_invoice"))
             assert len(server.looked_up) == 1, "asked once"
             return own, named - own, asked
@@ -709,9 +711,15 @@ def test_no_more_goes_than_the_engine_takes_and_related_files_are_a_quarter_of_i
     for (own, named, _), window in ((unknown, 3072), (small, 750)):
         assert 0.7 * window * 3 < own * length < window * 3 - named * other_length
         assert 0.1 * window * 3 < named * other_length < 0.25 * window * 3
-    assert unknown[0] <= large[0] and 20 < large[1] < 2000 / other_length
-    if protocol == "ollama":  # always the same number: it loads a model anew for another
-        assert [each[2]["options"].get("num_ctx") for each in (unknown, small, large)] == [None, 1500, 8192]
+    assert large[:2] == unknown[:2]
+    wanted = fill_with(None, 6000), fill_with(1500, 6000), fill_with(32768, 6000), fill_with(32768, 12000)
+    assert wanted[0][:2] == wanted[2][:2] and wanted[1][:2] == small[:2]
+    for (own, named, _), window in ((wanted[0], 6000), (wanted[3], 12000)):
+        assert 0.7 * window * 3 < own * length < window * 3 - named * other_length or own == 1000
+        assert unknown[1] < named
+    if protocol == "ollama":  # the same number for a setting: it loads a model anew for another
+        asked = [each[2]["options"].get("num_ctx") for each in (unknown, small, large, *wanted)]
+        assert asked == [None, 1500, 8192, None, 1500, 8192, 12000 + 1024]
 
 
 @pytest.mark.parametrize("protocol", [*LIMITS])

@@ -199,7 +199,7 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
     quality, (seconds, _) = config.choose_quality(None, Path.cwd()), config.choose_seconds(Path.cwd())
     wanted = Options(quality=quality, seconds=seconds, presets=("quality", "seconds"))
     if name.partition(":")[0] in PROTOCOLS:
-        endpoint = parse_engine(name)
+        endpoint = parse_engine(name, config.choose_context_tokens())
         if (told := offer.tell_where(endpoint.remote_host)) is not None:
             print(f"midfill: {told}", file=sys.stderr)
         with EngineClient(endpoint) as client:

@@ -145,9 +145,11 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             with self._failures(), self._connections.open(HUNG_S) as connection:
                 self._accept(connection.ask("GET", "/v1/models"))
                 model = str(connection.json()["data"][0]["id"])
-        return Exchange(protocol, model, endpoint.protocol, self._ask, self._ask_limit(protocol, model))
+        wanted = endpoint.context_tokens or protocol.context_tokens
+        limit = self._ask_limit(protocol, model, wanted)
+        return Exchange(protocol, model, endpoint.protocol, self._ask, wanted, limit)
 
-    def _ask_limit(self, protocol: "Protocol", model: str) -> int | None:
+    def _ask_limit(self, protocol: "Protocol", model: str, wanted: int) -> int | None:
         """How many tokens another engine takes; None if it does not say, which is no error."""
         question = protocol.limit_question(model)
         if question is None:
@@ -161,7 +163,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
                 connection.ask("GET", path)
             else:
                 connection.ask("POST", path, json.dumps(body))
-            limit = protocol.read_limit(connection.json(), model) if connection.is_success else None
+            limit = protocol.read_limit(connection.json(), model, wanted) if connection.is_success else None
             if limit and limit > 0:
                 return limit
         return None

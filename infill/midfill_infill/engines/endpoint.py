@@ -30,13 +30,16 @@ _CODES: Final[dict[ErrorCode, str]] = {
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an engine listens: our unix socket, or a URL that the user named. `protocol` is empty for Midfill's own."""
+    """Where an engine listens: our unix socket, or a URL that the user named. `protocol` is empty for Midfill's own.
+    `context_tokens`: how many tokens another project's engine may get, if the user says.
+    """
 
     socket: Path | None = None
     url: str | None = None
     token: str | None = field(default=None, repr=False)
     protocol: str = ""
     model: str = ""
+    context_tokens: int | None = None
 
     def __str__(self) -> str:
         return str(self.socket or self.url)
@@ -61,7 +64,7 @@ class Endpoint:
 
     @property
     def info(self) -> ModelInfo:
-        """Describes the model of another project's engine, with the context size that its protocol assumes."""
+        """Describes the model of another project's engine."""
         from midfill_infill.engines.outside import PROTOCOLS
 
         name = f"{self.protocol}:{self.model}" if self.model else self.protocol
@@ -71,7 +74,7 @@ class Endpoint:
             parameters=0,
             device=self.remote_host or "its own",
             dtype="",
-            max_context_tokens=PROTOCOLS[self.protocol].context_tokens,
+            max_context_tokens=self.context_tokens or PROTOCOLS[self.protocol].context_tokens,
             max_hole_tokens=MAX_HOLE_TOKENS,
             keeps="nothing",
             heeds=(),
@@ -87,7 +90,7 @@ _LOCAL: Final = re.compile(
 )
 
 
-def parse_engine(text: str) -> Endpoint:
+def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     """`PROTOCOL:MODEL`, `PROTOCOL:URL` or `PROTOCOL:MODEL@URL` as an endpoint; HOST:PORT is http://HOST:PORT. Raises
     MidfillError `bad_config`.
     """
@@ -114,7 +117,7 @@ def parse_engine(text: str) -> Endpoint:
     host = parts.hostname
     keys = [key for part, key in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
     token = next(filter(None, map(os.environ.get, (*keys, "MIDFILL_TOKEN"))), None)
-    return Endpoint(url=url.removesuffix("/v1"), token=token, protocol=name, model=model)
+    return Endpoint(None, url.removesuffix("/v1"), token, name, model, context_tokens)
 
 
 def _split(rest: str, protocol: "Protocol") -> tuple[str, str]:

@@ -176,7 +176,7 @@ def named_endpoint() -> Endpoint | None:
     """The engine of the setting `engine`, which is another project's, otherwise the one of MIDFILL_ENGINE_URL."""
     chosen = config.load()["engine"].value
     if chosen is not None:
-        return parse_engine(str(chosen))
+        return parse_engine(str(chosen), config.choose_context_tokens())
     url = os.environ.get("MIDFILL_ENGINE_URL")
     if not url:
         return None

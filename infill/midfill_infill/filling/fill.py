@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.config import Quality, Seconds
-from midfill_infill.context.excerpts import MAX_CHARACTERS, Excerpt, find_excerpts
+from midfill_infill.context.excerpts import Excerpt, find_excerpts
 from midfill_infill.context.origins import find_origins
 from midfill_infill.context.references import Reference
 from midfill_infill.context.requests import build_hole, build_request
@@ -154,7 +154,7 @@ def fill(
     comment = document.syntax.comment if document.syntax else "#"
     room = model.max_context_tokens * CHARS_PER_TOKEN
     if is_outside:
-        room = min(room, client.window * CHARS_PER_TOKEN)
+        room = client.window * CHARS_PER_TOKEN
         excerpts = _find_excerpts(document, holes, options, room)
         room -= sum(len(excerpt.text) for excerpt in excerpts)
     else:
@@ -393,7 +393,7 @@ def _find_excerpts(
     related = [reference.text for reference in options.references]
     if room is None:
         return find_excerpts(around, related)
-    most = min(MAX_CHARACTERS, int(EXCERPTS_SHARE * room))
+    most = int(EXCERPTS_SHARE * room)
     return find_excerpts(around, related, most, room - most)
 
 

@@ -18,11 +18,10 @@ from midfill_infill.answers.ending import Extent, find_end, find_loop_end
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, Sources
+from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, Call, HoleQuery, Piece, Protocol, Sources
 from midfill_infill.errors import MidfillError
 
 LINE_TOKENS: Final = 256
-BLOCK_TOKENS: Final = 1024
 
 Ask = Callable[[Call], Generator[str, None, None]]
 
@@ -66,18 +65,21 @@ class Exchange:
     """Talks to one engine, and does not repeat kinds of calls that it refused. An engine that begins the rest of a line
     with a fence or a sentence is not stopped at line breaks any more, and asked again.
 
-    `limit`: so many tokens the engine takes with its answer, None if it does not tell. `window`: so many may be sent.
+    `wanted`: so many tokens are to be sent. `limit`: so many the engine takes with its answer, None if it does not
+    tell. `window`: so many are sent.
     """
 
-    def __init__(self, protocol: Protocol, model: str, name: str, ask: Ask, limit: int | None = None) -> None:
+    def __init__(
+        self, protocol: Protocol, model: str, name: str, ask: Ask, wanted: int, limit: int | None = None
+    ) -> None:
         self._protocol = protocol
         self._model = model
         self._name = name
         self._ask = ask
         self._limit = limit
-        self.window = protocol.context_tokens
+        self.window = wanted
         if limit is not None:
-            self.window = max(limit - BLOCK_TOKENS, limit // 2)
+            self.window = min(wanted, max(limit - BLOCK_TOKENS, limit // 2))
         self._num_refused = 0
         self._wraps = False
 

@@ -32,7 +32,7 @@ class LlamaCpp(Protocol):
     def limit_question(self, model: str) -> tuple[str, None]:
         return "/props", None
 
-    def read_limit(self, told: Any, model: str) -> int:
+    def read_limit(self, told: Any, model: str, wanted: int) -> int:
         return int(told["default_generation_settings"]["n_ctx"])
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:

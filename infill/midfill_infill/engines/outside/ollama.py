@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from midfill_infill.answers.markers import find_dialect
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
+from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, Call, HoleQuery, Piece, Protocol
 
 # It is asked for so many tokens, whatever is sent: it loads a model anew when the number changes, and takes only a few
 # thousand unless asked.
@@ -39,12 +39,14 @@ class Ollama(Protocol):
     def limit_question(self, model: str) -> tuple[str, dict[str, Any]]:
         return "/api/show", {"model": model}
 
-    def read_limit(self, told: Any, model: str) -> int | None:
-        """The number that the model's file sets, otherwise what the model can take up to NUM_CTX."""
+    def read_limit(self, told: Any, model: str, wanted: int) -> int | None:
+        """The number that the model's file sets, otherwise what the model can take up to NUM_CTX, or to what is wanted
+        with its answer.
+        """
         if match := _NUM_CTX.search(str(told.get("parameters") or "")):
             return int(match[1])
         known = [int(value) for key, value in told["model_info"].items() if key.endswith(".context_length")]
-        return min(*known, NUM_CTX) if known else None
+        return min(*known, max(NUM_CTX, wanted + BLOCK_TOKENS)) if known else None
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         logprobs = tuple((each["token"], float(each["logprob"])) for each in message.get("logprobs") or ())

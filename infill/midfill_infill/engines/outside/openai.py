@@ -44,7 +44,7 @@ class OpenAI(Protocol):
     def limit_question(self, model: str) -> tuple[str, None]:
         return "/v1/models", None
 
-    def read_limit(self, told: Any, model: str) -> int | None:
+    def read_limit(self, told: Any, model: str, wanted: int) -> int | None:
         """vLLM's `max_model_len`; others tell none."""
         limits = [each.get("max_model_len") for each in told["data"] if each["id"] == model]
         return int(limits[0]) if limits and limits[0] else None

@@ -6,10 +6,12 @@ Other files are laid out as the model's authors did; for models whose layout is 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from midfill_infill.answers.ending import Extent
 from midfill_infill.answers.markers import defuse, find_dialect
+
+BLOCK_TOKENS: Final = 1024  # that an answer of several lines may take
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,10 @@ class Protocol:
         """Where an engine tells how many tokens it takes with its answer: a path, and a body for POST."""
         return None
 
-    def read_limit(self, told: Any, model: str) -> int | None:
-        """The number in the answer, if it is there. Raises KeyError, TypeError, ValueError and AttributeError."""
+    def read_limit(self, told: Any, model: str, wanted: int) -> int | None:
+        """The number in the answer, if it is there; `wanted` tokens are to be sent. Raises KeyError, TypeError,
+        ValueError and AttributeError.
+        """
         raise NotImplementedError
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
