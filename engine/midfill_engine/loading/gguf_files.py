@@ -55,7 +55,7 @@ PIECES: Final = {"qwen2": QWEN_PIECES, "deepseek-r1-qwen": QWEN_PIECES} | dict.f
     ("bailingmoe", "bailingmoe2", "llada-moe"), BAILING_PIECES
 )
 GPT2_PIECES: Final = {**PLAIN_BYTES, "use_regex": True}
-WIDENED_ROWS: Final = 64
+WIDENED_ROWS: Final = 128
 SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
 # Pre-tokenizers that split like GPT-2 once digits are separated.
 WITH_SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "codeshell")

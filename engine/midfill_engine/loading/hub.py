@@ -73,8 +73,10 @@ def load(
         del stored, value
         if shrink is None:
             continue
-        shrink(model.transformer if block < 0 else model.transformer.blocks[block])
-        left = dict(model.transformer.named_parameters())
+        place = "" if block < 0 else f"blocks.{block}"
+        part = model.transformer.get_submodule(place)
+        shrink(part)
+        left = dict(part.named_parameters(place))
         for name in names:  # tensors that stay as stored
             if name in left and left[name].shape == wanted[name] and name != "embedding.weight":
                 _assign(model.transformer, name, left[name].to(device, dtype))

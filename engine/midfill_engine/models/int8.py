@@ -32,7 +32,7 @@ LEVELS: Final = 127
 ZERO: Final = 128  # zero point of unsigned rows: on x86 signed ones took 1,000 times as long
 BLOCK: Final = 32  # channels that are rotated together, and numbers behind a scale in GGUF's Q8_0
 Q8_BYTES: Final = 2 + BLOCK
-WIDENED_ROWS: Final = BLOCK  # at once, so that they fit into the CPU's cache: a third of the time
+WIDENED_ROWS: Final = 8 * BLOCK  # at once, so that they fit into the CPU's cache: half of the time
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ class Rotation:
     rows: bool = False
 
     def apply(self, part: Tensor) -> Tensor:
-        """`part`: fp32, a block of rows."""
+        """`part` [R, D]: fp32, some blocks of rows."""
         if self.gain is not None:
             part = part * self.gain.float()
         if self.columns:
-            part = rotate(part)
+            part = (part.reshape(-1, BLOCK) @ hadamard()).view(part.shape)
         if self.rows:
-            part = hadamard() @ part
+            part = (hadamard() @ part.view(-1, BLOCK, part.shape[1])).view(part.shape)
         return part
 
 
