@@ -86,12 +86,12 @@ def _to_json(asked: Payload) -> dict[str, Any]:
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above a pending fill, with the command it passes, its origin, and if it is a guess."""
+    """Accept, Reroll and Discard above a pending fill, with the command it passes, its origin, and if it is a suggestion."""
     range = text.range(pending.holes[0].outer)
     titles, fills = dict(LENSES), [hole.fill for hole in pending.holes]
     passes = f"passes `{pending.filled.passes}`" if pending.filled.passes else ""
     said = [passes, *dict.fromkeys(fill.origin for fill in fills if fill.origin != DRAFTED)]
-    said += ["a guess"] if not passes and any(fill.is_guess for fill in fills) else []
+    said += ["a suggestion"] if not passes and any(fill.is_suggestion for fill in fills) else []
     if any(said):
         titles["midfill.accept"] = f"Accept ({', '.join(filter(None, said))})"
     commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in titles.items()]

@@ -135,7 +135,7 @@ async def test_a_fill_below_the_threshold_is_called_a_guess(editor: Editor, cert
     configure(editor, model=f"sure:{certainty}")
     buffer = editor.open(SOURCE)
     result = await editor.do("fill", **body(buffer))
-    assert result["holes"][0]["certainty"] == certainty and result["holes"][0]["isGuess"] is (certainty < 0.5)
+    assert result["holes"][0]["certainty"] == certainty and result["holes"][0]["isSuggestion"] is (certainty < 0.5)
     assert await editor.lenses(buffer) == [title, "Reroll", "Discard"]
     configure(editor)
     buffer = editor.open(SOURCE, uri="untitled:nothing-said")
@@ -144,15 +144,15 @@ async def test_a_fill_below_the_threshold_is_called_a_guess(editor: Editor, cert
 
 
 @pytest.mark.parametrize(
-    ("is_guess", "origin", "title"),
+    ("is_suggestion", "origin", "title"),
     [
         (True, "like `total`", "Accept (like `total`, a guess)"),
         (False, "like `total`", "Accept (like `total`)"),
         (False, "drafted", "Accept"),
     ],
 )
-async def test_the_lens_of_a_fill_names_its_origin(is_guess: bool, origin: str, title: str) -> None:
-    fill = SimpleNamespace(is_guess=is_guess, origin=origin)
+async def test_the_lens_of_a_fill_names_its_origin(is_suggestion: bool, origin: str, title: str) -> None:
+    fill = SimpleNamespace(is_suggestion=is_suggestion, origin=origin)
     pending = SimpleNamespace(id=1, filled=SimpleNamespace(passes=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)])
     text = SimpleNamespace(range=lambda span: types.Range(types.Position(0, 0), types.Position(0, 0)))
     lenses = offer_lenses(pending, text)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ export interface PreviewHole { range: Range; text: string; settled: Span[]; mask
 export interface Stats { steps: number; tokens: number; ms: number; cachedContext?: boolean }
 /** A pending fill: where its texts stand, what stood there, its weakest tokens, what is no syntax in it. */
 export interface PendingFill {
-  id: number; holes: { range: Range; original: string; hunks: { range: Range; text: string }[]; isGuess?: boolean; origin?: string }[]; weak: Range[]; errors: Range[]; newErrors: number; passes?: string; alternatives: number; lengths?: string[]; stats: Stats;
+  id: number; holes: { range: Range; original: string; hunks: { range: Range; text: string }[]; isSuggestion?: boolean; origin?: string }[]; weak: Range[]; errors: Range[]; newErrors: number; passes?: string; alternatives: number; lengths?: string[]; stats: Stats;
 }
 /** Where the last change may be made again: `text` would go to `range`. */
 export interface Repeat { range: Range; text: string }

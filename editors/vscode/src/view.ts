@@ -75,7 +75,7 @@ export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void
     const remarks = [
       fill.passes && `✓ passes ${fill.passes}`,
       ...new Set(fill.holes.map((hole) => hole.origin)),
-      fill.holes.some((hole) => hole.isGuess) && "a guess",
+      fill.holes.some((hole) => hole.isSuggestion) && "a suggestion",
     ].filter(Boolean).map((remark) => `  ·  ${remark}`);
     return keepSpaces(`   ${keys}${remarks.join("")}`);
   };

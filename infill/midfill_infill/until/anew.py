@@ -105,6 +105,11 @@ def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedF
         )
         answers.append(Answer(filled, placed.origin))
     try:
-        return place.row(answers).candidate
+        made = place.row(answers).candidate
     except MidfillError:
         return None
+    placed = tuple(
+        replace(each, told=known.told, is_exempt=known.is_exempt)
+        for each, known in zip(made.fills, fills, strict=True)
+    )
+    return replace(made, fills=placed)
