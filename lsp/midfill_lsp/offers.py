@@ -86,7 +86,7 @@ def _to_json(asked: Payload) -> dict[str, Any]:
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above a pending fill, with the command it passes, its origin, and if it is a suggestion."""
+    """Accept, Reroll and Discard above a pending fill, with the command it passes, its origin, and `a suggestion`."""
     range = text.range(pending.holes[0].outer)
     titles, fills = dict(LENSES), [hole.fill for hole in pending.holes]
     passes = f"passes `{pending.filled.passes}`" if pending.filled.passes else ""

@@ -130,8 +130,8 @@ async def test_it_does_not_repeat_what_is_behind_the_cursor(
     assert await editor.suggest(buffer, source.index("|")) == ([written] if is_shown else [])
 
 
-@pytest.mark.parametrize("certainty, title", [(0.49, "Accept (a guess)"), (0.5, "Accept")])
-async def test_a_fill_below_the_threshold_is_called_a_guess(editor: Editor, certainty: float, title: str) -> None:
+@pytest.mark.parametrize("certainty, title", [(0.49, "Accept (a suggestion)"), (0.5, "Accept")])
+async def test_a_fill_below_the_threshold_is_called_a_suggestion(editor: Editor, certainty: float, title: str) -> None:
     configure(editor, model=f"sure:{certainty}")
     buffer = editor.open(SOURCE)
     result = await editor.do("fill", **body(buffer))
@@ -146,7 +146,7 @@ async def test_a_fill_below_the_threshold_is_called_a_guess(editor: Editor, cert
 @pytest.mark.parametrize(
     ("is_suggestion", "origin", "title"),
     [
-        (True, "like `total`", "Accept (like `total`, a guess)"),
+        (True, "like `total`", "Accept (like `total`, a suggestion)"),
         (False, "like `total`", "Accept (like `total`)"),
         (False, "drafted", "Accept"),
     ],

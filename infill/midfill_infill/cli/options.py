@@ -126,7 +126,8 @@ def read_quality(text: str) -> float | Literal["authors"]:
 
 
 MinCertaintyOption = Annotated[
-    float | None, option("P", "Write fills of at least this certainty; default: all but suggestions; 0 writes all.", min=0, max=1)
+    float | None,
+    option("P", "Write fills of at least this certainty; default: all but suggestions; 0 writes all.", min=0, max=1),
 ]
 QualityOption = Annotated[
     Any,

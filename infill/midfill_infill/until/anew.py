@@ -108,8 +108,7 @@ def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedF
         made = place.row(answers).candidate
     except MidfillError:
         return None
-    placed = tuple(
-        replace(each, told=known.told, is_exempt=known.is_exempt)
-        for each, known in zip(made.fills, fills, strict=True)
-    )
-    return replace(made, fills=placed)
+    rated: list[PlacedFill] = []
+    for placed, known in zip(made.fills, fills, strict=True):
+        rated.append(replace(placed, told=known.told, is_exempt=known.is_exempt))
+    return replace(made, fills=tuple(rated))
