@@ -147,6 +147,7 @@ async def test_a_fill_below_the_threshold_is_called_a_suggestion(editor: Editor,
     ("is_suggestion", "origin", "title"),
     [
         (True, "like `total`", "Accept (like `total`, a suggestion)"),
+        (False, f"like `{'a' * 40}.total_of_all`", f"Accept (like `{'a' * 16}…aaa.total_of_all`)"),
         (False, "like `total`", "Accept (like `total`)"),
         (False, "drafted", "Accept"),
     ],

@@ -143,6 +143,12 @@ export function locate(hole: { range: Range; text: string }, offset: number): Pl
   return { line: line + before.length - 1, character: before.length === 1 ? character + column : column };
 }
 
+/** A text of at most 40 characters: its middle gives way, since names begin and end with what tells them apart. */
+export function shorten(text: string): string {
+  const chars = [...text];
+  return chars.length <= 40 ? text : `${chars.slice(0, 22).join("")}…${chars.slice(-17).join("")}`;
+}
+
 /** Spaces that a style sheet would swallow. */
 export function keepSpaces(text: string): string {
   return text.replace(/ /g, "\u00a0").replace(/\t/g, "\u00a0\u00a0\u00a0\u00a0");
