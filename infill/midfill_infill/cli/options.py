@@ -16,8 +16,8 @@ def complete_language(incomplete: str) -> list[str]:
 
 def complete_function(context: typer.Context, incomplete: str) -> list[str]:
     """Completes functions of the file named earlier on the command line."""
-    from midfill_infill.cli.target import open_source, parse_target
     from midfill_infill.errors import MidfillError
+    from midfill_infill.filling.targets import open_source, parse_target
     from midfill_infill.syntax.outline import outline
 
     named = context.params.get("target") or next(iter(context.args), "")

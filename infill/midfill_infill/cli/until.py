@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from midfill_infill.cli.target import Source
 from midfill_infill.cli.view import can_draw_bar
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import describe_certainty
 from midfill_infill.filling.fill import Options, Preview, fill
+from midfill_infill.filling.targets import Source
 from midfill_infill.sandbox.command import Command, read_command, read_words
 from midfill_infill.text.spans import Hole
 from midfill_infill.text.visible import visible
