@@ -71,7 +71,7 @@ def fill_by_command(door: str) -> Iterator[Fill]:
         def run(answers: Answers) -> Outcome:
             server.answers, place = answers, answers.place
             path = _copy_folder(place, home)
-            options = "--write", "--yes", "--min-certainty", "0"  # as it says where it holds back a guess
+            options = "--write", "--yes", "--min-certainty", "0"  # as it says where it holds back a suggestion
             words = (sys.executable, "-m", "midfill_infill", "fill", *name_holes(place, path), *options)
             try:
                 ended = subprocess.run(

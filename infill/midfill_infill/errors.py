@@ -43,7 +43,7 @@ TABLE: Final[dict[str, Entry]] = {
     "large_hole": Entry("Large hole", "give --yes to go on, or --hole L:C-L:C for less", ASKED_WRONGLY),
     # Results.
     "fill_broken": Entry("Fill with syntax errors", "try another --seed or -n 4, or give --allow-errors", BROKEN_FILL),
-    "fill_doubtful": Entry("Fill that is a guess", "give --min-certainty 0 to write it anyway", BROKEN_FILL),
+    "fill_doubtful": Entry("Fill that is a suggestion", "give --min-certainty 0 to write it anyway", BROKEN_FILL),
     # The command of `--until`.
     "until_failed": Entry("No candidate passes", "give more --tries, or a larger --model", UNSOLVED),
     "until_passes": Entry(

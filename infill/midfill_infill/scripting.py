@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from midfill_infill.cli.filling import open_engine, read_options
-from midfill_infill.cli.target import HoleOptions, choose_holes, open_source, parse_target
-from midfill_infill.cli.view import note
+from midfill_infill.engines.notes import note
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.filling.fill import Filled
 from midfill_infill.filling.fill import fill as fill_jointly
+from midfill_infill.filling.opening import open_engine, read_options
+from midfill_infill.filling.targets import HoleOptions, choose_holes, open_source, parse_target
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,9 @@ class FillParams(Payload):
 class HoleFill(Payload):
     """`text` goes to `range` in the document of the answer's `version`. `confidence[i]` belongs to `tokens[i]`.
 
-    `certainty` is the probability that the whole text is right, if the engine knows it. `isGuess`: it is below 0.5.
-    `origin` says where the text comes from, such as "drafted" or "like `total`".
+    `certainty` is the probability that the whole text is right, if the engine knows it. `isSuggestion`: the
+    `midfill` command writes it only on request. `origin` says where the text comes from, such as "drafted" or
+    "like `total`".
     """
 
     range: Range
@@ -109,7 +110,7 @@ class HoleFill(Payload):
     tokens: tuple[tuple[int, int], ...] = ()
     confidence: tuple[float, ...] = ()
     certainty: float | None = None
-    is_guess: bool = False
+    is_suggestion: bool = False
     origin: str = ""
 
 
@@ -181,7 +182,7 @@ class PendingText(Payload):
     range: Range
     original: str
     hunks: tuple[OldText, ...]
-    is_guess: bool = False
+    is_suggestion: bool = False
     origin: str = ""
 
 

@@ -22,6 +22,7 @@ TITLES = {
 KINDS = {what: f"refactor.rewrite.fill.{what}" for what in What}
 UNTIL, UNTIL_KIND = "Fill until tests pass", "refactor.rewrite.fill.until"
 REPEAT = "refactor.rewrite.repeat"
+MAX_ORIGIN_CHARS = 40
 LENSES = {"midfill.accept": "Accept", "midfill.reroll": "Reroll", "midfill.discard": "Discard"}
 
 
@@ -86,13 +87,25 @@ def _to_json(asked: Payload) -> dict[str, Any]:
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above a pending fill, with the command it passes, its origin, and if it is a guess."""
+    """Accept, Reroll and Discard above a pending fill; behind them the command it passes, or `a suggestion`, and its
+    origin, which no command belongs to.
+    """
     range = text.range(pending.holes[0].outer)
-    titles, fills = dict(LENSES), [hole.fill for hole in pending.holes]
-    passes = f"passes `{pending.filled.passes}`" if pending.filled.passes else ""
-    said = [passes, *dict.fromkeys(fill.origin for fill in fills if fill.origin != DRAFTED)]
-    said += ["a guess"] if not passes and any(fill.is_guess for fill in fills) else []
-    if any(said):
-        titles["midfill.accept"] = f"Accept ({', '.join(filter(None, said))})"
-    commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in titles.items()]
+    fills = [hole.fill for hole in pending.holes]
+    commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in LENSES.items()]
+    said: list[str] = []
+    if pending.filled.passes:
+        said.append(f"passes `{pending.filled.passes}`")
+    elif any(fill.is_suggestion for fill in fills):
+        said.append("a suggestion")
+    said += dict.fromkeys(_shorten(fill.origin) for fill in fills if fill.origin != DRAFTED)
+    if said:
+        commands.append(types.Command(", ".join(said), ""))
     return [types.CodeLens(range, command=command) for command in commands]
+
+
+def _shorten(text: str) -> str:
+    """The middle of a long text gives way, since names begin and end with what tells them apart."""
+    if len(text) <= MAX_ORIGIN_CHARS:
+        return text
+    return f"{text[:22]}…{text[-17:]}"

@@ -63,7 +63,7 @@ def _describe_pending(fill: Pending) -> PendingFill:
                 range=place(hole.inner),
                 original=hole.original,
                 hunks=tuple(OldText(range=place(span), text=old) for span, old in hole.hunks(fill.text.source)),
-                is_guess=hole.fill.is_guess,
+                is_suggestion=hole.fill.is_suggestion,
                 origin="" if hole.fill.origin == DRAFTED else hole.fill.origin,
             )
             for hole in fill.holes
@@ -90,7 +90,7 @@ def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | No
         tokens=to_units(shown, tokens, encoding),
         confidence=fill.confidence if shift >= 0 else (),
         certainty=fill.certainty,
-        is_guess=fill.is_guess,
+        is_suggestion=fill.is_suggestion,
         origin=fill.origin,
     )
 

@@ -10,8 +10,8 @@ from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
-from midfill_infill.cli.target import Target, parse_target
 from midfill_infill.errors import TABLE, MidfillError
+from midfill_infill.filling.targets import Target, parse_target
 from midfill_infill.text.document import Document
 
 RUNNER = CliRunner()
@@ -97,7 +97,7 @@ def test_fault_of_our_own_is_one_sentence(files: Path, monkeypatch: pytest.Monke
     def fail(text: str) -> Target:
         raise ZeroDivisionError("surprise")
 
-    monkeypatch.setattr("midfill_infill.cli.target.parse_target", fail)
+    monkeypatch.setattr("midfill_infill.filling.targets.parse_target", fail)
     result = RUNNER.invoke(build_app(), ["fill", "t.py"])
     assert result.exit_code == 70
     assert "ZeroDivisionError" in result.stderr and "surprise" not in result.stderr and result.stderr.count("\n") == 1

@@ -11,6 +11,7 @@ from midfill_infill.filling.candidates import Answer, Place
 from midfill_infill.filling.certainty import Evidence, Fit, fit, lose, rate_unseen
 from midfill_infill.syntax.holes import find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
+from midfill_infill.until.anew import put_together
 
 
 def model(name: str = "m", weights: str = "w") -> ModelInfo:
@@ -123,6 +124,22 @@ def test_an_engine_without_a_certainty_gets_the_measured_one() -> None:
     assert row.candidate.certainty == 0.2
 
 
+@pytest.mark.parametrize("own", [None, 0.3])
+def test_a_measured_body_is_a_suggestion_only_if_its_engine_told_a_certainty(own: float | None) -> None:
+    """So is one that `--until` puts together of others, and a proposal in place of a fill."""
+    document = Document(b"def f(a):\n    pass\n\n\ndef g(a):\n    return a\n", "python")
+    holes = find_stubs(document)
+    place = Place(document, holes, fits={"body": Fit(-2.0)})
+    drafted = Answer(FilledHole(text="return a * 2", certainty=own))
+    made = place.row([drafted]).candidate
+    again = put_together(Place(document, holes), made, 0, made.fills[0])
+    for found in (made, again):
+        assert found is not None and found.certainty == pytest.approx(0.1192, abs=1e-3)
+        assert found.is_suggestion is (own is not None) and found.fills[0].told == own
+    left_out = Answer(FilledHole(text="return a * 2", certainty=0.1), "like `g`", is_left_out=True)
+    assert place.row([left_out]).candidate.is_suggestion
+
+
 def test_two_holes_of_two_kinds_have_each_its_own_fit() -> None:
     document = Document(b"def f(a):\n    pass\n\n\ndef g(a):\n    b = a\n\n    return b\n", "python")
     holes = (*find_stubs(document), hole_at_cursor(document, document.data.index(b"\n\n    return") + 1))
@@ -131,5 +148,6 @@ def test_two_holes_of_two_kinds_have_each_its_own_fit() -> None:
     fills = Place(document, holes, fits=fits).row(list(map(Answer, filled))).candidate.fills
     assert [each.kind for each in fills] == ["body", "line"]
     assert [each.certainty for each in fills] == [pytest.approx(0.1192, abs=1e-3), pytest.approx(0.8808, abs=1e-3)]
+    assert [each.is_suggestion for each in fills] == [False, False]
     told = Place(document, holes, fits={"line": Fit(2.0)}).row(list(map(Answer, filled))).candidate
     assert [each.certainty is None for each in told.fills] == [True, False] and told.certainty is None

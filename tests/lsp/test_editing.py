@@ -130,13 +130,15 @@ async def test_it_does_not_repeat_what_is_behind_the_cursor(
     assert await editor.suggest(buffer, source.index("|")) == ([written] if is_shown else [])
 
 
-@pytest.mark.parametrize("certainty, title", [(0.49, "Accept (a guess)"), (0.5, "Accept")])
-async def test_a_fill_below_the_threshold_is_called_a_guess(editor: Editor, certainty: float, title: str) -> None:
+@pytest.mark.parametrize("certainty, said", [(0.49, ["a suggestion"]), (0.5, [])])
+async def test_a_fill_below_the_threshold_is_called_a_suggestion(
+    editor: Editor, certainty: float, said: list[str]
+) -> None:
     configure(editor, model=f"sure:{certainty}")
     buffer = editor.open(SOURCE)
     result = await editor.do("fill", **body(buffer))
-    assert result["holes"][0]["certainty"] == certainty and result["holes"][0]["isGuess"] is (certainty < 0.5)
-    assert await editor.lenses(buffer) == [title, "Reroll", "Discard"]
+    assert result["holes"][0]["certainty"] == certainty and result["holes"][0]["isSuggestion"] is (certainty < 0.5)
+    assert await editor.lenses(buffer) == ["Accept", "Reroll", "Discard", *said]
     configure(editor)
     buffer = editor.open(SOURCE, uri="untitled:nothing-said")
     result = await editor.do("fill", **body(buffer))
@@ -144,19 +146,24 @@ async def test_a_fill_below_the_threshold_is_called_a_guess(editor: Editor, cert
 
 
 @pytest.mark.parametrize(
-    ("is_guess", "origin", "title"),
+    ("is_suggestion", "origin", "said"),
     [
-        (True, "like `total`", "Accept (like `total`, a guess)"),
-        (False, "like `total`", "Accept (like `total`)"),
-        (False, "drafted", "Accept"),
+        (True, "like `total`", ["a suggestion, like `total`"]),
+        (False, f"like `{'a' * 40}.total_of_all`", [f"like `{'a' * 16}…aaa.total_of_all`"]),
+        (False, "like `total`", ["like `total`"]),
+        (False, "drafted", []),
     ],
 )
-async def test_the_lens_of_a_fill_names_its_origin(is_guess: bool, origin: str, title: str) -> None:
-    fill = SimpleNamespace(is_guess=is_guess, origin=origin)
+async def test_the_lenses_of_a_fill_name_its_origin_behind_the_commands(
+    is_suggestion: bool, origin: str, said: list[str]
+) -> None:
+    fill = SimpleNamespace(is_suggestion=is_suggestion, origin=origin)
     pending = SimpleNamespace(id=1, filled=SimpleNamespace(passes=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)])
     text = SimpleNamespace(range=lambda span: types.Range(types.Position(0, 0), types.Position(0, 0)))
     lenses = offer_lenses(pending, text)  # type: ignore[arg-type]
-    assert lenses[0].command is not None and lenses[0].command.title == title
+    commands = [lens.command for lens in lenses if lens.command is not None]
+    assert [command.title for command in commands] == ["Accept", "Reroll", "Discard", *said]
+    assert [command.command for command in commands[3:]] == [""] * len(said)
 
 
 async def test_lenses_stand_on_a_pending_fill_only(editor: Editor) -> None:

@@ -36,7 +36,7 @@ async def test_the_fill_is_pending_and_says_what_it_passes(editor: Editor, folde
     assert result["passes"] == line and buffer.text.source == SHOP.replace("...", "return price - rate")
     await editor.settle()
     (pending,) = editor.seen.pending[buffer.uri]
-    assert pending.passes == line and f"Accept (passes `{line}`)" in await editor.lenses(buffer)
+    assert pending.passes == line and f"passes `{line}`" in await editor.lenses(buffer)
     said = [value.get("message") for value in editor.seen.progress]
     assert "try 1 of 20 passed" in said
     assert "on the disk" in (folder / "shop.py").read_text(), "nothing but the buffer has changed"

@@ -89,14 +89,14 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
     assert "2 holes undone" in run("undo", "--file", "..").stderr and (root / "a.py").read_text() == CODE
 
 
-def test_guesses_that_nobody_reviewed_are_not_written(root: Path, generated: None) -> None:
+def test_suggestions_that_nobody_reviewed_are_not_written(root: Path, generated: None) -> None:
     with sqlite3.connect(find_run(find_place(root))) as db:
-        db.execute("UPDATE fills SET certainty = 0.4 WHERE hole = 1")
+        db.execute("UPDATE fills SET certainty = 0.4, is_suggestion = 1 WHERE hole = 1")
     held = run("apply", "--all")
     assert "1 hole written in 1 file" in held.stderr
-    assert "1 fill left out, guesses: review them, or give --min-certainty 0 to take all" in held.stderr
+    assert "1 fill left out, suggestions: review them, or give --min-certainty 0 to take all" in held.stderr
     assert (root / "a.py").read_text().startswith("def add(a, b):\n    ...\n")
-    assert "a guess (40%)" in run("review", stdin="q\n").stdout
+    assert "a suggestion (exact in 40%)" in run("review", stdin="q\n").stdout
     assert "1 hole written in 1 file" in run("apply", "--all", "--min-certainty", "0.4").stderr
     assert run("undo").exit_code == 0
     assert "2 holes written in 1 file" in run("apply", "--hole", "1", "--hole", "2").stderr, "named ones are wanted"

@@ -8,7 +8,7 @@ export interface PreviewHole { range: Range; text: string; settled: Span[]; mask
 export interface Stats { steps: number; tokens: number; ms: number; cachedContext?: boolean }
 /** A pending fill: where its texts stand, what stood there, its weakest tokens, what is no syntax in it. */
 export interface PendingFill {
-  id: number; holes: { range: Range; original: string; hunks: { range: Range; text: string }[]; isGuess?: boolean; origin?: string }[]; weak: Range[]; errors: Range[]; newErrors: number; passes?: string; alternatives: number; lengths?: string[]; stats: Stats;
+  id: number; holes: { range: Range; original: string; hunks: { range: Range; text: string }[]; isSuggestion?: boolean; origin?: string }[]; weak: Range[]; errors: Range[]; newErrors: number; passes?: string; alternatives: number; lengths?: string[]; stats: Stats;
 }
 /** Where the last change may be made again: `text` would go to `range`. */
 export interface Repeat { range: Range; text: string }
@@ -141,6 +141,12 @@ export function locate(hole: { range: Range; text: string }, offset: number): Pl
   const { line, character } = hole.range.start;
   const column = before[before.length - 1].length;
   return { line: line + before.length - 1, character: before.length === 1 ? character + column : column };
+}
+
+/** A text of at most 40 characters: its middle gives way, since names begin and end with what tells them apart. */
+export function shorten(text: string): string {
+  const chars = [...text];
+  return chars.length <= 40 ? text : `${chars.slice(0, 22).join("")}…${chars.slice(-17).join("")}`;
 }
 
 /** Spaces that a style sheet would swallow. */

@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import { keyOf } from "./keys.ts";
-import { keepSpaces, layPreview, type PendingFill, type PreviewHole, type Range, type Repeat } from "./layout.ts";
+import { keepSpaces, layPreview, type PendingFill, type PreviewHole, type Range, type Repeat, shorten } from "./layout.ts";
 
 const old = vscode.window.createTextEditorDecorationType({ opacity: "0.35" });
 const sharpening = vscode.window.createTextEditorDecorationType({});
@@ -73,9 +73,9 @@ export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void
   const keys = known.map(([key, word]) => `${key} ${word}`).join("  ·  ");
   const say = (fill: PendingFill) => {
     const remarks = [
-      fill.passes && `✓ passes ${fill.passes}`,
-      ...new Set(fill.holes.map((hole) => hole.origin)),
-      fill.holes.some((hole) => hole.isGuess) && "a guess",
+      fill.passes && `✓ passes ${shorten(fill.passes)}`,
+      fill.holes.some((hole) => hole.isSuggestion) && "a suggestion",
+      ...new Set(fill.holes.map((hole) => shorten(hole.origin ?? ""))),
     ].filter(Boolean).map((remark) => `  ·  ${remark}`);
     return keepSpaces(`   ${keys}${remarks.join("")}`);
   };

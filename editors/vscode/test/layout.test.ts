@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  fillRegions, findGuesses, follow, isAt, keepSpaces, layPreview, locate, offsetIn, type PendingFill, putBack, type Region, rewrite, shift, type Span,
+  fillRegions, findGuesses, follow, isAt, keepSpaces, layPreview, locate, offsetIn, type PendingFill, putBack, type Region, rewrite, shift, shorten, type Span,
 } from "../src/layout.ts";
 
 const range = (line: number, character: number, lastLine: number, lastCharacter: number) =>
@@ -88,6 +88,13 @@ test("offsets of a fill are found in the document, wide characters count two", (
 test("a range holds its ends", () => {
   const found = [[0, 9], [1, 2], [1, 3], [2, 0], [2, 1], [2, 2]].map(([line, character]) => isAt(range(1, 3, 2, 1), { line, character }));
   assert.deepEqual(found, [false, false, true, true, true, false]);
+});
+
+test("the middle of a long text gives way", () => {
+  assert.equal(shorten("like `total`"), "like `total`");
+  const long = shorten("like `OpenAIRealtimeWebSocketModel.remove_listener`");
+  assert.equal(long, "like `OpenAIRealtimeWe….remove_listener`");
+  assert.equal(shorten("😀".repeat(41)), `${"😀".repeat(22)}…${"😀".repeat(17)}`);
 });
 
 test("spaces are kept", () => assert.equal(keepSpaces("  a"), "\u00a0\u00a0a"));

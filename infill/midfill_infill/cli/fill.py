@@ -77,9 +77,10 @@ def fill_command(
     tried by a command in a sandbox, and the first that passes is the fill.
     """
     with report_failures(as_json=json_output):
-        from midfill_infill.cli.filling import Output, read_options, run_fill
-        from midfill_infill.cli.target import HoleOptions, open_source, parse_target
+        from midfill_infill.cli.filling import Output, run_fill
         from midfill_infill.engines.supervise import EngineSettings
+        from midfill_infill.filling.opening import read_options
+        from midfill_infill.filling.targets import HoleOptions, open_source, parse_target
 
         output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors, min_certainty)
         output.check(n, until)

@@ -3,28 +3,25 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from midfill_engine.wire import Wish
-from midfill_infill import config
 from midfill_infill.cli import results as show
 from midfill_infill.cli.results import Results, ask_before, choose, hold_back
-from midfill_infill.cli.target import HoleOptions, Source, choose_holes
 from midfill_infill.cli.view import FillView
-from midfill_infill.context.references import Reference, find_references
-from midfill_infill.engines import offer, supervise
+from midfill_infill.engines import offer
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
 from midfill_infill.filling.fill import Filled, Options, Preview, fill, propose_fill
+from midfill_infill.filling.opening import open_engine
+from midfill_infill.filling.targets import HoleOptions, Source, choose_holes
 from midfill_infill.filling.wishes import tell_left_out
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -138,37 +135,6 @@ def open_view(
     if not is_drawn:
         return PrintedView(document, holes)
     return LiveView(document, holes, frame_s=frame_s, propose=partial(propose_fill, document, holes, options))
-
-
-def read_options(quality: config.Quality = None, **chosen: Any) -> Options:
-    """The chosen options, and what the settings say of the rest."""
-    seconds, is_set = config.choose_seconds(Path.cwd())
-    presets: list[Wish] = []
-    if quality is None:
-        presets.append("quality")
-    if is_set:
-        presets.append("seconds")
-    quality = config.choose_quality(quality, Path.cwd())
-    return Options(quality=quality, seconds=seconds, presets=tuple(presets), **chosen)
-
-
-@contextmanager
-def open_engine(
-    document: Document, settings: EngineSettings, options: Options, note: supervise.Progress
-) -> Iterator[tuple[EngineClient, Options]]:
-    """Yields a client, and the options completed by facts of the engine and the file. `note` hears of slow work."""
-    endpoint = supervise.ensure_engine(settings, note)
-    told = offer.tell_where(endpoint.remote_host)
-    if told is not None:
-        print(f"midfill: {told}", file=sys.stderr)
-    if endpoint.url is not None:  # an engine that Midfill starts has one model, others may have several
-        options = replace(options, model=settings.model)
-    with EngineClient(endpoint) as client:
-        file = document.path.absolute() if document.path else Path.cwd()
-        references: tuple[Reference, ...] = ()
-        if config.shows_related(file.parent):
-            references = find_references(document, document.path)
-        yield client, replace(options, references=references, written=written.load())
 
 
 def _fill(

@@ -188,10 +188,10 @@ class Opened:
 def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Opened]:
     """An engine with that model. One that this starts ends again, unless it is the one that fills by default."""
     from midfill_infill import config
-    from midfill_infill.cli.view import note
     from midfill_infill.engines import offer, supervise
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.endpoint import parse_engine
+    from midfill_infill.engines.notes import note
     from midfill_infill.engines.outside import PROTOCOLS
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.filling.fill import Options

@@ -14,10 +14,10 @@ from midfill_infill import config
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceName, DeviceOption, ModelOption, complete_model
-from midfill_infill.cli.view import note
 from midfill_infill.engines import fetching, supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.installed import engine_command
+from midfill_infill.engines.notes import note
 from midfill_infill.engines.supervise import SHIPPED, EngineSettings
 
 PLAIN_EVERY_BYTES: Final = 100_000_000

@@ -16,8 +16,8 @@ def complete_language(incomplete: str) -> list[str]:
 
 def complete_function(context: typer.Context, incomplete: str) -> list[str]:
     """Completes functions of the file named earlier on the command line."""
-    from midfill_infill.cli.target import open_source, parse_target
     from midfill_infill.errors import MidfillError
+    from midfill_infill.filling.targets import open_source, parse_target
     from midfill_infill.syntax.outline import outline
 
     named = context.params.get("target") or next(iter(context.args), "")
@@ -126,7 +126,8 @@ def read_quality(text: str) -> float | Literal["authors"]:
 
 
 MinCertaintyOption = Annotated[
-    float | None, option("P", "Write fills of at least this certainty; default 0.5, 0 writes all.", min=0, max=1)
+    float | None,
+    option("P", "Write fills of at least this certainty; default: all but suggestions; 0 writes all.", min=0, max=1),
 ]
 QualityOption = Annotated[
     Any,

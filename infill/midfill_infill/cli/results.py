@@ -133,27 +133,32 @@ def _size_of(document: Document, hole: Hole) -> str:
 
 
 def hold_back(results: Results, *, allow_errors: bool, least: float | None) -> tuple[Results, MidfillError | None]:
-    """Holds back all fills if they add syntax errors, otherwise those less certain than `least` (by default LIKELY).
+    """Holds back all fills if they add syntax errors, otherwise those less certain than `least`, by default the
+    suggestions.
 
     Fills without a certainty pass. The error says what was held back.
     """
     best = results.filled.best
-    if least is None:
-        least = LIKELY
     if best.new_errors and not allow_errors:
         message = f"the fill {errors_of(best)}, {visible(str(results.path))} is not written"
         return replace(results, held_back=frozenset(range(len(best.fills)))), MidfillError("fill_broken", message)
-    doubted = {
-        index: fill for index, fill in enumerate(best.fills) if fill.certainty is not None and fill.certainty < least
-    }
+    doubted = {index: fill for index, fill in enumerate(best.fills) if _is_below(fill, least)}
     if not doubted:
         return results, None
     where = results.document.where
     known = ", ".join(
-        f"{where(fill.hole.start_byte)} {describe_certainty(fill.certainty)}" for fill in doubted.values()
+        f"{where(fill.hole.start_byte)} {describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)}"
+        for fill in doubted.values()
     )
     message = f"{len(doubted)} of {plural(len(best.fills), 'fill')} not written: {visible(known)}"
     return replace(results, held_back=frozenset(doubted)), MidfillError("fill_doubtful", message)
+
+
+def _is_below(fill: PlacedFill, least: float | None) -> bool:
+    """True if a fill is not certain enough to be written: without a limit if it is a suggestion."""
+    if least is None:
+        return fill.is_suggestion
+    return fill.certainty is not None and fill.certainty < least
 
 
 def show_diff(results: Results, number: int) -> None:
@@ -203,7 +208,7 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
     if best.is_idle:
         print("midfill: the fill does nothing; try another --seed or -n 4", file=sys.stderr)
     if results.filled.model == DEMONSTRATOR and best.certainty is not None and best.certainty < LIKELY:
-        remark = "the built-in model is unsure of this fill: read it as a guess, or name another --model"
+        remark = "the built-in model is unsure of this fill: read it as a suggestion, or name another --model"
         print(f"midfill: {remark}", file=sys.stderr)
     if for_person:
         done = "nothing written, add --write to write it"

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from midfill_infill.cli.target import Source
 from midfill_infill.cli.view import can_draw_bar
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import describe_certainty
 from midfill_infill.filling.fill import Options, Preview, fill
+from midfill_infill.filling.targets import Source
 from midfill_infill.sandbox.command import Command, read_command, read_words
 from midfill_infill.text.spans import Hole
 from midfill_infill.text.visible import visible
@@ -105,13 +105,13 @@ def _show(remark: Try | str) -> str:
 
 
 def show_try(one: Try) -> str:
-    """`try 3  failed  0.21 s  a guess (34 %)  return price * rate  # assert 10 == 90`."""
+    """`try 3  failed  0.21 s  a suggestion (exact in 34%)  return price * rate  # assert 10 == 90`."""
     lines = "\n".join(fill.text for fill in one.candidate.fills).strip().split("\n")
     first = visible(lines[0])[:WIDTH]
     if len(lines) > 1 or len(lines[0]) > WIDTH:
         first += " ..."
-    known = describe_certainty(one.candidate.certainty)
-    row = f"try {one.number:<3} {one.ran.verdict:<11} {one.ran.seconds:6.2f} s  {known:<14} {first}"
+    known = describe_certainty(one.candidate.certainty, is_suggestion=one.candidate.is_suggestion)
+    row = f"try {one.number:<3} {one.ran.verdict:<11} {one.ran.seconds:6.2f} s  {known:<27} {first}"
     if one.ran.failures and one.ran.failures[0].sentence and not one.ran.is_good:
         row += f"  # {visible(one.ran.failures[0].sentence)[:100]}"
     return row

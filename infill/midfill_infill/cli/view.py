@@ -5,6 +5,8 @@ import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from midfill_infill.engines.notes import note
+
 if TYPE_CHECKING:
     from midfill_infill.filling.fill import Preview
 
@@ -12,12 +14,6 @@ if TYPE_CHECKING:
 def can_draw_bar() -> bool:
     """True if stderr is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
-
-
-def note(phrase: str) -> None:
-    """Names slow work on stderr, if that is a terminal."""
-    if sys.stderr.isatty():
-        print(f"{phrase} ...", file=sys.stderr)
 
 
 class FillView(AbstractContextManager["FillView"]):

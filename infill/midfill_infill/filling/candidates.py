@@ -40,6 +40,8 @@ class PlacedFill:
     White space added by splicing belongs to no token. `errors` are ranges of `text` with syntax errors. `certainty` is
     the calibrated probability that the whole fill is right, None if neither the engine nor a measurement gives one;
     `told` is the engine's alone, `proposed` that of a proposal with the same text. `origin` describes the source.
+    `is_exempt`: a low certainty says nothing against the fill. It is a body of an engine that told none, and such
+    bodies are rarely what people wrote word for word, right ones too.
     """
 
     hole: Hole
@@ -51,6 +53,7 @@ class PlacedFill:
     origin: str = DRAFTED
     told: float | None = None
     proposed: float = 0.0
+    is_exempt: bool = False
 
     @property
     def evidence(self) -> Evidence:
@@ -67,26 +70,28 @@ class PlacedFill:
         return "line"
 
     @property
-    def is_guess(self) -> bool:
-        """True if the fill is more likely wrong than right."""
-        return self.certainty is not None and self.certainty < LIKELY
+    def is_suggestion(self) -> bool:
+        """True if the fill is written only on request."""
+        return self.certainty is not None and self.certainty < LIKELY and not self.is_exempt
 
 
-def describe_certainty(certainty: float | None) -> str:
-    """The label shown to users, such as "likely (62 %)"; empty if the engine gives no certainty."""
+def describe_certainty(certainty: float | None, *, is_suggestion: bool) -> str:
+    """The label shown to users, such as "likely (exact in 62%)": how often such a fill equals what people wrote. Empty
+    if the engine gives no certainty, the number alone for an unlikely fill that is no suggestion.
+    """
     if certainty is None:
         return ""
-    word = "a guess"
+    share = f"exact in {certainty:.0%}"
     if certainty >= SURE:
-        word = "sure"
-    elif certainty >= LIKELY:
-        word = "likely"
-    return f"{word} ({certainty:.0%})"
+        return f"sure ({share})"
+    if certainty >= LIKELY:
+        return f"likely ({share})"
+    return f"a suggestion ({share})" if is_suggestion else share
 
 
 def describe_fill(fill: PlacedFill) -> str:
-    """The label of a fill shown to users, such as "likely (62 %), the file's own line"."""
-    label = [describe_certainty(fill.certainty)]
+    """The label of a fill shown to users, such as "likely (exact in 62%), the file's own line"."""
+    label = [describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)]
     if fill.origin != DRAFTED:
         label.append(fill.origin)
     return ", ".join(filter(None, label))
@@ -129,6 +134,11 @@ class Alternative:
         if len(known) < len(self.fills):
             return None
         return min(known)
+
+    @property
+    def is_suggestion(self) -> bool:
+        """True if a fill is written only on request."""
+        return any(fill.is_suggestion for fill in self.fills)
 
 
 @dataclass(frozen=True)
@@ -262,7 +272,8 @@ class Place:
             placed = place_fill(hole, answer.filled, spliced_fill, answer.origin)
             rated = self._rate(placed, answer)
             certainty = self.doubts.temper(hole, rated.text, rated.certainty)
-            fills.append(replace(rated, certainty=certainty))
+            is_exempt = rated.is_exempt and not self.doubts.has(hole, rated.text)
+            fills.append(replace(rated, certainty=certainty, is_exempt=is_exempt))
         is_idle = any(fill.is_idle for fill in spliced.fills)
         candidate = Alternative(spliced.patch, tuple(fills), spliced.new_errors, is_idle)
         return Row(candidate, tuple(answers), spliced)
@@ -275,7 +286,8 @@ class Place:
         measured = self.fits.get(fill.kind) if fill.kind else None
         if measured is None:
             return fill
-        return replace(fill, certainty=measured.rate(fill.evidence))
+        is_exempt = fill.hole.is_body and fill.told is None
+        return replace(fill, certainty=measured.rate(fill.evidence), is_exempt=is_exempt)
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
         """The first text of every hole; if it has a fault, the first without one or the one with the fewest.

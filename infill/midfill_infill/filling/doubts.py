@@ -28,9 +28,13 @@ class Doubts:
         """The certainty of a fill: at most DOUBTFUL if the fill is doubtful."""
         if certainty is None or certainty <= DOUBTFUL:
             return certainty
-        if self.written.has(text) or self._returns_parameter(hole, text):
+        if self.has(hole, text):
             return DOUBTFUL
         return certainty
+
+    def has(self, hole: Hole, text: str) -> bool:
+        """True if a fill is doubtful."""
+        return self.written.has(text) or self._returns_parameter(hole, text)
 
     def weaken(self, text: str, certainty: float) -> float:
         """The certainty of a proposal, lowered for lines that Midfill itself wrote, because these are no evidence."""

@@ -12,7 +12,7 @@ from midfill_infill.measuring.judging import JudgeFit
 from midfill_infill.measuring.outcomes import GapOutcome, rate_better
 
 Z: Final = 1.96  # of a 95 % interval
-_WORDS: Final = (("sure", SURE, 1.01), ("likely", LIKELY, SURE), ("a guess", 0.0, LIKELY))
+_WORDS: Final = (("sure", SURE, 1.01), ("likely", LIKELY, SURE), ("a suggestion", 0.0, LIKELY))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def list_certainties(outcomes: Sequence[GapOutcome]) -> list[tuple[float, bool]]
 
 
 def describe_sureness(outcomes: Sequence[GapOutcome]) -> str:
-    """`sure 12 of 14 right, likely 8 of 13, a guess 3 of 33; said 38 %, were 38 %`; empty if nothing is known."""
+    """`sure 12 of 14 right, likely 8 of 13, a suggestion 3 of 33; said 38 %, were 38 %`; empty if nothing is known."""
     pairs = list_certainties(outcomes)
     if not pairs:
         return ""

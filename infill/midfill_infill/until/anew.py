@@ -105,6 +105,10 @@ def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedF
         )
         answers.append(Answer(filled, placed.origin))
     try:
-        return place.row(answers).candidate
+        made = place.row(answers).candidate
     except MidfillError:
         return None
+    rated: list[PlacedFill] = []
+    for placed, known in zip(made.fills, fills, strict=True):
+        rated.append(replace(placed, told=known.told, is_exempt=known.is_exempt))
+    return replace(made, fills=tuple(rated))

@@ -174,7 +174,7 @@ function M.pending(buffer, fills, keys, is_old_shown)
     end
     local hint = ('  ◆ %s keep · %s reroll · %s next · %s old · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.old, keys.discard)
     hint = hint .. (fill.passes and ('  ✓ passes `%s`'):format(shorten(fill.passes)) or '')
-    hint = hint .. (#vim.tbl_filter(function(hole) return hole.isGuess end, fill.holes) > 0 and '  a guess' or '')
+    hint = hint .. (#vim.tbl_filter(function(hole) return hole.isSuggestion end, fill.holes) > 0 and '  a suggestion' or '')
     for _, origin in ipairs(vim.tbl_map(function(hole) return shorten(hole.origin or '') end, fill.holes)) do
       hint = hint .. (origin ~= '' and not hint:find(origin, 1, true) and '  ' .. origin or '')
     end

@@ -16,7 +16,7 @@ from midfill_infill.cli import options
 from midfill_infill.cli.options import option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.until import read_goal, warn_of
-from midfill_infill.cli.view import note
+from midfill_infill.engines.notes import note
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import SOME_FAILED, MidfillError
 from midfill_infill.filling.fill import Options

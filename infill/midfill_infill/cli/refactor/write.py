@@ -12,7 +12,6 @@ from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, 
 from midfill_infill.cli.until import warn_of
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
-from midfill_infill.filling.candidates import LIKELY
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
 from midfill_infill.refactor.journal.runs import hold_lock, state_folder
@@ -55,10 +54,7 @@ def apply_command(
             test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         guards = {"allow_dirty": allow_dirty, "include_generated": include_generated}
         with _writing(root, run, "apply", **guards) as (place, journal, writer):
-            least = LIKELY
-            if min_certainty is not None:
-                least = min_certainty
-            chosen = _choose(journal, take_all, hole or (), least)
+            chosen = _choose(journal, take_all, hole or (), min_certainty)
             writer.guard(chosen, is_git=place.git_dir is not None)
             guilty = False
             troubles: list[Trouble] = []
@@ -74,7 +70,7 @@ def apply_command(
             counts = journal.counts()
             left, undone = counts.get(State.GENERATED, 0), counts.get(State.UNDONE, 0)
             sound = len(journal.acceptable())
-            broken, doubted = left - sound, sound - len(journal.acceptable(min_certainty=least))
+            broken, doubted = left - sound, sound - len(journal.acceptable(min_certainty=min_certainty))
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
         if report.num_files:
             done += "; `midfill refactor undo` takes them back"
@@ -82,7 +78,7 @@ def apply_command(
         if broken and take_all:
             say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
         if doubted and take_all:
-            say(f"{plural(doubted, 'fill')} left out, guesses: review them, or give --min-certainty 0 to take all")
+            say(f"{plural(doubted, 'fill')} left out, suggestions: review them, or give --min-certainty 0 to take all")
         elif left and not take_all and not report.holes:
             say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
         if undone and not take_all and not report.holes:
@@ -90,8 +86,9 @@ def apply_command(
         tell([*troubles, *report.troubles], verify_failed=guilty)
 
 
-def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: float) -> list[HoleRow]:
-    """The holes that `apply` is asked for and has not written; of those that nobody has seen, of certainty `least` on.
+def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: float | None) -> list[HoleRow]:
+    """The holes that `apply` is asked for and has not written; of those that nobody has seen, of certainty `least` on,
+    by default all but the suggestions.
 
     Naming one accepts it. Raises `no_such_hole`.
     """

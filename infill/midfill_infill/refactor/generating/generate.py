@@ -273,6 +273,7 @@ class RunFiller:
             new=edit.replacement,
             new_errors=filled.new_errors,
             certainty=filled.fills[0].certainty,
+            is_suggestion=filled.fills[0].is_suggestion,
             ms=round(filled.stats.ms, 1),
             imports=self.find_imports(document, hole, edit),
         )

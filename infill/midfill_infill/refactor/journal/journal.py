@@ -11,7 +11,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from importlib import resources
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from midfill_infill.refactor.journal import records
 from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, WriteRow
 from midfill_infill.repository.content import digest
 
-VERSION: Final = 2
+VERSION: Final = 3
 BUSY_TIMEOUT_S: Final = 30.0
 _PLAN_BATCH: Final = 2000
 
@@ -165,7 +165,10 @@ class Journal(AbstractContextManager["Journal"]):
         """The hole's latest attempt."""
         query = f"SELECT {_FILL} FROM fills WHERE hole = ? AND attempt = ?"
         row = next(self._rows(query, (hole.id, hole.attempt)), None)
-        return None if row is None else FillRow(*(*row[:-1], tuple(json.loads(row[-1]))))
+        if row is None:
+            return None
+        fill = FillRow(*(*row[:-1], tuple(json.loads(row[-1]))))
+        return replace(fill, is_suggestion=bool(fill.is_suggestion))
 
     def texts_of(self, holes: Iterable[int], state: State) -> list[str]:
         """The latest fills of those of the given holes that are now in `state`."""
@@ -187,17 +190,22 @@ class Journal(AbstractContextManager["Journal"]):
         with self._transaction() as db:
             _set_states(db, changes)
 
-    def acceptable(self, *states: State, min_certainty: float = 0.0) -> list[HoleRow]:
+    def acceptable(self, *states: State, min_certainty: float | None = 0.0) -> list[HoleRow]:
         """Holes in one of `states` (default: GENERATED) whose fill changes something and adds no syntax error. Includes
-        fills without a known certainty, whatever `min_certainty` is.
+        fills without a known certainty, whatever `min_certainty` is; None leaves out the suggestions.
         """
         states = states or (State.GENERATED,)
+        least: list[float] = []
+        enough = "NOT fills.is_suggestion"
+        if min_certainty is not None:
+            least.append(min_certainty)
+            enough = "coalesce(fills.certainty, 1.0) >= ?"
         query = (
             f"WHERE state IN ({_marks(states)})"
             " AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id AND fills.attempt = holes.attempt"
-            " AND fills.new_errors = 0 AND fills.new != fills.old AND coalesce(fills.certainty, 1.0) >= ?) ORDER BY id"
+            f" AND fills.new_errors = 0 AND fills.new != fills.old AND {enough}) ORDER BY id"
         )
-        return list(self._holes(query, *states, min_certainty))
+        return list(self._holes(query, *states, *least))
 
     def accept(self, holes: Sequence[HoleRow]) -> None:
         self.set_states([StateChange(hole.id, State.ACCEPTED) for hole in holes])

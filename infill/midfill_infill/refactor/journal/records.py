@@ -101,7 +101,8 @@ class HoleRow:
 class FillRow:
     """One attempt: bytes that replace `old`, the syntax errors they add, and how it was made.
 
-    `certainty` is the probability that it is right, None if unknown. `imports` are statements the file needs with it.
+    `certainty` is the probability that it is right, None if unknown. `is_suggestion`: it is written only on request.
+    `imports` are statements the file needs with it.
     """
 
     hole: int
@@ -111,6 +112,7 @@ class FillRow:
     new: bytes
     new_errors: int
     certainty: float | None = None
+    is_suggestion: bool = False
     ms: float = 0.0
     imports: tuple[str, ...] = ()
 

@@ -28,6 +28,7 @@ CREATE TABLE fills (
     new BLOB NOT NULL,
     new_errors INTEGER NOT NULL,
     certainty REAL,
+    is_suggestion INTEGER NOT NULL,
     ms REAL NOT NULL,
     imports TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (hole, attempt)

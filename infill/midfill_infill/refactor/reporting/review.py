@@ -107,7 +107,8 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
     assert fill is not None and source is not None
     exported = Exported(file, source, ((hole, fill),))
     line, _ = exported.document.position_at(hole.start_byte)
-    title = f"{file.path}:{line} {hole.name or hole.kind} {count} {describe_certainty(fill.certainty)}"
+    known = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)
+    title = f"{file.path}:{line} {hole.name or hole.kind} {count} {known}"
     if fill.new_errors:
         title += f", {fill.new_errors} syntax errors"
     screen.show(title.replace("  ", " "))

@@ -1,4 +1,6 @@
-"""Parses files, positions and hole options of the command line. Does not know how holes are found."""
+"""Reads the file that a user names and chooses its holes by position, function or range. Does not know how holes are
+found.
+"""
 
 import os
 import re

@@ -1,0 +1,49 @@
+"""Opens the engine of a fill and completes its options by what the settings, the engine and the file say."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from midfill_engine.wire import Wish
+from midfill_infill import config
+from midfill_infill.context.references import Reference, find_references
+from midfill_infill.engines import offer, supervise
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.supervise import EngineSettings
+from midfill_infill.filling import written
+from midfill_infill.filling.fill import Options
+from midfill_infill.text.document import Document
+
+
+def read_options(quality: config.Quality = None, **chosen: Any) -> Options:
+    """The chosen options, and what the settings say of the rest."""
+    seconds, is_set = config.choose_seconds(Path.cwd())
+    presets: list[Wish] = []
+    if quality is None:
+        presets.append("quality")
+    if is_set:
+        presets.append("seconds")
+    quality = config.choose_quality(quality, Path.cwd())
+    return Options(quality=quality, seconds=seconds, presets=tuple(presets), **chosen)
+
+
+@contextmanager
+def open_engine(
+    document: Document, settings: EngineSettings, options: Options, note: supervise.Progress
+) -> Iterator[tuple[EngineClient, Options]]:
+    """Yields a client, and the options completed by facts of the engine and the file. `note` hears of slow work."""
+    endpoint = supervise.ensure_engine(settings, note)
+    told = offer.tell_where(endpoint.remote_host)
+    if told is not None:
+        print(f"midfill: {told}", file=sys.stderr)
+    if endpoint.url is not None:  # an engine that Midfill starts has one model, others may have several
+        options = replace(options, model=settings.model)
+    with EngineClient(endpoint) as client:
+        file = document.path.absolute() if document.path else Path.cwd()
+        references: tuple[Reference, ...] = ()
+        if config.shows_related(file.parent):
+            references = find_references(document, document.path)
+        yield client, replace(options, references=references, written=written.load())
