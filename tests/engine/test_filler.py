@@ -502,9 +502,7 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
     names: Sequence[str], sharp: int, base: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The likeliest drafts are at least as likely as those of a search without guesses, in fewer passes."""
-    monkeypatch.setattr(
-        branches, "log_probs", lambda *asked: [(sharp * part).log_softmax(dim=-1) for part in log_probs(*asked)]
-    )
+    monkeypatch.setattr(branches, "log_probs", lambda *asked: (sharp * log_probs(*asked)).log_softmax(dim=-1))
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n\n\nprint(other([1]))\n", single=True)
 
     def draft(known: Sequence[tuple[int, ...]], most: int) -> tuple[list[Candidate], int, list[tuple[int, ...]]]:
