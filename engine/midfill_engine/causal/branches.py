@@ -125,15 +125,16 @@ async def _score_group(
     log_of: dict[tuple[int, int], float] = {}
     inner: list[tuple[int, int]] = []
     at_ends: list[tuple[int, int]] = []
-    for row, token in dict.fromkeys(chain.from_iterable(asked)):
+    for pair in dict.fromkeys(chain.from_iterable(asked)):
+        row, token = pair
         if row == ROOT and token == END:
-            log_of[row, token] = float(first[ends].logsumexp(dim=0))
+            log_of[pair] = float(first[ends].logsumexp(dim=0))
         elif row == ROOT:
-            log_of[row, token] = float(first[token])
+            log_of[pair] = float(first[token])
         elif token == END:
-            at_ends.append((row, token))
+            at_ends.append(pair)
         else:
-            inner.append((row, token))
+            inner.append(pair)
     if inner or at_ends:
         inner_logs, end_logs = await _score_rows(runtime, prefix, tree, inner, at_ends, ends)
         log_of |= zip(inner, inner_logs, strict=True)
@@ -302,23 +303,26 @@ class Beam:
         begun: list[Path] = []
         later_ids: list[tuple[int, ...]] = []
         forced_ids: list[int] = []
-        for text in texts:
-            begun.append(Path(text[:1]))
-            later_ids.append(text[1:])
-            forced_ids += [*text[1:], 0]  # the last probability is not used
+        for first, *later in texts:
+            begun.append(Path((first,)))
+            later_ids.append(tuple(later))
+            forced_ids += later
+            forced_ids.append(0)  # its probability is not used
         result, confidence = await self._read_forced(begun, later_ids, forced_ids)
-        first = first_scores(self.runtime, self.prefix)
-        start = self._held.grow(len(result.hidden))
+        hidden = result.hidden
+        first_logs = first_scores(self.runtime, self.prefix)
+        start = self._held.grow(len(hidden))
         sizes = list(map(len, texts))
         later_logs = torch.split(_to_logs(confidence), sizes)
         paths = []
         for text, size, logs in zip(texts, sizes, later_logs, strict=True):
-            first_log = float(first[text[0]])
-            places = range(start, start + size)
-            paths.append(Path(text, (first_log, *logs[:-1].tolist()), tuple(places)))
+            first_log = float(first_logs[text[0]])
+            path_logs = (first_log, *logs[:-1].tolist())
+            places = tuple(range(start, start + size))
+            paths.append(Path(text, path_logs, places))
             start += size
         last_rows = torch.tensor(sizes).cumsum(0) - 1
-        return paths, log_probs(self.runtime, result.hidden[last_rows])
+        return paths, log_probs(self.runtime, hidden[last_rows])
 
     async def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The exact log-probability of every token of each text after its path; all of the path must have been read."""
@@ -331,10 +335,14 @@ class Beam:
         return scores
 
     async def _follow_group(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        all_ids = list(chain.from_iterable(texts))
-        read_ids = [text[:-1] for text in texts]
+        all_ids: list[int] = []
+        read_ids: list[Sequence[int]] = []
+        sizes: list[int] = []
+        for text in texts:
+            all_ids += text
+            read_ids.append(text[:-1])
+            sizes.append(len(text))
         _, confidence = await self._read_forced(paths, read_ids, all_ids)
-        sizes = list(map(len, texts))
         parts = torch.split(_to_logs(confidence), sizes)
         return [logs.tolist() for logs in parts]
 
@@ -358,22 +366,25 @@ class Beam:
         """
         guesses = guesses or [()] * len(paths)
         (result,) = await forward([self._lay(paths, guesses)])
-        start = self._held.grow(len(result.hidden))
+        hidden = result.hidden
+        start = self._held.grow(len(hidden))
         sizes = [1 + len(guess) for guess in guesses]
         read_paths: list[Path] = []
         for path, size in zip(paths, sizes, strict=True):
-            earlier = path.places[: len(path.ids) - 1]
+            num_earlier = len(path.ids) - 1
+            earlier = path.places[:num_earlier]
             places = (*earlier, *range(start, start + size))
             read_paths.append(replace(path, places=places))
             start += size
-        logs = log_probs(self.runtime, result.hidden)
+        logs = log_probs(self.runtime, hidden)
         return read_paths, list(torch.split(logs, sizes))
 
     def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], choice: Choice | None = None) -> Pass:
         """A pass over the last token of each path and the tokens `behind` it, with an attention mask for each path."""
+        held = self._held
         num_shared = len(self.prefix.ids)
-        num_shown = self._held.num_shown
-        num_past = self._held.length - num_shown
+        num_shown = held.num_shown
+        num_past = held.length - num_shown
         num_rows = len(paths) + sum(map(len, behind))
         mask = torch.zeros(num_rows, num_past + num_rows, dtype=torch.bool)
         mask[:, : num_shared - num_shown] = True
@@ -388,11 +399,12 @@ class Beam:
             mask[rows, earlier] = True
             column = num_past + row
             own_columns = slice(column, column + size)
-            mask[rows, own_columns] = torch.ones(size, size, dtype=torch.bool).tril()
+            sees_own = torch.ones(size, size, dtype=torch.bool).tril()
+            mask[rows, own_columns] = sees_own
             ids.append(path.ids[-1])
             ids += text
             position = num_shared + depth
             positions += range(position, position + size)
             row += size
         laid = Laid(torch.tensor(ids), torch.tensor(positions), mask, choice)
-        return self._held.lay(laid, self._spare)
+        return held.lay(laid, self._spare)

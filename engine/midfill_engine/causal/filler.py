@@ -406,12 +406,14 @@ class Filler(TokenWriter):
         """The texts, inside a line with their log-likelihood after the last lines alone (whole lines did not gain)."""
         if self.prompt.has_suffix or self.kind != "inside" or not texts:
             return list(texts)
-        opening = self.runtime.tokens.special_ids[0]
-        start, _ = await read_prefix(self.runtime, (opening,))
+        runtime = self.runtime
+        opening = runtime.tokens.special_ids[0]
+        start, _ = await read_prefix(runtime, (opening,))
         lines = self.stretch.before.splitlines(keepends=True)
-        last_lines = "".join(lines[-NEAR_LINES:])[-NEAR_CHARACTERS:]
-        ids = [self.encode(last_lines + candidate.text) for candidate in texts]
-        scores = await score(self.runtime, start, ids, self.ends)
+        last_lines = "".join(lines[-NEAR_LINES:])
+        near = last_lines[-NEAR_CHARACTERS:]
+        ids = [self.encode(near + candidate.text) for candidate in texts]
+        scores = await score(runtime, start, ids, self.ends)
         weighed = []
         for candidate, logs in zip(texts, scores, strict=True):
             weighed.append(replace(candidate, near=sum(logs)))

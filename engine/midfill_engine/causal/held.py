@@ -163,12 +163,13 @@ def open_tail(runtime: Runtime, prefix: Prefix) -> Held | TailStack:
 
 def lay_behind(runtime: Runtime, prefix: Prefix, rows: Laid, wanted: Tensor) -> Pass:
     """The pass over rows behind a prefix that are not kept. All see the prefix, and each other by their mask [T, T]."""
+    ids = rows.ids
     if runtime.reads_stacks:
         stacks = Stacks(_stack_of(prefix))
-        return Pass(rows.ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
-    sees_prefix = torch.ones(len(rows.ids), len(prefix.ids), dtype=torch.bool)
+        return Pass(ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
+    sees_prefix = torch.ones(len(ids), len(prefix.ids), dtype=torch.bool)
     mask = torch.cat((sees_prefix, rows.mask), dim=1)
-    return Pass(rows.ids, rows.positions, wanted, prefix.keys_values, mask, choice=rows.choice)
+    return Pass(ids, rows.positions, wanted, prefix.keys_values, mask, choice=rows.choice)
 
 
 def make_stack(runtime: Runtime, size: int) -> Tensor:
