@@ -168,7 +168,7 @@ class FillJob:
                 taken = measure(document, hole)
                 name = hole.name or "this function"
                 raise _Large(f"Midfill: this replaces {taken.num_lines} of {taken.of_lines} lines ({name}).")
-        kinds = [hole.hole for hole in self._before]
+        kinds = [hole.fill.hole for hole in self._before]
         self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, kinds)
         say = partial(tell, progress.say)
         latest: Preview | None = None
@@ -263,7 +263,7 @@ class FillJob:
             original = source[first:old_start] + old.original + source[old_end:last]
             new_start, new_end = new.outer
             outer = new_start - (start - first), new_end + (last - end)
-            holes.append(replace(new, hole=old.hole, outer=outer, original=original, is_decided=old.is_decided))
+            holes.append(replace(new, outer=outer, original=original, is_decided=old.is_decided))
         return holes
 
 

@@ -9,7 +9,7 @@ from itertools import count
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import Filled
 from midfill_infill.filling.reroll import keep_ranges
-from midfill_infill.text.spans import Hole, find_gaps
+from midfill_infill.text.spans import find_gaps
 from midfill_lsp.edits import FillFailed, Replacement
 from midfill_lsp.messages import DraftParams, Position
 from midfill_lsp.text import Moves, Span, SyncedDocument, Text, find_at, to_units, trim
@@ -54,7 +54,6 @@ WEAK_SHARE = 0.1
 class PendingHole:
     """`outer` spans everything the fill inserted, `inner` its text without lead and tail, in the current text."""
 
-    hole: Hole
     outer: Span
     inner: Span
     fill: PlacedFill
@@ -237,7 +236,7 @@ class Pending:
             edits.append((hole.inner, text))
             outer = first + shift, last + shift + growth
             inner = start + shift, end + shift + growth
-            holes.append(PendingHole(hole.hole, outer, inner, fill, hole.original))
+            holes.append(PendingHole(outer, inner, fill, hole.original))
             shift += growth
         return edits, holes
 
@@ -310,6 +309,6 @@ def place(candidate: Alternative, spans: Sequence[Span], originals: Sequence[str
         tail = len(hole.tail.replace("\n", newline))
         if hole.is_body and not fill.text:  # an empty fill keeps the body
             lead = tail = 0
-        holes.append(PendingHole(hole, (start, end), (start + lead, end - tail), fill, original))
+        holes.append(PendingHole((start, end), (start + lead, end - tail), fill, original))
         shift += length - (last - first)
     return holes

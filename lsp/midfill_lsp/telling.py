@@ -100,11 +100,8 @@ def describe_placed(holes: Iterable[PendingHole], text: Text) -> list[HoleFill]:
     return [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in holes]
 
 
-def make_result(
-    filled: Filled, holes: Iterable[HoleFill], *, version: int | None, applied: bool, id: int | None = None
-) -> FillResult:
+def make_result(filled: Filled, holes: Iterable[HoleFill], *, version: int | None, applied: bool) -> FillResult:
     return FillResult(
-        id=id,
         version=version,
         applied=applied,
         holes=tuple(holes),

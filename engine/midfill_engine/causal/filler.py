@@ -61,32 +61,25 @@ class Filler(TokenWriter):
         if is_over():
             return self.rank(fitting)
         self.timer = self.timer.begin(LAST * self.most_s)
-        given, drafted, begun_nats = await self._weigh_and_draft(prefix, fitting)
-        bounds = self.stretch
-        if bounds.is_bounded and not bounds.single and not self.within([*drafted, *given]):
+        stretch = self.stretch
+        weighing = self.weigh(prefix, fitting[: self.effort.judged])
+        begun_nats = 0.0
+        if self.drawing.temperature and not (stretch.single and stretch.is_bounded):
+            given, drafted = await gather(weighing, self.draw(prefix, self.drawing))
+        elif stretch.is_block:
+            given, (lines, begun_nats) = await gather(weighing, self.draft_lines(prefix))
+            firsts = self._choose_firsts(lines, fitting)
+            drafted = await self.draft_block(prefix, firsts)
+        elif stretch.single:
+            given, (drafted, begun_nats) = await gather(weighing, self.draft_lines(prefix))
+        else:
+            drafting = (self.draft_lines(prefix), self.draft_through(prefix))
+            given, (lines, begun_nats), through = await gather(weighing, *drafting)
+            drafted = [*lines, *through]
+        if stretch.is_bounded and not stretch.single and not self.within([*drafted, *given]):
             drafted = await self.draw(prefix, others_of(self.drawing))
         judged = await self.judge_all(prefix, self.within(drafted), given, begun_nats)
         return self.rank(judged)
-
-    async def _weigh_and_draft(
-        self, prefix: Prefix, fitting: Sequence[Candidate]
-    ) -> tuple[list[Candidate], list[Candidate], float]:
-        """The first proposals with their likelihood; drafts; and ln P of the word that all lines go on with."""
-        stretch = self.stretch
-        weighing = self.weigh(prefix, fitting[: self.effort.judged])
-        if self.drawing.temperature and not (stretch.single and stretch.is_bounded):
-            given, drawn = await gather(weighing, self.draw(prefix, self.drawing))
-            return given, drawn, 0.0
-        drafting_lines = self.draft_lines(prefix)
-        if not stretch.single and not stretch.is_block:
-            drafting_through = self.draft_through(prefix)
-            given, (lines, begun_nats), through = await gather(weighing, drafting_lines, drafting_through)
-            return given, [*lines, *through], begun_nats
-        given, (lines, begun_nats) = await gather(weighing, drafting_lines)
-        if stretch.is_block:
-            firsts = self._choose_firsts(lines, fitting)
-            lines = await self.draft_block(prefix, firsts)
-        return given, lines, begun_nats
 
     async def compare(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Ranks the proposed texts, best first, without drafts."""

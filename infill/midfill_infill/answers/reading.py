@@ -154,9 +154,8 @@ class _Answer:
     def above(self) -> list[str]:
         """The lines before the hole's own, nearest last."""
         lines = self.document.lines
-        above: list[str] = []
-        for number in range(max(0, self._line - _MAX_ABOVE), self._line):
-            above.append(self.document.decode(lines.start(number), lines.end(number)))
+        numbers = range(max(0, self._line - _MAX_ABOVE), self._line)
+        above = [self.document.decode(lines.start(number), lines.end(number)) for number in numbers]
         if self._leads_with_break:
             above.append(self._line_start)
         return above
@@ -428,10 +427,7 @@ class _Answer:
     def _without_comments(self, draft: DraftText, moving: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
         """The lines of some that are no comments."""
         lines = draft.lines()
-        code: list[tuple[int, str]] = []
-        for number, white in moving:
-            if not self._is_comment(lines[number]):
-                code.append((number, white))
+        code = [(number, white) for number, white in moving if not self._is_comment(lines[number])]
         return code
 
     def _is_comment(self, draft: DraftText) -> bool:

@@ -304,9 +304,7 @@ class Trials:
         num_added = max(0, len(problems) - len(known), num_touching - num_touching_before)
         if num_added == 0:
             return 0, [()] * len(drafts)
-        ranges: list[tuple[tuple[int, int], ...]] = []
-        for draft, span in zip(drafts, trial.spans, strict=True):
-            ranges.append(_blame(draft, span, problems))
+        ranges = [_blame(draft, span, problems) for draft, span in zip(drafts, trial.spans, strict=True)]
         if not any(ranges):
             ranges = list(map(_blame_all, drafts))
         return num_added, ranges

@@ -70,25 +70,12 @@ class Options:
 
 
 @dataclass(frozen=True)
-class HolePreview:
-    """How a hole looks after a step. `settled` are ranges of `text` in code points, the rest are guesses.
-    `confidence[i]` belongs to `text[slice(*tokens[i])]`, settled or guessed; empty if the engine gives none.
-    """
-
-    text: str
-    settled: tuple[tuple[int, int], ...]
-    masked: int
-    tokens: tuple[tuple[int, int], ...] = ()
-    confidence: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class Preview:
     """The holes after a step, in document order: drafts unless `is_chosen`. `repair`: of the second round."""
 
     step: int
     num_steps: int
-    holes: tuple[HolePreview, ...]
+    holes: Sequence[wire.HoleState]
     repair: bool = False
     is_chosen: bool = False
     is_proposed: bool = False  # no engine was asked yet
@@ -96,11 +83,17 @@ class Preview:
     @classmethod
     def of(cls, alternative: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
         """The preview of whole texts."""
-        holes: list[HolePreview] = []
+        holes: list[wire.HoleState] = []
         for fill in alternative.fills:
-            settled = () if is_proposed else ((0, len(fill.text)),)
-            holes.append(HolePreview(fill.text, settled, 0, fill.tokens, fill.confidence))
-        return cls(step, max(1, step), tuple(holes), is_chosen=not is_proposed, is_proposed=is_proposed)
+            state = wire.HoleState(
+                text=fill.text,
+                settled=[] if is_proposed else [(0, len(fill.text))],
+                masked=0,
+                tokens=list(fill.tokens),
+                confidence=list(fill.confidence),
+            )
+            holes.append(state)
+        return cls(step, max(1, step), holes, is_chosen=not is_proposed, is_proposed=is_proposed)
 
 
 @dataclass(frozen=True)
@@ -271,7 +264,7 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
         return None
     answers: list[list[Answer]] = []
     for proposals in listed:
-        answers.append([Answer.proposing(proposal) for proposal in proposals[:MAX_TEXTS]])
+        answers.append([Answer.of(each.text, each.certainty, each.origin) for each in proposals[:MAX_TEXTS]])
     try:
         candidate = place.settle(answers).candidate
     except MidfillError:  # none can be inserted
@@ -342,7 +335,7 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
     """Ends a fill early for the user: splices settled text, and guesses for the rest. Raises `MidfillError`."""
     ordered = sort_holes(document, list(holes))
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
-    filled = [wire.FilledHole.model_validate(shown, from_attributes=True) for shown in preview.holes]
+    filled = [wire.FilledHole(text=each.text, tokens=each.tokens, confidence=each.confidence) for each in preview.holes]
     fills = tuple(map(place_fill, ordered, filled, spliced.fills))
     best = Alternative(spliced.patch, fills, spliced.new_errors)
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
@@ -431,7 +424,7 @@ def _run(
         for number, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
                 return _check(message, len(place.holes))
-            yield _preview(message, repair)
+            yield Preview(message.step, message.num_steps, message.holes, repair)
             if not number:
                 place.splicer.prepare()
     finally:
@@ -445,21 +438,6 @@ def _check(response: wire.InfillResponse, num_holes: int) -> wire.InfillResponse
         if len(row) != num_holes:
             raise MidfillError("engine_error", f"the engine answered {len(row)} of {num_holes} holes")
     return response
-
-
-def _preview(event: wire.StepEvent, repair: bool) -> Preview:
-    """A step of the engine as it is shown."""
-    holes: list[HolePreview] = []
-    for state in event.holes:
-        hole = HolePreview(
-            text=state.text,
-            settled=tuple(state.settled),
-            masked=state.masked,
-            tokens=tuple(state.tokens),
-            confidence=tuple(state.confidence),
-        )
-        holes.append(hole)
-    return Preview(event.step, event.num_steps, tuple(holes), repair)
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

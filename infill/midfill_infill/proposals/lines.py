@@ -192,7 +192,6 @@ class Scene:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """All names of the document."""
         return _find_names(self.lines.times)
 
     @cached_property

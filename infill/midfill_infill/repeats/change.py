@@ -31,7 +31,6 @@ class Span(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is in it."""
         return self.start == self.end
 
     @property
@@ -133,7 +132,6 @@ class Tokens:
         return self.source[start:end]
 
     def texts_of(self, span: Span) -> list[bytes]:
-        """The texts of a span of tokens."""
         return self.texts[span.start : span.end]
 
     def source_of(self, span: Span) -> bytes:

@@ -44,10 +44,7 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
 
 def _find_innermost(nodes: Sequence[tree_sitter.Node], first: int, last: int, end: int) -> tree_sitter.Node | None:
     """The last of the nodes that begin from `first` to `last` and go to `end` at least."""
-    around: list[tree_sitter.Node] = []
-    for node in nodes:
-        if first <= node.start_byte <= last and end <= node.end_byte:
-            around.append(node)
+    around = [node for node in nodes if first <= node.start_byte <= last and end <= node.end_byte]
     return max(around, key=attrgetter("start_byte"), default=None)
 
 

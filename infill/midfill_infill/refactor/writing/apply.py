@@ -184,7 +184,6 @@ class Writer:
 
 
 def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
-    """The holes of each file."""
     by_file: dict[int, list[HoleRow]] = {}
     for hole in holes:
         by_file.setdefault(hole.file, []).append(hole)
