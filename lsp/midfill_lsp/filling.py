@@ -23,7 +23,7 @@ from midfill_lsp.offers import TITLES, UNTIL
 from midfill_lsp.pending import Pending, PendingHole, PendingStore, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.settings import Settings
-from midfill_lsp.telling import describe, describe_placed, make_result
+from midfill_lsp.telling import describe, make_result
 from midfill_lsp.text import Moves, Span
 from midfill_lsp.until import until_passes
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
@@ -121,9 +121,7 @@ class FillJob:
 
     @property
     def _seed(self) -> int:
-        if self.params.seed is None:
-            return self._settings.seed
-        return self.params.seed
+        return self._settings.seed if self.params.seed is None else self.params.seed
 
     async def run(self, executor: Executor, pending: PendingStore) -> FillResult:
         """Fills, applies one versioned edit if requested, and describes the result. Raises MidfillError, FillFailed,
@@ -288,7 +286,8 @@ async def put_in(
     except BaseException:
         made.document.forget(made.moves)
         raise
-    described = describe_placed(made.holes, made.text)
+    text = made.text
+    described = [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in made.holes]
     result = make_result(made.filled, described, version=version, applied=True)
     if confirm:
         made.document.forget(made.moves)

@@ -209,9 +209,7 @@ class Fills:
             return ()
         view = take_view(self._server.workspace, document)
         surroundings = self._look_around(document.uri)
-        filler = self._filler.fill_unasked
-        if invoked:
-            filler = self._filler.fill
+        filler = self._filler.fill if invoked else self._filler.fill_unasked
         with self._watch():
             return await self._ghost.suggest(
                 view, offset, settings, filler, surroundings, invoked=invoked, document=document
@@ -244,9 +242,7 @@ class Fills:
         return find_exclusion(uri, self._server.settings_of(uri).exclude)
 
     def pending_in(self, document: object) -> list[Pending]:
-        if not isinstance(document, SyncedDocument):
-            return []
-        return self._pending.of(document)
+        return self._pending.of(document) if isinstance(document, SyncedDocument) else []
 
     def follow(self, uri: str) -> None:
         """Call when a document was opened or changed."""
@@ -333,9 +329,7 @@ class Fills:
                 offset = document.text.offset(params.position.to_lsp())
                 placed = ((span, fill) for fill in ordered for span in fill.spans)
                 ordered = find_at(document.text, offset, placed) or ordered
-        if not ordered:
-            return None
-        return ordered[-1]
+        return ordered[-1] if ordered else None
 
     def _find(self, params: PendingParams) -> Pending:
         found = self._find_meant(params, self._pending)

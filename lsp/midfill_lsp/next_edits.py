@@ -134,9 +134,7 @@ class NextEdits:
     def recall(self, document: SyncedDocument) -> Sequence[PlacedRepeat] | None:
         """The repeats found in the current document; None if nobody searched."""
         text, found = self._found.get(document.uri, (None, ()))
-        if text is not document.text:
-            return None
-        return found
+        return found if text is document.text else None
 
     async def find(self, document: SyncedDocument, *, unasked: bool = False) -> Sequence[PlacedRepeat]:
         """Finds places for the last change; empty if the document changes meanwhile."""

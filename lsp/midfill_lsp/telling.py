@@ -12,8 +12,8 @@ from midfill_infill.filling.fill import Filled
 from midfill_infill.filling.wishes import can_lengthen
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillResult, FillStats, HoleFill, OldText, PendingFill, PendingFills, PendingText, Range
-from midfill_lsp.pending import Pending, PendingHole, PendingStore
-from midfill_lsp.text import Span, SyncedDocument, Text, to_units
+from midfill_lsp.pending import Pending, PendingStore
+from midfill_lsp.text import Span, SyncedDocument, to_units
 
 REST_S = 0.05
 NO_SYNTAX = "This fill is no syntax here: reroll it, mend it or discard it."
@@ -93,11 +93,6 @@ def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | No
         is_guess=fill.is_guess,
         origin=fill.origin,
     )
-
-
-def describe_placed(holes: Iterable[PendingHole], text: Text) -> list[HoleFill]:
-    """The fills of a pending fill at their places in `text`."""
-    return [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in holes]
 
 
 def make_result(filled: Filled, holes: Iterable[HoleFill], *, version: int | None, applied: bool) -> FillResult:

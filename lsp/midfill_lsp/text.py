@@ -42,9 +42,7 @@ class Text:
     @cached_property
     def lines(self) -> list[str]:
         """The lines without their endings."""
-        if "\r" not in self.source:
-            return self.source.split("\n")
-        return _LINE_END.split(self.source)
+        return _LINE_END.split(self.source) if "\r" in self.source else self.source.split("\n")
 
     def line_end(self, number: int) -> int:
         """The offset before a line's ending."""

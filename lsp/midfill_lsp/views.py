@@ -57,7 +57,6 @@ class DocumentView:
         return start, self.text.offset_of_byte(hole.end_byte - cell_start)
 
     def holds(self, hole: Hole) -> bool:
-        """True if the hole is in this cell."""
         return self.byte(0) <= hole.start_byte and hole.end_byte <= self.byte(len(self.text.source))
 
 

@@ -266,7 +266,8 @@ class AnchoredFiller(Filler):
             ended = self.ended(path, logs)
             ends.append(replace(way, path=ended))
         limit = way.limit + self.stretch.min_tokens
-        if len(path.ids) >= limit or self._is_too_long(path):
+        is_too_long = self.stretch.has_too_many_lines(self._show(path))
+        if len(path.ids) >= limit or is_too_long:
             return ends, grown
         allowed = self._allow(way, part, spelled)
         for token, log in find_likeliest(logs, allowed, self.width):
@@ -301,9 +302,6 @@ class AnchoredFiller(Filler):
         if not self.stretch.is_bounded:
             return True
         return self.stretch.is_long_enough(self._show(path), self.count_own(path))
-
-    def _is_too_long(self, path: Path) -> bool:
-        return self.stretch.has_too_many_lines(self._show(path))
 
     def _show(self, path: Path) -> str:
         """The text of a path behind what is pending."""

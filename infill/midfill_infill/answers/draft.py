@@ -48,7 +48,6 @@ class DraftText:
 
 
 def join(lines: Sequence[DraftText]) -> DraftText:
-    """Some drafts as one."""
     text = "".join(line.text for line in lines)
     origins = chain.from_iterable(line.origins for line in lines)
     return DraftText(text, tuple(origins))

@@ -431,7 +431,6 @@ class _Answer:
         return code
 
     def _is_comment(self, draft: DraftText) -> bool:
-        """True if a draft begins with a comment."""
         return draft.text.lstrip().startswith(self.trials.language.comment)
 
     def _count(self, draft: DraftText) -> int:

@@ -152,13 +152,7 @@ class Trials:
             changes = list(zip(old, new, strict=True))
             tree = parse_again(self.language, source, self._base.tree, self._base.source, changes)
         problems, tree = find_problems(self.language, source, tuple(spans), tree)
-        return _Trial(
-            source=source,
-            spans=tuple(spans),
-            starts=tuple(starts),
-            problems=tuple(problems),
-            tree=tree,
-        )
+        return _Trial(source=source, spans=tuple(spans), starts=tuple(starts), problems=tuple(problems), tree=tree)
 
     def _spans_of_holes(self, starts: Sequence[int]) -> list[Span]:
         """Spans of the hole contents in a trial; `starts` are the starts of the text between holes."""

@@ -1,8 +1,9 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
@@ -352,8 +353,9 @@ def _request(
     bounds: Sequence[Bounds] = (),
     judge: wire.FittedWeights | None = None,
 ) -> wire.InfillRequest:
-    listed = zip(proposals, needs, strict=True)
-    each_bound = iter(bounds)
+    specs: list[wire.HoleSpec] = []
+    for spec, listed, needed, bound in zip_longest(segments.specs, proposals, needs, bounds):
+        specs.append(_limit(spec, options, listed or (), needed or {}, bound or {}))
     temperature = options.temperature
     if temperature is None:
         temperature = wire.ALTERNATIVE_TEMPERATURE if options.seed else 0.0  # greedily all seeds would be one
@@ -362,7 +364,7 @@ def _request(
         for_body, for_line = options.seconds
         times = {"body_ms": round(1000 * for_body), "line_ms": round(1000 * for_line)}
     return build_request(
-        [_limited(segment, options, listed, each_bound) for segment in segments.segments],
+        replace(segments, specs=tuple(specs)).segments,
         model=options.model,
         seed=options.seed,
         excerpts=excerpts,
@@ -390,17 +392,15 @@ def _find_excerpts(
     return find_excerpts(around, related, most, room - most)
 
 
-def _limited(
-    segment: wire.Segment,
+def _limit(
+    spec: wire.HoleSpec,
     options: Options,
-    listed: Iterator[tuple[Sequence[Proposal], Mapping[str, list[str]]]],
-    bounds: Iterator[Bounds],
-) -> wire.Segment:
-    """A segment with what is asked for its hole."""
-    if isinstance(segment, wire.TextSegment):
-        return segment
-    proposals, needs = next(listed, ((), {}))
-    limits: dict[str, Any] = {**needs, **next(bounds, {})}
+    proposals: Sequence[Proposal],
+    needs: Mapping[str, list[str]],
+    bounds: Bounds,
+) -> wire.HoleSpec:
+    """What is asked for a hole, within the limits of the options."""
+    limits: dict[str, Any] = {**needs, **bounds}
     most = min(options.max_tokens or wire.MAX_HOLE_TOKENS, limits.get("max_tokens", wire.MAX_HOLE_TOKENS))
     if most < wire.MAX_HOLE_TOKENS or options.max_tokens is not None:
         limits["max_tokens"] = most
@@ -410,7 +410,7 @@ def _limited(
     if options.single_line:
         limits["forbid"] = ["\n"]
     candidates = [(proposal.text, proposal.certainty) for proposal in proposals]
-    return wire.HoleSegment(hole=build_hole(segment.hole, candidates=candidates, **limits))
+    return build_hole(spec, candidates=candidates, **limits)
 
 
 def _run(

@@ -206,7 +206,6 @@ class Scene:
         return _net_of("\n".join(self.lines.texts))
 
     def describe(self, candidates: Sequence[LineCandidate]) -> list[dict[str, float]]:
-        """The features of each candidate."""
         exact = Stands(self.lines)
         shapes = Stands(self.lines.shapes)
         other = find_longest(self.others.texts, self.like.both)

@@ -35,7 +35,6 @@ class Span(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of bytes or tokens."""
         return self.end - self.start
 
 
@@ -76,7 +75,6 @@ class Tokens:
 
     @cached_property
     def comments(self) -> set[int]:
-        """The tokens of comments."""
         return self._within(self._comments)
 
     @cached_property

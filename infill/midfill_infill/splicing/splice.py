@@ -44,7 +44,6 @@ class Spliced:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text of each fill."""
         return tuple(fill.text for fill in self.fills)
 
 

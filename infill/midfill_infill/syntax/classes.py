@@ -130,7 +130,6 @@ def _list_package(folder: str) -> Iterator[str]:
 
 
 def _is_package(folder: str) -> bool:
-    """True for a folder that is a Python package."""
     return os.path.exists(os.path.join(folder, "__init__.py"))
 
 

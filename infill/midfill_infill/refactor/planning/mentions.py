@@ -250,7 +250,6 @@ def _is_followed(call: tree_sitter.Node | None) -> bool:
 
 
 def _list_around(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
-    """A node and those around it."""
     yield node
     yield from list_above(node)
 
@@ -302,7 +301,6 @@ def _is_last(node: tree_sitter.Node) -> bool:
 
 
 def _is_callee(node: tree_sitter.Node) -> bool:
-    """True for what is called."""
     above = node.parent
     while above is not None and above.type in _SIGNS:
         node, above = above, above.parent

@@ -191,7 +191,6 @@ def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
 
 
 def _name(file: FileRow, hole: HoleRow) -> str:
-    """A hole as a message names it."""
     name = f"hole {hole.id} of {file.path}"
     if hole.name:
         name += f" ({hole.name})"
