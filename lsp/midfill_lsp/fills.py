@@ -278,7 +278,8 @@ class Fills:
         message = "Midfill is ready."
         if error := self._filler.error:
             kind, message = "Error", explain(error)
-        if uri and (reason := self._find_obstacle(uri)):
+        reason = self._find_obstacle(uri) if uri else None
+        if reason:
             kind, message = "Inactive", f"Midfill {reason}."
         return Status(
             kind=kind,

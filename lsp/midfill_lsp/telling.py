@@ -48,7 +48,10 @@ class PendingTeller:
 
 def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> None:
     """Tells each user once, in the command or here, and only if the shipped model filled without being chosen."""
-    if chosen is None and (sentence := offer(filled_by)) is not None:
+    if chosen is not None:
+        return
+    sentence = offer(filled_by)
+    if sentence is not None:
         server.show(f"Midfill: {sentence}.", types.MessageType.Info)
 
 

@@ -129,7 +129,6 @@ class _Answer:
 
     @cached_property
     def behind(self) -> Behind:
-        """What follows the hole."""
         end = self.document.to_source(self.hole.end_byte)
         source = self.document.source[end : end + _MAX_BEHIND]
         text = source.decode("utf-8", "ignore").replace("\r\n", "\n")

@@ -99,7 +99,6 @@ class Scene:
 
     @classmethod
     def of(cls, around: Surroundings, index: int) -> "Scene":
-        """The gap of a hole."""
         others = tuple(reference.text for reference in around.references)
         return cls.between(around.texts, index, others)
 
@@ -340,7 +339,6 @@ def _join(texts: tuple[str, ...]) -> Corpus:
 
 
 def _find_names(texts: Iterable[str]) -> frozenset[str]:
-    """The names in some lines."""
     names: set[str] = set()
     for text in texts:
         names.update(NAME.findall(text))

@@ -155,7 +155,6 @@ class Tokens:
         return Span(first, last)
 
     def line_texts(self, span: Span) -> list[bytes]:
-        """The tokens of the lines that a span of tokens is on."""
         return self.texts_of(self.line(span))
 
     @cached_property
@@ -354,7 +353,6 @@ def _count_common_white(text: bytes, other: bytes) -> int:
 
 
 def _line_start(source: bytes, offset: int) -> int:
-    """Where the line of a byte begins."""
     return source.rfind(b"\n", 0, offset) + 1
 
 

@@ -42,7 +42,6 @@ class Repeat:
 
     @property
     def text(self) -> str:
-        """The new text of the edit."""
         return self.edit.replacement.decode("utf-8", "replace")
 
 

@@ -145,7 +145,6 @@ def _name(function: tree_sitter.Node) -> bytes:
 
 
 def _parameters(function: tree_sitter.Node) -> list[bytes]:
-    """The names of a function's parameters."""
     node: tree_sitter.Node | None = function
     while node is not None:
         parameters = node.child_by_field_name("parameters") or node.child_by_field_name("parameter")
