@@ -272,7 +272,7 @@ def lay_passes(runtime: Runtime, sizes: Sizes) -> list[tuple[str, Pass, Callable
         work = parts.send(answer)
         answer = runtime.run(work.passes)  # type: ignore[arg-type]
     return [
-        ("beam, 5 paths x 3 rows", only(reading.send(None).passes), lambda one: log_probs(runtime, [one.hidden])),
+        ("beam, 5 paths x 3 rows", only(reading.send(None).passes), lambda one: log_probs(runtime, one.hidden)),
         ("scoring", only(scoring.send(None).passes), lambda one: one.chosen),
         ("part of a prompt", only(work.passes), lambda one: one.hidden),
     ]

@@ -94,7 +94,6 @@ class JudgeWeights:
         }
 
     def score(self, candidates: Sequence[Candidate]) -> list[float]:
-        """The score of each candidate."""
         best_following = 0.0
         if self.length:
             best_following = max((candidate.following for candidate in candidates), default=0.0)

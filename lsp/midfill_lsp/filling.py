@@ -23,7 +23,7 @@ from midfill_lsp.offers import TITLES, UNTIL
 from midfill_lsp.pending import Pending, PendingHole, PendingStore, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.settings import Settings
-from midfill_lsp.telling import describe, describe_placed, make_result
+from midfill_lsp.telling import describe, make_result
 from midfill_lsp.text import Moves, Span
 from midfill_lsp.until import until_passes
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
@@ -58,7 +58,10 @@ def check(params: FillParams) -> FillParams:
         raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
     if params.drafts and params.what is What.STUBS:
         raise JsonRpcInvalidParams("midfill.fill takes one object; stubs takes no drafts.")
-    if params.drafts and len(params.drafts) != (1 if params.what is What.BODY else len(params.ranges)):
+    num_places = len(params.ranges)
+    if params.what is What.BODY:
+        num_places = 1
+    if params.drafts and len(params.drafts) != num_places:
         raise JsonRpcInvalidParams("midfill.fill takes one object; there is one draft a range.")
     return params
 
@@ -79,9 +82,14 @@ class FillJob:
         """
         if params.apply:
             check_takes_edits(server)
-        self.id, self._task = id, asyncio.current_task()
-        self._server, self.params, self._filler, self._settings = server, params, filler, settings
-        self._find_surroundings, self._before = surroundings, before
+        self.id = id
+        self.params = params
+        self._task = asyncio.current_task()
+        self._server = server
+        self._filler = filler
+        self._settings = settings
+        self._find_surroundings = surroundings
+        self._before = before
         self.document = find_document(server, params.uri, params.version)
         self._view = take_view(server.workspace, self.document)
         self._text = self.document.text
@@ -97,19 +105,23 @@ class FillJob:
         self._newline = "\n"
         self.left_out: tuple[str, ...] = ()
 
-    def finish(self) -> None:
-        """Ends the fill now; unsettled positions take their guesses."""
-        self._finish.set()
-
-    def cancel(self) -> None:
-        """Cancels the fill, like the client's cancel button."""
-        if self._task is not None:
+    def end(self, *, keeps: bool) -> None:
+        """Ends the fill now; unsettled positions take their guesses. Cancels it, as the client's cancel button does, if
+        it keeps nothing.
+        """
+        if keeps:
+            self._finish.set()
+        elif self._task is not None:
             self._task.cancel()
 
     @property
     def spans(self) -> list[Span]:
         """Current spans of its unedited holes."""
-        return [carried for span in self._spans if (carried := self._moves.carry(span))]
+        return self._moves.carry_all(self._spans)
+
+    @property
+    def _seed(self) -> int:
+        return self._settings.seed if self.params.seed is None else self.params.seed
 
     async def run(self, executor: Executor, pending: PendingStore) -> FillResult:
         """Fills, applies one versioned edit if requested, and describes the result. Raises MidfillError, FillFailed,
@@ -119,7 +131,9 @@ class FillJob:
         try:
             async with show_progress(self._server, self.params.work_done_token, self._title) as progress:
                 filled = await self._run_make(executor, progress)
-                return await self._apply(filled, pending) if self.params.apply else self._answer(filled)
+                if not self.params.apply:
+                    return self._answer(filled)
+                return await self._apply(filled, pending)
         finally:
             self.document.forget(self._moves)
 
@@ -147,16 +161,16 @@ class FillJob:
         self._newline = document.newline
         ranges = [range.to_lsp() for range in self.params.ranges]
         found = find_holes(self._view, document, self.params.what, ranges)
-        checks_size = self.params.what is What.BODY and not self.params.large
-        for hole in find_large(document, found) if checks_size else ():
-            taken, name = measure(document, hole), hole.name or "this function"
-            raise _Large(f"Midfill: this replaces {taken.num_lines} of {taken.of_lines} lines ({name}).")
-        kinds = [hole.hole for hole in self._before]
+        if self.params.what is What.BODY and not self.params.large:
+            for hole in find_large(document, found):
+                taken = measure(document, hole)
+                name = hole.name or "this function"
+                raise _Large(f"Midfill: this replaces {taken.num_lines} of {taken.of_lines} lines ({name}).")
+        kinds = [hole.fill.hole for hole in self._before]
         self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, kinds)
+        say = partial(tell, progress.say)
         latest: Preview | None = None
-        with closing(
-            self._filler(document, holes, self._options(), self._settings, partial(tell, progress.say))
-        ) as events:
+        with closing(self._filler(document, holes, self._options(), self._settings, say)) as events:
             for event in events:
                 if self._stop.is_set():
                     raise MidfillError("cancelled", "the fill was cancelled")
@@ -167,10 +181,12 @@ class FillJob:
                 if isinstance(event, Filled):
                     self.left_out = event.left_out
                     return event
-                latest = event if event.step else latest
+                if event.step:
+                    latest = event
                 if previews.is_due(event):
                     tell(self._preview, previews, event)
-                tell(progress.step, event.step, event.num_steps, sum(hole.masked for hole in event.holes))
+                num_masked = sum(hole.masked for hole in event.holes)
+                tell(progress.step, event.step, event.num_steps, num_masked)
                 if latest and self._finish.is_set():
                     return finish(document, holes, latest)
         raise AssertionError("a fill ends with Filled or an error")
@@ -180,7 +196,7 @@ class FillJob:
         seconds, is_set = choose_seconds()
         return replace(
             self._find_surroundings(),
-            seed=settings.seed if params.seed is None else params.seed,
+            seed=self._seed,
             steps=settings.steps,
             quality=choose_quality(None),
             seconds=seconds,
@@ -206,14 +222,18 @@ class FillJob:
         return carried
 
     def _find_edits(self, filled: Filled) -> list[Replacement]:
-        texts = [edit.replacement.decode("utf-8", "surrogatepass") for edit in filled.patch.edits]
-        return [(self._carry(span), text) for span, text in zip(self._spans, texts, strict=True)]
+        edits = []
+        for span, edit in zip(self._spans, filled.patch.edits, strict=True):
+            text = edit.replacement.decode("utf-8", "surrogatepass")
+            edits.append((self._carry(span), text))
+        return edits
 
     def _answer(self, filled: Filled) -> FillResult:
         """The edits for the client to apply to the current document."""
         text = self.document.text
-        edits = zip(filled.fills, self._find_edits(filled), strict=True)
-        holes = [describe(fill, text.range(span), text.encoding, new) for fill, (span, new) in edits]
+        holes = []
+        for fill, (span, new) in zip(filled.fills, self._find_edits(filled), strict=True):
+            holes.append(describe(fill, text.range(span), text.encoding, new))
         return make_result(filled, holes, version=self.document.version, applied=False)
 
     async def _apply(self, filled: Filled, pending: PendingStore) -> FillResult:
@@ -224,8 +244,7 @@ class FillJob:
         client = self._server.client_capabilities.workspace
         can_confirm = client and client.workspace_edit and client.workspace_edit.change_annotation_support
         confirm = bool(can_confirm) and self.params.confirm and len(self._spans) > 1
-        seed = self._settings.seed if self.params.seed is None else self.params.seed
-        made = Pending(self.id, self.document, filled, seed, self._newline)
+        made = Pending(self.id, self.document, filled, self._seed, self._newline)
         return await put_in(self._server, pending, made, find, self._title, confirm=confirm)
 
     def _place(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
@@ -237,10 +256,12 @@ class FillJob:
         source, holes = self._text.source, []
         for new, (start, end), old in zip(placed, self._spans, self._before, strict=True):
             # A reroll's hole may be larger than the fill: surrounding blanks belong to it.
-            first, last = min(start, old.outer[0]), max(end, old.outer[1])
-            original = source[first : old.outer[0]] + old.original + source[old.outer[1] : last]
-            outer = new.outer[0] - (start - first), new.outer[1] + (last - end)
-            holes.append(replace(new, hole=old.hole, outer=outer, original=original, is_decided=old.is_decided))
+            old_start, old_end = old.outer
+            first, last = min(start, old_start), max(end, old_end)
+            original = source[first:old_start] + old.original + source[old_end:last]
+            new_start, new_end = new.outer
+            outer = new_start - (start - first), new_end + (last - end)
+            holes.append(replace(new, outer=outer, original=original, is_decided=old.is_decided))
         return holes
 
 
@@ -265,9 +286,11 @@ async def put_in(
     except BaseException:
         made.document.forget(made.moves)
         raise
-    described = describe_placed(made.holes, made.text)
+    text = made.text
+    described = [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in made.holes]
+    result = make_result(made.filled, described, version=version, applied=True)
     if confirm:
         made.document.forget(made.moves)
-    else:
-        store.add(made)
-    return make_result(made.filled, described, version=version, applied=True, id=None if confirm else made.id)
+        return result
+    store.add(made)
+    return result.model_copy(update={"id": made.id})

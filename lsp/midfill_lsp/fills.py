@@ -6,7 +6,7 @@ from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from lsprotocol.types import MessageType
 
@@ -79,7 +79,9 @@ class Fills:
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
         surroundings = self._look_around(params.uri)
-        before = tuple(replace(hole) for hole in rerolled.holes) if rerolled else ()
+        before: tuple[PendingHole, ...] = ()
+        if rerolled:
+            before = tuple(replace(hole) for hole in rerolled.holes)
         id = next(self._pending.ids)
         job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, before)
         self._running.append(job)
@@ -93,7 +95,8 @@ class Fills:
             self._pending.drop(rerolled)
         self._tell_pending(job.document)
         tell_of_better_models(self._server, settings.model, result.model)
-        if (sentence := tell_left_out(result.model, job.left_out)) is not None and sentence not in self._told:
+        sentence = tell_left_out(result.model, job.left_out)
+        if sentence is not None and sentence not in self._told:
             self._told.add(sentence)
             self._server.show(f"Midfill: {sentence}.", MessageType.Warning)
         return result
@@ -111,7 +114,7 @@ class Fills:
         job = self._find_meant(params, self._running)
         if job is None:
             raise FillFailed("Midfill: no fill is running here.")
-        job.finish()
+        job.end(keeps=True)
         return Done(id=job.id, uri=job.document.uri)
 
     async def accept(self, params: PendingParams) -> Done:
@@ -124,46 +127,56 @@ class Fills:
 
     async def _decide(self, params: PendingParams, *, keeps: bool) -> Done:
         """Accepts or discards a fill, or its hole or hunk at a place; the rest stays pending."""
-        meant = self._find_meant(params, [*self._running, *self._pending]) if params.part == "all" else None
-        if isinstance(meant, FillJob):
-            (meant.finish if keeps else meant.cancel)()
-            return Done(id=meant.id, uri=meant.document.uri)
+        title = "Midfill: put back"
+        if params.part == "all":
+            title = "Midfill: discard"
+            meant = self._find_meant(params, [*self._running, *self._pending])
+            if isinstance(meant, FillJob):
+                meant.end(keeps=keeps)
+                return Done(id=meant.id, uri=meant.document.uri)
         pending = self._find(params)
+        document = pending.document
         holes, number = pending.holes, None
         if params.part != "all":
             hole, number = pending.find_part(params.part, params.position)
             holes = [hole]
+        first = holes[0]
 
         def find_edits() -> list[Replacement]:
             left = self._same(pending).holes
             if number is not None:
-                return holes[0].hunks(pending.document.source)[number : number + 1]
+                return first.hunks(document.source)[number : number + 1]
             return [(hole.outer, hole.original) for hole in left if hole in holes]
 
         if not keeps:
-            title = "Midfill: discard" if params.part == "all" else "Midfill: put back"
-            await apply_edits(self._server, pending.document, find_edits, title)
+            await apply_edits(self._server, document, find_edits, title)
         elif number is None:
-            self._take(holes, pending.document)
+            self._take(holes, document)
         else:
-            holes[0].keep_hunk(number, pending.document.source)
+            first.keep_hunk(number, document.source)
         if number is not None:
-            pending.decide(holes[0])
-        if number is None or pending.document.source[slice(*holes[0].outer)] == holes[0].original:
+            pending.decide(first)
+        if number is None or document.source[slice(*first.outer)] == first.original:
             pending.narrow([hole for hole in pending.holes if hole not in holes])
         if not pending.holes:
             return self._close(pending)
-        self._tell_pending(pending.document)
-        return Done(id=pending.id, uri=pending.document.uri)
+        self._tell_pending(document)
+        return Done(id=pending.id, uri=document.uri)
 
     async def reroll(self, params: PendingParams) -> FillResult:
         """Fills again with the next seed; typed text and, at the same length, the surer half of the rest stay."""
         pending = self._find(params)
-        share = params.keep if params.keep is not None else KEEP_SHARE if params.length == "same" else 0.0
+        share = 0.0
+        if params.keep is not None:
+            share = params.keep
+        elif params.length == "same":
+            share = KEEP_SHARE
+        document = pending.document
+        ranges = [document.text.range(hole.inner) for hole in pending.holes]
         asked = FillParams(
-            uri=pending.document.uri,
+            uri=document.uri,
             what=What.SELECTION,
-            ranges=tuple(Range.of(pending.document.text.range(hole.inner)) for hole in pending.holes),
+            ranges=tuple(map(Range.of, ranges)),
             drafts=pending.drafts(share),
             seed=pending.seed + 1,
             length=params.length,
@@ -179,10 +192,12 @@ class Fills:
         if not pending.filled.alternatives:
             raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
         id, rotated = next(self._pending.ids), pending.rotated()
-        result = await put_in(
-            self._server, self._pending, Pending(id, pending.document, rotated, pending.seed, pending.newline),
-            lambda: self._same(pending).show(rotated), "Midfill: next alternative",
-        )  # fmt: skip
+        made = Pending(id, pending.document, rotated, pending.seed, pending.newline)
+
+        def find() -> tuple[list[Replacement], list[PendingHole]]:
+            return self._same(pending).show(rotated)
+
+        result = await put_in(self._server, self._pending, made, find, "Midfill: next alternative")
         self._close(pending)
         return result
 
@@ -209,7 +224,9 @@ class Fills:
         loop = asyncio.get_running_loop()
         if self._snooze:
             self._snooze.cancel()
-        self._snooze = loop.call_later(params.minutes * 60, self._wake) if params.minutes else None
+            self._snooze = None
+        if params.minutes:
+            self._snooze = loop.call_later(params.minutes * 60, self._wake)
         self._tell_status()
         return self.status()
 
@@ -257,12 +274,17 @@ class Fills:
 
     def status(self, uri: str | None = None) -> Status:
         facts = self._server.engines.facts
-        reason, error = self._find_obstacle(uri) if uri else None, self._filler.error
-        message = explain(error) if error else "Midfill is ready."
+        kind: Literal["Normal", "Error", "Inactive"] = "Normal"
+        message = "Midfill is ready."
+        if error := self._filler.error:
+            kind, message = "Error", explain(error)
+        reason = self._find_obstacle(uri) if uri else None
+        if reason:
+            kind, message = "Inactive", f"Midfill {reason}."
         return Status(
-            kind="Inactive" if reason else "Error" if error else "Normal",
+            kind=kind,
             busy=self._num_busy > 0,
-            message=f"Midfill {reason}." if reason else message,
+            message=message,
             version=str(self._server.version),
             **(vars(facts) if facts else {}),
             pending=len(self._pending),

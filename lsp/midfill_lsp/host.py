@@ -85,7 +85,9 @@ class Host(LanguageServer):
         elif isinstance(values, Mapping) and isinstance(self._options, Mapping):
             values = {**self._options, **values}
         self._settings[folder], problems = parse_settings(values)
-        for problem in problems if not folder else ():
+        if folder:
+            return
+        for problem in problems:
             self.show(problem, types.MessageType.Warning)
 
     def keep_folders(self, folders: list[str]) -> None:

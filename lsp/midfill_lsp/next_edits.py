@@ -39,13 +39,16 @@ class Burst:
         old, new = self.now.source, text.source
         start, end = trim(old, new)
         grown = len(new) - len(old)
-        if self.span:
-            first, last = self.now.whole_lines(self.span)
-            if start <= last and first <= end:
-                span = min(self.span[0], start), max(self.span[1], end) + grown
-                return Burst(self.before, text, span if self.before.source != new else None, self.earlier)
-        earlier = (self.before, self.now) if self.span else self.earlier
-        return Burst(self.now, text, (start, end + grown), earlier)
+        if self.span is None:
+            return Burst(self.now, text, (start, end + grown), self.earlier)
+        lines_start, lines_end = self.now.whole_lines(self.span)
+        if start > lines_end or end < lines_start:
+            return Burst(self.now, text, (start, end + grown), (self.before, self.now))
+        if self.before.source == new:
+            return Burst(self.before, text, None, self.earlier)
+        first, last = self.span
+        span = min(first, start), max(last, end) + grown
+        return Burst(self.before, text, span, self.earlier)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,10 @@ class NextEdits:
         burst = self._bursts.get(uri)
         if document is None or (burst and burst.now.source == document.source):
             return
-        self._bursts[uri] = burst.take(document.text) if burst else Burst(document.text, document.text)
+        if burst:
+            self._bursts[uri] = burst.take(document.text)
+        else:
+            self._bursts[uri] = Burst(document.text, document.text)
         self._tell(document, ())
         if uri in self._searches:
             self._searches.pop(uri).cancel()
@@ -101,22 +107,29 @@ class NextEdits:
         if not found:
             raise FillFailed(NOTHING)
         text = document.text
-        offset = text.offset(params.position.to_lsp()) if params.position else 0
-        line = text.whole_lines((offset, offset))
-        touching = [each for each in found if each.span[0] <= line[1] and line[0] <= each.span[1]]
-        here = list(found) if params.action == "all" else touching[:1]
+        offset = 0
+        if params.position:
+            offset = text.offset(params.position.to_lsp())
+        here = found
+        if params.action != "all":
+            line_start, line_end = text.whole_lines((offset, offset))
+            here = [each for each in found if each.span[0] <= line_end and line_start <= each.span[1]][:1]
         await self._make(document, here)
         with suppress(TimeoutError):
             async with asyncio.timeout(APPLIED_WAIT_S):
                 while here and document.text is text:  # until the client reports the edit that it applied
                     await asyncio.sleep(0.005)
-        left = await self.find(document) if here else found
+        left = found
+        if here:
+            left = await self.find(document)
         self._tell(document, left)
-        after = [each for each in left if each.span[0] >= offset] or list(left)
-        place = document.text.range(after[0].span) if after and params.action == "next" else None
-        if place:
-            await self._show(document.uri, place)
-        return Repeated(applied=len(here), left=len(left), range=Range.of(place) if place else None)
+        repeated = Repeated(applied=len(here), left=len(left))
+        if not left or params.action != "next":
+            return repeated
+        next_one = next((each for each in left if each.span[0] >= offset), left[0])
+        place = document.text.range(next_one.span)
+        await self._show(document.uri, place)
+        return repeated.model_copy(update={"range": Range.of(place)})
 
     def recall(self, document: SyncedDocument) -> Sequence[PlacedRepeat] | None:
         """The repeats found in the current document; None if nobody searched."""
@@ -135,16 +148,29 @@ class NextEdits:
             found = await asyncio.to_thread(search)
             if found or not unasked:
                 self._found[document.uri] = text, found
-        return found if document.text is text and self._bursts.get(document.uri) is burst else ()
+        if document.text is not text or self._bursts.get(document.uri) is not burst:
+            return ()
+        return found
 
     async def _make(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
         """Makes the repeats with one edit; if the model must choose words, as a pending fill."""
-        text, open_ones = document.text, [each for each in found if each.repeat.foreign]
-        if open_ones:
-            uri, version = document.uri, document.version
-            spans, drafts = zip(*(_draft(text, each) for each in open_ones), strict=True)
-            ranges = tuple(Range.of(text.range(span)) for span in spans)
-            asked = FillParams(uri=uri, version=version, what=What.SELECTION, ranges=ranges, drafts=drafts, apply=True)
+        text = document.text
+        ranges: list[Range] = []
+        drafts: list[DraftParams] = []
+        for each in found:
+            if each.repeat.foreign:
+                span, draft = _draft(text, each)
+                ranges.append(Range.of(text.range(span)))
+                drafts.append(draft)
+        if drafts:
+            asked = FillParams(
+                uri=document.uri,
+                version=document.version,
+                what=What.SELECTION,
+                ranges=tuple(ranges),
+                drafts=tuple(drafts),
+                apply=True,
+            )
             await self._fills.fill(asked)
         elif found:
 
@@ -174,15 +200,20 @@ class NextEdits:
 
     def _is_fill(self, document: SyncedDocument) -> bool:
         burst = self._bursts.get(document.uri)
-        start, end = burst.span if burst and burst.span else (0, -1)
-        spans = (span for pending in self._fills.pending_in(document) for span in pending.spans)
-        return any(start <= span[1] and span[0] <= end for span in spans)
+        if burst is None or burst.span is None:
+            return False
+        start, end = burst.span
+        for pending in self._fills.pending_in(document):
+            if any(start <= last and first <= end for first, last in pending.spans):
+                return True
+        return False
 
     def _tell(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
-        places = tuple(
-            RepeatPlace(range=Range.of(document.text.range(each.span)), text=each.repeat.text) for each in found
-        )
-        message = Repeats(uri=document.uri, places=places)
+        places = []
+        for each in found:
+            range = document.text.range(each.span)
+            places.append(RepeatPlace(range=Range.of(range), text=each.repeat.text))
+        message = Repeats(uri=document.uri, places=tuple(places))
         self._server.tell("midfill/didChangeRepeats", message, document.uri, is_empty=not found)
 
 
@@ -194,16 +225,21 @@ def _search(
     found = []
     with suppress(MidfillError):
         for repeat in find_repeats(before.read(), after.read(), versions, unasked=unasked):
+            edit = repeat.edit
             with suppress(MidfillError):  # belongs to another cell
-                found.append(PlacedRepeat(after.span(Hole(repeat.edit.start_byte, repeat.edit.end_byte)), repeat))
+                span = after.span(Hole(edit.start_byte, edit.end_byte))
+                found.append(PlacedRepeat(span, repeat))
     return found
 
 
 def _draft(text: Text, found: PlacedRepeat) -> tuple[Span, DraftParams]:
     """The changed lines of a place; everything but the words for the model is an anchor."""
     start, end = text.whole_lines(found.span)
-    start += len(text.source[start:end]) - len(text.source[start:end].lstrip())
-    lead = found.span[0] - start
-    draft = text.source[start : found.span[0]] + found.repeat.text + text.source[found.span[1] : end]
-    keep = find_gaps(([edge + lead for edge in span] for span in found.repeat.foreign), len(draft))
+    lines = text.source[start:end]
+    start += len(lines) - len(lines.lstrip())
+    first, last = found.span
+    lead = first - start
+    draft = text.source[start:first] + found.repeat.text + text.source[last:end]
+    foreign = [(begin + lead, stop + lead) for begin, stop in found.repeat.foreign]
+    keep = find_gaps(foreign, len(draft))
     return (start, end), DraftParams(text=draft, keep=to_units(draft, keep, text.encoding))

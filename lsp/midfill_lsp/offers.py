@@ -53,17 +53,25 @@ def _applies(view: DocumentView, document: Document, what: What, range: types.Ra
         return not view.text.lines[line].strip()
     try:
         found = find_holes(view, document, what, [range])
-        return all(hole.is_body or what is What.SELECTION for hole in found) and bool([view.span(h) for h in found])
+        for hole in found:
+            view.span(hole)  # raises for a hole in another cell
     except MidfillError:
         return False
+    if what is not What.SELECTION and not all(hole.is_body for hole in found):
+        return False
+    return bool(found)
 
 
 def _action(uri: str, version: int | None, what: What, range: types.Range, *, until: bool = False) -> types.CodeAction:
-    ranges = () if what is What.STUBS else (Range.of(range),)
+    ranges: tuple[Range, ...] = ()
+    if what is not What.STUBS:
+        ranges = (Range.of(range),)
     arguments = FillParams(uri=uri, what=what, version=version, ranges=ranges)
-    title = UNTIL if until else TITLES[what]
-    command = types.Command(title, "midfill.until" if until else "midfill.fill", arguments=[_to_json(arguments)])
-    return types.CodeAction(title, kind=UNTIL_KIND if until else KINDS[what], command=command)
+    title, name, kind = TITLES[what], "midfill.fill", KINDS[what]
+    if until:
+        title, name, kind = UNTIL, "midfill.until", UNTIL_KIND
+    command = types.Command(title, name, arguments=[_to_json(arguments)])
+    return types.CodeAction(title, kind=kind, command=command)
 
 
 def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[Span]) -> list[types.CodeAction]:
@@ -75,11 +83,16 @@ def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Seque
     offset = document.text.offset(cursor)
     next_span = next((span for span in found if span[0] >= offset), found[0])
     line = document.text.position(next_span[0]).line + 1
-    titles = {f"Make the last change again, or go there: line {line}": here}
+    offered = [_offer_repeat(f"Make the last change again, or go there: line {line}", here)]
     if len(found) > 1:
-        titles[f"Make the last change in {len(found)} more places"] = here.model_copy(update={"action": "all"})
-    commands = (types.Command(title, "midfill.repeat", arguments=[_to_json(asked)]) for title, asked in titles.items())
-    return [types.CodeAction(command.title, kind=REPEAT, command=command) for command in commands]
+        everywhere = here.model_copy(update={"action": "all"})
+        offered.append(_offer_repeat(f"Make the last change in {len(found)} more places", everywhere))
+    return offered
+
+
+def _offer_repeat(title: str, asked: RepeatParams) -> types.CodeAction:
+    command = types.Command(title, "midfill.repeat", arguments=[_to_json(asked)])
+    return types.CodeAction(title, kind=REPEAT, command=command)
 
 
 def _to_json(asked: Payload) -> dict[str, Any]:

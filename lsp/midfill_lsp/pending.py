@@ -9,7 +9,7 @@ from itertools import count
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import Filled
 from midfill_infill.filling.reroll import keep_ranges
-from midfill_infill.text.spans import Hole, find_gaps
+from midfill_infill.text.spans import find_gaps
 from midfill_lsp.edits import FillFailed, Replacement
 from midfill_lsp.messages import DraftParams, Position
 from midfill_lsp.text import Moves, Span, SyncedDocument, Text, find_at, to_units, trim
@@ -19,23 +19,31 @@ def find_hunks(old: str, new: str) -> list[tuple[Span, Span]]:
     """Pairs of different spans of the old and the new text, in order; one of a pair may be empty."""
     before, after = Text(old), Text(new)
     matcher = SequenceMatcher(lambda line: not line.strip(), before.lines, after.lines, autojunk=False)
-    return [
-        _spans((before, after), ((start, stop), (begin, end)))
-        for tag, start, stop, begin, end in matcher.get_opcodes()
-        if tag != "equal"
-    ]
+    hunks = []
+    for tag, start, stop, begin, end in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        # Added or removed lines include a line ending: the one after them, or before them at the end of the text.
+        if start < stop and begin < end:
+            find = _find_lines
+        elif stop < len(before.lines) and end < len(after.lines):
+            find = _find_lines_and_end
+        else:
+            find = _find_lines_and_end_before
+        hunks.append((find(before, start, stop), find(after, begin, end)))
+    return hunks
 
 
-def _spans(texts: tuple[Text, Text], lines: tuple[Span, Span]) -> tuple[Span, Span]:
-    """Added or removed lines include a line ending: the one after them, or before them at the end of the text."""
-    pairs = list(zip(texts, lines, strict=True))
-    if all(first < last for first, last in lines):
-        one, other = ((text.line_starts[first], text.line_end(last - 1)) for text, (first, last) in pairs)
-    elif all(last < len(text.lines) for text, (_, last) in pairs):
-        one, other = ((text.line_starts[first], text.line_starts[last]) for text, (first, last) in pairs)
-    else:
-        one, other = ((text.line_end(first - 1), text.line_end(last - 1)) for text, (first, last) in pairs)
-    return one, other
+def _find_lines(text: Text, first: int, last: int) -> Span:
+    return text.line_starts[first], text.line_end(last - 1)
+
+
+def _find_lines_and_end(text: Text, first: int, last: int) -> Span:
+    return text.line_starts[first], text.line_starts[last]
+
+
+def _find_lines_and_end_before(text: Text, first: int, last: int) -> Span:
+    return text.line_end(first - 1), text.line_end(last - 1)
 
 
 MAX_PENDING = 64
@@ -46,7 +54,6 @@ WEAK_SHARE = 0.1
 class PendingHole:
     """`outer` spans everything the fill inserted, `inner` its text without lead and tail, in the current text."""
 
-    hole: Hole
     outer: Span
     inner: Span
     fill: PlacedFill
@@ -56,9 +63,13 @@ class PendingHole:
 
     def find(self, spans: Iterable[Span], newline: str) -> list[Span]:
         """Spans of the fill as spans of the document; valid until somebody types into the fill."""
-        text, start = self.fill.text, self.inner[0]
-        before = (tuple(len(text[:end].replace("\n", newline)) for end in span) for span in spans)
-        return [(start + first, start + last) for first, last in before]
+        start = self.inner[0]
+
+        def move(offset: int) -> int:
+            before = self.fill.text[:offset].replace("\n", newline)
+            return start + len(before)
+
+        return [(move(first), move(last)) for first, last in spans]
 
     def carry(self, moves: Moves) -> bool:
         """Follows the edits of `moves`; False if one of them crossed an end."""
@@ -71,15 +82,17 @@ class PendingHole:
     def was_put_back(self, moves: Moves, source: str) -> bool:
         """True if the edits of `moves` touched it and restored the text from before the fill."""
         wide = moves.stretch(self.outer, takes_ends=True)
-        return moves.carry(self.outer) is None and wide is not None and source[slice(*wide)] == self.original
+        if wide is None or moves.carry(self.outer) is not None:
+            return False
+        return source[slice(*wide)] == self.original
 
     def hunks(self, source: str) -> list[Replacement]:
         """The spans of current lines that differ from the old ones, each with the old lines."""
         start = self.outer[0]
-        return [
-            ((start + new[0], start + new[1]), self.original[slice(*old)])
-            for old, new in find_hunks(self.original, source[slice(*self.outer)])
-        ]
+        hunks = []
+        for old, (first, last) in find_hunks(self.original, source[slice(*self.outer)]):
+            hunks.append(((start + first, start + last), self.original[slice(*old)]))
+        return hunks
 
     def keep_hunk(self, number: int, source: str) -> None:
         """Accepts a hunk: its lines count as old from now on."""
@@ -89,9 +102,15 @@ class PendingHole:
 
     def decided_ranges(self, source: str) -> list[Span]:
         """Ranges of its inner text that the user accepted: everything outside hunks, once one was decided."""
-        first, last = self.inner
-        hunks = ([min(max(edge, first), last) - first for edge in span] for span, _ in self.hunks(source))
-        return find_gaps(hunks, last - first) if self.is_decided else []
+        if not self.is_decided:
+            return []
+        start, end = self.inner
+        hunks = []
+        for (first, last), _ in self.hunks(source):
+            first = min(max(first, start), end)
+            last = min(max(last, start), end)
+            hunks.append((first - start, last - start))
+        return find_gaps(hunks, end - start)
 
 
 @dataclass
@@ -115,15 +134,17 @@ class Pending:
 
     def mark(self) -> None:
         """Locates its errors and its least certain tokens."""
-        self.errors = [span for hole in self.holes for span in hole.find(hole.fill.errors, self.newline)]
+        self.errors = []
+        scored: list[tuple[float, Span]] = []
+        for hole in self.holes:
+            self.errors += hole.find(hole.fill.errors, self.newline)
+            tokens = hole.find(hole.fill.tokens, self.newline)
+            scored += zip(hole.fill.confidence, tokens, strict=False)
         if self.filled.new_errors and not self.errors:
             self.errors = [hole.inner for hole in self.holes]
-        scored = [
-            (score, span)
-            for hole in self.holes
-            for score, span in zip(hole.fill.confidence, hole.find(hole.fill.tokens, self.newline), strict=False)
-        ]
-        self.weak = [span for _, span in sorted(scored)[: math.ceil(len(scored) * WEAK_SHARE)]]
+        scored.sort()
+        num_weak = math.ceil(len(scored) * WEAK_SHARE)
+        self.weak = [span for _, span in scored[:num_weak]]
 
     @property
     def spans(self) -> list[Span]:
@@ -132,33 +153,42 @@ class Pending:
     @property
     def text(self) -> Text:
         """The document's text, or the expected one until the client confirms the edit."""
-        return self.document.text if self.expected is None else Text(self.expected, self.document.text.encoding)
+        if self.expected is None:
+            return self.document.text
+        return Text(self.expected, self.document.text.encoding)
 
     def follow(self) -> bool:
         """Follows the document's last changes. False if the fill was undone or cannot be located any more."""
+        source = self.document.source
+        moves = self.moves
         if self.expected is not None:
             # The client's echo of our own edit; later typing may be merged into it.
-            self.moves.clear()
-            if self.document.source != self.expected:
-                start, end = trim(self.expected, self.document.source)
-                self.moves.append((start, end, len(self.document.source) - len(self.expected) + end - start))
+            moves.clear()
+            if source != self.expected:
+                start, end = trim(self.expected, source)
+                grown = len(source) - len(self.expected)
+                moves.append((start, end, end - start + grown))
             self.expected = None
-        is_undone = self.moves and self.document.source == self.before  # undo may come as any equal change
-        self.narrow([hole for hole in self.holes if not hole.was_put_back(self.moves, self.document.source)])
-        alive = not is_undone and bool(self.holes) and all(hole.carry(self.moves) for hole in self.holes)
-        for spans in (self.weak, self.errors):
-            spans[:] = [carried for span in spans if (carried := self.moves.carry(span))]
-        self.moves.clear()
+        is_undone = moves and source == self.before  # undo may come as any equal change
+        self.narrow([hole for hole in self.holes if not hole.was_put_back(moves, source)])
+        alive = not is_undone and bool(self.holes) and all(hole.carry(moves) for hole in self.holes)
+        self.weak = moves.carry_all(self.weak)
+        self.errors = moves.carry_all(self.errors)
+        moves.clear()
         return alive
 
     def narrow(self, holes: Sequence[PendingHole]) -> None:
         """Reduces the fill to some of its holes."""
-        if len(holes) < len(self.holes):
-            left = [number for number, hole in enumerate(self.holes) if hole in holes]
-            rows = (self.filled.best, *self.filled.alternatives)
-            best, *others = (replace(row, fills=tuple(row.fills[number] for number in left)) for row in rows)
-            self.filled = replace(self.filled, best=best, alternatives=tuple(others))
-            self.holes = [self.holes[number] for number in left]
+        if len(holes) == len(self.holes):
+            return
+        left = [number for number, hole in enumerate(self.holes) if hole in holes]
+        rows = []
+        for row in (self.filled.best, *self.filled.alternatives):
+            fills = tuple(row.fills[number] for number in left)
+            rows.append(replace(row, fills=fills))
+        best, *others = rows
+        self.filled = replace(self.filled, best=best, alternatives=tuple(others))
+        self.holes = [self.holes[number] for number in left]
 
     def find_part(self, part: str, position: Position | None) -> tuple[PendingHole, int | None]:
         """The hole at a position and its hunk's number, or the only part. A hole without hunks is a part. Raises
@@ -166,13 +196,22 @@ class Pending:
         """
         parts: list[tuple[Span, tuple[PendingHole, int | None]]] = []
         for hole in self.holes:
-            hunks = hole.hunks(self.document.source) if part == "hunk" else ()
-            parts += [(span, (hole, number)) for number, (span, _) in enumerate(hunks)] or [(hole.outer, (hole, None))]
-        text = self.document.text
-        found = find_at(text, text.offset(position.to_lsp()), parts) if position else []
-        if not found and len(parts) != 1:
+            hunks = []
+            if part == "hunk":
+                hunks = hole.hunks(self.document.source)
+            for number, (span, _) in enumerate(hunks):
+                parts.append((span, (hole, number)))
+            if not hunks:
+                parts.append((hole.outer, (hole, None)))
+        found = []
+        if position:
+            text = self.document.text
+            found = find_at(text, text.offset(position.to_lsp()), parts)
+        if not found and len(parts) == 1:
+            found = [only for _, only in parts]
+        if not found:
             raise FillFailed(f"Midfill: no {part} of a fill is here; put the cursor into one.")
-        return found[0] if found else parts[0][1]
+        return found[0]
 
     def decide(self, hole: PendingHole) -> None:
         """Records that the user decided a hunk, and drops the alternatives, which would undo that."""
@@ -191,20 +230,27 @@ class Pending:
         shift = 0
         for hole, fill in zip(self.holes, filled.fills, strict=True):
             text = fill.text.replace("\n", self.newline)
-            growth = len(text) - (hole.inner[1] - hole.inner[0])
+            first, last = hole.outer
+            start, end = hole.inner
+            growth = len(text) - (end - start)
             edits.append((hole.inner, text))
-            outer, inner = ((first + shift, last + shift + growth) for first, last in (hole.outer, hole.inner))
-            holes.append(PendingHole(hole.hole, outer, inner, fill, hole.original))
+            outer = first + shift, last + shift + growth
+            inner = start + shift, end + shift + growth
+            holes.append(PendingHole(outer, inner, fill, hole.original))
             shift += growth
         return edits, holes
 
     def drafts(self, share: float) -> tuple[DraftParams, ...]:
         """What a reroll keeps of each hole: all typed text and, if the engine can, that share of the rest."""
-        share, by_lines = 0.0 if self.filled.keeps == "nothing" else share, self.filled.keeps == "lines"
+        if self.filled.keeps == "nothing":
+            share = 0.0
+        by_lines = self.filled.keeps == "lines"
+        source = self.document.source
         drafts = []
         for hole in self.holes:
-            fill, text = hole.fill, self.document.source[slice(*hole.inner)]
-            fixed = hole.decided_ranges(self.document.source)
+            fill = hole.fill
+            text = source[slice(*hole.inner)]
+            fixed = hole.decided_ranges(source)
             keep = keep_ranges(fill.text, fill.tokens, fill.confidence, text, share, fixed, by_lines=by_lines)
             drafts.append(DraftParams(keep=to_units(text, keep, self.document.text.encoding)))
         return tuple(drafts)
@@ -254,12 +300,15 @@ def place(candidate: Alternative, spans: Sequence[Span], originals: Sequence[str
     holes: list[PendingHole] = []
     shift = 0
     for fill, edit, span, original in zip(candidate.fills, candidate.patch.edits, spans, originals, strict=True):
+        hole = fill.hole
         length = len(edit.replacement.decode("utf-8", "surrogatepass"))
-        start = span[0] + shift
-        lead, tail = (len(text.replace("\n", newline)) for text in (fill.hole.lead, fill.hole.tail))
-        if fill.hole.is_body and not fill.text:  # an empty fill keeps the body
+        first, last = span
+        start = first + shift
+        end = start + length
+        lead = len(hole.lead.replace("\n", newline))
+        tail = len(hole.tail.replace("\n", newline))
+        if hole.is_body and not fill.text:  # an empty fill keeps the body
             lead = tail = 0
-        outer = start, start + length
-        holes.append(PendingHole(fill.hole, outer, (start + lead, start + length - tail), fill, original))
-        shift += length - (span[1] - span[0])
+        holes.append(PendingHole((start, end), (start + lead, end - tail), fill, original))
+        shift += length - (last - first)
     return holes

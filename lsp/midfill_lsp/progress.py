@@ -90,7 +90,7 @@ class PreviewSender:
                 settled=to_units(hole.text, hole.settled, self._encoding),
                 masked=hole.masked,
                 tokens=to_units(hole.text, hole.tokens, self._encoding),
-                confidence=hole.confidence,
+                confidence=tuple(hole.confidence),
             )
             for place, hole in zip(places, preview.holes, strict=True)
         )

@@ -149,8 +149,9 @@ class MidfillProtocol(LanguageServerProtocol):
 
     def _lose_track(self, message: dict[str, Any]) -> None:
         """Marks the documents that a refused change names as out of sync."""
-        is_change = message["method"] in (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE)
-        for uri in _URI.findall(json.dumps(message)) if is_change else ():
+        if message["method"] not in (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE):
+            return
+        for uri in _URI.findall(json.dumps(message)):
             document = self.workspace.text_documents.get(json.loads(uri))
             if isinstance(document, SyncedDocument):
                 document.lose_track("it was refused")

@@ -192,7 +192,10 @@ def _follow(ls: MidfillServer, uri: str) -> None:
 
 
 def _follow_cells(ls: MidfillServer, params: types.DidChangeNotebookDocumentParams) -> None:
-    for change in (params.change.cells.text_content or ()) if params.change.cells else ():
+    cells = params.change.cells
+    if cells is None:
+        return
+    for change in cells.text_content or ():
         _follow(ls, change.document.uri)
 
 

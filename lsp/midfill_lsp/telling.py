@@ -12,8 +12,8 @@ from midfill_infill.filling.fill import Filled
 from midfill_infill.filling.wishes import can_lengthen
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillResult, FillStats, HoleFill, OldText, PendingFill, PendingFills, PendingText, Range
-from midfill_lsp.pending import Pending, PendingHole, PendingStore
-from midfill_lsp.text import Span, SyncedDocument, Text, to_units
+from midfill_lsp.pending import Pending, PendingStore
+from midfill_lsp.text import Span, SyncedDocument, to_units
 
 REST_S = 0.05
 NO_SYNTAX = "This fill is no syntax here: reroll it, mend it or discard it."
@@ -48,7 +48,10 @@ class PendingTeller:
 
 def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> None:
     """Tells each user once, in the command or here, and only if the shipped model filled without being chosen."""
-    if chosen is None and (sentence := offer(filled_by)) is not None:
+    if chosen is not None:
+        return
+    sentence = offer(filled_by)
+    if sentence is not None:
         server.show(f"Midfill: {sentence}.", types.MessageType.Info)
 
 
@@ -95,16 +98,8 @@ def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | No
     )
 
 
-def describe_placed(holes: Iterable[PendingHole], text: Text) -> list[HoleFill]:
-    """The fills of a pending fill at their places in `text`."""
-    return [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in holes]
-
-
-def make_result(
-    filled: Filled, holes: Iterable[HoleFill], *, version: int | None, applied: bool, id: int | None = None
-) -> FillResult:
+def make_result(filled: Filled, holes: Iterable[HoleFill], *, version: int | None, applied: bool) -> FillResult:
     return FillResult(
-        id=id,
         version=version,
         applied=applied,
         holes=tuple(holes),

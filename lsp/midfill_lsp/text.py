@@ -99,11 +99,11 @@ class Text:
 def find_at(text: Text, offset: int, placed: Iterable[tuple[Span, T]]) -> list[T]:
     """The items at an offset; if there are none, those on its line."""
     listed = list(placed)
-    found = (
-        [each for (first, last), each in listed if first <= end and start <= last]
-        for start, end in ((offset, offset), text.whole_lines((offset, offset)))
-    )
-    return next(found) or next(found)
+
+    def find(start: int, end: int) -> list[T]:
+        return [each for (first, last), each in listed if first <= end and start <= last]
+
+    return find(offset, offset) or find(*text.whole_lines((offset, offset)))
 
 
 def trim(old: str, new: str) -> Span:
@@ -155,6 +155,11 @@ class Moves(list[tuple[int, int, int]]):
                 first, last = first + shift, last + shift
         return first, last
 
+    def carry_all(self, spans: Iterable[Span]) -> list[Span]:
+        """The current spans of those that no edit has changed."""
+        carried = map(self.carry, spans)
+        return [span for span in carried if span is not None]
+
     def stretch(self, span: Span, *, takes_ends: bool = False) -> Span | None:
         """Like `carry`, but resized by edits inside and, with `takes_ends`, at its ends; None if one crosses an end."""
         first, last = span
@@ -163,7 +168,8 @@ class Moves(list[tuple[int, int, int]]):
             if end <= first and not (takes_ends and start >= first):
                 first, last = first + shift, last + shift
             elif first <= start and end <= last:
-                last += shift if takes_ends or start < last else 0
+                if takes_ends or start < last:
+                    last += shift
             elif start < last:
                 return None
         return first, last
@@ -233,4 +239,6 @@ class SyncedWorkspace(Workspace):
     def open_document(self, uri: str) -> SyncedDocument | None:
         """The document if the editor has it open; the disk is never read."""
         document = self.get_text_document(uri)
-        return document if isinstance(document, SyncedDocument) and document.version is not None else None
+        if isinstance(document, SyncedDocument) and document.version is not None:
+            return document
+        return None

@@ -41,11 +41,13 @@ def until_passes(
     path, folder = find_path(document.uri), find_folder(workspace, document.uri)
     if path is None or folder is None or path.suffix == ".ipynb":
         raise MidfillError("bad_request", "a command tests files of a folder alone", "save this as one")
-    held = {
-        place: other.source.encode("utf-8", "surrogatepass")
-        for other in workspace.text_documents.values()
-        if isinstance(other, SyncedDocument) and (place := find_path(other.uri)) not in (None, path) and place.is_file()
-    }
+    held: dict[Path, bytes] = {}
+    for other in workspace.text_documents.values():
+        place = find_path(other.uri)
+        if place is None or place == path or not isinstance(other, SyncedDocument):
+            continue
+        if place.is_file():
+            held[place] = other.source.encode("utf-8", "surrogatepass")
 
     def fill(document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
         from midfill_infill.sandbox.command import read_command

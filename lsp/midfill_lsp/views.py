@@ -40,9 +40,10 @@ class DocumentView:
     def read(self) -> Document:
         """Raises MidfillError for a document that is not source text or is too large."""
         language = _LANGUAGE_IDS.get(self.language_id or "", self.language_id)
-        path = find_path(self.uri)
+        if language not in REGISTRY:
+            language = None
         source = self.before + self.text.source + self.after
-        return Document.from_text(source, language if language in REGISTRY else None, path)
+        return Document.from_text(source, language, find_path(self.uri))
 
     def byte(self, offset: int) -> int:
         return len(self.before.encode("utf-8", "surrogatepass")) + self.text.start_byte(offset)
@@ -51,11 +52,11 @@ class DocumentView:
         """The span of a hole in the text. Raises MidfillError for a hole in another cell."""
         if not self.holds(hole):
             raise MidfillError("no_hole", "the function is in another cell")
-        start, end = (byte - self.byte(0) for byte in (hole.start_byte, hole.end_byte))
-        return self.text.offset_of_byte(start), self.text.offset_of_byte(end)
+        cell_start = self.byte(0)
+        start = self.text.offset_of_byte(hole.start_byte - cell_start)
+        return start, self.text.offset_of_byte(hole.end_byte - cell_start)
 
     def holds(self, hole: Hole) -> bool:
-        """True if the hole is in this cell."""
         return self.byte(0) <= hole.start_byte and hole.end_byte <= self.byte(len(self.text.source))
 
 
@@ -63,15 +64,18 @@ def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentVie
     """The current document and the cells around it. Use it on the event loop only."""
     before, after = list[str](), list[str]()
     notebook = workspace.get_notebook_document(cell_uri=synced.uri)
+    if notebook is None:
+        return DocumentView(synced.uri, synced.language_id, synced.text)
     side = before
-    for cell in notebook.cells if notebook else ():
+    for cell in notebook.cells:
         other = workspace.open_document(cell.document)
         if other is synced:
             side = after
         elif other and cell.kind == types.NotebookCellKind.Code and other.language_id == synced.language_id:
             side.append(other.source)
-    around = _BETWEEN_CELLS.join([*before, ""]), _BETWEEN_CELLS.join(["", *after])
-    return DocumentView(synced.uri, synced.language_id, synced.text, *around)
+    text_before = _BETWEEN_CELLS.join([*before, ""])
+    text_after = _BETWEEN_CELLS.join(["", *after])
+    return DocumentView(synced.uri, synced.language_id, synced.text, text_before, text_after)
 
 
 def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
@@ -90,8 +94,13 @@ def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
 def find_path(uri: str) -> Path | None:
     """The file of a document, or of a cell's notebook."""
     scheme, _, rest = uri.partition(":")
-    path = to_fs_path(f"file:{rest.partition('#')[0]}") if scheme in ("file", "vscode-notebook-cell") else None
-    return Path(path) if path else None
+    if scheme not in ("file", "vscode-notebook-cell"):
+        return None
+    place, _, _ = rest.partition("#")
+    path = to_fs_path(f"file:{place}")
+    if not path:
+        return None
+    return Path(path)
 
 
 def find_exclusion(uri: str, listed: Sequence[str]) -> str | None:
@@ -103,14 +112,18 @@ def find_exclusions(listed: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """Those of some documents that are excluded, each with the reason; `listed` are the user's patterns for each. One
     that is no file, such as an unsaved or a remote one, has at least a name. Reads the disk.
     """
-    found, stamps = dict[str, str](), exclusions.Stamps()
+    found = dict[str, str]()
+    stamps = exclusions.Stamps()
     for patterns in dict.fromkeys(listed.values()):
-        uris = [uri for uri, own in listed.items() if own == patterns]
-        paths = {uri: path for uri in uris if (path := find_path(uri)) is not None}
-        excluded = exclusions.find_exclusions(paths.values(), patterns, stamps)
-        for uri in uris:
-            named = exclusions.find_named_exclusion(find_name(uri), patterns) if uri not in paths else None
-            if (reason := excluded.get(paths[uri]) if uri in paths else named) is not None:
+        paths = {uri: find_path(uri) for uri, own in listed.items() if own == patterns}
+        files = [path for path in paths.values() if path is not None]
+        excluded = exclusions.find_exclusions(files, patterns, stamps)
+        for uri, path in paths.items():
+            if path is None:
+                reason = exclusions.find_named_exclusion(find_name(uri), patterns)
+            else:
+                reason = excluded.get(path)
+            if reason is not None:
                 found[uri] = reason
     return found
 
@@ -124,16 +137,16 @@ def find_name(uri: str) -> str:
 @lru_cache(maxsize=1024)
 def find_place(uri: str) -> str:
     """The file's URI in canonical spelling, so that parents are prefixes; other URIs unchanged."""
-    path = find_path(uri)
-    return (path.absolute().as_uri() if path else uri).rstrip("/")
+    if path := find_path(uri):
+        uri = path.absolute().as_uri()
+    return uri.rstrip("/")
 
 
 def find_innermost(folders: Iterable[str], uri: str) -> str:
     """The innermost of `folders` that contains a document, or the notebook of a cell; "" where none does."""
     place = find_place(uri)
-    return max(
-        (folder for folder in folders if folder and place.startswith(find_place(folder) + "/")), key=len, default=""
-    )
+    around = [folder for folder in folders if folder and place.startswith(find_place(folder) + "/")]
+    return max(around, key=len, default="")
 
 
 def find_holes(view: DocumentView, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
@@ -156,7 +169,7 @@ def find_around(view: DocumentView, range: types.Range) -> list[Span]:
     try:
         document = view.read()
         start, end = (view.byte(offset) for offset in view.text.span(range))
-        found = (Hole(*span) for span in holes.list_holes(document, start, end))
+        found = [Hole(*span) for span in holes.list_holes(document, start, end)]
         return [view.span(hole) for hole in found if view.holds(hole)]
     except MidfillError:
         return []
@@ -180,14 +193,20 @@ def sort_with_drafts(
     for hole, span in zip(ordered, spans, strict=True):
         draft = by_place[hole.start_byte, hole.end_byte]
         if draft.text is None:
-            wanted.append((None, code_points(view.text.source[slice(*span)], draft.keep, encoding)))
+            text = view.text.source[slice(*span)]
+            wanted.append((None, code_points(text, draft.keep, encoding)))
         else:
-            wanted.append(_join_line_ends(draft.text, code_points(draft.text, draft.keep, encoding)))
+            kept = code_points(draft.text, draft.keep, encoding)
+            wanted.append(_join_line_ends(draft.text, kept))
     drafted, placed = put_drafts(document, ordered, wanted)
     return spans, drafted, placed
 
 
 def _join_line_ends(text: str, spans: Sequence[Span]) -> tuple[str, list[Span]]:
     r"""The text with `\n` for `\r\n`, and its spans there."""
-    joined = [tuple(len(text[:end].replace("\r\n", "\n")) for end in span) for span in spans]
-    return text.replace("\r\n", "\n"), [(start, end) for start, end in joined]
+
+    def join(part: str) -> str:
+        return part.replace("\r\n", "\n")
+
+    joined = [(len(join(text[:start])), len(join(text[:end]))) for start, end in spans]
+    return join(text), joined

@@ -12,11 +12,12 @@ from rich.console import Console
 from tests.cli.fake_engine import read_record, read_report
 from typer.testing import CliRunner
 
+from midfill_engine.wire import HoleState
 from midfill_infill.cli import build_app
 from midfill_infill.cli.live import LiveView, color_diff, render_preview
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
-from midfill_infill.filling.fill import HolePreview, Preview
+from midfill_infill.filling.fill import Preview
 from midfill_infill.repository.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax import holes
@@ -134,9 +135,9 @@ def test_control_characters_cannot_act_on_the_terminal() -> None:
 
 
 STEPS = [
-    Preview(0, 2, (HolePreview("", (), 4),)),
-    Preview(1, 2, (HolePreview("return a - b", ((0, 8),), 2),)),
-    Preview(2, 2, (HolePreview("return a + b", ((0, 12),), 0),), is_chosen=True),
+    Preview(0, 2, [HoleState(text="", settled=[], masked=4)]),
+    Preview(1, 2, [HoleState(text="return a - b", settled=[(0, 8)], masked=2)]),
+    Preview(2, 2, [HoleState(text="return a + b", settled=[(0, 12)], masked=0)], is_chosen=True),
 ]
 FRAMES = [
     """\

@@ -12,12 +12,13 @@ from rich.console import Console
 from tests.cli.fake_engine import read_report
 from typer.testing import CliRunner
 
+from midfill_engine.wire import HoleState
 from midfill_infill.cli import build_app, results
 from midfill_infill.cli.live import LiveView
 from midfill_infill.cli.results import Results, choose
 from midfill_infill.errors import TABLE, MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
-from midfill_infill.filling.fill import Filled, HolePreview, Preview
+from midfill_infill.filling.fill import Filled, Preview
 from midfill_infill.repository.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
@@ -261,7 +262,8 @@ def test_small_terminals_show_every_hole(num_holes: int) -> None:
     source = "".join(f"def function_with_a_long_name_{n}(a, b):\n    ...\n\n\n" for n in range(num_holes))
     document = Document(source.encode(), "python", Path("t.py"))
     console = Console(file=io.StringIO(), width=40, height=12, force_terminal=True)
-    looks = tuple(HolePreview("x = 1\n" * 20 + "return a", ((0, 5),), 9 if n else 0) for n in range(num_holes))
+    text = "x = 1\n" * 20 + "return a"
+    looks = [HoleState(text=text, settled=[(0, 5)], masked=9 if n else 0) for n in range(num_holes)]
     with console.capture() as capture:
         console.print(LiveView(document, find_stubs(document), console)._render(Preview(1, 2, looks)))
     frame = capture.get()

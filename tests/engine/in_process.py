@@ -75,7 +75,7 @@ def read_whole(base: Runtime, ids: list[int]) -> torch.Tensor:
     rows = torch.arange(len(ids))
     mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
     (result,) = base.run([Pass(torch.tensor(ids), rows, rows, mask=mask)])
-    return log_probs(base, [result.hidden])[0]
+    return log_probs(base, result.hidden)
 
 
 def run_together(runtime: Runtime, fills: Sequence[Fill]) -> list[InfillResponse]:

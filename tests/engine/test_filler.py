@@ -26,10 +26,10 @@ from midfill_engine.causal.prompt import (
     READ_SHARE,
     WORD_BYTES,
     YIELDED,
-    cut_before,
-    cut_behind,
     find_following,
+    lay_ahead,
     lay_prompt,
+    take_stable_end,
 )
 from midfill_engine.causal.stretch import Block, Stretch
 from midfill_engine.causal.writing import Drawing
@@ -129,24 +129,24 @@ def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> No
 def test_the_beginning_that_is_read_stands_still_while_somebody_types() -> None:
     text = "".join(f"line_{number} = {number}\n" for number in range(900))
     typed = [text + "x" * size for size in range(READ_CHARACTERS // READ_SHARE)]
-    assert len({len(each) - len(cut_before(each)) for each in typed}) <= 8
+    assert len({len(each) - len(take_stable_end(each)) for each in typed}) <= 8
     window = [each[-9000:] for each in typed]  # whose own beginning moves with the cursor
-    assert len({each[len(each) - len(cut_before(each)) :][:40] for each in window}) <= 8
-    cut = cut_before(text)
+    assert len({each[len(each) - len(take_stable_end(each)) :][:40] for each in window}) <= 8
+    cut = take_stable_end(text)
     assert text.endswith(cut) and cut.startswith("line_")
     assert READ_CHARACTERS - READ_CHARACTERS // READ_SHARE <= len(cut) <= READ_CHARACTERS
-    assert cut_before(TEXT) == TEXT
-    assert cut_before("0" * 9999) and len(cut_before("0" * 9999)) <= READ_CHARACTERS
+    assert take_stable_end(TEXT) == TEXT
+    assert take_stable_end("0" * 9999) and len(take_stable_end("0" * 9999)) <= READ_CHARACTERS
 
 
 def test_of_the_text_behind_whole_lines_are_read_but_for_those_that_judge() -> None:
     lines = [f"after_{number} = {number}\n" for number in range(200)]
-    part = cut_behind("\n" + "".join(lines))
+    part = lay_ahead("\n" + "".join(lines))
     assert part.endswith("\n\n\n") and set(part.splitlines()) <= {*map(str.strip, lines), ""}
     assert not {"after_0 = 0", "after_1 = 1"} & set(part.splitlines())
-    starts = {cut_behind("\n" + "".join(lines[number:]))[:20] for number in range(20)}
+    starts = {lay_ahead("\n" + "".join(lines[number:]))[:20] for number in range(20)}
     assert len(starts) <= 6
-    assert cut_behind("") == cut_behind("\n") == cut_behind("\nx = 1\n") == ""
+    assert lay_ahead("") == lay_ahead("\n") == lay_ahead("\nx = 1\n") == ""
 
 
 @pytest.mark.parametrize("text", ["", "x", "x =", "    ", "a = 'ü", "def f():\n        ", "x" * 9000])
@@ -278,7 +278,9 @@ def test_excerpts_stand_between_the_text_behind_and_the_text_before(
         assert before[:-1].endswith(near) and most * 2 // 3 - 20 <= len(near) <= most
         assert AHEAD_CHARACTERS - room // 4 - 20 <= len(behind) <= AHEAD_CHARACTERS - room // 4
     whole = lay_prompt(base, before, after, ["first = 1"], is_block=True)
-    assert whole.ids == lay_prompt(base, f"first = 1\n\n\n{cut_before(before)}", after).ids, "a block keeps near text"
+    assert whole.ids == lay_prompt(base, f"first = 1\n\n\n{take_stable_end(before)}", after).ids, (
+        "a block keeps near text"
+    )
 
 
 def test_excerpts_of_a_request_reach_the_prompt_and_are_bounded(base: Runtime) -> None:
@@ -502,9 +504,7 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
     names: Sequence[str], sharp: int, base: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The likeliest drafts are at least as likely as those of a search without guesses, in fewer passes."""
-    monkeypatch.setattr(
-        branches, "log_probs", lambda *asked: [(sharp * part).log_softmax(dim=-1) for part in log_probs(*asked)]
-    )
+    monkeypatch.setattr(branches, "log_probs", lambda *asked: (sharp * log_probs(*asked)).log_softmax(dim=-1))
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n\n\nprint(other([1]))\n", single=True)
 
     def draft(known: Sequence[tuple[int, ...]], most: int) -> tuple[list[Candidate], int, list[tuple[int, ...]]]:

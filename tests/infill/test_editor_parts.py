@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midfill_engine.wire import HoleState
 from midfill_infill.context.segments import build_segments
-from midfill_infill.filling.fill import HolePreview, Options, Preview, _request, finish
+from midfill_infill.filling.fill import Options, Preview, _request, finish
 from midfill_infill.filling.reroll import keep_ranges
 from midfill_infill.repository.exclusions import Stamps, find_exclusion
 from midfill_infill.syntax.holes import body_at, body_named
@@ -131,13 +132,19 @@ def test_limits_reach_every_hole() -> None:
 def test_a_fill_may_end_early_with_its_guesses() -> None:
     document = Document.from_text("def add(a, b):\n    ...\n", "python")
     holes = [body_named(document, "add")]
-    shown = HolePreview("return a + b ", ((0, 6),), 3, ((0, 6), (6, 8), (8, 12), (12, 13)), (0.9, 0.5, 0.4, 0.1))
-    filled = finish(document, holes, Preview(2, 9, (shown,)))
+    shown = HoleState(
+        text="return a + b ",
+        settled=[(0, 6)],
+        masked=3,
+        tokens=[(0, 6), (6, 8), (8, 12), (12, 13)],
+        confidence=[0.9, 0.5, 0.4, 0.1],
+    )
+    filled = finish(document, holes, Preview(2, 9, [shown]))
     assert filled.patch.apply(document.data) == b"def add(a, b):\n    return a + b\n"
     assert filled.new_errors == 0 and filled.stats.steps == 2
     (fill,) = filled.fills
     assert (fill.tokens, fill.confidence) == (((0, 6), (6, 8), (8, 12)), (0.9, 0.5, 0.4)), "cut text has no token"
-    broken = finish(document, holes, Preview(1, 9, (HolePreview("return (", (), 3),)))
+    broken = finish(document, holes, Preview(1, 9, [HoleState(text="return (", settled=[], masked=3)]))
     assert broken.new_errors > 0
 
 

@@ -9,7 +9,7 @@ from tests.infill.fake_engines import Recorder, read_again
 from midfill_engine import wire
 from midfill_infill.context.excerpts import find_excerpts
 from midfill_infill.context.references import Reference
-from midfill_infill.context.requests import build_hole, build_request, build_text
+from midfill_infill.context.requests import build_hole, build_request, clean_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options, fill
 from midfill_infill.filling.reroll import put_drafts
@@ -161,7 +161,7 @@ def test_every_part_of_a_request_is_bounded(
 ) -> None:
     try:
         hole = build_hole(candidates=candidates, names=names, unused=names, indent="\t" * (seed % 400))
-        segments = [build_text(ODD), wire.HoleSegment(hole=hole)]
+        segments = [wire.TextSegment(text=clean_text(ODD)), wire.HoleSegment(hole=hole)]
         request = build_request(segments * (times if times % 9 else 1), model=None, seed=seed, excerpts=excerpts)
     except MidfillError as error:
         assert error.code == "hole_too_large" and "z" * 10 not in error.sentence

@@ -11,10 +11,10 @@ import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from midfill_engine.wire import Stats
+from midfill_engine.wire import HoleState, Stats
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
-from midfill_infill.filling.fill import Filled, HolePreview, Options, Preview
+from midfill_infill.filling.fill import Filled, Options, Preview
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -47,11 +47,12 @@ def follow_script(
         if gate and step:
             wait_at(gate, step)
         masked = 10 - 10 * step // num_steps
-        settled = ((0, 9),) if step else ()
+        settled = [(0, 9)] if step else []
         guess = GUESS[: 9 + step % 8] if GROWS in document.text else GUESS
         tokens = [(start, min(end, len(guess))) for start, end in GUESSED if start < len(guess)]
-        shown = HolePreview(guess, settled, masked, tuple(tokens), CONFIDENCE[: len(tokens)])
-        yield Preview(step, num_steps, (shown,) * len(holes))
+        confidence = list(CONFIDENCE[: len(tokens)])
+        shown = HoleState(text=guess, settled=settled, masked=masked, tokens=tokens, confidence=confidence)
+        yield Preview(step, num_steps, [shown] * len(holes))
         if (settings.model == "dies" or DIES in document.text) and step == 1:
             raise MidfillError("engine_died", "the engine ended in the middle of the fill")
         if settings.model == "breaks" and step == 1:

@@ -45,7 +45,9 @@ class Part:
 
     def joints(self, fill: bytes) -> list[str]:
         """What may come between a fill and the stem: nothing or a space."""
-        lead = self.stem[: len(self.stem) - len(self.stem.lstrip())]
+        stem = self.stem
+        num_spaces = len(stem) - len(stem.lstrip())
+        lead = stem[:num_spaces]
         if "\n" in lead:
             return [] if fill[-1:].isspace() else [""]
         joints = []
@@ -57,8 +59,9 @@ class Part:
 
     def _grows(self, fill: bytes) -> bool:
         """True if the anchor would go on with the last word of a fill, and did not go on with a word before."""
-        is_joined = NAMED.match(fill[-1:]) and NAMED.match(self.stem[0].encode())
-        return bool(is_joined) and not NAMED.match(self.masked[-1:].encode())
+        if not NAMED.match(fill[-1:]) or not NAMED.match(self.stem[0].encode()):
+            return False
+        return not NAMED.match(self.masked[-1:].encode())
 
     @cached_property
     def unmatched(self) -> str:
@@ -70,7 +73,10 @@ class Part:
         return not self.masked.strip() or NAMED.match(self.masked[0].encode()) is not None
 
     def may_end(self, fill: bytes) -> bool:
-        return not self.balances or find_unmatched(fill.decode(errors="ignore")) == self.unmatched
+        if not self.balances:
+            return True
+        text = fill.decode(errors="ignore")
+        return find_unmatched(text) == self.unmatched
 
 
 @dataclass(frozen=True)
@@ -93,14 +99,16 @@ class Crossing:
         assert self.rest
         token, *rest = self.rest
         log = float(logs[token])
-        return replace(self, path=self.path.add(token, log), rest=tuple(rest), nats=self.nats + log)
+        path = self.path.add(token, log)
+        return replace(self, path=path, rest=tuple(rest), nats=self.nats + log)
 
 
 def bound_tokens(runtime: Runtime, masked: str) -> int:
     """The most tokens in place of a masked text."""
     if not masked.strip():
         return MAX_LINE_TOKENS
-    return MORE_TOKENS + 2 * len(runtime.loaded.tokenizer.encode(masked))
+    ids = runtime.loaded.tokenizer.encode(masked)
+    return MORE_TOKENS + 2 * len(ids)
 
 
 @dataclass
@@ -118,30 +126,39 @@ class AnchoredFiller(Filler):
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
         self.timer = self.timer.begin(LAST * self.most_s)
         ways = await self.cross(prefix)
-        anchor_nats = ways[0].nats if ways else 0.0  # anchors are no news
-        drafted = self.within(list(map(self._text, ways)))
-        return self.rank(await self.judge_all(prefix, drafted, [], anchor_nats))
+        anchor_nats = 0.0
+        if ways:
+            anchor_nats = ways[0].nats  # anchors are no news
+        texts = list(map(self._text, ways))
+        judged = await self.judge_all(prefix, self.within(texts), [], anchor_nats)
+        return self.rank(judged)
 
     async def cross(self, prefix: Prefix) -> list[Crossing]:
         """The likeliest paths through all parts, best first."""
         beam = Beam(self.runtime, prefix)
         ways = [(Crossing(), first_scores(self.runtime, prefix))]
         for part in self._list_parts():
-            begun = [(self._open(way, part.limit), logs) for way, logs in ways]
+            begun = []
+            for way, logs in ways:
+                opened = self._open(way, part.limit)
+                begun.append((opened, logs))
             ways = await self._cross(beam, begun, part)
         return [way for way, _ in ways]
 
     def _list_parts(self) -> list[Part]:
         """The masked texts, each with the anchor behind it."""
         balances = not find_unmatched("".join(self.parts))
-        lead, is_spaced = self.pending, self.is_spaced
+        lead = self.pending
+        is_spaced = self.is_spaced
         parts = []
-        for masked, anchor in zip(self.parts[::2], [*self.parts[1::2], ""], strict=True):
+        anchors = [*self.parts[1::2], ""]
+        for masked, anchor in zip(self.parts[::2], anchors, strict=True):
             forbid = self.forbid
             if "\n" not in masked and "\n" not in forbid:
                 forbid = (*forbid, "\n")
             edge = Edge(self.runtime.vocabulary, is_spaced, forbid)
-            limit = min(bound_tokens(self.runtime, masked), self.stretch.max_tokens) + len(lead)
+            most = min(bound_tokens(self.runtime, masked), self.stretch.max_tokens)
+            limit = most + len(lead)
             part = Part(masked, anchor, lead, edge, limit, balances)
             parts.append(part)
             lead = anchor[len(part.stem) :].encode()
@@ -158,8 +175,9 @@ class AnchoredFiller(Filler):
             grown: list[Crossing] = []
             for way, scores in reads:
                 if way.rest is None:
-                    ends, longer = self._grow(way, scores[0], part)
-                    crossed += [(end, scores[0]) for end in ends]
+                    logs = scores[0]
+                    ends, longer = self._grow(way, logs, part)
+                    crossed += [(end, logs) for end in ends]
                     grown += longer
                     continue
                 way, next_logs = self._go_on(way, scores)
@@ -167,14 +185,20 @@ class AnchoredFiller(Filler):
                     grown.append(way)
                 else:
                     crossed.append((way, next_logs))
-            crossed = sorted(crossed, key=lambda pair: -pair[0].path.log)[: self.width]
+            crossed.sort(key=lambda pair: -pair[0].path.log)
+            crossed = crossed[: self.width]
             ways = self._keep(grown, [way for way, _ in crossed])
             if not ways:
                 break
-            guesses = [(way.rest or ())[:MAX_ANCHOR_TOKENS] for way in ways]
-            paths, next_scores = await beam.read([way.path for way in ways], guesses)
-            ways = [replace(way, path=path) for way, path in zip(ways, paths, strict=True)]
-            reads = list(zip(ways, next_scores, strict=True))
+            paths = [way.path for way in ways]
+            guesses = []
+            for way in ways:
+                rest = way.rest or ()
+                guesses.append(rest[:MAX_ANCHOR_TOKENS])
+            paths, next_scores = await beam.read(paths, guesses)
+            reads = []
+            for way, path, scores in zip(ways, paths, next_scores, strict=True):
+                reads.append((replace(way, path=path), scores))
         return crossed
 
     def _go_on(self, way: Crossing, scores: Tensor) -> tuple[Crossing, Tensor | None]:
@@ -192,72 +216,97 @@ class AnchoredFiller(Filler):
         count as if it were as likely after them as after the best of these.
         """
         anchor_nats = max((way.nats - way.nats_before for way in crossed), default=0.0)
+        crossed_logs = [way.path.log for way in crossed]
+        width = self.width
         least = -math.inf
         if crossed:
-            least = crossed[0].path.log - HOPELESS
-        if len(crossed) >= self.width:
-            least = max(least, crossed[self.width - 1].path.log)
+            least = crossed_logs[0] - HOPELESS
+        if len(crossed) >= width:
+            least = max(least, crossed_logs[width - 1])
         rated: list[tuple[float, Crossing]] = []
         for way in grown:
-            nats = way.path.log + (anchor_nats if way.rest is None else 0.0)
+            nats = way.path.log
+            if way.rest is None:
+                nats += anchor_nats
             if nats > least:
                 rated.append((nats, way))
         rated.sort(key=lambda pair: -pair[0])
         enough = self.effort.enough
-        if rated and len(crossed) >= enough and rated[0][0] <= crossed[enough - 1].path.log:
-            return []
-        open_ways = [way for _, way in rated if way.rest is None]
-        ways_in_anchor = [way for _, way in rated if way.rest is not None]
-        return open_ways[: self.width] + ways_in_anchor[: self.width]
+        if rated and len(crossed) >= enough:
+            best_nats, _ = rated[0]
+            if best_nats <= crossed_logs[enough - 1]:
+                return []
+        open_ways: list[Crossing] = []
+        ways_in_anchor: list[Crossing] = []
+        for _, way in rated:
+            if way.rest is None:
+                open_ways.append(way)
+            else:
+                ways_in_anchor.append(way)
+        return open_ways[:width] + ways_in_anchor[:width]
 
     def _open(self, way: Crossing, limit: int) -> Crossing:
         """The path with a new masked part of at most `limit` tokens."""
         opened = self.spelled(way.path)
-        return replace(way, opened=opened, limit=len(way.path.ids) + limit, rest=None, nats_before=way.nats)
+        end = len(way.path.ids) + limit
+        return replace(way, opened=opened, limit=end, rest=None, nats_before=way.nats)
 
     def _grow(self, way: Crossing, logs: Tensor, part: Part) -> tuple[list[Crossing], list[Crossing]]:
         """The path that ends where the last part may end; and paths with an anchor's first or a likely next token."""
-        written = self._bytes(way.path)
-        spelled = written[way.opened :]
+        path = way.path
+        spelled = self._bytes(path)[way.opened :]
         own = spelled[len(part.lead) :]
         left = part.lead[len(spelled) :]
         ends: list[Crossing] = []
         grown: list[Crossing] = []
         if part.anchor and not left and part.may_end(own):
-            grown += [self._begin_anchor(way, part, joint, logs) for joint in part.joints(own)]
-        elif not part.anchor and own and part.may_end(own) and self._may_end_all(way.path):
-            ends.append(replace(way, path=self.ended(way.path, logs)))
-        if len(way.path.ids) >= way.limit + self.stretch.min_tokens or self._is_too_long(way.path):
+            for joint in part.joints(own):
+                grown.append(self._begin_anchor(way, part, joint, logs))
+        elif not part.anchor and own and part.may_end(own) and self._may_end_all(path):
+            ended = self.ended(path, logs)
+            ends.append(replace(way, path=ended))
+        limit = way.limit + self.stretch.min_tokens
+        is_too_long = self.stretch.has_too_many_lines(self._show(path))
+        if len(path.ids) >= limit or is_too_long:
             return ends, grown
+        allowed = self._allow(way, part, spelled)
+        for token, log in find_likeliest(logs, allowed, self.width):
+            longer = path.add(token, log)
+            if self._is_indented(longer):
+                grown.append(replace(way, path=longer))
+        return ends, grown
+
+    def _allow(self, way: Crossing, part: Part, spelled: bytes) -> Tensor:
+        """The mask [V] of tokens that may come next in a masked part that has spelled so much."""
+        path = way.path
+        left = part.lead[len(spelled) :]
+        own = spelled[len(part.lead) :]
         allowed = part.edge.allowed(left, not own)
         if not spelled and not left and not part.may_begin_word:
             allowed = allowed & ~self.runtime.vocabulary.worded
         if self.stretch.min_lines and own and not part.anchor:
-            obliged = self.oblige(self._show(way.path), way.path, way.limit - len(way.path.ids))
+            room = way.limit - len(path.ids)
+            obliged = self.oblige(self._show(path), path, room)
             if obliged is not None:
                 allowed = allowed & obliged
-        for token, log in find_likeliest(logs, allowed, self.width):
-            path = way.path.add(token, log)
-            if self._is_indented(path):
-                grown.append(replace(way, path=path))
-        return ends, grown
+        return allowed
 
     def _begin_anchor(self, way: Crossing, part: Part, joint: str, logs: Tensor) -> Crossing:
         """The path with the first token of the part's anchor, behind the `joint`."""
         ids = tuple(self.encode(joint + part.stem))
         start = self.spelled(way.path) + len(joint)
-        return replace(way, rest=ids, starts=(*way.starts, start)).go_on(logs)
+        in_anchor = replace(way, rest=ids, starts=(*way.starts, start))
+        return in_anchor.go_on(logs)
 
     def _may_end_all(self, path: Path) -> bool:
-        bounds = self.stretch
-        return not bounds.is_bounded or bounds.is_long_enough(self._show(path), self.count_own(path))
-
-    def _is_too_long(self, path: Path) -> bool:
-        return self.stretch.has_too_many_lines(self._show(path))
+        if not self.stretch.is_bounded:
+            return True
+        return self.stretch.is_long_enough(self._show(path), self.count_own(path))
 
     def _show(self, path: Path) -> str:
         """The text of a path behind what is pending."""
-        return self._bytes(path)[len(self.pending) :].decode(errors="ignore")
+        own = self._bytes(path)[len(self.pending) :]
+        return own.decode(errors="ignore")
 
     def _bytes(self, path: Path) -> bytes:
         return b"".join(self.pieces[token] for token in path.ids)
@@ -272,6 +321,7 @@ class AnchoredFiller(Filler):
         lead = len(self.pending)
         kept = []
         for start_byte, anchor in zip(way.starts, self.parts[1::2], strict=True):
-            start = len(data[lead:start_byte].decode(errors="ignore"))
+            before = data[lead:start_byte].decode(errors="ignore")
+            start = len(before)
             kept.append((start, start + len(anchor)))
         return Candidate(self._show(way.path), kept=tuple(kept))

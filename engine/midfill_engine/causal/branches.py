@@ -18,7 +18,7 @@ from midfill_engine.causal.held import Laid, lay_behind, open_prompt, open_tail
 from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
-from midfill_engine.models.packed import Pass, score_rows
+from midfill_engine.models.packed import Pass, Result, score_rows
 from midfill_engine.scheduling.work import forward
 
 MAX_TREE_ROWS: Final = 768
@@ -36,16 +36,18 @@ async def read_prefix(
     """Returns the prefix of these ids and the number of cached ones; computes only the others. When it `is_over`, the
     prefix ends early, and is kept for the next time.
     """
+    size = len(ids)
     known, entry = runtime.prefixes.find(ids)
-    if entry is not None and known == len(ids) == len(entry.ids):
+    if entry is not None and known == size == len(entry.ids):
         return entry, known
-    known = min(known, len(ids) - 1)
-    held = open_prompt(runtime, entry, known, len(ids))
-    for start in range(known, len(ids), READ_ROWS):  # attention is causal, so reading in parts saves work
+    known = min(known, size - 1)
+    held = open_prompt(runtime, entry, known, size)
+    for start in range(known, size, READ_ROWS):  # attention is causal, so reading in parts saves work
         part = ids[start : start + READ_ROWS]
-        (result,) = await forward([held.read(part, len(ids) - start)])
+        reading = held.read(part, size - start)
+        (result,) = await forward([reading])
         held.grow(len(part))
-        if held.length < len(ids) and is_over():
+        if held.length < size and is_over():
             break
     prefix = held.keep(ids[: held.length], result.hidden)
     runtime.prefixes.add(prefix)
@@ -74,11 +76,14 @@ class Tree:
         return rows
 
     def _append(self, token: int, parent: int) -> int:
+        depth = 0
+        if parent != ROOT:
+            depth = self.depths[parent] + 1
         row = len(self.ids)
         self._children[parent, token] = row
         self.ids.append(token)
         self.parents.append(parent)
-        self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
+        self.depths.append(depth)
         return row
 
     def lay(self, num_past: int, choice: Choice) -> Laid:
@@ -86,10 +91,11 @@ class Tree:
         size = len(self.ids)
         seen = torch.zeros(size, size, dtype=torch.bool)
         for row, parent in enumerate(self.parents):
-            if parent >= 0:
+            if parent != ROOT:
                 seen[row] = seen[parent]
             seen[row, row] = True
-        return Laid(torch.tensor(self.ids), torch.tensor(self.depths) + num_past, seen, choice)
+        positions = torch.tensor(self.depths) + num_past
+        return Laid(torch.tensor(self.ids), positions, seen, choice)
 
 
 async def score(
@@ -110,43 +116,67 @@ async def _score_group(
 ) -> list[list[float]]:
     tree = Tree()
     asked: list[list[tuple[int, int]]] = []  # the row before each token of each text, and the token
+    ending = [] if ends is None else [END]
     for text in texts:
-        if ends is None:
-            rows, next_ids = tree.add(text[:-1]), text
-        else:
-            rows, next_ids = tree.add(text), [*text, END]
-        asked.append(list(zip([ROOT, *rows], next_ids, strict=False)))
+        next_ids = [*text, *ending]
+        rows_before = [ROOT, *tree.add(next_ids[:-1])]
+        asked.append(list(zip(rows_before, next_ids, strict=False)))
     first = first_scores(runtime, prefix)
     log_of: dict[tuple[int, int], float] = {}
-    behind: list[tuple[int, int]] = []
-    end_rows: list[int] = []
-    for row, token in dict.fromkeys(chain.from_iterable(asked)):
-        if row != ROOT and token != END:
-            behind.append((row, token))
-        elif row != ROOT:
-            end_rows.append(row)
-        elif token != END:
-            log_of[row, token] = float(first[token])
+    inner: list[tuple[int, int]] = []
+    at_ends: list[tuple[int, int]] = []
+    for pair in dict.fromkeys(chain.from_iterable(asked)):
+        row, token = pair
+        if row == ROOT and token == END:
+            log_of[pair] = float(first[ends].logsumexp(dim=0))
+        elif row == ROOT:
+            log_of[pair] = float(first[token])
+        elif token == END:
+            at_ends.append(pair)
         else:
-            log_of[row, token] = float(first[ends].logsumexp(dim=0))
-    if behind or end_rows:
-        wanted = torch.tensor([row for row, _ in behind] + end_rows)
-        forced = torch.tensor([token for _, token in behind] + [0] * len(end_rows))
-        laid = tree.lay(len(prefix.ids), force(runtime, forced))
-        (result,) = await forward([lay_behind(runtime, prefix, laid, wanted)])
-        assert result.chosen is not None
-        logs = _to_logs(result.chosen.confidence[: len(behind)])
-        log_of |= zip(behind, logs.tolist(), strict=True)
-        if ends is not None:
-            next_logs = log_probs(runtime, [result.hidden[len(behind) :]])[0]
-            end_logs = next_logs[:, ends].logsumexp(dim=1)
-            log_of |= zip([(row, END) for row in end_rows], end_logs.tolist(), strict=True)
+            inner.append(pair)
+    if inner or at_ends:
+        inner_logs, end_logs = await _score_rows(runtime, prefix, tree, inner, at_ends, ends)
+        log_of |= zip(inner, inner_logs, strict=True)
+        log_of |= zip(at_ends, end_logs, strict=True)
     return [[log_of[pair] for pair in pairs] for pairs in asked]
+
+
+async def _score_rows(
+    runtime: Runtime,
+    prefix: Prefix,
+    tree: Tree,
+    inner: Sequence[tuple[int, int]],
+    at_ends: Sequence[tuple[int, int]],
+    ends: Tensor | None,
+) -> tuple[list[float], list[float]]:
+    """The log-probabilities of the tokens of the `inner` rows, and of one of the `ends` behind the others."""
+    rows: list[int] = []
+    forced_ids: list[int] = []
+    for row, token in inner:
+        rows.append(row)
+        forced_ids.append(token)
+    for row, _ in at_ends:
+        rows.append(row)
+        forced_ids.append(0)  # its probability is not used
+    choice = force(runtime, torch.tensor(forced_ids))
+    laid = tree.lay(len(prefix.ids), choice)
+    reading = lay_behind(runtime, prefix, laid, torch.tensor(rows))
+    (result,) = await forward([reading])
+    assert result.chosen is not None
+    num_inner = len(inner)
+    inner_logs = _to_logs(result.chosen.confidence[:num_inner])
+    if ends is None:
+        return inner_logs.tolist(), []
+    next_logs = log_probs(runtime, result.hidden[num_inner:])
+    end_logs = next_logs[:, ends].logsumexp(dim=1)
+    return inner_logs.tolist(), end_logs.tolist()
 
 
 def force(runtime: Runtime, ids: Tensor) -> Choice:
     """The choice of `ids` [M], which gives the probability of each among all tokens."""
-    every = torch.ones(1, runtime.loaded.config.transformer.vocab_size, dtype=torch.bool)
+    shape = runtime.loaded.config.transformer
+    every = torch.ones(1, shape.vocab_size, dtype=torch.bool)
     return Choice(every, torch.zeros_like(ids), forced=ids)
 
 
@@ -157,20 +187,23 @@ def _to_logs(confidence: Tensor) -> Tensor:
 
 def first_scores(runtime: Runtime, prefix: Prefix) -> Tensor:
     """Log-probabilities [V] of the first token after the prefix."""
-    return log_probs(runtime, [prefix.state])[0][0]
+    return log_probs(runtime, prefix.state)[0]
 
 
-def log_probs(runtime: Runtime, states: list[Tensor]) -> list[Tensor]:
-    """Log-probabilities [M, V] from each of the hidden states [M, D], on the CPU."""
-    scores = score_rows(runtime.loaded.model.transformer, states, runtime.operators)
-    return [_fetch(part.float().log_softmax(dim=-1)) for part in scores]
+def log_probs(runtime: Runtime, states: Tensor) -> Tensor:
+    """Log-probabilities [M, V] from the hidden states [M, D], on the CPU."""
+    transformer = runtime.loaded.model.transformer
+    (scores,) = score_rows(transformer, [states], runtime.operators)
+    logs = scores.float().log_softmax(dim=-1)
+    return _fetch(logs)
 
 
 def _fetch(logs: Tensor) -> Tensor:
     """The values on the CPU; from a GPU in pinned memory, which it copies to several times as fast."""
     if not logs.is_cuda:
         return logs.cpu()
-    fetched = torch.empty(logs.shape, dtype=logs.dtype, pin_memory=True).copy_(logs, non_blocking=True)
+    fetched = torch.empty(logs.shape, dtype=logs.dtype, pin_memory=True)
+    fetched.copy_(logs, non_blocking=True)
     torch.cuda.current_stream(logs.device).synchronize()
     return fetched
 
@@ -186,18 +219,26 @@ def find_likeliest(logs: Tensor, allowed: Tensor, count: int) -> list[tuple[int,
     if len(ids) < count:
         ids = allowed.nonzero().flatten()
     best = logs[ids].topk(min(count, len(ids)))
-    pairs = zip(ids[best.indices].tolist(), best.values.tolist(), strict=True)
-    return [(token, log) for token, log in pairs if log > -math.inf]
+    best_ids = ids[best.indices].tolist()
+    likeliest = []
+    for token, log in zip(best_ids, best.values.tolist(), strict=True):
+        if log > -math.inf:
+            likeliest.append((token, log))
+    return likeliest
 
 
 def _find_candidates(logs: Tensor, count: int) -> Tensor:
     """Ids of the `count` likeliest tokens, in no order."""
-    whole = len(logs) // PIECE * PIECE
-    maxima = logs[:whole].view(-1, PIECE).amax(dim=1)
+    size = len(logs)
+    rest_start = size - size % PIECE
+    maxima = logs[:rest_start].view(-1, PIECE).amax(dim=1)
     pieces = maxima.topk(min(count, len(maxima))).indices
-    ids = (pieces[:, None] * PIECE + torch.arange(PIECE)).flatten()
-    ids = torch.cat((ids, torch.arange(whole, len(logs))))
-    return ids[logs[ids].topk(min(count, len(ids))).indices]
+    piece_starts = pieces[:, None] * PIECE
+    ids = (piece_starts + torch.arange(PIECE)).flatten()
+    rest = torch.arange(rest_start, size)
+    ids = torch.cat((ids, rest))
+    best = logs[ids].topk(min(count, len(ids)))
+    return ids[best.indices]
 
 
 @dataclass(frozen=True)
@@ -243,7 +284,8 @@ class LinePath:
         begun = []
         for first, *rest in texts:
             if allowed[first]:
-                begun.append(LinePath(self.path.add(first, float(logs[first])), has, tuple(rest)))
+                path = self.path.add(first, float(logs[first]))
+                begun.append(LinePath(path, has, tuple(rest)))
         return begun
 
 
@@ -258,39 +300,63 @@ class Beam:
 
     async def open(self, texts: Sequence[tuple[int, ...]]) -> tuple[list[Path], Tensor]:
         """Reads whole texts. Returns the path of each, and log-probabilities [L, V] of the next token of each."""
-        next_ids: list[int] = []
-        for text in texts:
-            next_ids += [*text[1:], 0]
-        forced = force(self.runtime, torch.tensor(next_ids))
-        (result,) = await forward([self._lay([Path(text[:1]) for text in texts], [text[1:] for text in texts], forced)])
-        assert result.chosen is not None
-        first = first_scores(self.runtime, self.prefix)
-        start = self._held.grow(len(result.hidden))
+        begun: list[Path] = []
+        later_ids: list[tuple[int, ...]] = []
+        forced_ids: list[int] = []
+        for first, *later in texts:
+            begun.append(Path((first,)))
+            later_ids.append(tuple(later))
+            forced_ids += later
+            forced_ids.append(0)  # its probability is not used
+        result, confidence = await self._read_forced(begun, later_ids, forced_ids)
+        hidden = result.hidden
+        first_logs = first_scores(self.runtime, self.prefix)
+        start = self._held.grow(len(hidden))
         sizes = list(map(len, texts))
-        logs = torch.split(_to_logs(result.chosen.confidence), sizes)
+        later_logs = torch.split(_to_logs(confidence), sizes)
         paths = []
-        for text, text_logs in zip(texts, logs, strict=True):
-            places = tuple(range(start, start + len(text)))
-            paths.append(Path(text, (float(first[text[0]]), *text_logs[:-1].tolist()), places))
-            start += len(text)
+        for text, size, logs in zip(texts, sizes, later_logs, strict=True):
+            first_log = float(first_logs[text[0]])
+            path_logs = (first_log, *logs[:-1].tolist())
+            places = tuple(range(start, start + size))
+            paths.append(Path(text, path_logs, places))
+            start += size
         last_rows = torch.tensor(sizes).cumsum(0) - 1
-        return paths, log_probs(self.runtime, [result.hidden[last_rows]])[0]
+        return paths, log_probs(self.runtime, hidden[last_rows])
 
     async def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The exact log-probability of every token of each text after its path; all of the path must have been read."""
         scores: list[list[float]] = []
-        for group in split(zip(paths, texts, strict=True), lambda pair: len(pair[1]), MAX_TREE_ROWS):
-            scores += await self._follow_group(group)
+        start = 0
+        for group in split(texts, len, MAX_TREE_ROWS):
+            end = start + len(group)
+            scores += await self._follow_group(paths[start:end], group)
+            start = end
         return scores
 
-    async def _follow_group(self, group: Sequence[tuple[Path, Sequence[int]]]) -> list[list[float]]:
-        paths = [path for path, _ in group]
-        texts = [text for _, text in group]
-        forced = force(self.runtime, torch.tensor(list(chain.from_iterable(texts))))
-        (result,) = await forward([self._lay(paths, [text[:-1] for text in texts], forced)])
+    async def _follow_group(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        all_ids: list[int] = []
+        read_ids: list[Sequence[int]] = []
+        sizes: list[int] = []
+        for text in texts:
+            all_ids += text
+            read_ids.append(text[:-1])
+            sizes.append(len(text))
+        _, confidence = await self._read_forced(paths, read_ids, all_ids)
+        parts = torch.split(_to_logs(confidence), sizes)
+        return [logs.tolist() for logs in parts]
+
+    async def _read_forced(
+        self, paths: Sequence[Path], behind: Sequence[Sequence[int]], next_ids: Sequence[int]
+    ) -> tuple[Result, Tensor]:
+        """The result of a pass over the last token of each path and those `behind` it, and the probability of the token
+        that comes next after each.
+        """
+        choice = force(self.runtime, torch.tensor(next_ids))
+        result: Result
+        (result,) = await forward([self._lay(paths, behind, choice)])
         assert result.chosen is not None
-        logs = _to_logs(result.chosen.confidence)
-        return [text_logs.tolist() for text_logs in torch.split(logs, list(map(len, texts)))]
+        return result, result.chosen.confidence
 
     async def read(
         self, paths: Sequence[Path], guesses: Sequence[Sequence[int]] | None = None
@@ -300,33 +366,45 @@ class Beam:
         """
         guesses = guesses or [()] * len(paths)
         (result,) = await forward([self._lay(paths, guesses)])
-        start = self._held.grow(len(result.hidden))
+        hidden = result.hidden
+        start = self._held.grow(len(hidden))
         sizes = [1 + len(guess) for guess in guesses]
         read_paths: list[Path] = []
         for path, size in zip(paths, sizes, strict=True):
-            earlier = path.places[: len(path.ids) - 1]
-            read_paths.append(replace(path, places=(*earlier, *range(start, start + size))))
+            num_earlier = len(path.ids) - 1
+            earlier = path.places[:num_earlier]
+            places = (*earlier, *range(start, start + size))
+            read_paths.append(replace(path, places=places))
             start += size
-        logs = log_probs(self.runtime, [result.hidden])[0]
+        logs = log_probs(self.runtime, hidden)
         return read_paths, list(torch.split(logs, sizes))
 
     def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], choice: Choice | None = None) -> Pass:
         """A pass over the last token of each path and the tokens `behind` it, with an attention mask for each path."""
+        held = self._held
         num_shared = len(self.prefix.ids)
-        num_shown = self._held.num_shown
-        num_past = self._held.length - num_shown
+        num_shown = held.num_shown
+        num_past = held.length - num_shown
         num_rows = len(paths) + sum(map(len, behind))
         mask = torch.zeros(num_rows, num_past + num_rows, dtype=torch.bool)
         mask[:, : num_shared - num_shown] = True
         ids: list[int] = []
         positions: list[int] = []
+        row = 0
         for path, text in zip(paths, behind, strict=True):
-            start, size = len(ids), 1 + len(text)
-            rows = slice(start, start + size)
+            size = 1 + len(text)
+            rows = slice(row, row + size)
             depth = len(path.ids) - 1
-            mask[rows, [place - num_shown for place in path.places[:depth]]] = True
-            own = slice(num_past + start, num_past + start + size)
-            mask[rows, own] = torch.ones(size, size, dtype=torch.bool).tril()
-            ids += [path.ids[-1], *text]
-            positions += range(num_shared + depth, num_shared + depth + size)
-        return self._held.lay(Laid(torch.tensor(ids), torch.tensor(positions), mask, choice), self._spare)
+            earlier = [place - num_shown for place in path.places[:depth]]
+            mask[rows, earlier] = True
+            column = num_past + row
+            own_columns = slice(column, column + size)
+            sees_own = torch.ones(size, size, dtype=torch.bool).tril()
+            mask[rows, own_columns] = sees_own
+            ids.append(path.ids[-1])
+            ids += text
+            position = num_shared + depth
+            positions += range(position, position + size)
+            row += size
+        laid = Laid(torch.tensor(ids), torch.tensor(positions), mask, choice)
+        return held.lay(laid, self._spare)

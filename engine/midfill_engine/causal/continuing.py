@@ -76,19 +76,27 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     await Show(event_of(specs, done, forwards.count))
     if not request.temperature and not timer.is_over:
         await forwards.run(judge_jointly(runtime, texts, specs, done, request.excerpts, judge))
-    fills = [list(map(answer_hole, row, cut)) for row in list_rows(done, request.n)]
+    fills = []
+    for row in list_rows(done, request.n):
+        fills.append(list(map(answer_hole, row, cut)))
+    ranked = []
+    num_tokens = 0
+    for candidates in done:
+        ranked.append(list(map(answer_hole, candidates)))
+        num_tokens += len(candidates[0].logs)
     stats = Stats(
         steps=forwards.count,
         forwards=forwards.count,
-        tokens=sum(len(candidates[0].logs) for candidates in done),
+        tokens=num_tokens,
         ms=(clock() - started_s) * 1000,
         context_tokens=sum(map(len, outline.pieces)),
     )
+    holes, *alternatives = fills
     return InfillResponse(
         model=runtime.names[0],
-        holes=fills[0],
-        alternatives=fills[1:],
-        candidates=[list(map(answer_hole, candidates)) for candidates in done],
+        holes=holes,
+        alternatives=alternatives,
+        candidates=ranked,
         stats=stats,
         seed=request.seed,
     )
@@ -111,8 +119,10 @@ async def fill_hole(
     if request.temperature:
         drawing = replace(drawing, count=max(request.n, effort.drawn))
     filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, judge, timer, effort, most_s)
-    given = [Candidate(text.text, certainty=text.certainty) for text in rank_given(spec.candidates)]
-    given = cut_line_end(given, line_end)
+    given = []
+    for one in rank_given(spec.candidates):
+        text = one.text.removesuffix(line_end)
+        given.append(Candidate(text, certainty=one.certainty))
     if request.drafts:
         candidates = await filler.fill(given)
     else:
@@ -152,24 +162,30 @@ def lay_stretch(
 ) -> Stretch:
     """The stretch of hole `number`, behind the holes that are done."""
     spec = specs[number]
-    fills = [candidates[0].text for candidates in done[:number]]
-    before = "".join(text + fill for text, fill in zip(texts, [*fills, split.head], strict=False))
+    earlier_fills = [candidates[0].text for candidates in done[:number]]
+    fills = [*earlier_fills, split.head]
+    before = "".join(text + fill for text, fill in zip(texts, fills, strict=False))
     masked = "".join(split.parts[::2])
-    is_known_line = "\n" not in masked and (bool(masked.strip()) or split.has_anchors)
-    single = "\n" in spec.forbid or is_known_line or spec.indent is None
+    is_known = bool(masked.strip()) or split.has_anchors
+    is_known_line = is_known and "\n" not in masked
+    single = is_known_line or "\n" in spec.forbid or spec.indent is None
     most = runtime.loaded.config.max_hole
     if spec.max_tokens:
         most = min(spec.max_tokens, most)
     if single and split.has_anchors:
         most = min(most, bound_tokens(runtime, masked))
+    text_after = texts[number + 1]
+    behind = None
+    if split.has_anchors:
+        behind = text_after
     return Stretch(
         before,
-        split.tail + texts[number + 1],
+        split.tail + text_after,
         single,
         tuple(spec.forbid),
         most,
         spec.indent or "",
-        texts[number + 1] if split.has_anchors else None,
+        behind,
         min_tokens=spec.min_tokens,
         min_lines=spec.min_lines,
         max_lines=spec.max_lines,
@@ -215,23 +231,24 @@ async def judge_jointly(
 ) -> None:
     """Re-ranks candidates whose following lines contain a hole that is now filled."""
     for number, (spec, candidates) in enumerate(zip(specs, done, strict=True)):
-        later_fills = [later[0].text for later in done[number + 1 :]]
-        behind = "".join(text + fill for text, fill in zip(texts[number + 1 :], [*later_fills, ""], strict=True))
+        text_after, *later_texts = texts[number + 1 :]
+        behind = text_after
+        for later, text in zip(done[number + 1 :], later_texts, strict=True):
+            behind += later[0].text + text
         split = Split.of(spec)
-        is_same = find_following(behind) == find_following(texts[number + 1])
+        is_same = find_following(behind) == find_following(text_after)
         if is_same or split.has_anchors or len(candidates) < 2:
             continue
         stretch = lay_stretch(runtime, texts, specs, done, number, split)
         line_end = find_line_end(stretch, split)
         stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
         filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split, judge)
-        ranked = await filler.compare(cut_line_end(candidates, line_end))
+        proposed = []
+        for candidate in candidates:
+            text = candidate.text.removesuffix(line_end)
+            proposed.append(replace(candidate, text=text))
+        ranked = await filler.compare(proposed)
         done[number] = add_line_end(ranked, line_end) or candidates
-
-
-def cut_line_end(candidates: Sequence[Candidate], line_end: str) -> list[Candidate]:
-    """The candidates for a stretch that lacks `line_end`."""
-    return [replace(candidate, text=candidate.text.removesuffix(line_end)) for candidate in candidates]
 
 
 def add_line_end(candidates: Sequence[Candidate], line_end: str) -> list[Candidate]:
@@ -247,8 +264,9 @@ def find_line_end(stretch: Stretch, split: Split) -> str:
     if stretch.before[-1:] in ("", "\n"):
         return "\n"
     is_bounded = stretch.min_lines or stretch.max_lines
-    ends_known_line = split.parts[-1:] != () and split.parts[-1][-1:] == "\n"
-    return "\n" if is_bounded and ends_known_line else ""
+    if is_bounded and split.parts and split.parts[-1].endswith("\n"):
+        return "\n"
+    return ""
 
 
 def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
@@ -261,9 +279,13 @@ def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
 
 def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge: Judge = SHIPPED) -> list[Candidate]:
     """Samples an order of the candidates, without replacement, by exp(score / temperature) (Gumbel-max trick)."""
-    noise = -torch.empty(len(candidates), dtype=torch.float64).exponential_(generator=drawing.generator).log()
-    scores = judge.choose_weights(candidates, kind).score(candidates)
-    keys = [score / drawing.temperature + float(luck) for score, luck in zip(scores, noise, strict=True)]
+    draws = torch.empty(len(candidates), dtype=torch.float64)
+    draws.exponential_(generator=drawing.generator)
+    noise = -draws.log()
+    weights = judge.choose_weights(candidates, kind)
+    keys = []
+    for score, luck in zip(weights.score(candidates), noise, strict=True):
+        keys.append(score / drawing.temperature + float(luck))
     order = sorted(range(len(candidates)), key=lambda index: -keys[index])
     return [candidates[index] for index in order]
 
@@ -278,6 +300,9 @@ def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
         rated += [(span, confidence) for span in cut_out(start, end, one.kept)]
         start = end
     rated.sort()
+    log_likelihood = None
+    if math.isfinite(one.nats):
+        log_likelihood = one.nats
     return FilledHole(
         text=one.text,
         tokens=[span for span, _ in rated],
@@ -285,7 +310,7 @@ def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
         anchors=list(one.kept),
         cut=is_cut,
         certainty=one.chance,
-        log_likelihood=one.nats if math.isfinite(one.nats) else None,
+        log_likelihood=log_likelihood,
         following=one.following,
         names=one.names,
         unused=one.used,
@@ -296,8 +321,9 @@ def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
 def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The parts of a range outside the `kept` ones."""
     for first, last in kept:
-        if start < min(first, end):
-            yield start, min(first, end)
+        part_end = min(first, end)
+        if start < part_end:
+            yield start, part_end
         start = max(start, last)
     if start < end:
         yield start, end
@@ -306,8 +332,9 @@ def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[t
 def event_of(specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int) -> StepEvent:
     states = [state_of(candidates[0]) for candidates in done]
     for spec in specs[len(done) :]:
-        kept = Split.of(spec).skip().text
-        states.append(HoleState(text=kept, settled=whole_range(kept), masked=1))
+        known = Split.of(spec).skip().text
+        settled = whole_range(known)
+        states.append(HoleState(text=known, settled=settled, masked=1))
     return StepEvent(step=step, num_steps=max(step, 1), holes=states)
 
 
@@ -331,9 +358,13 @@ def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[st
     config = runtime.loaded.config
     shape = config.transformer
     size = runtime.dtype.itemsize
-    context = sum(map(len, outline.pieces)) + sum(map(len, excerpts))  # a token has at least one character
-    num_tokens = min(context, MAX_BEFORE + AHEAD_CHARACTERS) + config.max_hole
+    excerpt_tokens = sum(map(len, excerpts))  # a token has at least one character
+    context_tokens = sum(map(len, outline.pieces)) + excerpt_tokens
+    most_tokens = MAX_BEFORE + AHEAD_CHARACTERS
+    num_tokens = min(context_tokens, most_tokens) + config.max_hole
     token_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
-    num_scored = HEAD_ROWS if runtime.device.type == "cpu" else MAX_TREE_ROWS
+    num_scored = MAX_TREE_ROWS
+    if runtime.device.type == "cpu":
+        num_scored = HEAD_ROWS
     score_bytes = num_scored * shape.vocab_size * (size + 4)
     return int(4 * num_tokens * token_bytes + score_bytes)

@@ -7,10 +7,8 @@ P(text | both sides) directly. Knows tokens and texts; no requests, no files.
 
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Final
 
 from torch import Tensor
@@ -53,29 +51,35 @@ class Filler(TokenWriter):
     async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Drafts and proposals for the stretch, best first. Of a time that is over only proposals, if there are any."""
         fitting = self.fitting(proposed)
-        if fitting and self.timer.is_over:
+
+        def is_over() -> bool:
+            return bool(fitting) and self.timer.is_over
+
+        if is_over():
             return self.rank(fitting)
-        prefix, _ = await read_prefix(self.runtime, self.prompt.ids, lambda: bool(fitting) and self.timer.is_over)
-        if fitting and self.timer.is_over:
+        prefix, _ = await read_prefix(self.runtime, self.prompt.ids, is_over)
+        if is_over():
             return self.rank(fitting)
         self.timer = self.timer.begin(LAST * self.most_s)
+        stretch = self.stretch
         weighing = self.weigh(prefix, fitting[: self.effort.judged])
         begun_nats = 0.0
-        if self.drawing.temperature and not (self.stretch.single and self.stretch.is_bounded):
+        if self.drawing.temperature and not (stretch.single and stretch.is_bounded):
             given, drafted = await gather(weighing, self.draw(prefix, self.drawing))
-        elif self.stretch.is_block:
+        elif stretch.is_block:
             given, (lines, begun_nats) = await gather(weighing, self.draft_lines(prefix))
-            drafted = await self.draft_block(prefix, self._choose_firsts(lines, fitting))
-        elif self.stretch.single:
+            firsts = self._choose_firsts(lines, fitting)
+            drafted = await self.draft_block(prefix, firsts)
+        elif stretch.single:
             given, (drafted, begun_nats) = await gather(weighing, self.draft_lines(prefix))
         else:
-            given, (lines, begun_nats), through = await gather(
-                weighing, self.draft_lines(prefix), self.draft_through(prefix)
-            )
+            drafting = (self.draft_lines(prefix), self.draft_through(prefix))
+            given, (lines, begun_nats), through = await gather(weighing, *drafting)
             drafted = [*lines, *through]
-        if self.stretch.is_bounded and not self.stretch.single and not self.within([*drafted, *given]):
+        if stretch.is_bounded and not stretch.single and not self.within([*drafted, *given]):
             drafted = await self.draw(prefix, others_of(self.drawing))
-        return self.rank(await self.judge_all(prefix, self.within(drafted), given, begun_nats))
+        judged = await self.judge_all(prefix, self.within(drafted), given, begun_nats)
+        return self.rank(judged)
 
     async def compare(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Ranks the proposed texts, best first, without drafts."""
@@ -84,7 +88,8 @@ class Filler(TokenWriter):
             return self.rank(fitting)
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
         given = await self.weigh(prefix, fitting)
-        return self.rank(await self.judge_all(prefix, [], given, compares_all=True))
+        judged = await self.judge_all(prefix, [], given, compares_all=True)
+        return self.rank(judged)
 
     def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """The proposals without a forbidden string and with at most `max_tokens` tokens."""
@@ -103,10 +108,13 @@ class Filler(TokenWriter):
 
     def _is_within(self, candidate: Candidate) -> bool:
         bounds = self.stretch
-        num_tokens = sum(bool(piece) for piece, _ in candidate.logs) or len(self.encode(candidate.text))
-        if num_tokens > bounds.max_tokens or bounds.has_too_many_lines(candidate.text):
+        text = candidate.text
+        num_tokens = sum(bool(piece) for piece, _ in candidate.logs)
+        if not num_tokens:
+            num_tokens = len(self.encode(text))
+        if num_tokens > bounds.max_tokens or bounds.has_too_many_lines(text):
             return False
-        return bounds.is_long_enough(candidate.text, num_tokens)
+        return bounds.is_long_enough(text, num_tokens)
 
     def count_names(self, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, each with the number of the stretch's names that it has."""
@@ -126,8 +134,10 @@ class Filler(TokenWriter):
         if self.timer.is_over:
             known = [candidate for candidate in judged if math.isfinite(candidate.nats)]
             unknown = [candidate for candidate in judged if candidate not in known]
-            ranked = [*self.judge.rank(known, self.kind), *unknown]
-            ranked = [replace(candidate, chance=bound_chance(candidate)) for candidate in ranked]
+            ranked = []
+            for candidate in [*self.judge.rank(known, self.kind), *unknown]:
+                chance = bound_chance(candidate)
+                ranked.append(replace(candidate, chance=chance))
         else:
             ranked = self.judge.rank(judged, self.kind)
         if BASE in self.runtime.names:
@@ -147,50 +157,71 @@ class Filler(TokenWriter):
 
     def _candidate(self, path: Path) -> Candidate:
         text, ranges = self.decode_own(path.ids)
-        logs = [(text[start:end], log) for (start, end), log in zip(ranges, path.logs, strict=False) if end > 0]
+        logs = []
+        for (start, end), log in zip(ranges, path.logs, strict=False):
+            if end > 0:
+                logs.append((text[start:end], log))
         return Candidate(text, path.log, logs=tuple(logs))
 
     def _choose_firsts(self, lines: Sequence[Candidate], proposed: Sequence[Candidate]) -> list[str]:
         """The first lines that a body is drafted from: likely ones, and those of the first proposals."""
         num_firsts = max(self.effort.blocks, self.drawing.count)
+        texts = [candidate.text for candidate in lines]
         if self.timer.is_over:
-            firsts = [candidate.text for candidate in lines if candidate.text.strip()]
-            return list(dict.fromkeys(firsts[:num_firsts]))
-        firsts = [candidate.text for candidate in lines[:num_firsts]]
-        firsts += [candidate.text.split("\n")[0] for candidate in proposed[: self.effort.begun]]
+            texts = list(filter(str.strip, texts))
+            return list(dict.fromkeys(texts[:num_firsts]))
+        firsts = texts[:num_firsts]
+        for candidate in proposed[: self.effort.begun]:
+            first, _, _ = candidate.text.partition("\n")
+            firsts.append(first)
         return list(dict.fromkeys(firsts))
 
     async def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> list[Candidate]:
         """Continues each first line greedily, and scores the following text after each result."""
         beam = Beam(self.runtime, prefix)
+        rows = await self._write_bodies(beam, firsts)
         path_of_text: dict[str, Path] = {}
-        for path, block in self.whole(await self._write_bodies(beam, firsts)):
+        for path, block in self.whole(rows):
             path_of_text |= dict.fromkeys(block.endings(), path)
         is_over = self.timer.is_over
-        if not self.following and not is_over:
+        following = self.following
+        if not following and not is_over:
             return [Candidate(text) for text in path_of_text]
-        # A text that ends within its first token is blank: that token ends with what is pending.
-        cuts = {text: self._cut(path, text) for text, path in path_of_text.items()}
-        cuts = {text: (path, rest) for text, (path, rest) in cuts.items() if path.ids}
-        drafts = [replace(self._candidate(path), text=text) for text, (path, _) in cuts.items()]
+        drafts: list[Candidate] = []
+        read_paths: list[Path] = []
+        behind: list[list[int]] = []
+        for text, path in path_of_text.items():
+            read_path, rest = self._cut(path, text)
+            # A text that ends within its first token is blank: that token ends with what is pending.
+            if read_path.ids:
+                draft = self._candidate(read_path)
+                drafts.append(replace(draft, text=text))
+                read_paths.append(read_path)
+                behind.append(self.encode(rest + following))
         if is_over:
             return drafts
-        read_paths = [path for path, _ in cuts.values()]
-        behind = [self.encode(rest + self.following) for _, rest in cuts.values()]
-        logs = await beam.follow(read_paths, behind)
-        return [replace(draft, following=sum(followed)) for draft, followed in zip(drafts, logs, strict=True)]
+        scores = await beam.follow(read_paths, behind)
+        scored = []
+        for draft, logs in zip(drafts, scores, strict=True):
+            scored.append(replace(draft, following=sum(logs)))
+        return scored
 
     async def _write_bodies(self, beam: Beam, firsts: Sequence[str]) -> list[tuple[Path, Block]]:
         """Bodies with these first lines, of which each token is the likeliest one."""
         lead = self.pending.decode()
-        ids_of_firsts = {first: tuple(self.encode(lead + first)) for first in firsts}
-        ids_of_firsts = {first: ids for first, ids in ids_of_firsts.items() if ids}
-        if not ids_of_firsts:
+        blocks: list[Block] = []
+        ids_of_firsts: list[tuple[int, ...]] = []
+        for first in firsts:
+            ids = tuple(self.encode(lead + first))
+            if ids:
+                blocks.append(Block(self.stretch, first))
+                ids_of_firsts.append(ids)
+        if not blocks:
             return []
-        paths, scores = await beam.open(list(ids_of_firsts.values()))
-        rows = [(path, Block(self.stretch, first)) for path, first in zip(paths, ids_of_firsts, strict=True)]
+        paths, scores = await beam.open(ids_of_firsts)
+        rows = list(zip(paths, blocks, strict=True))
         most = self.room(MAX_BLOCK_TOKENS)
-        return await self.write(beam, rows, list(scores[:, None]), lambda _, logs: int(logs.argmax()), most)
+        return await self.write(beam, rows, list(scores[:, None]), choose_likeliest, most)
 
     def whole(self, rows: Sequence[tuple[Path, Block]]) -> Sequence[tuple[Path, Block]]:
         """For a body the rows whose blocks ended by themselves, if there are any; otherwise all rows."""
@@ -201,27 +232,36 @@ class Filler(TokenWriter):
     def _cut(self, path: Path, text: str) -> tuple[Path, str]:
         """The part of a path that was read and lies within `text`, and the rest of `text`."""
         data = self.pending + text.encode()
-        read_ids = path.ids[: len(path.places)]
-        ends = [0, *accumulate(len(self.pieces[token]) for token in read_ids)]
-        count = bisect_right(ends, len(data)) - 1
+        num_bytes = 0
+        count = 0
+        for token in path.ids[: len(path.places)]:
+            size = len(self.pieces[token])
+            if num_bytes + size > len(data):
+                break
+            num_bytes += size
+            count += 1
         cut = Path(path.ids[:count], path.logs[:count], path.places[:count])
-        return cut, data[ends[count] :].decode(errors="ignore")
+        return cut, data[num_bytes:].decode(errors="ignore")
 
     async def draft_through(self, prefix: Prefix) -> list[Candidate]:
         """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
+        count = self.effort.through
         num_begun = 0
 
         def choose(path: Path, logs: Tensor) -> int:
             nonlocal num_begun
             if path.ids:
-                return int(logs.argmax())
+                return choose_likeliest(path, logs)
             num_begun += 1
-            rank = num_begun if num_begun <= self.effort.through else 1
+            rank = 1
+            if num_begun <= count:
+                rank = num_begun
             return int(logs.topk(rank).indices[-1])
 
-        rows = await self.write_anew(prefix, self.effort.through, choose, MAX_THROUGH_TOKENS)
+        rows = await self.write_anew(prefix, count, choose, MAX_THROUGH_TOKENS)
+        blocks = [block for _, block in rows]
         texts: dict[str, None] = {}
-        for _, block in sorted(rows, key=lambda row: not row[1].is_met):
+        for block in sorted(blocks, key=lambda block: not block.is_met):
             texts |= dict.fromkeys(block.endings())
         long_texts = [text for text in texts if "\n" in text and text.strip()]
         return [Candidate(text) for text in long_texts[:MAX_THROUGH]]
@@ -241,11 +281,15 @@ class Filler(TokenWriter):
             endings = block.endings() or [block.first]
             if not self.stretch.max_lines:
                 endings = endings[-1:]
-            path_of_text |= dict.fromkeys(endings, path)
-        path_of_text = {text: path for text, path in path_of_text.items() if text.strip()}
-        if is_over:
-            return [replace(self._candidate(path), text=text) for text, path in path_of_text.items()]
-        return [Candidate(text) for text in path_of_text]
+            texts = [text for text in endings if text.strip()]
+            path_of_text |= dict.fromkeys(texts, path)
+        if not is_over:
+            return [Candidate(text) for text in path_of_text]
+        drawn = []
+        for text, path in path_of_text.items():
+            candidate = self._candidate(path)
+            drawn.append(replace(candidate, text=text))
+        return drawn
 
     @property
     def following(self) -> str:
@@ -254,17 +298,19 @@ class Filler(TokenWriter):
 
     async def weigh(self, prefix: Prefix, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, each with its log-likelihood, and for a body with that of the following text."""
-        through = self.following if self.stretch.is_block else ""  # no end comes between
+        through = ""
+        if self.stretch.is_block:
+            through = self.following  # no end comes between
         ends = None if through else self.ends
-        scores = await self._score(prefix, [candidate.text + through for candidate in texts], ends)
+        whole_texts = [candidate.text + through for candidate in texts]
+        scores = await self._score(prefix, whole_texts, ends)
         weighed = []
         for candidate, (all_logs, total) in zip(texts, scores, strict=True):
-            sizes = accumulate(len(piece) for piece, _ in all_logs)
-            logs = [pair for pair, size in zip(all_logs, sizes, strict=True) if size <= len(candidate.text)]
+            logs = keep_within(all_logs, len(candidate.text))
             nats = total
             if through:
                 nats = sum(log for _, log in logs)
-            weighed.append(replace(candidate, nats=nats, logs=tuple(logs), following=total - nats))
+            weighed.append(replace(candidate, nats=nats, logs=logs, following=total - nats))
         return weighed
 
     async def judge_all(
@@ -281,17 +327,26 @@ class Filler(TokenWriter):
         likely after them.
         """
         known = {candidate.text: candidate for candidate in given}
-        drafts = {draft.text: draft for draft in reversed(drafted) if draft.text.strip()}
-        for text in known.keys() & drafts.keys():
-            drafts[text] = replace(drafts[text], certainty=known[text].certainty)
+        drafts: dict[str, Candidate] = {}
+        for draft in reversed(drafted):
+            text = draft.text
+            if text in known:
+                draft = replace(draft, certainty=known[text].certainty)
+            if text.strip():
+                drafts[text] = draft
         if self.timer.is_over:
             others = [candidate for text, candidate in known.items() if text not in drafts]
             return self.count_names([*drafts.values(), *others])
         new_drafts = [draft for text, draft in drafts.items() if not draft.logs and text not in known]
-        known |= {candidate.text: candidate for candidate in await self.weigh(prefix, new_drafts)}
-        known |= {text: draft for text, draft in drafts.items() if draft.logs}
-        judged = [replace(candidate, nats=candidate.nats - begun_nats) for candidate in known.values()]
-        judged = self.count_names(judged)
+        for draft in await self.weigh(prefix, new_drafts):
+            known[draft.text] = draft
+        for text, draft in drafts.items():
+            if draft.logs:
+                known[text] = draft
+        judged = []
+        for candidate in self.count_names(list(known.values())):
+            nats = candidate.nats - begun_nats
+            judged.append(replace(candidate, nats=nats))
         if self.following and self.stretch.is_block:
             return judged
         ranked = self.judge.rank(judged, self.kind)
@@ -308,38 +363,54 @@ class Filler(TokenWriter):
         """The candidates to compare: the first ones, the most certain one, and drafts of several lines. Also those of
         the first ones that are too far behind.
         """
-        by_certainty = sorted(ranked, key=lambda candidate: -candidate.certainty)[:1]
+        if not ranked:
+            return [], []
+        most_certain = max(ranked, key=lambda candidate: candidate.certainty)
         num_first = max(self.effort.compared, self.drawing.count)
-        first = list(dict.fromkeys([*by_certainty, *ranked]))[:num_first]
-        scores = self.judge.choose_weights(ranked, self.kind).score(ranked)
-        num_near = sum(score >= scores[0] - MAX_BEHIND for score in scores)
-        near = [*ranked[:num_near], *by_certainty]
+        distinct = dict.fromkeys([most_certain, *ranked])
+        first = list(distinct)[:num_first]
+        weights = self.judge.choose_weights(ranked, self.kind)
+        scores = weights.score(ranked)
+        least = scores[0] - MAX_BEHIND
+        num_near = sum(score >= least for score in scores)
+        near = [*ranked[:num_near], most_certain]
         compared = [candidate for candidate in first if candidate in near]
         for candidate in ranked:
             if not candidate.certainty and "\n" in candidate.text and candidate not in compared:
                 compared.append(candidate)
-        return compared, [candidate for candidate in first if candidate not in compared]
+        behind = [candidate for candidate in first if candidate not in compared]
+        return compared, behind
 
     async def _weigh_following(self, prefix: Prefix, texts: Sequence[Candidate], begun_nats: float) -> list[Candidate]:
         """The texts, each with the log-likelihood of the following text, and of its line's end if that is known."""
-        following, ends = self.following, None
+        following = self.following
+        ends = None
         if self.stretch.after.startswith(following + "\n"):
             ends = self.runtime.vocabulary.beginning(b"\n")
-        scores = await self._score(prefix, [candidate.text + following for candidate in texts], ends)
-        return [
-            replace(candidate, following=total - begun_nats - candidate.nats)
-            for candidate, (_, total) in zip(texts, scores, strict=True)
-        ]
+        whole_texts = [candidate.text + following for candidate in texts]
+        scores = await self._score(prefix, whole_texts, ends)
+        weighed = []
+        for candidate, (_, total) in zip(texts, scores, strict=True):
+            nats = total - begun_nats - candidate.nats
+            weighed.append(replace(candidate, following=nats))
+        return weighed
 
     async def _weigh_near(self, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, inside a line with their log-likelihood after the last lines alone (whole lines did not gain)."""
         if self.prompt.has_suffix or self.kind != "inside" or not texts:
             return list(texts)
-        start, _ = await read_prefix(self.runtime, (self.runtime.tokens.special_ids[0],))
-        lines = "".join(self.stretch.before.splitlines(keepends=True)[-NEAR_LINES:])[-NEAR_CHARACTERS:]
-        ids = [self.encode(lines + candidate.text) for candidate in texts]
-        scores = await score(self.runtime, start, ids, self.ends)
-        return [replace(candidate, near=sum(logs)) for candidate, logs in zip(texts, scores, strict=True)]
+        runtime = self.runtime
+        opening = runtime.tokens.special_ids[0]
+        start, _ = await read_prefix(runtime, (opening,))
+        lines = self.stretch.before.splitlines(keepends=True)
+        last_lines = "".join(lines[-NEAR_LINES:])
+        near = last_lines[-NEAR_CHARACTERS:]
+        ids = [self.encode(near + candidate.text) for candidate in texts]
+        scores = await score(runtime, start, ids, self.ends)
+        weighed = []
+        for candidate, logs in zip(texts, scores, strict=True):
+            weighed.append(replace(candidate, near=sum(logs)))
+        return weighed
 
     async def _score(
         self, prefix: Prefix, texts: Sequence[str], ends: Tensor | None = None
@@ -351,9 +422,25 @@ class Filler(TokenWriter):
         scored = []
         for ids, logs in zip(ids_of_texts, scores, strict=True):
             text, ranges = self.decode_own(ids)
-            pairs = [(text[start:end], log) for (start, end), log in zip(ranges, logs, strict=False)]
-            scored.append((tuple(pairs), sum(logs)))
+            tokens = [text[start:end] for start, end in ranges]
+            pairs = tuple(zip(tokens, logs, strict=False))
+            scored.append((pairs, sum(logs)))
         return scored
+
+
+def choose_likeliest(_: Path, logs: Tensor) -> int:
+    return int(logs.argmax())
+
+
+def keep_within(logs: Logs, size: int) -> Logs:
+    """The tokens that end within the first `size` characters."""
+    kept = []
+    end = 0
+    for piece, log in logs:
+        end += len(piece)
+        if end <= size:
+            kept.append((piece, log))
+    return tuple(kept)
 
 
 def bound_chance(candidate: Candidate) -> float:

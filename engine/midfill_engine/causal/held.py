@@ -60,24 +60,32 @@ class Held(Growing):
 
     def with_room(self, count: int, spare: int = 0) -> KeyValues:
         """The KV cache, in memory with room for `count` more tokens; if the memory must grow, also for `spare` more."""
-        if self.length + count > self._room[0][0].shape[2]:
+        length = self.length
+        if length + count > self._room[0][0].shape[2]:
             more = count + spare
-            self._room = [(_with_room(k, self.length, more), _with_room(v, self.length, more)) for k, v in self._room]
+            grown = []
+            for keys, values in self._room:
+                grown.append((_with_room(keys, length, more), _with_room(values, length, more)))
+            self._room = grown
         return self.keys_values
 
     def read(self, ids: tuple[int, ...], left: int) -> Pass:
         """The pass that reads the next `ids` of a prompt, of which so many are `left`. The last one is wanted."""
-        start, size = self.length, len(ids)
-        positions = torch.arange(start, start + size)
-        mask = torch.ones(size, start + size, dtype=torch.bool).tril(start)
+        size = len(ids)
+        start = self.length
+        end = start + size
+        positions = torch.arange(start, end)
+        last_row = torch.tensor([size - 1])
+        mask = torch.ones(size, end, dtype=torch.bool).tril(start)
         past = self.with_room(left)
-        return Pass(torch.tensor(ids), positions, torch.tensor([size - 1]), past, mask, grows=True)
+        return Pass(torch.tensor(ids), positions, last_row, past, mask, grows=True)
 
     def lay(self, rows: Laid, spare: int) -> Pass:
         """The pass over these rows, which all are wanted; where memory must grow, there will be room for more."""
         size = len(rows.ids)
         past = self.with_room(size, spare)
-        return Pass(rows.ids, rows.positions, torch.arange(size), past, rows.mask, grows=True, choice=rows.choice)
+        all_rows = torch.arange(size)
+        return Pass(rows.ids, rows.positions, all_rows, past, rows.mask, grows=True, choice=rows.choice)
 
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
         """What was read of a prompt: `ids`, and the `state` of the last one."""
@@ -92,19 +100,24 @@ class PromptStack(Growing):
         self.length = 0
         if known is not None:
             self.length = known.shape[3]
-            self._block[:, :, :, : self.length] = known
+            cut_stack(self._block, 0, self.length).copy_(known)
 
     def read(self, ids: tuple[int, ...], left: int) -> Pass:
-        start, size = self.length, len(ids)
-        positions = torch.arange(start, start + size)
+        size = len(ids)
+        start = self.length
+        end = start + size
+        positions = torch.arange(start, end)
+        last_row = torch.tensor([size - 1])
         mask = torch.ones(size, size, dtype=torch.bool).tril()
-        past, room = self._block[:, :, :, :start], self._block[:, :, :, start : start + size]
+        past = cut_stack(self._block, 0, start)
+        room = cut_stack(self._block, start, end)
         stacks = Stacks(past, room=room)
-        return Pass(torch.tensor(ids), positions, torch.tensor([size - 1]), mask=mask, stacks=stacks)
+        return Pass(torch.tensor(ids), positions, last_row, mask=mask, stacks=stacks)
 
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
-        stack = self._block[:, :, :, : self.length]
-        return Prefix(ids, [(layer[0][None], layer[1][None]) for layer in stack], state, stack)
+        stack = cut_stack(self._block, 0, self.length)
+        keys_values = [(keys[None], values[None]) for keys, values in stack]
+        return Prefix(ids, keys_values, state, stack)
 
 
 class TailStack(Growing):
@@ -113,26 +126,28 @@ class TailStack(Growing):
     def __init__(self, runtime: Runtime, prefix: Tensor) -> None:
         self._runtime = runtime
         self._prefix = prefix
-        self._block = prefix[:, :, :, :0]
+        self._block = cut_stack(prefix, 0, 0)
         self.length = self.num_shown = prefix.shape[3]
 
     def lay(self, rows: Laid, spare: int) -> Pass:
         size = len(rows.ids)
         num_kept = self.length - self.num_shown
-        if num_kept + size > self._block.shape[3]:
-            grown = make_stack(self._runtime, max(LEAST_ROOM, 2 * (num_kept + size)))
-            grown[:, :, :, :num_kept] = self._block[:, :, :, :num_kept]
-            self._block = grown
-        tail = self._block[:, :, :, :num_kept]
-        room = self._block[:, :, :, num_kept : num_kept + size]
+        end = num_kept + size
+        tail = cut_stack(self._block, 0, num_kept)
+        if end > self._block.shape[3]:
+            self._block = make_stack(self._runtime, max(LEAST_ROOM, 2 * end))
+            tail = cut_stack(self._block, 0, num_kept).copy_(tail)
+        room = cut_stack(self._block, num_kept, end)
         stacks = Stacks(self._prefix, tail, room)
-        return Pass(rows.ids, rows.positions, torch.arange(size), mask=rows.mask, choice=rows.choice, stacks=stacks)
+        all_rows = torch.arange(size)
+        return Pass(rows.ids, rows.positions, all_rows, mask=rows.mask, choice=rows.choice, stacks=stacks)
 
 
 def open_prompt(runtime: Runtime, entry: Prefix | None, known: int, size: int) -> Held | PromptStack:
     """Memory for a prompt of `size` tokens of which `known` ones were read into `entry`."""
     if runtime.reads_stacks and entry is not None:
-        return PromptStack(runtime, size, _stack_of(entry)[:, :, :, :known])
+        known_stack = cut_stack(_stack_of(entry), 0, known)
+        return PromptStack(runtime, size, known_stack)
     if runtime.reads_stacks:
         return PromptStack(runtime, size, None)
     if entry is not None:
@@ -148,11 +163,13 @@ def open_tail(runtime: Runtime, prefix: Prefix) -> Held | TailStack:
 
 def lay_behind(runtime: Runtime, prefix: Prefix, rows: Laid, wanted: Tensor) -> Pass:
     """The pass over rows behind a prefix that are not kept. All see the prefix, and each other by their mask [T, T]."""
+    ids = rows.ids
     if runtime.reads_stacks:
         stacks = Stacks(_stack_of(prefix))
-        return Pass(rows.ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
-    mask = torch.cat((torch.ones(len(rows.ids), len(prefix.ids), dtype=torch.bool), rows.mask), dim=1)
-    return Pass(rows.ids, rows.positions, wanted, prefix.keys_values, mask, choice=rows.choice)
+        return Pass(ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
+    sees_prefix = torch.ones(len(ids), len(prefix.ids), dtype=torch.bool)
+    mask = torch.cat((sees_prefix, rows.mask), dim=1)
+    return Pass(ids, rows.positions, wanted, prefix.keys_values, mask, choice=rows.choice)
 
 
 def make_stack(runtime: Runtime, size: int) -> Tensor:
@@ -161,6 +178,11 @@ def make_stack(runtime: Runtime, size: int) -> Tensor:
     dtype = runtime.loaded.model.transformer.dtype
     sizes = (shape.num_layers, 2, shape.num_kv_heads, size, shape.head_dim)
     return torch.empty(sizes, dtype=dtype, device=runtime.device)
+
+
+def cut_stack(stack: Tensor, start: int, end: int) -> Tensor:
+    """The tokens from `start` up to `end`, where they lie."""
+    return stack[:, :, :, start:end]
 
 
 def cut(keys_values: KeyValues, length: int) -> KeyValues:
@@ -175,6 +197,7 @@ def _stack_of(prefix: Prefix) -> Tensor:
 
 def _with_room(part: Tensor, length: int, more: int) -> Tensor:
     """A copy of the first `length` tokens of `part` [1, K, L, E], with room for `more`."""
-    grown = part.new_empty((*part.shape[:2], length + more, part.shape[3]))
+    size, heads, _, depth = part.shape
+    grown = part.new_empty((size, heads, length + more, depth))
     grown[:, :, :length] = part[:, :, :length]
     return grown

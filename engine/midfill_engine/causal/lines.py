@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Final
 
 from torch import Tensor
@@ -54,12 +55,13 @@ class LineSearch:
     """
 
     def __init__(self, writer: TokenWriter, names: Sequence[str] = (), unused: Sequence[str] = ()) -> None:
+        stretch = writer.stretch
         self.writer = writer
         self.names = {1: names, 2: unused}
-        self.limit = min(writer.stretch.max_tokens, MAX_LINE_TOKENS) + len(writer.pending)
+        self.limit = min(stretch.max_tokens, MAX_LINE_TOKENS) + len(writer.pending)
         self.num_complete = max(writer.widest, WHOLE.width)
         self.enough = max(writer.effort.enough, writer.drawing.count)
-        if writer.stretch.is_inside:  # the rest of the line judges them
+        if stretch.is_inside:  # the rest of the line judges them
             self.num_complete *= INSIDE
             self.enough = writer.widest
         self.complete: dict[int, list[Path]] = {0: []}
@@ -71,24 +73,33 @@ class LineSearch:
     @property
     def begun_nats(self) -> float:
         """ln P of the word that is begun, 0.0 if none is."""
-        return add_logs(self._spelled) if WORD.match(self.writer.pending[-1:]) else 0.0
+        if not WORD.match(self.writer.pending[-1:]):
+            return 0.0
+        return add_logs(self._spelled)
 
     async def run(self, prefix: Prefix) -> list[Path]:
         beam = Beam(self.writer.runtime, prefix)
         reads = [ReadLine(LinePath(), [first_scores(self.writer.runtime, prefix)])]
-        while reads:
-            lines = self._keep_open(self._grow_all(reads))
-            reads = await self._read(beam, lines) if lines else []
-        return [path for paths in self.complete.values() for path in paths]
+        while True:
+            this_round = self._grow_all(reads)
+            lines = self._keep_open(this_round)
+            if not lines:
+                break
+            reads = await self._read(beam, lines)
+        return list(chain.from_iterable(self.complete.values()))
 
     async def _read(self, beam: Beam, lines: Sequence[LinePath]) -> list[ReadLine]:
         paths = [line.path for line in lines]
         guesses = []
         for line, guess in zip(lines, self.writer.guess(paths), strict=True):
-            guesses.append((line.rest or guess)[:MAX_READ_ALONG])
+            next_ids = line.rest or guess
+            guesses.append(next_ids[:MAX_READ_ALONG])
         paths, scores = await beam.read(paths, guesses)
-        lines = [replace(line, path=path) for line, path in zip(lines, paths, strict=True)]
-        return list(map(ReadLine, lines, scores, guesses))
+        reads = []
+        for line, path, logs, guess in zip(lines, paths, scores, guesses, strict=True):
+            read_line = replace(line, path=path)
+            reads.append(ReadLine(read_line, logs, guess))
+        return reads
 
     def _grow_all(self, reads: Sequence[ReadLine]) -> Round:
         """The lines that were read, each with its likeliest next tokens and with the beginnings of names."""
@@ -103,17 +114,23 @@ class LineSearch:
         """Ends a line where it may end, and adds its next tokens. Returns the line with its guessed token if that is
         the next one for certain.
         """
-        line, (logs, *later_scores) = read.line, read.scores
-        num_spelled = self.writer.spelled(line.path)
-        left = self.writer.pending[num_spelled:]
+        line = read.line
+        path = line.path
+        logs, *later_scores = read.scores
+        writer = self.writer
+        num_spelled = writer.spelled(path)
+        num_pending = len(writer.pending)
+        left = writer.pending[num_spelled:]
         if left and not line.has:
-            self._spelled.append(line.path.log + float(logs[self._vocabulary.beginning(left)].logsumexp(dim=0)))
-        elif num_spelled > len(self.writer.pending) and not line.rest and self._may_end(line.path):
-            self.complete.setdefault(line.has, []).append(self.writer.ended(line.path, logs))
-        allowed = self.writer.edge.allowed(left, num_spelled == len(self.writer.pending))
+            next_logs = logs[self._vocabulary.beginning(left)]
+            self._spelled.append(path.log + float(next_logs.logsumexp(dim=0)))
+        elif num_spelled > num_pending and not line.rest and self._may_end(path):
+            complete = self.complete.setdefault(line.has, [])
+            complete.append(writer.ended(path, logs))
+        allowed = writer.edge.allowed(left, num_spelled == num_pending)
         if not left:
             allowed = allowed & self._in_line
-        grown = line.grow(logs, allowed, self.writer.width, self._vocabulary.worded)
+        grown = line.grow(logs, allowed, writer.width, self._vocabulary.worded)
         following = None
         if self._is_guessed(read, grown):
             following = ReadLine(grown.pop(0), later_scores, read.guess[1:])
@@ -125,10 +142,12 @@ class LineSearch:
 
     def _is_guessed(self, read: ReadLine, grown: Sequence[LinePath]) -> bool:
         """True if the likeliest of the `grown` lines goes on with the guessed token, and is nearly certain."""
-        if not read.guess or not grown or len(read.line.path.ids) + 1 >= self.limit:
+        line = read.line
+        if not read.guess or not grown or len(line.path.ids) + 1 >= self.limit:
             return False
         path = grown[0].path
-        return path.ids[-1] == read.guess[0] and (bool(read.line.rest) or path.logs[-1] > NEARLY_CERTAIN)
+        is_certain = bool(line.rest) or path.logs[-1] > NEARLY_CERTAIN
+        return is_certain and path.ids[-1] == read.guess[0]
 
     def _begin_names(self, line: LinePath, logs: Tensor, allowed: Tensor, left: bytes) -> list[LinePath]:
         """The line with the first tokens of names of each kind that it lacks."""
@@ -136,26 +155,36 @@ class LineSearch:
             return []
         last = b""
         if line.path.ids:
-            last = self._vocabulary.pieces[line.path.ids[-1]][-1:]
+            last_token = line.path.ids[-1]
+            last = self._vocabulary.pieces[last_token][-1:]
         begun = []
         for kind in self.names:
             if not line.has & kind:
-                begun += line.begin(logs, allowed, self._spell_names(kind, left, last), line.has | kind)
+                spelled = self._spell_names(kind, left, last)
+                begun += line.begin(logs, allowed, spelled, line.has | kind)
         return begun
 
     def _keep_open(self, this_round: Round) -> list[LinePath]:
         """The open lines that may become likelier than the complete ones, of which the likeliest are kept."""
         is_over = self.writer.timer.is_over
-        enough = 1 if is_over else self.enough
+        enough = self.enough
+        if is_over:
+            enough = 1
         kept: list[LinePath] = []
         for has, grown in this_round.grown.items():
-            complete = sorted(self.complete.get(has, []), key=lambda path: -path.log)[: self.num_complete]
+            complete = self.complete.get(has, [])
+            complete = sorted(complete, key=lambda path: -path.log)[: self.num_complete]
             self.complete[has] = complete
             least = -math.inf
             if len(complete) == self.num_complete:
                 least = complete[-1].log
-            likeliest = sorted(grown, key=lambda line: -line.path.log)[: self.writer.width + this_round.num_along[has]]
-            lines = [line for line in likeliest if line.path.log > least and len(line.path.ids) < self.limit]
+            likeliest = sorted(grown, key=lambda line: -line.path.log)
+            room = self.writer.width + this_round.num_along[has]
+            lines = []
+            for line in likeliest[:room]:
+                path = line.path
+                if path.log > least and len(path.ids) < self.limit:
+                    lines.append(line)
             # Of a few, blank ones do not count, as they would end the search without a text.
             counted = complete
             if enough < WHOLE.enough:
@@ -180,13 +209,16 @@ class LineSearch:
 
     def _may_end(self, path: Path) -> bool:
         stretch = self.writer.stretch
-        return not stretch.min_tokens or not stretch.single or self.writer.count_own(path) >= stretch.min_tokens
+        if not stretch.single or not stretch.min_tokens:
+            return True
+        return self.writer.count_own(path) >= stretch.min_tokens
 
     def _encode_names(self, kind: int, left: bytes, last: bytes) -> list[tuple[int, ...]]:
         """Tokens of each name of a kind, alone and behind a space after the byte `last`; or behind what is `left` to be
         spelled, which may be a part of a name.
         """
-        names, begun = self.names[kind], left.decode(errors="ignore")
+        names = self.names[kind]
+        begun = left.decode(errors="ignore")
         texts: list[str] = []
         if NAMED.match(left[-1:]):
             texts = [name for name in names if name.startswith(begun)]

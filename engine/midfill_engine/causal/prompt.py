@@ -58,7 +58,7 @@ def lay_prompt(
         return Prompt((*opening, *marked), b"", has_suffix=True)
     if behind is None:
         behind = after
-    ids, pending = open_edge(runtime, cut_behind(behind, most_ahead) + above)
+    ids, pending = open_edge(runtime, lay_ahead(behind, most_ahead) + above)
     if not opening and not ids:
         opening = [runtime.tokens.special_ids[0]]
     return Prompt((*opening, *ids), pending)
@@ -93,19 +93,23 @@ def lay_before(before: str, excerpts: Sequence[str], *, is_block: bool = False) 
     Excerpts replace near text, but not for a block, because a block mostly resembles its neighbors.
     """
     shown = "".join(text.strip("\n") + BREAK for text in excerpts)
-    room = 0 if is_block else min(len(shown), YIELDED)
-    return shown + cut_before(before, READ_CHARACTERS - room), AHEAD_CHARACTERS - room // AHEAD_YIELDS
+    room = 0
+    if not is_block:
+        room = min(len(shown), YIELDED)
+    near = take_stable_end(before, READ_CHARACTERS - room)
+    most_ahead = AHEAD_CHARACTERS - room // AHEAD_YIELDS
+    return shown + near, most_ahead
 
 
-def cut_before(text: str, most: int = READ_CHARACTERS) -> str:
-    """The end of `text`, starting at a line, at most `most` characters."""
+def take_stable_end(text: str, most: int = READ_CHARACTERS) -> str:
+    """The end of `text`, at most `most` characters, from a line start that mostly stays while the text grows."""
     surplus = len(text) - most
     if surplus <= 0:
         return text
     return text[find_start(text, surplus, surplus + most // READ_SHARE) :]
 
 
-def cut_behind(text: str, most: int = AHEAD_CHARACTERS) -> str:
+def lay_ahead(text: str, most: int = AHEAD_CHARACTERS) -> str:
     """Whole lines of the text after, at most `most` characters and without the lines that judge, and BREAK; or ""."""
     judging = len(find_following(text))
     if not judging:
@@ -114,7 +118,9 @@ def cut_behind(text: str, most: int = AHEAD_CHARACTERS) -> str:
     part = text[start : start + most]
     if start + len(part) < len(text):
         part = part[: part.rfind("\n") + 1]
-    return part.strip("\n") + BREAK if part.strip() else ""
+    if not part.strip():
+        return ""
+    return part.strip("\n") + BREAK
 
 
 def find_start(text: str, low: int, high: int) -> int:
@@ -128,7 +134,8 @@ def find_start(text: str, low: int, high: int) -> int:
 
 def find_following(after: str) -> str:
     """The next non-blank lines after a stretch; their likelihood judges candidates."""
-    num_lines, taken = 0, 0
+    num_lines = 0
+    taken = 0
     for line in after[: 4 * FOLLOWING_CHARACTERS].splitlines(keepends=True):
         if taken and taken + len(line) > FOLLOWING_CHARACTERS:
             break

@@ -1,6 +1,7 @@
 """Splits a hole's draft into masked and known parts. Knows texts and ranges; no tokens, no model."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -45,11 +46,15 @@ class Split:
                 is_masked = not is_kept
             parts[-1] += text
         tail = "" if is_masked else parts.pop()
-        index_of_char = {char: index for index, char in enumerate(_list_chars(known))}
-        asked = tuple((index_of_char[start], index_of_char[end - 1] + 1) for start, end in spec.keep)
+        chars = _list_chars(known)
+        asked = []
+        for start, end in spec.keep:
+            first = bisect_left(chars, start)
+            asked.append((first, first + end - start))
         if not parts:
-            return cls(tail, (), "", asked)
-        return cls(parts[0], tuple(parts[1:]), tail, asked)
+            return cls(tail, (), "", tuple(asked))
+        head, *others = parts
+        return cls(head, tuple(others), tail, tuple(asked))
 
     @property
     def has_anchors(self) -> bool:
@@ -64,17 +69,25 @@ class Split:
         """A text for the parts as one for the whole hole."""
         start = len(self.head)
         end = start + len(one.text)
-        own = [(start + first, start + last) for first, last in one.kept]
-        known = _list_chars([(0, start), *own, (end, end + len(self.tail))])
-        kept = merge([(known[first], known[last - 1] + 1) for first, last in self.asked])
+        text = self.head + one.text + self.tail
+        known = [(0, start)]
+        for first, last in one.kept:
+            known.append((start + first, start + last))
+        known.append((end, len(text)))
+        chars = _list_chars(known)
+        kept = []
+        for first, last in self.asked:
+            kept.append((chars[first], chars[last - 1] + 1))
         logs = one.logs
         if self.head:
             logs = ((self.head, 0.0), *logs)
-        return replace(one, text=self.head + one.text + self.tail, logs=logs, kept=tuple(kept))
+        return replace(one, text=text, logs=logs, kept=tuple(merge(kept)))
 
     def balances(self, one: Candidate) -> bool:
         """True for a text of the whole hole whose brackets have partners, or lack those that the draft's lack."""
-        return not self.has_anchors or find_unmatched(one.text) in ("", self.unmatched)
+        if not self.has_anchors:
+            return True
+        return find_unmatched(one.text) in ("", self.unmatched)
 
     def skip(self) -> Candidate:
         """The known text alone."""

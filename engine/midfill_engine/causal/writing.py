@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Final
 
 import torch
@@ -64,7 +63,9 @@ class Edge:
     """The tokens that may come where a text begins, which is behind white space if `is_spaced`, and inside it."""
 
     def __init__(self, vocabulary: Vocabulary, is_spaced: bool, forbid: tuple[str, ...]) -> None:
-        self.vocabulary, self.is_spaced, self.forbid = vocabulary, is_spaced, forbid
+        self.vocabulary = vocabulary
+        self.is_spaced = is_spaced
+        self.forbid = forbid
         self.later = vocabulary.allowed(forbid=forbid)
         self.opening = self.later
         if is_spaced:
@@ -90,25 +91,34 @@ class TokenWriter:
     timer: Timer = field(default=ENDLESS, kw_only=True)
 
     def __post_init__(self) -> None:
-        runtime, stretch = self.runtime, self.stretch
-        self.prompt = lay_prompt(
-            runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
+        runtime = self.runtime
+        stretch = self.stretch
+        prompt = lay_prompt(
+            runtime,
+            stretch.before,
+            stretch.after,
+            self.excerpts,
+            is_block=stretch.is_block,
+            behind=stretch.behind,
         )
-        self.pending = self.prompt.pending
+        self.prompt = prompt
+        self.pending = prompt.pending
+        self.prompt_letters = "".join(map(chr, prompt.ids))
         self.encode = runtime.loaded.tokenizer.encode
-        self.pieces = runtime.vocabulary.pieces
-        self.prompt_letters = "".join(map(chr, self.prompt.ids))
-        self.is_spaced = stretch.before[-1:] in (" ", "\t")
+        vocabulary = runtime.vocabulary
+        self.pieces = vocabulary.pieces
+        self.is_spaced = stretch.before.endswith((" ", "\t"))
         self.forbid = stretch.forbid
         if stretch.single:
             self.forbid = (*stretch.forbid, "\n")
-        vocabulary = runtime.vocabulary
         self.edge = Edge(vocabulary, self.is_spaced, self.forbid)
-        ends = vocabulary.ending(stretch.after)
+        special_ids = list(runtime.tokens.special_ids)
         self.stops = torch.zeros_like(self.edge.later)
-        self.stops[list(runtime.tokens.special_ids)] = True
-        if self.prompt.has_suffix:
-            ends = self.stops | (ends & vocabulary.beginning(b"\n"))
+        self.stops[special_ids] = True
+        ends = vocabulary.ending(stretch.after)
+        if prompt.has_suffix:
+            line_ends = ends & vocabulary.beginning(b"\n")
+            ends = self.stops | line_ends
         self.ends = ends.nonzero().flatten()  # ids: a mask is searched anew for every path
 
     @property
@@ -126,9 +136,13 @@ class TokenWriter:
 
     def decode_own(self, ids: Sequence[int]) -> tuple[str, Spans]:
         """The text of tokens without what is pending, and the range of each of them in it."""
-        text, ranges = decode([self.pieces[token] for token in ids], "ignore")
+        pieces = [self.pieces[token] for token in ids]
+        text, ranges = decode(pieces, "ignore")
         lead = len(self.pending.decode())
-        return text[lead:], [(max(start - lead, 0), max(end - lead, 0)) for start, end in ranges]
+        own_ranges = []
+        for start, end in ranges:
+            own_ranges.append((max(start - lead, 0), max(end - lead, 0)))
+        return text[lead:], own_ranges
 
     def count_own(self, path: Path) -> int:
         """The number of tokens of a path with text behind what is pending."""
@@ -141,16 +155,19 @@ class TokenWriter:
 
     def ended(self, path: Path, logs: Tensor) -> Path:
         """The path with the log-probability that it ends where `logs` [V] are those of its next token."""
-        return replace(path, logs=(*path.logs, float(logs[self.ends].logsumexp(dim=0))))
+        end_log = float(logs[self.ends].logsumexp(dim=0))
+        return replace(path, logs=(*path.logs, end_log))
 
     async def write_anew(
         self, prefix: Prefix, count: int, choose: Choose, most: int, *, must: bool = False
     ) -> list[tuple[Path, Block]]:
         """`count` texts; one of them `must` have a whole line even when the time is over."""
         rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
-        scores = [first_scores(self.runtime, prefix)[None]] * count
+        first = first_scores(self.runtime, prefix)
+        scores = [first[None]] * count
+        beam = Beam(self.runtime, prefix)
         most = self.room(most) + len(self.pending)
-        return await self.write(Beam(self.runtime, prefix), rows, scores, choose, most, must=must)
+        return await self.write(beam, rows, scores, choose, most, must=must)
 
     async def write(
         self,
@@ -167,63 +184,86 @@ class TokenWriter:
         going = list(range(len(rows)))
         most = min(self.stretch.max_tokens + len(self.pending), most)
         begun_sizes = [len(path.ids) for path, _ in begun]
+        sizes = [0] * len(rows)
         guesses: list[Sequence[int]] = [()] * len(rows)
-        while going:
+        while True:
             for index, logs, guess in zip(going, scores, guesses, strict=True):
-                rows[index] = self._extend(*rows[index], logs, guess, choose)
-            sizes = [len(path.ids) - size for (path, _), size in zip(rows, begun_sizes, strict=True)]
-            going = [index for index in going if rows[index][1].is_open and sizes[index] < most]
-            longest = self._longest(rows, sizes)
-            going = [index for index in going if sizes[index] <= longest]
+                path, block = rows[index]
+                path = self._extend(path, block, logs, guess, choose)
+                rows[index] = path, block
+                sizes[index] = len(path.ids) - begun_sizes[index]
+            going = self._list_going(rows, sizes, going, most)
             if going and self.timer.is_over:
                 going = self._keep_likeliest(rows, going, must)
-            if going:
-                paths = [rows[index][0] for index in going]
-                room = [most - sizes[index] - 1 for index in going]
-                guesses = [guess[:size] for guess, size in zip(self.guess(paths), room, strict=True)]
-                paths, scores = await beam.read(paths, guesses)
-                for index, path in zip(going, paths, strict=True):
-                    rows[index] = path, rows[index][1]
+            if not going:
+                break
+            paths = [rows[index][0] for index in going]
+            guesses = []
+            for index, guess in zip(going, self.guess(paths), strict=True):
+                room = most - sizes[index] - 1
+                guesses.append(guess[:room])
+            paths, scores = await beam.read(paths, guesses)
+            for index, path in zip(going, paths, strict=True):
+                _, block = rows[index]
+                rows[index] = path, block
         return rows
+
+    def _list_going(
+        self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int], going: Sequence[int], most: int
+    ) -> list[int]:
+        """Those of the rows that are `going` which are still open and not too long."""
+        longest = self._longest(rows, sizes)
+        still_going = []
+        for index in going:
+            _, block = rows[index]
+            size = sizes[index]
+            if block.is_open and size < most and size <= longest:
+                still_going.append(index)
+        return still_going
 
     def _keep_likeliest(self, rows: Sequence[tuple[Path, Block]], going: Sequence[int], must: bool) -> list[int]:
         """The likeliest of the rows that are `going` when the time is over, if there `must` be a line and none is."""
+        if not must or any(block.has_line for _, block in rows):
+            return []
         best = max(going, key=lambda index: rows[index][0].log)
-        has_line = any(block.has_line for _, block in rows)
-        if must and not has_line and len(rows[best][0].ids) < LAST_TOKENS:
-            return [best]
-        return []
+        path, _ = rows[best]
+        if len(path.ids) >= LAST_TOKENS:
+            return []
+        return [best]
 
     def _longest(self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int]) -> float:
         """The maximum number of tokens of a body once half of the bodies have ended: a longer one was never chosen."""
         if not self.stretch.is_block or self.drawing.temperature > 0 or len(rows) < MIN_COMPARED:
             return math.inf
-        ended = [size for size, (_, block) in zip(sizes, rows, strict=True) if block.is_whole]
-        if len(ended) < max(len(rows) / 2, self.drawing.count):
+        ended_sizes = []
+        for size, (_, block) in zip(sizes, rows, strict=True):
+            if block.is_whole:
+                ended_sizes.append(size)
+        if len(ended_sizes) < max(len(rows) / 2, self.drawing.count):
             return math.inf
-        return LONGER * max(ended)
+        return LONGER * max(ended_sizes)
 
-    def _extend(
-        self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Choose
-    ) -> tuple[Path, Block]:
+    def _extend(self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Choose) -> Path:
         """Appends the token chosen by `scores` [1 + G, V], and the next ones as long as they equal the guesses."""
         read_places = path.places
         for logs, guessed in zip(scores, [*guess, None], strict=True):
             offer = self._offer(path, block, logs)
             token = self._pick(path, block, offer, choose)
-            if token == len(logs) or offer[token] == -torch.inf or self.stops[token]:
+            log = float(offer[token])
+            if token == len(logs) or math.isinf(log) or self.stops[token]:
                 block.end()
                 break
             block.write(self._own_bytes(path, token))
             places = read_places[: len(path.ids)]
-            path = replace(path.add(token, float(offer[token])), places=places)
+            path = replace(path.add(token, log), places=places)
             if not block.is_open or token != guessed:
                 break
-        return path, block
+        return path
 
     def _own_bytes(self, path: Path, token: int) -> bytes:
         """The bytes of a path's next token behind what is pending."""
-        return self.pieces[token][max(0, len(self.pending) - self.spelled(path)) :]
+        num_pending = max(0, len(self.pending) - self.spelled(path))
+        return self.pieces[token][num_pending:]
 
     def oblige(self, text: str, path: Path, room: int) -> Tensor | None:
         """The mask [V] of tokens that may come next in a text that lacks lines, with `room` for so many tokens: those
@@ -236,22 +276,37 @@ class TokenWriter:
             return None
         indent = self.stretch.indent
         if is_later and last != indent and indent.startswith(last):
-            return vocabulary.spelling(indent[len(last) :].encode(), False, ("\n",))
-        sizes = accumulate(len(self.pieces[token]) for token in reversed(path.ids))
-        num_tokens = sum(size <= len(last.encode()) for size in sizes)
+            left = indent[len(last) :].encode()
+            return vocabulary.spelling(left, False, ("\n",))
+        num_tokens = self._count_last(path, len(last.encode()))
         is_long = num_tokens * (num_lacking + 1) > room
         if last.strip() and (is_long or is_endless(last)):
             return vocabulary.beginning(b"\n")
         return ~self.stops
 
+    def _count_last(self, path: Path, most_bytes: int) -> int:
+        """The number of tokens at the end of a path that have together at most so many bytes."""
+        num_tokens = 0
+        num_bytes = 0
+        for token in reversed(path.ids):
+            num_bytes += len(self.pieces[token])
+            if num_bytes > most_bytes:
+                break
+            num_tokens += 1
+        return num_tokens
+
     def _pick(self, path: Path, block: Block, offer: Tensor, choose: Choose) -> int:
         """The chosen token; while that would end the text too early, the next choice."""
         bounds = self.stretch
         if bounds.min_lines and not bounds.single and path.ids:
-            left = min(bounds.max_tokens, self.room(0)) - self.count_own(path)
+            most = min(bounds.max_tokens, self.room(0))
+            left = most - self.count_own(path)
             allowed = self.oblige(block.written, path, left)
-            if allowed is not None and (allowed & (offer[:-1] > -torch.inf)).any():
-                offer[:-1].masked_fill_(~allowed, -torch.inf)
+            if allowed is not None:
+                next_logs = offer[:-1]
+                is_offered = next_logs > -torch.inf
+                if (allowed & is_offered).any():
+                    next_logs.masked_fill_(~allowed, -torch.inf)
         token = choose(path, offer)
         if not bounds.min_lines and not bounds.min_tokens:
             return token
@@ -278,28 +333,33 @@ class TokenWriter:
         texts = ["".join(map(chr, path.ids)) for path in paths]  # one letter per token, because str.rfind is fast
         guesses: list[tuple[int, ...]] = []
         for index, text in enumerate(texts):
-            known = "".join([self.prompt_letters, *texts[:index], *texts[index + 1 :], text])
+            others = texts[:index] + texts[index + 1 :]
+            known = "".join([self.prompt_letters, *others, text])
             match = -1
             if len(text) > 1:
                 match = known.rfind(text[-2:], 0, -1)
-            if match < 0:
-                guesses.append(())
-                continue
-            start = match + 2
-            guesses.append(tuple(map(ord, known[start : start + GUESSED])))
+            letters = ""
+            if match >= 0:
+                start = match + 2
+                letters = known[start : start + GUESSED]
+            guesses.append(tuple(map(ord, letters)))
         return guesses
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
         """Log-probabilities [V + 1] of the allowed next tokens; the last one is that of the end of the text."""
         size = self.spelled(path)
         left = self.pending[size:]
+        is_single = self.stretch.single
+        has_text = bool(block.data.strip())
+        breaks_line = self.runtime.vocabulary.beginning(b"\n")
         allowed = self.edge.allowed(left, size == len(self.pending))
         if block.text and not block.data:  # the first line is complete
-            allowed = allowed & self.runtime.vocabulary.beginning(b"\n")
+            allowed = allowed & breaks_line
         over = torch.full((1,), -torch.inf)
-        if self.stretch.single and not left and block.data.strip():
-            allowed = allowed & ~self.runtime.vocabulary.beginning(b"\n")
+        if is_single and not left and has_text:
+            allowed = allowed & ~breaks_line
             over = logs[self.ends].logsumexp(dim=0, keepdim=True)
-        elif not self.stretch.single and block.data.strip():
+        elif not is_single and has_text:
             allowed = allowed | self.stops
-        return torch.cat((logs.masked_fill(~allowed, -torch.inf), over))
+        next_logs = logs.masked_fill(~allowed, -torch.inf)
+        return torch.cat((next_logs, over))

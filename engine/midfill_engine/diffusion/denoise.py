@@ -13,12 +13,7 @@ from midfill_engine.caches.keys import RowCache
 from midfill_engine.caches.stores import EncodedContext
 from midfill_engine.diffusion.canvas import Canvas
 from midfill_engine.diffusion.laying import lay_canvas
-from midfill_engine.diffusion.plan import (
-    TRIALS_AT_ONCE,
-    Plan,
-    read_request,
-    take_authors,
-)
+from midfill_engine.diffusion.plan import TRIALS_AT_ONCE, Plan, read_request, take_authors
 from midfill_engine.diffusion.row import CanvasRow
 from midfill_engine.diffusion.uniform import UniformRow
 from midfill_engine.errors import RequestError
@@ -213,7 +208,6 @@ def rank_certain(plan: Plan, fills: Sequence[FilledHole], spec: HoleSpec) -> lis
 
 
 def take_given(given: GivenText) -> FilledHole:
-    """A given text as one token."""
     if not given.text:
         return FilledHole(text="", tokens=[], confidence=[], certainty=given.certainty)
     tokens = [(0, len(given.text))]

@@ -85,9 +85,7 @@ def choose_totals(wanted: Callable[[HoleNeed], Iterable[int]]) -> Search:
     """A search without forward passes: canvases with the `wanted` numbers of positions for each hole."""
 
     async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
-        lengths_of_holes = []
-        for need in needs:
-            lengths_of_holes.append([of_total(total, need) for total in wanted(need)])
+        lengths_of_holes = [[of_total(total, need) for total in wanted(need)] for need in needs]
         return distinct(lengths_of_holes)
 
     return search

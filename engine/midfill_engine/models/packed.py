@@ -17,15 +17,7 @@ from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, choose
 from midfill_engine.models.moe import pad_rows
 from midfill_engine.models.operators import Span, TorchOperators
-from midfill_engine.models.transformer import (
-    MLP,
-    Attention,
-    KeyValues,
-    Transformer,
-    head_weight,
-    rotary_tables,
-    rotate,
-)
+from midfill_engine.models.transformer import MLP, Attention, KeyValues, Transformer, head_weight, rotary_tables, rotate
 
 HEAD_ROWS: Final = 64  # scored at once on a CPU: logits of 400 rows of a vocabulary of 49,152 take 80 MB
 

@@ -130,7 +130,7 @@ def encode_ends(text: str, encode: Encode, num_first: int, num_last: int) -> lis
     """Tokens of `text`; of a long text only as much of its beginning and end as can be needed."""
     if len(text) <= (num_first + num_last) * USUAL_CHARACTERS_PER_TOKEN:
         return encode(text)
-    return encode_part(text, encode, num_first, cut_behind) + encode_part(text, encode, num_last, cut_before)
+    return encode_part(text, encode, num_first, take_first_lines) + encode_part(text, encode, num_last, take_last_lines)
 
 
 def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, int], str]) -> list[int]:
@@ -144,7 +144,7 @@ def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, 
     return ids
 
 
-def cut_before(text: str, size: int) -> str:
+def take_last_lines(text: str, size: int) -> str:
     """The last `size` characters, starting at a line."""
     if len(text) <= size:
         return text
@@ -153,7 +153,7 @@ def cut_before(text: str, size: int) -> str:
     return part[line_start.end() :] if line_start else part
 
 
-def cut_behind(text: str, size: int) -> str:
+def take_first_lines(text: str, size: int) -> str:
     """The first `size` characters, ending at a line."""
     if len(text) <= size:
         return text

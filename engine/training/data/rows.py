@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.causal.prompt import cut_behind, find_following, lay_before
+from midfill_engine.causal.prompt import find_following, lay_ahead, lay_before
 from midfill_infill.context.excerpts import find_excerpts
 from training.data import spans
 from training.data.cutter import Cutter, Ids
@@ -133,7 +133,7 @@ def lay_prompt_row(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random
     sides = [drawn.above + before, text[end:] + drawn.below]
     excerpts = [each.text for each in find_excerpts(sides, drawn.others)] if has_excerpts else []
     above, most_ahead = lay_before(before, excerpts)
-    given, ids = cutter.split(cut_behind(behind, most_ahead) + above, text[start:end] + find_following(text[end:]))
+    given, ids = cutter.split(lay_ahead(behind, most_ahead) + above, text[start:end] + find_following(text[end:]))
     if len(ids) > MAX_HOLE or not given or len(given) + len(ids) > shape.num_tokens:
         return None
     return Row(given + ids, [shape.context_weight] * len(given) + [1.0] * len(ids))
@@ -171,5 +171,5 @@ def lay_branch(text: str, hole: spans.Span, ends: NDArray[np.int64], cutter: Cut
         return Branch(seen, [suffix_id, *cutter.encode(behind), hole_id, *gap], [*ids, end_id])
     line = text.rfind("\n", 0, start) + 1
     again = "".join(text[:line].splitlines(keepends=True)[-REPEATED_LINES:]) + text[line:start]
-    lead, ids = cutter.split("\n\n" + cut_behind(behind) + again, text[start:end] + find_following(text[end:]))
+    lead, ids = cutter.split("\n\n" + lay_ahead(behind) + again, text[start:end] + find_following(text[end:]))
     return Branch(int(np.searchsorted(ends, len(text[:line].encode()), side="right")), lead, ids)

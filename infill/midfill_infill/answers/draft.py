@@ -48,7 +48,6 @@ class DraftText:
 
 
 def join(lines: Sequence[DraftText]) -> DraftText:
-    """Some drafts as one."""
     text = "".join(line.text for line in lines)
     origins = chain.from_iterable(line.origins for line in lines)
     return DraftText(text, tuple(origins))
@@ -61,21 +60,18 @@ def is_dangerous(char: str) -> bool:
     return unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\n"
 
 
-def clean(text: str, anchors: Sequence[str]) -> tuple[DraftText, int]:
-    r"""The text with `\n` line ends and without dangerous characters outside of anchors, and the number of those."""
+def clean(text: str, anchors: Sequence[str]) -> DraftText:
+    r"""The text with `\n` line ends and without dangerous characters outside of anchors."""
     kept: list[int] = []
-    num_removed = 0
     safe = find_anchors(text, anchors) or []
     for index, char in enumerate(text):
         if char == "\r":
             if text[index + 1 : index + 2] != "\n":
                 kept.append(index)
-        elif is_dangerous(char) and not any(start <= index < end for start, end in safe):
-            num_removed += 1
-        else:
+        elif not is_dangerous(char) or any(start <= index < end for start, end in safe):
             kept.append(index)
     cleaned = "".join(text[index] for index in kept).replace("\r", "\n")
-    return DraftText(cleaned, tuple(kept)), num_removed
+    return DraftText(cleaned, tuple(kept))
 
 
 def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | None:

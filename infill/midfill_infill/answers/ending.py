@@ -74,10 +74,8 @@ def _find_others(lines: list[tuple[int, str]], indent: str) -> list[int]:
     """Where lines behind the first one begin other statements, if it stands behind `indent`."""
     _, first = lines[0]
     column = len(indent) + _column(first)
-    offsets: list[int] = []
-    for offset, line in lines[1:]:
-        if _column(line) <= column and not line.strip().startswith(_CONTINUING):
-            offsets.append(offset)
+    later = lines[1:]
+    offsets = [at for at, line in later if _column(line) <= column and not line.strip().startswith(_CONTINUING)]
     return offsets
 
 

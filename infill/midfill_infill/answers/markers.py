@@ -105,12 +105,7 @@ DIALECTS: Final = (
         _STAR_ENDS,
         ("<filename>", "<reponame>", "<gh_stars>", "<jupyter_start>", "<jupyter_code>", "<jupyter_output>"),
     ),
-    Dialect(
-        r"code-?llama",
-        "<PRE> {before} <SUF>{behind} <MID>",
-        ("<EOT>", "</s>"),
-        _SENTENCE,
-    ),
+    Dialect(r"code-?llama", "<PRE> {before} <SUF>{behind} <MID>", ("<EOT>", "</s>"), _SENTENCE),
     Dialect(
         r"deepseek.*coder",
         "<｜fim▁begin｜>{before}<｜fim▁hole｜>{behind}<｜fim▁end｜>",

@@ -129,7 +129,6 @@ class _Answer:
 
     @cached_property
     def behind(self) -> Behind:
-        """What follows the hole."""
         end = self.document.to_source(self.hole.end_byte)
         source = self.document.source[end : end + _MAX_BEHIND]
         text = source.decode("utf-8", "ignore").replace("\r\n", "\n")
@@ -154,9 +153,8 @@ class _Answer:
     def above(self) -> list[str]:
         """The lines before the hole's own, nearest last."""
         lines = self.document.lines
-        above: list[str] = []
-        for number in range(max(0, self._line - _MAX_ABOVE), self._line):
-            above.append(self.document.decode(lines.start(number), lines.end(number)))
+        numbers = range(max(0, self._line - _MAX_ABOVE), self._line)
+        above = [self.document.decode(lines.start(number), lines.end(number)) for number in numbers]
         if self._leads_with_break:
             above.append(self._line_start)
         return above
@@ -428,14 +426,10 @@ class _Answer:
     def _without_comments(self, draft: DraftText, moving: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
         """The lines of some that are no comments."""
         lines = draft.lines()
-        code: list[tuple[int, str]] = []
-        for number, white in moving:
-            if not self._is_comment(lines[number]):
-                code.append((number, white))
+        code = [(number, white) for number, white in moving if not self._is_comment(lines[number])]
         return code
 
     def _is_comment(self, draft: DraftText) -> bool:
-        """True if a draft begins with a comment."""
         return draft.text.lstrip().startswith(self.trials.language.comment)
 
     def _count(self, draft: DraftText) -> int:

@@ -152,13 +152,7 @@ class Trials:
             changes = list(zip(old, new, strict=True))
             tree = parse_again(self.language, source, self._base.tree, self._base.source, changes)
         problems, tree = find_problems(self.language, source, tuple(spans), tree)
-        return _Trial(
-            source=source,
-            spans=tuple(spans),
-            starts=tuple(starts),
-            problems=tuple(problems),
-            tree=tree,
-        )
+        return _Trial(source=source, spans=tuple(spans), starts=tuple(starts), problems=tuple(problems), tree=tree)
 
     def _spans_of_holes(self, starts: Sequence[int]) -> list[Span]:
         """Spans of the hole contents in a trial; `starts` are the starts of the text between holes."""
@@ -304,9 +298,7 @@ class Trials:
         num_added = max(0, len(problems) - len(known), num_touching - num_touching_before)
         if num_added == 0:
             return 0, [()] * len(drafts)
-        ranges: list[tuple[tuple[int, int], ...]] = []
-        for draft, span in zip(drafts, trial.spans, strict=True):
-            ranges.append(_blame(draft, span, problems))
+        ranges = [_blame(draft, span, problems) for draft, span in zip(drafts, trial.spans, strict=True)]
         if not any(ranges):
             ranges = list(map(_blame_all, drafts))
         return num_added, ranges

@@ -11,9 +11,10 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
+from midfill_engine.wire import HoleState
 from midfill_infill.cli.view import FillView
 from midfill_infill.filling.candidates import Alternative
-from midfill_infill.filling.fill import HolePreview, Preview
+from midfill_infill.filling.fill import Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, find_gaps
 from midfill_infill.text.visible import visible
@@ -99,13 +100,13 @@ def _render_small(document: Document, holes: Sequence[Hole], preview: Preview, h
     return Group(_head(preview), *parts)
 
 
-def _render_part(document: Document, hole: Hole, preview: HolePreview, rows: int) -> Text:
+def _render_part(document: Document, hole: Hole, state: HoleState, rows: int) -> Text:
     """A title and the first lines of a hole, one row each."""
     title = _title(document, hole)
-    state = f"{preview.masked} masked" if preview.masked else "done"
-    title.append(f"  {state}", style="dim")
-    text = Text(visible(preview.text))
-    for start, end in find_gaps(preview.settled, len(preview.text)):
+    left = f"{state.masked} masked" if state.masked else "done"
+    title.append(f"  {left}", style="dim")
+    text = Text(visible(state.text))
+    for start, end in find_gaps(state.settled, len(state.text)):
         text.stylize(GUESS, start, end)
     part = Text("\n", no_wrap=True, overflow="ellipsis").join([title, *text.split("\n")[: rows - 1]])
     part.no_wrap, part.overflow = True, "ellipsis"
@@ -131,18 +132,18 @@ def _title(document: Document, hole: Hole) -> Text:
     return Text(f"-- {visible(title)}", style="cyan")
 
 
-def _render_hole(document: Document, hole: Hole, preview: HolePreview, block: str) -> RenderableType:
+def _render_hole(document: Document, hole: Hole, state: HoleState, block: str) -> RenderableType:
     before = document.decode(max(0, hole.start_byte - 2000), hole.start_byte)
     after = document.decode(hole.end_byte, min(len(document.data), hole.end_byte + 1000))
     before = "\n".join(_lines(before)[-_LINES_BEFORE - 1 :]) + hole.lead
     after = hole.tail + "\n".join(_lines(after)[: _LINES_AFTER + 1])
-    text = _highlighted(document, visible(before + preview.text + after))
-    guesses = find_gaps(preview.settled, len(preview.text))
+    text = _highlighted(document, visible(before + state.text + after))
+    guesses = find_gaps(state.settled, len(state.text))
     for start, end in guesses:
         text.stylize(GUESS, len(before) + start, len(before) + end)
-    if preview.masked and not guesses:  # before the first step nothing has been guessed
-        at = len(before) + len(preview.text)
-        text = Text.assemble(text[:at], (block * preview.masked, MASKED), text[at:])
+    if state.masked and not guesses:  # before the first step nothing has been guessed
+        at = len(before) + len(state.text)
+        text = Text.assemble(text[:at], (block * state.masked, MASKED), text[at:])
     return Group(_title(document, hole), text)
 
 

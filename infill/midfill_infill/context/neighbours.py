@@ -36,10 +36,7 @@ def _find_partners(path: Path, root: Path) -> Iterator[Path]:
     names = [bare]
     if bare == path.stem:
         names = [name.format(bare) for name in _TESTS]
-    folders: list[str] = []
-    for base in (path.parent, path.parent.parent, root):
-        if base.is_relative_to(root):
-            folders.append(str(base))
+    folders = [str(base) for base in (path.parent, path.parent.parent, root) if base.is_relative_to(root)]
     for base_folder in list(folders):
         for name in (*_TEST_FOLDERS, "src"):
             folders.append(os.path.join(base_folder, name))

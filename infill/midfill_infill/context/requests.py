@@ -68,12 +68,12 @@ def build_request(
     return request
 
 
-def build_text(text: str) -> wire.TextSegment:
-    """A segment of text. Raises MidfillError `hole_too_large`."""
+def clean_text(text: str) -> str:
+    """A text for a segment. Raises MidfillError `hole_too_large`."""
     if len(text) > wire.MAX_TEXT_CHARACTERS:
         message = f"a stretch of text has {len(text)} characters, {wire.MAX_TEXT_CHARACTERS} are the most"
         raise MidfillError("hole_too_large", message, "fill fewer holes at once")
-    return wire.TextSegment(text=to_visible(text))
+    return to_visible(text)
 
 
 def _fitting(texts: Iterable[str], most: int) -> list[str]:

@@ -6,9 +6,10 @@ Imports and headers of enclosing blocks are always shown, then whole lines, near
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import zip_longest
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
-from midfill_infill.context.requests import build_hole, build_text
+from midfill_infill.context.requests import build_hole, clean_text
 from midfill_infill.syntax.captures import Function, Outline
 from midfill_infill.syntax.holes import is_line_of_code, sort_holes
 from midfill_infill.syntax.outline import find_header_end, find_own, outline
@@ -24,15 +25,22 @@ PREFIX_WEIGHT = 2
 
 @dataclass(frozen=True)
 class Segments:
-    """Text and holes for the engine, and the holes in that order."""
+    """The holes in order, what is asked for each, and the shown texts before, between and behind them."""
 
-    segments: tuple[Segment, ...]
+    texts: tuple[str, ...]
+    specs: tuple[HoleSpec, ...]
     holes: tuple[Hole, ...]
 
     @property
-    def specs(self) -> list[HoleSpec]:
-        """What is asked for each hole."""
-        return [segment.hole for segment in self.segments if isinstance(segment, HoleSegment)]
+    def segments(self) -> list[Segment]:
+        """Texts and holes in turn, as the wire has them."""
+        segments: list[Segment] = []
+        for text, spec in zip_longest(self.texts, self.specs):
+            if text:
+                segments.append(TextSegment(text=text))
+            if spec is not None:
+                segments.append(HoleSegment(hole=spec))
+        return segments
 
 
 def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int) -> Segments:
@@ -53,8 +61,13 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
         left -= _keep_headers(document, ordered, stretches, min(left, int(HEADER_SHARE * budget_chars)))
         left -= _keep_nearest(stretches[1:-1], min(left, int(BETWEEN_SHARE * budget_chars)))
         _keep_nearest(stretches, left)
-    texts = [stretch.text for stretch in stretches]
-    return Segments(tuple(_lay_out(document, ordered, texts)), ordered)
+    first, *others = stretches
+    texts = [clean_text(first.text)]
+    specs: list[HoleSpec] = []
+    for hole, stretch in zip(ordered, others, strict=True):
+        specs.append(_specify(document, hole))
+        texts.append(clean_text(stretch.text))
+    return Segments(tuple(texts), tuple(specs), ordered)
 
 
 def _keep_headers(document: Document, holes: Sequence[Hole], stretches: Sequence["_ShownText"], room: int) -> int:
@@ -88,7 +101,6 @@ class _ShownText:
 
     @property
     def text(self) -> str:
-        """What is shown."""
         return "".join(line for line in self.kept if line is not None)
 
     def keep(self, number: int, room: int) -> int | None:
@@ -151,9 +163,7 @@ def _cut(document: Document, holes: Sequence[Hole]) -> list[_ShownText]:
         text = tail + document.show(start, end) + lead
         first_line = document.lines.at(start) - tail.count("\n")
         follows_hole = bool(stretches)
-        stretches.append(
-            _ShownText(text, first_line, follows_hole=follows_hole, precedes_hole=hole is not None),
-        )
+        stretches.append(_ShownText(text, first_line, follows_hole=follows_hole, precedes_hole=hole is not None))
         if hole is not None:
             start, tail = hole.end_byte, hole.tail
     return stretches
@@ -194,19 +204,6 @@ def _header(lines: Lines, function: Function) -> tuple[int, int]:
     return function.start, end + 1
 
 
-def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) -> list[Segment]:
-    """The shown texts and the holes in turn."""
-    first, *others = texts
-    segments: list[Segment] = []
-    if first:
-        segments.append(build_text(first))
-    for hole, text in zip(holes, others, strict=True):
-        segments.append(HoleSegment(hole=_specify(document, hole)))
-        if text:
-            segments.append(build_text(text))
-    return segments
-
-
 def _specify(document: Document, hole: Hole) -> HoleSpec:
     """What is asked for a hole; one with anchors is a draft."""
     if not hole.anchors:
@@ -229,20 +226,13 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
     """The segments with `intent` and each hole's note as line comments (starting with `mark`) above the hole's line."""
-    shown: list[Segment] = []
-    holes = iter(segments.holes)
-    for segment in segments.segments:
-        if isinstance(segment, HoleSegment):
-            remarks = [*intent.splitlines(), *next(holes).note.splitlines()]
-            if remarks:
-                before = ""
-                if shown and isinstance(shown[-1], TextSegment):
-                    before = shown[-1].text
-                    del shown[-1]
-                comments = [f"{mark} {remark}" for remark in remarks]
-                shown.append(build_text(_add_comments(before, comments)))
-        shown.append(segment)
-    return replace(segments, segments=tuple(shown))
+    texts = list(segments.texts)
+    for index, hole in enumerate(segments.holes):
+        remarks = [*intent.splitlines(), *hole.note.splitlines()]
+        if remarks:
+            comments = [f"{mark} {remark}" for remark in remarks]
+            texts[index] = clean_text(_add_comments(texts[index], comments))
+    return replace(segments, texts=tuple(texts))
 
 
 def _add_comments(text: str, comments: Sequence[str]) -> str:

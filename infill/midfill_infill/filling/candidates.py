@@ -163,18 +163,6 @@ class Answer:
         filled = wire.FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty)
         return cls(filled, origin)
 
-    @classmethod
-    def proposing(cls, proposal: Proposal) -> "Answer":
-        """The text of a proposal."""
-        return cls.of(proposal.text, proposal.certainty, proposal.origin)
-
-    @classmethod
-    def compared(cls, compared: wire.FilledHole, origin: str) -> "Answer":
-        """A text that the engine compared; as a single token, unless the engine tells its tokens."""
-        if not compared.tokens:
-            return cls.of(compared.text, compared.certainty, origin)
-        return cls(compared, origin)
-
     @property
     def text(self) -> str:
         return self.filled.text
@@ -199,14 +187,19 @@ def rank(
         answers.append(Answer(filled, origins.get(filled.text, DRAFTED)))
     if index < len(response.candidates):
         for compared in response.candidates[index]:
-            answers.append(Answer.compared(compared, origins.get(compared.text, DRAFTED)))
+            origin = origins.get(compared.text, DRAFTED)
+            if compared.tokens:
+                answers.append(Answer(compared, origin))
+            else:
+                answers.append(Answer.of(compared.text, compared.certainty, origin))
     by_text: dict[str, Answer] = {}
     for answer in answers:
         certainty = proposed.get(answer.text.strip(), 0.0)
         by_text.setdefault(answer.text, replace(answer, proposed=certainty))
     for proposal in proposals:
         if most is None or len(proposal.text) <= most:
-            by_text.setdefault(proposal.text, replace(Answer.proposing(proposal), is_left_out=True))
+            proposing = Answer.of(proposal.text, proposal.certainty, proposal.origin)
+            by_text.setdefault(proposal.text, replace(proposing, is_left_out=True))
     return list(by_text.values())
 
 

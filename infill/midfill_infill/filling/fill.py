@@ -1,8 +1,9 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
@@ -70,25 +71,12 @@ class Options:
 
 
 @dataclass(frozen=True)
-class HolePreview:
-    """How a hole looks after a step. `settled` are ranges of `text` in code points, the rest are guesses.
-    `confidence[i]` belongs to `text[slice(*tokens[i])]`, settled or guessed; empty if the engine gives none.
-    """
-
-    text: str
-    settled: tuple[tuple[int, int], ...]
-    masked: int
-    tokens: tuple[tuple[int, int], ...] = ()
-    confidence: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class Preview:
     """The holes after a step, in document order: drafts unless `is_chosen`. `repair`: of the second round."""
 
     step: int
     num_steps: int
-    holes: tuple[HolePreview, ...]
+    holes: Sequence[wire.HoleState]
     repair: bool = False
     is_chosen: bool = False
     is_proposed: bool = False  # no engine was asked yet
@@ -96,11 +84,17 @@ class Preview:
     @classmethod
     def of(cls, alternative: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
         """The preview of whole texts."""
-        holes: list[HolePreview] = []
+        holes: list[wire.HoleState] = []
         for fill in alternative.fills:
-            settled = () if is_proposed else ((0, len(fill.text)),)
-            holes.append(HolePreview(fill.text, settled, 0, fill.tokens, fill.confidence))
-        return cls(step, max(1, step), tuple(holes), is_chosen=not is_proposed, is_proposed=is_proposed)
+            state = wire.HoleState(
+                text=fill.text,
+                settled=[] if is_proposed else [(0, len(fill.text))],
+                masked=0,
+                tokens=list(fill.tokens),
+                confidence=list(fill.confidence),
+            )
+            holes.append(state)
+        return cls(step, max(1, step), holes, is_chosen=not is_proposed, is_proposed=is_proposed)
 
 
 @dataclass(frozen=True)
@@ -271,7 +265,7 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
         return None
     answers: list[list[Answer]] = []
     for proposals in listed:
-        answers.append([Answer.proposing(proposal) for proposal in proposals[:MAX_TEXTS]])
+        answers.append([Answer.of(each.text, each.certainty, each.origin) for each in proposals[:MAX_TEXTS]])
     try:
         candidate = place.settle(answers).candidate
     except MidfillError:  # none can be inserted
@@ -342,7 +336,7 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
     """Ends a fill early for the user: splices settled text, and guesses for the rest. Raises `MidfillError`."""
     ordered = sort_holes(document, list(holes))
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
-    filled = [wire.FilledHole.model_validate(shown, from_attributes=True) for shown in preview.holes]
+    filled = [wire.FilledHole(text=each.text, tokens=each.tokens, confidence=each.confidence) for each in preview.holes]
     fills = tuple(map(place_fill, ordered, filled, spliced.fills))
     best = Alternative(spliced.patch, fills, spliced.new_errors)
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
@@ -359,8 +353,9 @@ def _request(
     bounds: Sequence[Bounds] = (),
     judge: wire.FittedWeights | None = None,
 ) -> wire.InfillRequest:
-    listed = zip(proposals, needs, strict=True)
-    each_bound = iter(bounds)
+    specs: list[wire.HoleSpec] = []
+    for spec, listed, needed, bound in zip_longest(segments.specs, proposals, needs, bounds):
+        specs.append(_limit(spec, options, listed or (), needed or {}, bound or {}))
     temperature = options.temperature
     if temperature is None:
         temperature = wire.ALTERNATIVE_TEMPERATURE if options.seed else 0.0  # greedily all seeds would be one
@@ -369,7 +364,7 @@ def _request(
         for_body, for_line = options.seconds
         times = {"body_ms": round(1000 * for_body), "line_ms": round(1000 * for_line)}
     return build_request(
-        [_limited(segment, options, listed, each_bound) for segment in segments.segments],
+        replace(segments, specs=tuple(specs)).segments,
         model=options.model,
         seed=options.seed,
         excerpts=excerpts,
@@ -397,17 +392,15 @@ def _find_excerpts(
     return find_excerpts(around, related, most, room - most)
 
 
-def _limited(
-    segment: wire.Segment,
+def _limit(
+    spec: wire.HoleSpec,
     options: Options,
-    listed: Iterator[tuple[Sequence[Proposal], Mapping[str, list[str]]]],
-    bounds: Iterator[Bounds],
-) -> wire.Segment:
-    """A segment with what is asked for its hole."""
-    if isinstance(segment, wire.TextSegment):
-        return segment
-    proposals, needs = next(listed, ((), {}))
-    limits: dict[str, Any] = {**needs, **next(bounds, {})}
+    proposals: Sequence[Proposal],
+    needs: Mapping[str, list[str]],
+    bounds: Bounds,
+) -> wire.HoleSpec:
+    """What is asked for a hole, within the limits of the options."""
+    limits: dict[str, Any] = {**needs, **bounds}
     most = min(options.max_tokens or wire.MAX_HOLE_TOKENS, limits.get("max_tokens", wire.MAX_HOLE_TOKENS))
     if most < wire.MAX_HOLE_TOKENS or options.max_tokens is not None:
         limits["max_tokens"] = most
@@ -417,7 +410,7 @@ def _limited(
     if options.single_line:
         limits["forbid"] = ["\n"]
     candidates = [(proposal.text, proposal.certainty) for proposal in proposals]
-    return wire.HoleSegment(hole=build_hole(segment.hole, candidates=candidates, **limits))
+    return build_hole(spec, candidates=candidates, **limits)
 
 
 def _run(
@@ -431,7 +424,7 @@ def _run(
         for number, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
                 return _check(message, len(place.holes))
-            yield _preview(message, repair)
+            yield Preview(message.step, message.num_steps, message.holes, repair)
             if not number:
                 place.splicer.prepare()
     finally:
@@ -445,21 +438,6 @@ def _check(response: wire.InfillResponse, num_holes: int) -> wire.InfillResponse
         if len(row) != num_holes:
             raise MidfillError("engine_error", f"the engine answered {len(row)} of {num_holes} holes")
     return response
-
-
-def _preview(event: wire.StepEvent, repair: bool) -> Preview:
-    """A step of the engine as it is shown."""
-    holes: list[HolePreview] = []
-    for state in event.holes:
-        hole = HolePreview(
-            text=state.text,
-            settled=tuple(state.settled),
-            masked=state.masked,
-            tokens=tuple(state.tokens),
-            confidence=tuple(state.confidence),
-        )
-        holes.append(hole)
-    return Preview(event.step, event.num_steps, tuple(holes), repair)
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

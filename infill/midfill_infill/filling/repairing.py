@@ -13,22 +13,17 @@ from midfill_infill.text.spans import find_gaps, merge_spans
 
 def mask_errors(segments: Segments, row: Row) -> Segments:
     """The segments with the engine's text as draft, its lines with errors masked; unchanged if there are none."""
-    drafts = iter(zip(segments.holes, row.holes, row.spliced.fills, strict=True))
-    repaired: list[wire.Segment] = []
+    specs: list[wire.HoleSpec] = []
     any_masked = False
-    for segment in segments.segments:
-        if isinstance(segment, wire.TextSegment):
-            repaired.append(segment)
-            continue
-        _, filled, spliced = next(drafts)
+    for spec, filled, spliced in zip(segments.specs, row.holes, row.spliced.fills, strict=True):
         free = find_gaps(filled.anchors, len(filled.text))
         masked = _intersect(_whole_lines(filled.text, spliced.error_ranges), free)
         any_masked = any_masked or bool(masked)
         keep = find_gaps(masked, len(filled.text))
-        repaired.append(wire.HoleSegment(hole=build_hole(segment.hole, draft=filled.text, keep=keep)))
+        specs.append(build_hole(spec, draft=filled.text, keep=keep))
     if not any_masked:
         return segments
-    return replace(segments, segments=tuple(repaired))
+    return replace(segments, specs=tuple(specs))
 
 
 def recall(draft: Segments, row: Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:

@@ -72,10 +72,7 @@ def _rate_lines(filled: str, tokens: Sequence[Range], confidence: Sequence[float
     for (start, _), value in zip(tokens, confidence, strict=True):
         line = bisect_right(edges, start) - 1
         logs.setdefault(line, []).append(math.log(max(value, SMALLEST)))
-    rated: list[tuple[float, Range]] = []
-    for line, values in logs.items():
-        rated.append((fmean(values), (edges[line], edges[line + 1])))
-    return rated
+    return [(fmean(values), (edges[line], edges[line + 1])) for line, values in logs.items()]
 
 
 def _join(kept: list[bool], text: str) -> list[Range]:

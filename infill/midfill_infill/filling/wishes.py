@@ -79,6 +79,5 @@ def count_lines(text: str) -> int:
 
 
 def is_within(bounds: Bounds, text: str) -> bool:
-    """True for a text within the bounds of lines."""
     lines = count_lines(text)
     return bounds.get("min_lines", 0) <= lines <= bounds.get("max_lines", lines)

@@ -17,7 +17,6 @@ PROPOSERS: Final = ("lines", "siblings")
 
 @cache
 def find_proposer(name: str) -> Proposer:
-    """Imports a proposer by its name."""
     proposer: Proposer = getattr(import_module(f"midfill_infill.proposals.{name}"), f"propose_{name}")
     return proposer
 

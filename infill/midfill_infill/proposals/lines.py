@@ -99,7 +99,6 @@ class Scene:
 
     @classmethod
     def of(cls, around: Surroundings, index: int) -> "Scene":
-        """The gap of a hole."""
         others = tuple(reference.text for reference in around.references)
         return cls.between(around.texts, index, others)
 
@@ -192,7 +191,6 @@ class Scene:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """All names of the document."""
         return _find_names(self.lines.times)
 
     @cached_property
@@ -207,7 +205,6 @@ class Scene:
         return _net_of("\n".join(self.lines.texts))
 
     def describe(self, candidates: Sequence[LineCandidate]) -> list[dict[str, float]]:
-        """The features of each candidate."""
         exact = Stands(self.lines)
         shapes = Stands(self.lines.shapes)
         other = find_longest(self.others.texts, self.like.both)
@@ -342,7 +339,6 @@ def _join(texts: tuple[str, ...]) -> Corpus:
 
 
 def _find_names(texts: Iterable[str]) -> frozenset[str]:
-    """The names in some lines."""
     names: set[str] = set()
     for text in texts:
         names.update(NAME.findall(text))

@@ -125,7 +125,6 @@ class Corpus:
 
     @cached_property
     def shapes(self) -> "Corpus":
-        """The same lines as shapes."""
         return Corpus(list(map(shape_of, self.texts)), self.gap)
 
     @cached_property

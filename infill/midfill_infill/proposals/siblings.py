@@ -139,10 +139,9 @@ def _unwrap(source: bytes, start: int, end: int) -> str:
 
 def _read_around(document: Document, own: Function) -> list[_FunctionText]:
     """Functions near a function of its document, nearest first."""
-    functions: list[Function] = []
-    for function in outline(document).functions:
-        if function.end <= own.start or own.end <= function.start:
-            functions.append(function)
+    functions = [
+        function for function in outline(document).functions if function.end <= own.start or own.end <= function.start
+    ]
     functions.sort(key=lambda function: abs(function.start - own.start))
     near = functions[:MAX_SIBLINGS]
     return _read_each(document.source, sorted(near, key=lambda function: function.start))

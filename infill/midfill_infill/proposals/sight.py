@@ -13,7 +13,6 @@ class Sight:
         self._is_in_texts: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
-        """True if a name is in sight."""
         if self._known is None or name in self._known:
             return True
         if name not in self._is_in_texts:

@@ -31,12 +31,10 @@ class Span(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is in it."""
         return self.start == self.end
 
     @property
     def size(self) -> int:
-        """The number of bytes or tokens."""
         return self.end - self.start
 
 
@@ -77,7 +75,6 @@ class Tokens:
 
     @cached_property
     def comments(self) -> set[int]:
-        """The tokens of comments."""
         return self._within(self._comments)
 
     @cached_property
@@ -133,7 +130,6 @@ class Tokens:
         return self.source[start:end]
 
     def texts_of(self, span: Span) -> list[bytes]:
-        """The texts of a span of tokens."""
         return self.texts[span.start : span.end]
 
     def source_of(self, span: Span) -> bytes:
@@ -159,7 +155,6 @@ class Tokens:
         return Span(first, last)
 
     def line_texts(self, span: Span) -> list[bytes]:
-        """The tokens of the lines that a span of tokens is on."""
         return self.texts_of(self.line(span))
 
     @cached_property
@@ -358,7 +353,6 @@ def _count_common_white(text: bytes, other: bytes) -> int:
 
 
 def _line_start(source: bytes, offset: int) -> int:
-    """Where the line of a byte begins."""
     return source.rfind(b"\n", 0, offset) + 1
 
 

@@ -92,7 +92,6 @@ class Check:
         return True
 
     def _takes(self, source: bytes) -> bool:
-        """True if the compiler takes a source."""
         assert self.language.compiles is not None
         return self.language.compiles(source.decode("utf-8", "replace"))
 

@@ -126,13 +126,7 @@ class ListChange:
             return None
         span, text, number = self._render(added.items, opener, items, index)
         is_exact = texts[:index] == self.old[: added.index]
-        return ListEdit(
-            span=span,
-            text=text,
-            number=number,
-            opener=opener,
-            is_exact=is_exact,
-        )
+        return ListEdit(span=span, text=text, number=number, opener=opener, is_exact=is_exact)
 
     def _find_index(self, texts: Texts, index: int, is_labelled: bool) -> int | None:
         """Where new items go: a labelled one behind those without a label, but before `..rest` and `**rest`."""
@@ -176,13 +170,7 @@ class ListChange:
             at = tokens.spans[number - 1].end
             text = tokens.white(part.new.start) + text
         is_exact = _texts(tokens, others[:index]) == self.old[:index]
-        return ListEdit(
-            span=Span(at, at),
-            text=text,
-            number=number,
-            opener=opener,
-            is_exact=is_exact,
-        )
+        return ListEdit(span=Span(at, at), text=text, number=number, opener=opener, is_exact=is_exact)
 
     def _render(self, added: list[Span], opener: int, items: list[Span], index: int) -> tuple[Span, bytes, int]:
         """The edit that puts the added items before an item of a list, and the token behind it."""
@@ -222,7 +210,6 @@ def _join_items(tokens: Tokens, items: list[Span], glue: bytes, indent: bytes) -
 
 
 def _texts(tokens: Tokens, items: Sequence[Span]) -> Texts:
-    """The tokens of each item."""
     return [tokens.texts_of(item) for item in items]
 
 

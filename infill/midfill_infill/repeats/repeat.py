@@ -42,7 +42,6 @@ class Repeat:
 
     @property
     def text(self) -> str:
-        """The new text of the edit."""
         return self.edit.replacement.decode("utf-8", "replace")
 
 
@@ -219,10 +218,7 @@ def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
     if word in line:
         return word
     parts = {part for part in _split_words(word) if len(part) >= MIN_PART}
-    related: list[bytes] = []
-    for other in line:
-        if is_word(other) and parts & _split_words(other):
-            related.append(other)
+    related = [other for other in line if is_word(other) and parts & _split_words(other)]
     return max(related, key=lambda other: (other in word, len(other)), default=None)
 
 

@@ -25,14 +25,12 @@ class SplicedFill:
     r"""The text inserted into one hole, without the hole's lead and tail.
 
     `text` has line feeds; `origins[i]` is the position of its character `i` in the engine's text, -1 for added white
-    space. `error_ranges` are code points of the engine's text to remask. `removed` counts dropped dangerous characters.
-    `is_idle`: the fill does nothing.
+    space. `error_ranges` are code points of the engine's text to remask. `is_idle`: the fill does nothing.
     """
 
     text: str
     origins: tuple[int, ...]
-    error_ranges: tuple[tuple[int, int], ...]
-    removed: int
+    error_ranges: tuple[tuple[int, int], ...] = ()
     is_idle: bool = False
 
 
@@ -46,7 +44,6 @@ class Spliced:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text of each fill."""
         return tuple(fill.text for fill in self.fills)
 
 
@@ -68,10 +65,7 @@ class Splicer:
         """
         document = self.document
         fill_of = dict(zip(self.holes, fills, strict=True))
-        answers: dict[Hole, DraftText] = {}
-        removed: dict[Hole, int] = {}
-        for hole in self._ordered:
-            answers[hole], removed[hole] = clean(document, hole, fill_of[hole])
+        answers = {hole: clean(document, hole, fill_of[hole]) for hole in self._ordered}
         spliced: dict[Hole, SplicedFill] = {}
         errors = 0
         for trials in self.trials:
@@ -80,11 +74,11 @@ class Splicer:
             errors += added
             judged = zip(trials.holes, settled, blamed, trials.find_idle(settled), strict=True)
             for hole, draft, ranges, is_idle in judged:
-                spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, removed[hole], is_idle)
+                spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, is_idle)
         for hole, answer in answers.items():
             if hole not in spliced:
                 draft = read_plainly(document, hole, answer)
-                spliced[hole] = SplicedFill(draft.text, draft.origins, (), removed[hole])
+                spliced[hole] = SplicedFill(draft.text, draft.origins)
         patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
         return Spliced(patch, tuple(spliced[hole] for hole in self.holes), errors)
 
@@ -143,13 +137,13 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
     return Splicer(document, holes).splice(fills)
 
 
-def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
-    """Cleans a fill for its hole; also returns the number of dropped characters. Raises MidfillError."""
-    draft, removed = drafts.clean(fill, anchor_texts(document, hole))
+def clean(document: Document, hole: Hole, fill: str) -> DraftText:
+    """Cleans a fill for its hole. Raises MidfillError."""
+    draft = drafts.clean(fill, anchor_texts(document, hole))
     if drafts.find_anchors(draft.text, firm_anchors(document, hole)) is None:
         next_step = "fill again, or leave the kept text out of the hole"
         raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step)
-    return draft, removed
+    return draft
 
 
 def _edit(document: Document, hole: Hole, text: str) -> Edit:
@@ -223,7 +217,7 @@ class Sieve:
         if not text.strip():
             return None
         try:
-            answer, _ = clean(self.document, self.trials.holes[self.index], text)
+            answer = clean(self.document, self.trials.holes[self.index], text)
         except MidfillError:
             return None
         chosen: list[DraftText | None] = [None] * len(self.trials.holes)

@@ -47,7 +47,6 @@ def body_hole(document: Document, function: Function) -> Hole:
 
 
 def _indent_of(lines: Lines, offset: int) -> str:
-    """The indentation of the line at a byte."""
     return lines.indent(lines.at(offset)).replace(b"\f", b"").decode("ascii")
 
 

@@ -102,7 +102,6 @@ class _Captures:
         return not self._source[line_start : node.start_byte].strip()
 
     def describe(self, node: tree_sitter.Node, body: tree_sitter.Node) -> Function:
-        """A function by its node and that of its body."""
         span = body.byte_range
         is_expression = span not in self.spans["block"]
         statements = [statement.byte_range for statement in list_statements(body)]
@@ -151,7 +150,6 @@ def list_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def text_of(node: tree_sitter.Node) -> str:
-    """The text of a node."""
     return (node.text or b"").decode("utf-8", "replace")
 
 
@@ -185,10 +183,7 @@ def _qualify(functions: list[Function], scopes: list[tuple[Span, str]]) -> list[
         while pending and pending[0][0][0] <= function.head:
             open_scopes.append(pending.popleft())
         open_scopes = [(span, name) for span, name in open_scopes if span[1] > function.head]
-        outer: list[str] = []
-        for (start, end), name in open_scopes:
-            if start < function.head and function.end <= end:
-                outer.append(name)
+        outer = [name for (start, end), name in open_scopes if start < function.head and function.end <= end]
         if outer and function.path:
             function = replace(function, path=(*outer, *function.path))
         qualified.append(function)

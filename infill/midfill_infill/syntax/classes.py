@@ -118,10 +118,7 @@ def _list_package(folder: str) -> Iterator[str]:
     known = ""
     while True:
         for here, folders, names in os.walk(folder):
-            inner: list[str] = []
-            for name in folders:
-                if is_package and name[0] != "." and os.path.join(here, name) != known:
-                    inner.append(name)
+            inner = [name for name in folders if is_package and name[0] != "." and os.path.join(here, name) != known]
             folders[:] = sorted(inner)
             for name in sorted(names):
                 if name.endswith(".py"):
@@ -133,7 +130,6 @@ def _list_package(folder: str) -> Iterator[str]:
 
 
 def _is_package(folder: str) -> bool:
-    """True for a folder that is a Python package."""
     return os.path.exists(os.path.join(folder, "__init__.py"))
 
 

@@ -263,7 +263,6 @@ def body_named(document: Document, name: str) -> Hole:
 
 
 def _tell_line(document: Document, function: Function) -> str:
-    """A function's name and its line."""
     line = document.lines.at(document.to_raw(function.head))
     return f"{function.name} in line {line + 1}"
 
@@ -320,7 +319,6 @@ class Taken:
 
 
 def measure(document: Document, hole: Hole) -> Taken:
-    """How much a hole takes of its document."""
     num_lines = 0
     if document.data[hole.start_byte : hole.end_byte].strip():
         first = document.lines.at(hole.start_byte)

@@ -44,10 +44,7 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
 
 def _find_innermost(nodes: Sequence[tree_sitter.Node], first: int, last: int, end: int) -> tree_sitter.Node | None:
     """The last of the nodes that begin from `first` to `last` and go to `end` at least."""
-    around: list[tree_sitter.Node] = []
-    for node in nodes:
-        if first <= node.start_byte <= last and end <= node.end_byte:
-            around.append(node)
+    around = [node for node in nodes if first <= node.start_byte <= last and end <= node.end_byte]
     return max(around, key=attrgetter("start_byte"), default=None)
 
 
@@ -148,7 +145,6 @@ def _name(function: tree_sitter.Node) -> bytes:
 
 
 def _parameters(function: tree_sitter.Node) -> list[bytes]:
-    """The names of a function's parameters."""
     node: tree_sitter.Node | None = function
     while node is not None:
         parameters = node.child_by_field_name("parameters") or node.child_by_field_name("parameter")

@@ -71,15 +71,7 @@ def _read_again(language: Language, lines: Lines, line: int, name: str) -> Funct
     head = lines.first_char(line)
     end = lines.end(line)
     path = (*_outer_names(language, lines, line), name)
-    broken = Function(
-        path,
-        start=head,
-        head=head,
-        end=end,
-        body=(end, end),
-        statements=1,
-        is_broken=True,
-    )
+    broken = Function(path, start=head, head=head, end=end, body=(end, end), statements=1, is_broken=True)
     header_end = find_header_end(lines, broken)
     first = _first_decorator(lines, line)
     last = find_last_line(lines, header_end, broken)

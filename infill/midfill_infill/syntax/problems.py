@@ -36,7 +36,6 @@ def parse_again(
 
 
 def _point(source: bytes, offset: int) -> tuple[int, int]:
-    """The row and the column of a byte."""
     row = source.count(b"\n", 0, offset)
     line_start = source.rfind(b"\n", 0, offset) + 1
     return row, offset - line_start

@@ -137,7 +137,6 @@ class _Unwritten:
 
     @property
     def decorators(self) -> bytes:
-        """The text of its decorators."""
         return _decorators(self.document, self.function)
 
     @property
@@ -155,12 +154,10 @@ class _Unwritten:
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
-        """All functions of the document."""
         return outline(self.document).functions
 
     @cached_property
     def around(self) -> list[Function]:
-        """The functions around it."""
         head, end = self.function.head, self.function.end
         return [outer for outer in self.functions if outer.head < head and end <= outer.end]
 
@@ -191,7 +188,6 @@ class _Unwritten:
 
     @property
     def is_in_tests(self) -> bool:
-        """True in a file of tests."""
         if self.document.path is None:
             return False
         return bool(_TEST_FILE.search(self.document.path.as_posix()))
@@ -289,10 +285,11 @@ class _Unwritten:
         if _CODE_ELSEWHERE.search(self.decorators):
             return True
         for name in {*_DECORATOR.findall(self.decorators)} - _PLAIN:
-            decorated: list[Function] = []
-            for function in self.functions:
-                if name in _DECORATOR.findall(_decorators(self.document, function)):
-                    decorated.append(function)
+            decorated = [
+                function
+                for function in self.functions
+                if name in _DECORATOR.findall(_decorators(self.document, function))
+            ]
             if len(decorated) >= _MANY and not any(map(_has_code, decorated)):
                 return True
         return False

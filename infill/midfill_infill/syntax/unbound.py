@@ -57,9 +57,7 @@ def find_unused(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[
     start, end = span
     if end - start > MAX_FUNCTION:
         return []
-    bound: dict[int, bytes] = {}
-    for node in captures(language, tree, span, "bound"):
-        bound[node.start_byte] = node.text or b""
+    bound = {node.start_byte: node.text or b"" for node in captures(language, tree, span, "bound")}
     used: set[bytes | None] = set()
     for node, _ in list_names(tree, span):
         if node.start_byte not in bound and not _is_member(node):
@@ -80,10 +78,9 @@ def find_unused(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[
 def _list_functions(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[tree_sitter.Node]:
     """The functions around a hole, innermost first."""
     start, end = hole
-    around: list[tree_sitter.Node] = []
-    for node in captures(language, tree, hole, "function"):
-        if node.start_byte < start and end <= node.end_byte:
-            around.append(node)
+    around = [
+        node for node in captures(language, tree, hole, "function") if node.start_byte < start and end <= node.end_byte
+    ]
     return sorted(around, key=lambda node: node.end_byte - node.start_byte)
 
 

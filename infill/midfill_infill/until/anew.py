@@ -83,10 +83,8 @@ def reopen(
     hole = replace(fill.hole, start_byte=start, end_byte=start + size)
     if span is None:
         return around, hole
-    keep: list[tuple[int, int]] = []
-    for first, last in find_gaps([span], len(fill.text)):
-        if fill.text[first:last].strip():
-            keep.append((first, last))
+    gaps = find_gaps([span], len(fill.text))
+    keep = [(first, last) for first, last in gaps if fill.text[first:last].strip()]
     opened, (hole,) = put_drafts(around, (hole,), [(fill.text, keep)])
     return opened, replace(hole, lead="", tail="")
 

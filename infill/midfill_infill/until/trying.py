@@ -67,7 +67,6 @@ class Tried:
 
     @property
     def passed(self) -> bool:
-        """True if the best candidate passes."""
         return self.best is not None and self.best.ran.is_good
 
     @property

@@ -231,7 +231,6 @@ def _is_empty(document: Document, start: int, end: int) -> bool:
 
 
 def _list_calls(document: Document) -> set[tuple[int, int]]:
-    """Where the calls of a document are."""
     spans: set[tuple[int, int]] = set()
     for call in find_calls(document):
         if not call.name.endswith(")"):

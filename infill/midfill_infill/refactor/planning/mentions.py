@@ -101,7 +101,6 @@ class _Mentions:
         return self._read_name(node, start)
 
     def _read_macro(self, word: str, start: int) -> str | None:
-        """What stands at a word in a macro."""
         before = self._document.source[max(start - 200, 0) : start].decode("utf-8", "replace")
         prefix = re.search(r"[\w:.]*$", before)
         name = plain((prefix[0] if prefix else "") + word)
@@ -110,7 +109,6 @@ class _Mentions:
         return f"{name} stands in a macro"
 
     def _read_name(self, node: tree_sitter.Node, start: int) -> str | None:
-        """What stands at a name in code."""
         above = node.parent
         if above is None:
             return None
@@ -178,7 +176,6 @@ class _Mentions:
         return statement.type == "using_declaration" and _is_namespace(statement)
 
     def _read_string(self, node: tree_sitter.Node, word: str) -> str | None:
-        """What stands at a string."""
         text = _strip(node)
         path = plain(text.replace(":", "."))
         if "." in self._wanted and stands_for((path,), self._wanted):
@@ -234,7 +231,6 @@ class _Mentions:
 
 
 def _ends_with_any(path: str, ends: Sequence[str]) -> bool:
-    """True if a dotted path ends with one of these."""
     return any(f".{path}".endswith(f".{end}") for end in ends)
 
 
@@ -250,7 +246,6 @@ def _is_followed(call: tree_sitter.Node | None) -> bool:
 
 
 def _list_around(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
-    """A node and those around it."""
     yield node
     yield from list_above(node)
 
@@ -302,7 +297,6 @@ def _is_last(node: tree_sitter.Node) -> bool:
 
 
 def _is_callee(node: tree_sitter.Node) -> bool:
-    """True for what is called."""
     above = node.parent
     while above is not None and above.type in _SIGNS:
         node, above = above, above.parent

@@ -38,7 +38,6 @@ class Exported:
 
     @property
     def after(self) -> bytes:
-        """The file with the fills."""
         places: dict[int, tuple[int, int]] = {}
         texts: dict[int, bytes] = {}
         imports: set[str] = set()

@@ -243,10 +243,8 @@ def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
             written_ones.append(hole)
         else:
             changes.append(StateChange(hole.id, State.ROLLED_BACK, reason))
-    kept: list[StateChange] = []
-    for hole in map(journal.hole, verdict.good):
-        if hole.state in WRITTEN:
-            kept.append(StateChange(hole.id, State.VERIFIED))
+    good = map(journal.hole, verdict.good)
+    kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.state in WRITTEN]
     report = writer.undo(written_ones, State.ROLLED_BACK, reason)
     changes += kept
     journal.set_states(changes)

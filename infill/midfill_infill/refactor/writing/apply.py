@@ -184,7 +184,6 @@ class Writer:
 
 
 def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
-    """The holes of each file."""
     by_file: dict[int, list[HoleRow]] = {}
     for hole in holes:
         by_file.setdefault(hole.file, []).append(hole)
@@ -192,7 +191,6 @@ def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
 
 
 def _name(file: FileRow, hole: HoleRow) -> str:
-    """A hole as a message names it."""
     name = f"hole {hole.id} of {file.path}"
     if hole.name:
         name += f" ({hole.name})"

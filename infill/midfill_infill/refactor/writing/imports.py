@@ -86,7 +86,6 @@ def find_undefined(source: bytes) -> frozenset[str] | None:
 
 
 def bound_name(statement: str) -> str:
-    """The name that a statement binds."""
     form = _FORM.fullmatch(statement)
     if form is None:
         return ""
