@@ -7,6 +7,7 @@ a fixed number of tokens, so figures are about speed only. Variants take turns, 
 Interpreted on a CPU (`TRITON_INTERPRET=1`) all runs at toy size, and times mean nothing.
 """
 
+import copy
 import statistics
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from midfill_engine.loading import hub
 from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.family import Model
+from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
@@ -152,15 +154,25 @@ def draw_table(results: list[ServingResult], title: str) -> Table:
     return table
 
 
+def open_runtime(loaded: LoadedModel, name: str, operators: str) -> Runtime:
+    """A runtime with torch's operators, the kernels, or torch's with a copy of the weights in int4."""
+    family = FAMILIES.find("dream")
+    chosen = None
+    if operators == "int4":
+        model = copy.deepcopy(loaded.model).bfloat16()
+        loaded = replace(loaded, model=model)
+        chosen = Int4Operators(loaded.weight.device)
+        chosen.pack(model.transformer)
+    runtime = Runtime.of(loaded, family=family, operators=chosen, kernels=operators == "kernels")
+    return replace(runtime, names=(name,))
+
+
 @torch.inference_mode()
 def run(name: str, operators: list[str], caches: list[str], context: int, repeats: int) -> dict[str, Any]:
-    """The record of one shape. The runtimes share their weights."""
+    """The record of one shape. The runtimes share their weights, but for int4."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loaded = make_model(SHAPES[name], context, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    family = FAMILIES.find("dream")
-    runtimes = {
-        each: replace(Runtime.of(loaded, family=family, kernels=each == "kernels"), names=(name,)) for each in operators
-    }
+    runtimes = {each: open_runtime(loaded, name, each) for each in operators}
     gap = GAP if name != "toy" else 8
     return {"machine": describe(device), "fills": measure(runtimes, caches, context, gap, repeats)}
 
@@ -181,7 +193,7 @@ def main(
     red = sorted(find_red(*TESTS))
     record = run(
         chosen,
-        ["torch"] if red else ["torch", "kernels"],
+        ["torch", "int4"] if red else ["torch", "kernels", "int4"],
         cache or ["none", "dual"],
         40 if toy else context,
         1 if toy else repeats,
