@@ -59,7 +59,8 @@ class Part:
 
     def _grows(self, fill: bytes) -> bool:
         """True if the anchor would go on with the last word of a fill, and did not go on with a word before."""
-        if not NAMED.match(fill[-1:]) or not NAMED.match(self.stem[0].encode()):
+        first = self.stem[0].encode()
+        if not NAMED.match(fill[-1:]) or not NAMED.match(first):
             return False
         return not NAMED.match(self.masked[-1:].encode())
 
@@ -70,7 +71,10 @@ class Part:
     @property
     def may_begin_word(self) -> bool:
         """False if the masked text begins with no word, so that the text before it does not go on."""
-        return not self.masked.strip() or NAMED.match(self.masked[0].encode()) is not None
+        if not self.masked.strip():
+            return True
+        first = self.masked[0].encode()
+        return NAMED.match(first) is not None
 
     def may_end(self, fill: bytes) -> bool:
         if not self.balances:
@@ -100,7 +104,8 @@ class Crossing:
         token, *rest = self.rest
         log = float(logs[token])
         path = self.path.add(token, log)
-        return replace(self, path=path, rest=tuple(rest), nats=self.nats + log)
+        nats = self.nats + log
+        return replace(self, path=path, rest=tuple(rest), nats=nats)
 
 
 def bound_tokens(runtime: Runtime, masked: str) -> int:
@@ -130,7 +135,8 @@ class AnchoredFiller(Filler):
         if ways:
             anchor_nats = ways[0].nats  # anchors are no news
         texts = list(map(self._text, ways))
-        judged = await self.judge_all(prefix, self.within(texts), [], anchor_nats)
+        fitting_texts = self.within(texts)
+        judged = await self.judge_all(prefix, fitting_texts, [], anchor_nats)
         return self.rank(judged)
 
     async def cross(self, prefix: Prefix) -> list[Crossing]:
@@ -147,7 +153,8 @@ class AnchoredFiller(Filler):
 
     def _list_parts(self) -> list[Part]:
         """The masked texts, each with the anchor behind it."""
-        balances = not find_unmatched("".join(self.parts))
+        whole = "".join(self.parts)
+        balances = not find_unmatched(whole)
         lead = self.pending
         is_spaced = self.is_spaced
         parts = []
@@ -157,8 +164,8 @@ class AnchoredFiller(Filler):
             if "\n" not in masked and "\n" not in forbid:
                 forbid = (*forbid, "\n")
             edge = Edge(self.runtime.vocabulary, is_spaced, forbid)
-            most = min(bound_tokens(self.runtime, masked), self.stretch.max_tokens)
-            limit = most + len(lead)
+            most = bound_tokens(self.runtime, masked)
+            limit = min(most, self.stretch.max_tokens) + len(lead)
             part = Part(masked, anchor, lead, edge, limit, balances)
             parts.append(part)
             lead = anchor[len(part.stem) :].encode()
@@ -198,7 +205,8 @@ class AnchoredFiller(Filler):
             paths, next_scores = await beam.read(paths, guesses)
             reads = []
             for way, path, scores in zip(ways, paths, next_scores, strict=True):
-                reads.append((replace(way, path=path), scores))
+                read_way = replace(way, path=path)
+                reads.append((read_way, scores))
         return crossed
 
     def _go_on(self, way: Crossing, scores: Tensor) -> tuple[Crossing, Tensor | None]:
@@ -215,7 +223,8 @@ class AnchoredFiller(Filler):
         """The likeliest paths that may still become likelier than those that have crossed. Those before the anchor
         count as if it were as likely after them as after the best of these.
         """
-        anchor_nats = max((way.nats - way.nats_before for way in crossed), default=0.0)
+        nats_of_anchor = [way.nats - way.nats_before for way in crossed]
+        anchor_nats = max(nats_of_anchor, default=0.0)
         crossed_logs = [way.path.log for way in crossed]
         width = self.width
         least = -math.inf
@@ -261,7 +270,8 @@ class AnchoredFiller(Filler):
         grown: list[Crossing] = []
         if part.anchor and not left and part.may_end(own):
             for joint in part.joints(own):
-                grown.append(self._begin_anchor(way, part, joint, logs))
+                in_anchor = self._begin_anchor(way, part, joint, logs)
+                grown.append(in_anchor)
         elif not part.anchor and own and part.may_end(own) and self._may_end_all(path):
             ended = self.ended(path, logs)
             ends.append(replace(way, path=ended))
@@ -301,7 +311,9 @@ class AnchoredFiller(Filler):
     def _may_end_all(self, path: Path) -> bool:
         if not self.stretch.is_bounded:
             return True
-        return self.stretch.is_long_enough(self._show(path), self.count_own(path))
+        text = self._show(path)
+        num_tokens = self.count_own(path)
+        return self.stretch.is_long_enough(text, num_tokens)
 
     def _show(self, path: Path) -> str:
         """The text of a path behind what is pending."""
@@ -314,14 +326,19 @@ class AnchoredFiller(Filler):
     def _is_indented(self, path: Path) -> bool:
         """True if the last line is the first one, blank, or indented like the stretch."""
         _, is_later, last = self._show(path).rpartition("\n")
-        return not is_later or not last.strip() or last.startswith(self.stretch.indent)
+        if not is_later or not last.strip():
+            return True
+        return last.startswith(self.stretch.indent)
 
     def _text(self, way: Crossing) -> Candidate:
         data = self._bytes(way.path)
         lead = len(self.pending)
         kept = []
-        for start_byte, anchor in zip(way.starts, self.parts[1::2], strict=True):
+        anchors = self.parts[1::2]
+        for start_byte, anchor in zip(way.starts, anchors, strict=True):
             before = data[lead:start_byte].decode(errors="ignore")
             start = len(before)
-            kept.append((start, start + len(anchor)))
-        return Candidate(self._show(way.path), kept=tuple(kept))
+            end = start + len(anchor)
+            kept.append((start, end))
+        text = self._show(way.path)
+        return Candidate(text, kept=tuple(kept))

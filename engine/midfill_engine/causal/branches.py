@@ -29,6 +29,15 @@ END: Final = -1  # in place of a next token: one of those that end a text
 PIECE: Final = 64  # tokens
 MORE: Final = 16  # tokens that may not be allowed
 
+Texts = Sequence[Sequence[int]]
+"""The token ids of several texts."""
+
+TextLogs = list[list[float]]
+"""The log-probabilities of the tokens of several texts."""
+
+Successor = tuple[int, int]
+"""A row of a tree, or ROOT, and a token behind it, or END."""
+
 
 async def read_prefix(
     runtime: Runtime, ids: tuple[int, ...], is_over: Callable[[], bool] = lambda: False
@@ -61,7 +70,7 @@ class Tree:
     ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
-    _children: dict[tuple[int, int], int] = field(default_factory=dict)
+    _children: dict[Successor, int] = field(default_factory=dict)
 
     def add(self, ids: Sequence[int]) -> list[int]:
         """Adds a text and returns its rows; texts with a common beginning share its rows."""
@@ -74,6 +83,12 @@ class Tree:
             rows.append(row)
             parent = row
         return rows
+
+    def ask(self, ids: Sequence[int]) -> list[Successor]:
+        """Adds a text but for its last token; returns all of its tokens, each with the row before it."""
+        rows_before = [ROOT, *self.add(ids[:-1])]
+        successors = zip(rows_before, ids, strict=False)
+        return list(successors)
 
     def _append(self, token: int, parent: int) -> int:
         depth = 0
@@ -94,37 +109,35 @@ class Tree:
             if parent != ROOT:
                 seen[row] = seen[parent]
             seen[row, row] = True
+        ids = torch.tensor(self.ids)
         positions = torch.tensor(self.depths) + num_past
-        return Laid(torch.tensor(self.ids), positions, seen, choice)
+        return Laid(ids, positions, seen, choice)
 
 
-async def score(
-    runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None = None
-) -> list[list[float]]:
+async def score(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | None = None) -> TextLogs:
     """The exact log-probability of every token of each text, given the prefix and the text's earlier tokens.
 
     With `ends`, a mask [V] or ids, each text gets one more value: the log-probability that one of them comes next.
     """
-    scores: list[list[float]] = []
+    scores: TextLogs = []
     for group in split(texts, len, MAX_TREE_ROWS):
         scores += await _score_group(runtime, prefix, group, ends)
     return scores
 
 
-async def _score_group(
-    runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None
-) -> list[list[float]]:
+async def _score_group(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | None) -> TextLogs:
     tree = Tree()
-    asked: list[list[tuple[int, int]]] = []  # the row before each token of each text, and the token
-    ending = [] if ends is None else [END]
+    asked: list[list[Successor]] = []  # of each text
+    ending: list[int] = []
+    if ends is not None:
+        ending = [END]
     for text in texts:
         next_ids = [*text, *ending]
-        rows_before = [ROOT, *tree.add(next_ids[:-1])]
-        asked.append(list(zip(rows_before, next_ids, strict=False)))
+        asked.append(tree.ask(next_ids))
     first = first_scores(runtime, prefix)
-    log_of: dict[tuple[int, int], float] = {}
-    inner: list[tuple[int, int]] = []
-    at_ends: list[tuple[int, int]] = []
+    log_of: dict[Successor, float] = {}
+    inner: list[Successor] = []
+    at_ends: list[Successor] = []
     for pair in dict.fromkeys(chain.from_iterable(asked)):
         row, token = pair
         if row == ROOT and token == END:
@@ -139,15 +152,18 @@ async def _score_group(
         inner_logs, end_logs = await _score_rows(runtime, prefix, tree, inner, at_ends, ends)
         log_of |= zip(inner, inner_logs, strict=True)
         log_of |= zip(at_ends, end_logs, strict=True)
-    return [[log_of[pair] for pair in pairs] for pairs in asked]
+    scores = []
+    for pairs in asked:
+        scores.append([log_of[pair] for pair in pairs])
+    return scores
 
 
 async def _score_rows(
     runtime: Runtime,
     prefix: Prefix,
     tree: Tree,
-    inner: Sequence[tuple[int, int]],
-    at_ends: Sequence[tuple[int, int]],
+    inner: Sequence[Successor],
+    at_ends: Sequence[Successor],
     ends: Tensor | None,
 ) -> tuple[list[float], list[float]]:
     """The log-probabilities of the tokens of the `inner` rows, and of one of the `ends` behind the others."""
@@ -161,16 +177,18 @@ async def _score_rows(
         forced_ids.append(0)  # its probability is not used
     choice = force(runtime, torch.tensor(forced_ids))
     laid = tree.lay(len(prefix.ids), choice)
-    reading = lay_behind(runtime, prefix, laid, torch.tensor(rows))
+    wanted = torch.tensor(rows)
+    reading = lay_behind(runtime, prefix, laid, wanted)
     (result,) = await forward([reading])
     assert result.chosen is not None
     num_inner = len(inner)
-    inner_logs = _to_logs(result.chosen.confidence[:num_inner])
+    confidence = result.chosen.confidence[:num_inner]
+    inner_logs = _to_logs(confidence).tolist()
     if ends is None:
-        return inner_logs.tolist(), []
+        return inner_logs, []
     next_logs = log_probs(runtime, result.hidden[num_inner:])
     end_logs = next_logs[:, ends].logsumexp(dim=1)
-    return inner_logs.tolist(), end_logs.tolist()
+    return inner_logs, end_logs.tolist()
 
 
 def force(runtime: Runtime, ids: Tensor) -> Choice:
@@ -218,10 +236,12 @@ def find_likeliest(logs: Tensor, allowed: Tensor, count: int) -> list[tuple[int,
     ids = ids[allowed[ids]]
     if len(ids) < count:
         ids = allowed.nonzero().flatten()
-    best = logs[ids].topk(min(count, len(ids)))
+    num_best = min(count, len(ids))
+    best = logs[ids].topk(num_best)
     best_ids = ids[best.indices].tolist()
+    best_logs = best.values.tolist()
     likeliest = []
-    for token, log in zip(best_ids, best.values.tolist(), strict=True):
+    for token, log in zip(best_ids, best_logs, strict=True):
         if log > -math.inf:
             likeliest.append((token, log))
     return likeliest
@@ -231,13 +251,16 @@ def _find_candidates(logs: Tensor, count: int) -> Tensor:
     """Ids of the `count` likeliest tokens, in no order."""
     size = len(logs)
     rest_start = size - size % PIECE
-    maxima = logs[:rest_start].view(-1, PIECE).amax(dim=1)
-    pieces = maxima.topk(min(count, len(maxima))).indices
+    logs_of_pieces = logs[:rest_start].view(-1, PIECE)
+    maxima = logs_of_pieces.amax(dim=1)
+    num_pieces = min(count, len(maxima))
+    pieces = maxima.topk(num_pieces).indices
     piece_starts = pieces[:, None] * PIECE
     ids = (piece_starts + torch.arange(PIECE)).flatten()
     rest = torch.arange(rest_start, size)
     ids = torch.cat((ids, rest))
-    best = logs[ids].topk(min(count, len(ids)))
+    num_best = min(count, len(ids))
+    best = logs[ids].topk(num_best)
     return ids[best.indices]
 
 
@@ -255,7 +278,9 @@ class Path:
 
     def add(self, token: int, log: float) -> "Path":
         """The path with one more token, which is not read yet."""
-        return Path((*self.ids, token), (*self.logs, log), self.places)
+        ids = (*self.ids, token)
+        logs = (*self.logs, log)
+        return Path(ids, logs, self.places)
 
 
 @dataclass(frozen=True)
@@ -276,15 +301,19 @@ class LinePath:
             return self.begin(logs, allowed, [self.rest], self.has)
         if self.rest is not None:
             allowed = allowed & ~words
-        pairs = find_likeliest(logs, allowed, count)
-        return [LinePath(self.path.add(token, log), self.has) for token, log in pairs]
+        grown = []
+        for token, log in find_likeliest(logs, allowed, count):
+            path = self.path.add(token, log)
+            grown.append(LinePath(path, self.has))
+        return grown
 
     def begin(self, logs: Tensor, allowed: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
         """The paths with the first token of each text, whose other tokens must follow."""
         begun = []
         for first, *rest in texts:
             if allowed[first]:
-                path = self.path.add(first, float(logs[first]))
+                log = float(logs[first])
+                path = self.path.add(first, log)
                 begun.append(LinePath(path, has, tuple(rest)))
         return begun
 
@@ -318,23 +347,27 @@ class Beam:
         for text, size, logs in zip(texts, sizes, later_logs, strict=True):
             first_log = float(first_logs[text[0]])
             path_logs = (first_log, *logs[:-1].tolist())
-            places = tuple(range(start, start + size))
+            end = start + size
+            places = tuple(range(start, end))
             paths.append(Path(text, path_logs, places))
-            start += size
-        last_rows = torch.tensor(sizes).cumsum(0) - 1
-        return paths, log_probs(self.runtime, hidden[last_rows])
+            start = end
+        ends = torch.tensor(sizes).cumsum(0)
+        last_rows = ends - 1
+        next_logs = log_probs(self.runtime, hidden[last_rows])
+        return paths, next_logs
 
-    async def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> list[list[float]]:
+    async def follow(self, paths: Sequence[Path], texts: Texts) -> TextLogs:
         """The exact log-probability of every token of each text after its path; all of the path must have been read."""
-        scores: list[list[float]] = []
+        scores: TextLogs = []
         start = 0
         for group in split(texts, len, MAX_TREE_ROWS):
             end = start + len(group)
-            scores += await self._follow_group(paths[start:end], group)
+            group_paths = paths[start:end]
+            scores += await self._follow_group(group_paths, group)
             start = end
         return scores
 
-    async def _follow_group(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> list[list[float]]:
+    async def _follow_group(self, paths: Sequence[Path], texts: Texts) -> TextLogs:
         all_ids: list[int] = []
         read_ids: list[Sequence[int]] = []
         sizes: list[int] = []
@@ -343,29 +376,30 @@ class Beam:
             read_ids.append(text[:-1])
             sizes.append(len(text))
         _, confidence = await self._read_forced(paths, read_ids, all_ids)
-        parts = torch.split(_to_logs(confidence), sizes)
+        all_logs = _to_logs(confidence)
+        parts = torch.split(all_logs, sizes)
         return [logs.tolist() for logs in parts]
 
     async def _read_forced(
-        self, paths: Sequence[Path], behind: Sequence[Sequence[int]], next_ids: Sequence[int]
+        self, paths: Sequence[Path], behind: Texts, next_ids: Sequence[int]
     ) -> tuple[Result, Tensor]:
         """The result of a pass over the last token of each path and those `behind` it, and the probability of the token
         that comes next after each.
         """
         choice = force(self.runtime, torch.tensor(next_ids))
+        reading = self._lay(paths, behind, choice)
         result: Result
-        (result,) = await forward([self._lay(paths, behind, choice)])
+        (result,) = await forward([reading])
         assert result.chosen is not None
         return result, result.chosen.confidence
 
-    async def read(
-        self, paths: Sequence[Path], guesses: Sequence[Sequence[int]] | None = None
-    ) -> tuple[list[Path], list[Tensor]]:
+    async def read(self, paths: Sequence[Path], guesses: Texts | None = None) -> tuple[list[Path], list[Tensor]]:
         """Reads the last token of each path and its G guessed tokens. Returns the paths, whose `places` include the
         guessed tokens, and log-probabilities [1 + G, V] of the token after each of these.
         """
         guesses = guesses or [()] * len(paths)
-        (result,) = await forward([self._lay(paths, guesses)])
+        reading = self._lay(paths, guesses)
+        (result,) = await forward([reading])
         hidden = result.hidden
         start = self._held.grow(len(hidden))
         sizes = [1 + len(guess) for guess in guesses]
@@ -373,19 +407,22 @@ class Beam:
         for path, size in zip(paths, sizes, strict=True):
             num_earlier = len(path.ids) - 1
             earlier = path.places[:num_earlier]
-            places = (*earlier, *range(start, start + size))
+            end = start + size
+            places = (*earlier, *range(start, end))
             read_paths.append(replace(path, places=places))
-            start += size
-        logs = log_probs(self.runtime, hidden)
-        return read_paths, list(torch.split(logs, sizes))
+            start = end
+        all_logs = log_probs(self.runtime, hidden)
+        logs = torch.split(all_logs, sizes)
+        return read_paths, list(logs)
 
-    def _lay(self, paths: Sequence[Path], behind: Sequence[Sequence[int]], choice: Choice | None = None) -> Pass:
+    def _lay(self, paths: Sequence[Path], behind: Texts, choice: Choice | None = None) -> Pass:
         """A pass over the last token of each path and the tokens `behind` it, with an attention mask for each path."""
         held = self._held
         num_shared = len(self.prefix.ids)
         num_shown = held.num_shown
         num_past = held.length - num_shown
-        num_rows = len(paths) + sum(map(len, behind))
+        num_behind = sum(map(len, behind))
+        num_rows = len(paths) + num_behind
         mask = torch.zeros(num_rows, num_past + num_rows, dtype=torch.bool)
         mask[:, : num_shared - num_shown] = True
         ids: list[int] = []
@@ -406,5 +443,7 @@ class Beam:
             position = num_shared + depth
             positions += range(position, position + size)
             row += size
-        laid = Laid(torch.tensor(ids), torch.tensor(positions), mask, choice)
+        all_ids = torch.tensor(ids)
+        all_positions = torch.tensor(positions)
+        laid = Laid(all_ids, all_positions, mask, choice)
         return held.lay(laid, self._spare)

@@ -54,7 +54,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     check_room(outline, config.max_hole)
     await Claim(count_bytes(runtime, outline, request.excerpts))
     texts, specs = split_segments(request.segments)
-    drawing = Drawing(request.n, request.temperature, request.top_p, seeded(request.seed, 0))
+    generator = seeded(request.seed, 0)
+    drawing = Drawing(request.n, request.temperature, request.top_p, generator)
     judge = Judge(request.judge)
     forwards = ForwardCounter()
     done: list[list[Candidate]] = []
@@ -75,7 +76,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         cut.append(is_cut)
     await Show(event_of(specs, done, forwards.count))
     if not request.temperature and not timer.is_over:
-        await forwards.run(judge_jointly(runtime, texts, specs, done, request.excerpts, judge))
+        judging = judge_jointly(runtime, texts, specs, done, request.excerpts, judge)
+        await forwards.run(judging)
     fills = []
     for row in list_rows(done, request.n):
         fills.append(list(map(answer_hole, row, cut)))
@@ -138,7 +140,10 @@ def list_rows(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Cand
     """At most `count` distinct fills of all holes, best first."""
     rows: list[list[Candidate]] = []
     for index in range(count):
-        row = [candidates[min(index, len(candidates) - 1)] for candidates in done]
+        row = []
+        for candidates in done:
+            last = len(candidates) - 1
+            row.append(candidates[min(index, last)])
         if row not in rows:
             rows.append(row)
     return rows
@@ -164,7 +169,9 @@ def lay_stretch(
     spec = specs[number]
     earlier_fills = [candidates[0].text for candidates in done[:number]]
     fills = [*earlier_fills, split.head]
-    before = "".join(text + fill for text, fill in zip(texts, fills, strict=False))
+    before = ""
+    for text, fill in zip(texts, fills, strict=False):
+        before += text + fill
     masked = "".join(split.parts[::2])
     is_known = bool(masked.strip()) or split.has_anchors
     is_known_line = is_known and "\n" not in masked
@@ -241,7 +248,8 @@ async def judge_jointly(
             continue
         stretch = lay_stretch(runtime, texts, specs, done, number, split)
         line_end = find_line_end(stretch, split)
-        stretch = replace(stretch, after=line_end + behind, behind=line_end + stretch.after)  # the prompt is the same
+        shown = line_end + stretch.after  # so the prompt is the same
+        stretch = replace(stretch, after=line_end + behind, behind=shown)
         filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split, judge)
         proposed = []
         for candidate in candidates:
@@ -284,7 +292,8 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge
     noise = -draws.log()
     weights = judge.choose_weights(candidates, kind)
     keys = []
-    for score, luck in zip(weights.score(candidates), noise, strict=True):
+    scores = weights.score(candidates)
+    for score, luck in zip(scores, noise, strict=True):
         keys.append(score / drawing.temperature + float(luck))
     order = sorted(range(len(candidates)), key=lambda index: -keys[index])
     return [candidates[index] for index in order]
@@ -297,7 +306,8 @@ def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
     for piece, log in one.logs:
         end = min(start + len(piece), len(one.text))
         confidence = math.exp(min(0.0, log))
-        rated += [(span, confidence) for span in cut_out(start, end, one.kept)]
+        for span in cut_out(start, end, one.kept):
+            rated.append((span, confidence))
         start = end
     rated.sort()
     log_likelihood = None
@@ -350,7 +360,9 @@ def state_of(one: Candidate) -> HoleState:
 
 
 def whole_range(text: str) -> list[tuple[int, int]]:
-    return [(0, len(text))] if text else []
+    if not text:
+        return []
+    return [(0, len(text))]
 
 
 def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[str]) -> int:

@@ -43,11 +43,13 @@ class Effort:
         """Seconds for a text of usual length, once its context is read."""
         line_s = pace.cost_s(LINE_TOKENS, LINE_TOKENS * self.width)
         if not is_body:
-            rows = LINE_TOKENS * self.judged + (LINE_TOKENS + FOLLOWING_TOKENS) * self.compared
-            return line_s + pace.cost_s(2, rows)
-        texts = self.blocks + self.begun
+            judged_rows = LINE_TOKENS * self.judged
+            compared_rows = (LINE_TOKENS + FOLLOWING_TOKENS) * self.compared
+            return line_s + pace.cost_s(2, judged_rows + compared_rows)
+        num_texts = self.blocks + self.begun + self.judged
         num_passes = BODY_TOKENS * PASSES_A_TOKEN + 2
-        return line_s + pace.cost_s(num_passes, (BODY_TOKENS + FOLLOWING_TOKENS) * (texts + self.judged))
+        rows = (BODY_TOKENS + FOLLOWING_TOKENS) * num_texts
+        return line_s + pace.cost_s(num_passes, rows)
 
 
 WHOLE: Final = Effort()
@@ -69,5 +71,6 @@ def choose_effort(pace: Pace, most_s: float, *, is_body: bool) -> Effort:
     """The widest search that is not much too late by its estimate, or hardly later than the narrowest: where passes
     cost much more than rows, as in large models, a narrow search of a line saves nothing.
     """
-    limit_s = max(LATE * most_s, WORTH * EFFORTS[-1].estimate_s(pace, is_body=is_body))
+    narrowest_s = EFFORTS[-1].estimate_s(pace, is_body=is_body)
+    limit_s = max(LATE * most_s, WORTH * narrowest_s)
     return next(effort for effort in EFFORTS if effort.estimate_s(pace, is_body=is_body) <= limit_s)

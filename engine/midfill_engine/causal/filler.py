@@ -19,7 +19,7 @@ from midfill_engine.causal.effort import LAST
 from midfill_engine.causal.lines import LineSearch
 from midfill_engine.causal.prompt import find_following
 from midfill_engine.causal.stretch import Block
-from midfill_engine.causal.writing import Drawing, TokenWriter, others_of
+from midfill_engine.causal.writing import Drawing, Row, TokenWriter, others_of
 from midfill_engine.judging import SHIPPED, Candidate, Judge, Kind, Logs
 from midfill_engine.scheduling.work import gather
 from midfill_engine.wire import BASE
@@ -46,7 +46,9 @@ class Filler(TokenWriter):
     def kind(self) -> Kind:
         if self.stretch.is_block:
             return "body"
-        return "inside" if self.stretch.is_inside else "line"
+        if self.stretch.is_inside:
+            return "inside"
+        return "line"
 
     async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Drafts and proposals for the stretch, best first. Of a time that is over only proposals, if there are any."""
@@ -67,18 +69,24 @@ class Filler(TokenWriter):
         if self.drawing.temperature and not (stretch.single and stretch.is_bounded):
             given, drafted = await gather(weighing, self.draw(prefix, self.drawing))
         elif stretch.is_block:
-            given, (lines, begun_nats) = await gather(weighing, self.draft_lines(prefix))
+            drafting = self.draft_lines(prefix)
+            given, (lines, begun_nats) = await gather(weighing, drafting)
             firsts = self._choose_firsts(lines, fitting)
             drafted = await self.draft_block(prefix, firsts)
         elif stretch.single:
-            given, (drafted, begun_nats) = await gather(weighing, self.draft_lines(prefix))
+            drafting = self.draft_lines(prefix)
+            given, (drafted, begun_nats) = await gather(weighing, drafting)
         else:
-            drafting = (self.draft_lines(prefix), self.draft_through(prefix))
-            given, (lines, begun_nats), through = await gather(weighing, *drafting)
+            drafting = self.draft_lines(prefix)
+            drafting_through = self.draft_through(prefix)
+            given, (lines, begun_nats), through = await gather(weighing, drafting, drafting_through)
             drafted = [*lines, *through]
-        if stretch.is_bounded and not stretch.single and not self.within([*drafted, *given]):
-            drafted = await self.draw(prefix, others_of(self.drawing))
-        judged = await self.judge_all(prefix, self.within(drafted), given, begun_nats)
+        if stretch.is_bounded and not stretch.single:
+            found = [*drafted, *given]
+            if not self.within(found):
+                drafted = await self.draw(prefix, others_of(self.drawing))
+        fitting_drafts = self.within(drafted)
+        judged = await self.judge_all(prefix, fitting_drafts, given, begun_nats)
         return self.rank(judged)
 
     async def compare(self, proposed: Sequence[Candidate]) -> list[Candidate]:
@@ -95,8 +103,11 @@ class Filler(TokenWriter):
         """The proposals without a forbidden string and with at most `max_tokens` tokens."""
         fitting = []
         for candidate in proposed:
-            is_forbidden = any(part in candidate.text for part in self.stretch.forbid)
-            if not is_forbidden and len(self.encode(candidate.text)) <= self.stretch.max_tokens:
+            text = candidate.text
+            if any(part in text for part in self.stretch.forbid):
+                continue
+            num_tokens = len(self.encode(text))
+            if num_tokens <= self.stretch.max_tokens:
                 fitting.append(candidate)
         return self.within(fitting)
 
@@ -132,8 +143,13 @@ class Filler(TokenWriter):
         was over before all were compared, none is surer than its proposer or, by itself, the model.
         """
         if self.timer.is_over:
-            known = [candidate for candidate in judged if math.isfinite(candidate.nats)]
-            unknown = [candidate for candidate in judged if candidate not in known]
+            known = []
+            unknown = []
+            for candidate in judged:
+                if math.isfinite(candidate.nats):
+                    known.append(candidate)
+                else:
+                    unknown.append(candidate)
             ranked = []
             for candidate in [*self.judge.rank(known, self.kind), *unknown]:
                 chance = bound_chance(candidate)
@@ -153,7 +169,8 @@ class Filler(TokenWriter):
             names = unused = ()
         search = LineSearch(self, names, unused)
         paths = await search.run(prefix)
-        return [self._candidate(path) for path in paths], search.begun_nats
+        drafts = list(map(self._candidate, paths))
+        return drafts, search.begun_nats
 
     def _candidate(self, path: Path) -> Candidate:
         text, ranges = self.decode_own(path.ids)
@@ -203,10 +220,11 @@ class Filler(TokenWriter):
         scores = await beam.follow(read_paths, behind)
         scored = []
         for draft, logs in zip(drafts, scores, strict=True):
-            scored.append(replace(draft, following=sum(logs)))
+            nats = sum(logs)
+            scored.append(replace(draft, following=nats))
         return scored
 
-    async def _write_bodies(self, beam: Beam, firsts: Sequence[str]) -> list[tuple[Path, Block]]:
+    async def _write_bodies(self, beam: Beam, firsts: Sequence[str]) -> list[Row]:
         """Bodies with these first lines, of which each token is the likeliest one."""
         lead = self.pending.decode()
         blocks: list[Block] = []
@@ -220,14 +238,19 @@ class Filler(TokenWriter):
             return []
         paths, scores = await beam.open(ids_of_firsts)
         rows = list(zip(paths, blocks, strict=True))
+        next_scores = list(scores[:, None])
         most = self.room(MAX_BLOCK_TOKENS)
-        return await self.write(beam, rows, list(scores[:, None]), choose_likeliest, most)
+        return await self.write(beam, rows, next_scores, choose_likeliest, most)
 
-    def whole(self, rows: Sequence[tuple[Path, Block]]) -> Sequence[tuple[Path, Block]]:
+    def whole(self, rows: Sequence[Row]) -> Sequence[Row]:
         """For a body the rows whose blocks ended by themselves, if there are any; otherwise all rows."""
         if not self.stretch.is_block:
             return rows
-        return [row for row in rows if row[1].is_whole] or rows
+        whole_rows = []
+        for path, block in rows:
+            if block.is_whole:
+                whole_rows.append((path, block))
+        return whole_rows or rows
 
     def _cut(self, path: Path, text: str) -> tuple[Path, str]:
         """The part of a path that was read and lies within `text`, and the rest of `text`."""
@@ -240,8 +263,11 @@ class Filler(TokenWriter):
                 break
             num_bytes += size
             count += 1
-        cut = Path(path.ids[:count], path.logs[:count], path.places[:count])
-        return cut, data[num_bytes:].decode(errors="ignore")
+        ids = path.ids[:count]
+        logs = path.logs[:count]
+        places = path.places[:count]
+        rest = data[num_bytes:].decode(errors="ignore")
+        return Path(ids, logs, places), rest
 
     async def draft_through(self, prefix: Prefix) -> list[Candidate]:
         """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
@@ -263,8 +289,11 @@ class Filler(TokenWriter):
         texts: dict[str, None] = {}
         for block in sorted(blocks, key=lambda block: not block.is_met):
             texts |= dict.fromkeys(block.endings())
-        long_texts = [text for text in texts if "\n" in text and text.strip()]
-        return [Candidate(text) for text in long_texts[:MAX_THROUGH]]
+        drafts = []
+        for text in texts:
+            if "\n" in text and text.strip():
+                drafts.append(Candidate(text))
+        return drafts[:MAX_THROUGH]
 
     async def draw(self, prefix: Prefix, drawing: Drawing) -> list[Candidate]:
         """Samples `drawing.count` texts token by token; drops duplicates."""
@@ -275,7 +304,11 @@ class Filler(TokenWriter):
         rows = await self.write_anew(prefix, drawing.count, choose, MAX_BLOCK_TOKENS, must=True)
         is_over = self.timer.is_over
         if is_over:
-            rows = [row for row in rows if row[1].has_line] or rows
+            rows_with_line = []
+            for path, block in rows:
+                if block.has_line:
+                    rows_with_line.append((path, block))
+            rows = rows_with_line or rows
         path_of_text: dict[str, Path] = {}
         for path, block in self.whole(rows):
             endings = block.endings() or [block.first]
@@ -294,14 +327,18 @@ class Filler(TokenWriter):
     @property
     def following(self) -> str:
         """The text that judges candidates, unless the prompt shows the text after."""
-        return "" if self.prompt.has_suffix else find_following(self.stretch.after)
+        if self.prompt.has_suffix:
+            return ""
+        return find_following(self.stretch.after)
 
     async def weigh(self, prefix: Prefix, texts: Sequence[Candidate]) -> list[Candidate]:
         """The texts, each with its log-likelihood, and for a body with that of the following text."""
         through = ""
         if self.stretch.is_block:
-            through = self.following  # no end comes between
-        ends = None if through else self.ends
+            through = self.following
+        ends: Tensor | None = self.ends
+        if through:  # no end comes between
+            ends = None
         whole_texts = [candidate.text + through for candidate in texts]
         scores = await self._score(prefix, whole_texts, ends)
         weighed = []
@@ -310,7 +347,8 @@ class Filler(TokenWriter):
             nats = total
             if through:
                 nats = sum(log for _, log in logs)
-            weighed.append(replace(candidate, nats=nats, logs=logs, following=total - nats))
+            following_nats = total - nats
+            weighed.append(replace(candidate, nats=nats, logs=logs, following=following_nats))
         return weighed
 
     async def judge_all(
@@ -323,8 +361,7 @@ class Filler(TokenWriter):
         compares_all: bool = False,
     ) -> list[Candidate]:
         """Drafts and weighed proposals, each with its log-likelihood, less `begun_nats`, and that of the following
-        text. Unless `compares_all`, only the best few; those far behind count as if the following text were least
-        likely after them.
+        text. Unless `compares_all`, only the best few.
         """
         known = {candidate.text: candidate for candidate in given}
         drafts: dict[str, Candidate] = {}
@@ -335,9 +372,15 @@ class Filler(TokenWriter):
             if text.strip():
                 drafts[text] = draft
         if self.timer.is_over:
-            others = [candidate for text, candidate in known.items() if text not in drafts]
-            return self.count_names([*drafts.values(), *others])
-        new_drafts = [draft for text, draft in drafts.items() if not draft.logs and text not in known]
+            candidates = list(drafts.values())
+            for text, candidate in known.items():
+                if text not in drafts:
+                    candidates.append(candidate)
+            return self.count_names(candidates)
+        new_drafts = []
+        for text, draft in drafts.items():
+            if not draft.logs and text not in known:
+                new_drafts.append(draft)
         for draft in await self.weigh(prefix, new_drafts):
             known[draft.text] = draft
         for text, draft in drafts.items():
@@ -353,11 +396,19 @@ class Filler(TokenWriter):
         if self.following and (compares_all or self.stretch.is_inside):
             ranked = await self._weigh_following(prefix, ranked, begun_nats)
         elif self.following:
-            leading, behind = self._leading(ranked)
-            ranked = await self._weigh_following(prefix, leading, begun_nats)
-            least = min((candidate.following for candidate in ranked), default=0.0)
-            ranked += [replace(candidate, following=least) for candidate in behind]
+            ranked = await self._weigh_leading(prefix, ranked, begun_nats)
         return await self._weigh_near(ranked)
+
+    async def _weigh_leading(self, prefix: Prefix, ranked: Sequence[Candidate], begun_nats: float) -> list[Candidate]:
+        """The best few of the texts, each with the log-likelihood of the following text; those far behind count as if
+        it were least likely after them.
+        """
+        leading, behind = self._leading(ranked)
+        weighed = await self._weigh_following(prefix, leading, begun_nats)
+        least = min((candidate.following for candidate in weighed), default=0.0)
+        for candidate in behind:
+            weighed.append(replace(candidate, following=least))
+        return weighed
 
     def _leading(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
         """The candidates to compare: the first ones, the most certain one, and drafts of several lines. Also those of
@@ -374,11 +425,17 @@ class Filler(TokenWriter):
         least = scores[0] - MAX_BEHIND
         num_near = sum(score >= least for score in scores)
         near = [*ranked[:num_near], most_certain]
-        compared = [candidate for candidate in first if candidate in near]
+        compared = []
+        for candidate in first:
+            if candidate in near:
+                compared.append(candidate)
         for candidate in ranked:
             if not candidate.certainty and "\n" in candidate.text and candidate not in compared:
                 compared.append(candidate)
-        behind = [candidate for candidate in first if candidate not in compared]
+        behind = []
+        for candidate in first:
+            if candidate not in compared:
+                behind.append(candidate)
         return compared, behind
 
     async def _weigh_following(self, prefix: Prefix, texts: Sequence[Candidate], begun_nats: float) -> list[Candidate]:
@@ -409,7 +466,8 @@ class Filler(TokenWriter):
         scores = await score(runtime, start, ids, self.ends)
         weighed = []
         for candidate, logs in zip(texts, scores, strict=True):
-            weighed.append(replace(candidate, near=sum(logs)))
+            nats = sum(logs)
+            weighed.append(replace(candidate, near=nats))
         return weighed
 
     async def _score(
@@ -424,7 +482,8 @@ class Filler(TokenWriter):
             text, ranges = self.decode_own(ids)
             tokens = [text[start:end] for start, end in ranges]
             pairs = tuple(zip(tokens, logs, strict=False))
-            scored.append((pairs, sum(logs)))
+            total = sum(logs)
+            scored.append((pairs, total))
         return scored
 
 
@@ -445,7 +504,8 @@ def keep_within(logs: Logs, size: int) -> Logs:
 
 def bound_chance(candidate: Candidate) -> float:
     """Its chance, but at most its proposer's certainty or, if that is more, its own likelihood."""
-    most = max(candidate.certainty, math.exp(min(0.0, candidate.nats)))
+    likelihood = math.exp(min(0.0, candidate.nats))
+    most = max(candidate.certainty, likelihood)
     if candidate.chance is None:
         return most
     return min(candidate.chance, most)

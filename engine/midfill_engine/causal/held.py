@@ -44,14 +44,16 @@ class Held(Growing):
     num_shown = 0  # tokens before the mask of `lay`
 
     def __init__(self, keys_values: KeyValues) -> None:
-        self.length = keys_values[0][0].shape[2]
+        keys, _ = keys_values[0]
+        self.length = keys.shape[2]
         self._room = keys_values
 
     @classmethod
     def empty(cls, runtime: Runtime) -> "Held":
         shape = runtime.loaded.config.transformer
         dtype = runtime.loaded.model.transformer.dtype
-        none = torch.empty(1, shape.num_kv_heads, 0, shape.head_dim, dtype=dtype, device=runtime.device)
+        sizes = (1, shape.num_kv_heads, 0, shape.head_dim)
+        none = torch.empty(sizes, dtype=dtype, device=runtime.device)
         return cls([(none, none)] * shape.num_layers)
 
     @property
@@ -61,11 +63,15 @@ class Held(Growing):
     def with_room(self, count: int, spare: int = 0) -> KeyValues:
         """The KV cache, in memory with room for `count` more tokens; if the memory must grow, also for `spare` more."""
         length = self.length
-        if length + count > self._room[0][0].shape[2]:
+        keys, _ = self._room[0]
+        room = keys.shape[2]
+        if length + count > room:
             more = count + spare
             grown = []
             for keys, values in self._room:
-                grown.append((_with_room(keys, length, more), _with_room(values, length, more)))
+                grown_keys = _with_room(keys, length, more)
+                grown_values = _with_room(values, length, more)
+                grown.append((grown_keys, grown_values))
             self._room = grown
         return self.keys_values
 
@@ -76,9 +82,11 @@ class Held(Growing):
         end = start + size
         positions = torch.arange(start, end)
         last_row = torch.tensor([size - 1])
-        mask = torch.ones(size, end, dtype=torch.bool).tril(start)
+        every = torch.ones(size, end, dtype=torch.bool)
+        mask = every.tril(start)
         past = self.with_room(left)
-        return Pass(torch.tensor(ids), positions, last_row, past, mask, grows=True)
+        new_ids = torch.tensor(ids)
+        return Pass(new_ids, positions, last_row, past, mask, grows=True)
 
     def lay(self, rows: Laid, spare: int) -> Pass:
         """The pass over these rows, which all are wanted; where memory must grow, there will be room for more."""
@@ -100,7 +108,8 @@ class PromptStack(Growing):
         self.length = 0
         if known is not None:
             self.length = known.shape[3]
-            cut_stack(self._block, 0, self.length).copy_(known)
+            kept = cut_stack(self._block, 0, self.length)
+            kept.copy_(known)
 
     def read(self, ids: tuple[int, ...], left: int) -> Pass:
         size = len(ids)
@@ -108,15 +117,19 @@ class PromptStack(Growing):
         end = start + size
         positions = torch.arange(start, end)
         last_row = torch.tensor([size - 1])
-        mask = torch.ones(size, size, dtype=torch.bool).tril()
+        every = torch.ones(size, size, dtype=torch.bool)
+        mask = every.tril()
         past = cut_stack(self._block, 0, start)
         room = cut_stack(self._block, start, end)
         stacks = Stacks(past, room=room)
-        return Pass(torch.tensor(ids), positions, last_row, mask=mask, stacks=stacks)
+        new_ids = torch.tensor(ids)
+        return Pass(new_ids, positions, last_row, mask=mask, stacks=stacks)
 
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
         stack = cut_stack(self._block, 0, self.length)
-        keys_values = [(keys[None], values[None]) for keys, values in stack]
+        keys_values = []
+        for keys, values in stack:
+            keys_values.append((keys[None], values[None]))
         return Prefix(ids, keys_values, state, stack)
 
 
@@ -135,8 +148,10 @@ class TailStack(Growing):
         end = num_kept + size
         tail = cut_stack(self._block, 0, num_kept)
         if end > self._block.shape[3]:
-            self._block = make_stack(self._runtime, max(LEAST_ROOM, 2 * end))
-            tail = cut_stack(self._block, 0, num_kept).copy_(tail)
+            most = max(LEAST_ROOM, 2 * end)
+            self._block = make_stack(self._runtime, most)
+            grown_tail = cut_stack(self._block, 0, num_kept)
+            tail = grown_tail.copy_(tail)
         room = cut_stack(self._block, num_kept, end)
         stacks = Stacks(self._prefix, tail, room)
         all_rows = torch.arange(size)
@@ -167,7 +182,8 @@ def lay_behind(runtime: Runtime, prefix: Prefix, rows: Laid, wanted: Tensor) -> 
     if runtime.reads_stacks:
         stacks = Stacks(_stack_of(prefix))
         return Pass(ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
-    sees_prefix = torch.ones(len(ids), len(prefix.ids), dtype=torch.bool)
+    num_past = len(prefix.ids)
+    sees_prefix = torch.ones(len(ids), num_past, dtype=torch.bool)
     mask = torch.cat((sees_prefix, rows.mask), dim=1)
     return Pass(ids, rows.positions, wanted, prefix.keys_values, mask, choice=rows.choice)
 
@@ -187,7 +203,12 @@ def cut_stack(stack: Tensor, start: int, end: int) -> Tensor:
 
 def cut(keys_values: KeyValues, length: int) -> KeyValues:
     """The keys and values of the first `length` tokens."""
-    return [(keys[:, :, :length], values[:, :, :length]) for keys, values in keys_values]
+    first_tokens = []
+    for keys, values in keys_values:
+        first_keys = keys[:, :, :length]
+        first_values = values[:, :, :length]
+        first_tokens.append((first_keys, first_values))
+    return first_tokens
 
 
 def _stack_of(prefix: Prefix) -> Tensor:
@@ -198,6 +219,7 @@ def _stack_of(prefix: Prefix) -> Tensor:
 def _with_room(part: Tensor, length: int, more: int) -> Tensor:
     """A copy of the first `length` tokens of `part` [1, K, L, E], with room for `more`."""
     size, heads, _, depth = part.shape
-    grown = part.new_empty((size, heads, length + more, depth))
+    room = length + more
+    grown = part.new_empty((size, heads, room, depth))
     grown[:, :, :length] = part[:, :, :length]
     return grown

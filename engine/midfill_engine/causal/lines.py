@@ -58,7 +58,8 @@ class LineSearch:
         stretch = writer.stretch
         self.writer = writer
         self.names = {1: names, 2: unused}
-        self.limit = min(stretch.max_tokens, MAX_LINE_TOKENS) + len(writer.pending)
+        max_tokens = min(stretch.max_tokens, MAX_LINE_TOKENS)
+        self.limit = max_tokens + len(writer.pending)
         self.num_complete = max(writer.widest, WHOLE.width)
         self.enough = max(writer.effort.enough, writer.drawing.count)
         if stretch.is_inside:  # the rest of the line judges them
@@ -78,8 +79,10 @@ class LineSearch:
         return add_logs(self._spelled)
 
     async def run(self, prefix: Prefix) -> list[Path]:
-        beam = Beam(self.writer.runtime, prefix)
-        reads = [ReadLine(LinePath(), [first_scores(self.writer.runtime, prefix)])]
+        runtime = self.writer.runtime
+        beam = Beam(runtime, prefix)
+        first = first_scores(runtime, prefix)
+        reads = [ReadLine(LinePath(), [first])]
         while True:
             this_round = self._grow_all(reads)
             lines = self._keep_open(this_round)
@@ -123,11 +126,13 @@ class LineSearch:
         left = writer.pending[num_spelled:]
         if left and not line.has:
             next_logs = logs[self._vocabulary.beginning(left)]
-            self._spelled.append(path.log + float(next_logs.logsumexp(dim=0)))
+            log = float(next_logs.logsumexp(dim=0))
+            self._spelled.append(path.log + log)
         elif num_spelled > num_pending and not line.rest and self._may_end(path):
             complete = self.complete.setdefault(line.has, [])
             complete.append(writer.ended(path, logs))
-        allowed = writer.edge.allowed(left, num_spelled == num_pending)
+        is_first = num_spelled == num_pending
+        allowed = writer.edge.allowed(left, is_first)
         if not left:
             allowed = allowed & self._in_line
         grown = line.grow(logs, allowed, writer.width, self._vocabulary.worded)
@@ -137,7 +142,8 @@ class LineSearch:
             this_round.num_along[line.has] += 1
         grown += self._begin_names(line, logs, allowed, left)
         for longer in grown:
-            this_round.grown.setdefault(longer.has, []).append(longer)
+            same_kind = this_round.grown.setdefault(longer.has, [])
+            same_kind.append(longer)
         return following
 
     def _is_guessed(self, read: ReadLine, grown: Sequence[LinePath]) -> bool:
@@ -161,7 +167,8 @@ class LineSearch:
         for kind in self.names:
             if not line.has & kind:
                 spelled = self._spell_names(kind, left, last)
-                begun += line.begin(logs, allowed, spelled, line.has | kind)
+                has = line.has | kind
+                begun += line.begin(logs, allowed, spelled, has)
         return begun
 
     def _keep_open(self, this_round: Round) -> list[LinePath]:
@@ -172,9 +179,7 @@ class LineSearch:
             enough = 1
         kept: list[LinePath] = []
         for has, grown in this_round.grown.items():
-            complete = self.complete.get(has, [])
-            complete = sorted(complete, key=lambda path: -path.log)[: self.num_complete]
-            self.complete[has] = complete
+            complete = self._keep_complete(has)
             least = -math.inf
             if len(complete) == self.num_complete:
                 least = complete[-1].log
@@ -185,21 +190,33 @@ class LineSearch:
                 path = line.path
                 if path.log > least and len(path.ids) < self.limit:
                     lines.append(line)
+            if not lines:
+                continue
             # Of a few, blank ones do not count, as they would end the search without a text.
             counted = complete
             if enough < WHOLE.enough:
                 counted = list(filter(self._has_text, complete))
-            if lines and (len(counted) < enough or counted[enough - 1].log < lines[0].path.log):
+            best_log = lines[0].path.log
+            if len(counted) < enough or counted[enough - 1].log < best_log:
                 kept += lines
         if is_over and kept:
             return self._keep_likeliest(kept)
         return kept
 
+    def _keep_complete(self, has: int) -> list[Path]:
+        """The likeliest of the complete lines with these kinds of names, which alone are kept."""
+        complete = self.complete.get(has, [])
+        best_first = sorted(complete, key=lambda path: -path.log)
+        kept = best_first[: self.num_complete]
+        self.complete[has] = kept
+        return kept
+
     def _keep_likeliest(self, lines: Sequence[LinePath]) -> list[LinePath]:
         """The likeliest line of a search whose time is over, unless a likelier one is complete."""
         best = max(lines, key=lambda line: line.path.log)
-        for paths in self.complete.values():
-            if any(path.log >= best.path.log and self._has_text(path) for path in paths):
+        best_log = best.path.log
+        for path in chain.from_iterable(self.complete.values()):
+            if path.log >= best_log and self._has_text(path):
                 return []
         return [best]
 
@@ -229,4 +246,8 @@ class LineSearch:
         else:
             for name in names:
                 texts += [name, " " + name]
-        return [tuple(self.writer.encode(text)) for text in texts]
+        spelled = []
+        for text in texts:
+            ids = self.writer.encode(text)
+            spelled.append(tuple(ids))
+        return spelled

@@ -54,11 +54,14 @@ def lay_prompt(
     above, most_ahead = lay_before(before, excerpts, is_block=is_block)
     if markers is not None:
         encode = runtime.loaded.tokenizer.encode
-        marked = markers.lay(encode(above)[-MAX_BEFORE:], encode(after[:most_ahead]))
+        ids_before = encode(above)[-MAX_BEFORE:]
+        ids_after = encode(after[:most_ahead])
+        marked = markers.lay(ids_before, ids_after)
         return Prompt((*opening, *marked), b"", has_suffix=True)
     if behind is None:
         behind = after
-    ids, pending = open_edge(runtime, lay_ahead(behind, most_ahead) + above)
+    ahead = lay_ahead(behind, most_ahead)
+    ids, pending = open_edge(runtime, ahead + above)
     if not opening and not ids:
         opening = [runtime.tokens.special_ids[0]]
     return Prompt((*opening, *ids), pending)
@@ -106,7 +109,9 @@ def take_stable_end(text: str, most: int = READ_CHARACTERS) -> str:
     surplus = len(text) - most
     if surplus <= 0:
         return text
-    return text[find_start(text, surplus, surplus + most // READ_SHARE) :]
+    most_surplus = surplus + most // READ_SHARE
+    start = find_start(text, surplus, most_surplus)
+    return text[start:]
 
 
 def lay_ahead(text: str, most: int = AHEAD_CHARACTERS) -> str:

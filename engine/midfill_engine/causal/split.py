@@ -58,7 +58,9 @@ class Split:
 
     @property
     def has_anchors(self) -> bool:
-        return bool(self.head or self.tail) or len(self.parts) != 1
+        if self.head or self.tail:
+            return True
+        return len(self.parts) != 1
 
     @cached_property
     def unmatched(self) -> str:
@@ -77,7 +79,8 @@ class Split:
         chars = _list_chars(known)
         kept = []
         for first, last in self.asked:
-            kept.append((chars[first], chars[last - 1] + 1))
+            end_char = chars[last - 1] + 1
+            kept.append((chars[first], end_char))
         logs = one.logs
         if self.head:
             logs = ((self.head, 0.0), *logs)
@@ -101,9 +104,10 @@ class Split:
         text = ""
         kept: list[Range] = []
         for index, part in enumerate(self.parts):
-            if index % 2:
-                kept.append((len(text), len(text) + len(part)))
+            start = len(text)
             text += part
+            if index % 2:
+                kept.append((start, len(text)))
         return self.put(Candidate(text, kept=tuple(kept)))
 
 

@@ -38,19 +38,23 @@ class Stretch:
         return bool(self.min_tokens or self.min_lines or self.max_lines)
 
     def is_long_enough(self, text: str, num_tokens: int) -> bool:
-        return num_tokens >= self.min_tokens and (not self.min_lines or self.count_lines(text) >= self.min_lines)
+        if num_tokens < self.min_tokens:
+            return False
+        return not self.min_lines or self.count_lines(text) >= self.min_lines
 
     def has_too_many_lines(self, text: str) -> bool:
         return self.max_lines is not None and self.count_lines(text) > self.max_lines
 
     def count_lines(self, text: str) -> int:
         """Lines with text in the whole hole."""
-        return sum(bool(line.strip()) for line in (self.head + text + self.tail).split("\n"))
+        whole = self.head + text + self.tail
+        return sum(bool(line.strip()) for line in whole.split("\n"))
 
     @property
     def next_line(self) -> str | None:
         """The first non-blank line after the stretch's last line."""
-        return next((line for line in self.after.split("\n")[1:] if line.strip()), None)
+        _, *later = self.after.split("\n")
+        return next(filter(str.strip, later), None)
 
     @property
     def is_inside(self) -> bool:
@@ -61,12 +65,17 @@ class Stretch:
     def joint(self) -> str:
         """The beginning of the text after, which marks the end of a draft that reaches it; empty if it is blank."""
         start = self.after[:JOINT_CHARACTERS]
-        return start if start.strip() else ""
+        if start.strip():
+            return start
+        return ""
 
     @property
     def is_block(self) -> bool:
         """True if the next line is less indented, so that a text ends at the first line without `indent`."""
-        return not self.single and bool(self.indent) and not (self.next_line or "").startswith(self.indent)
+        if self.single or not self.indent:
+            return False
+        next_line = self.next_line or ""
+        return not next_line.startswith(self.indent)
 
 
 @dataclass
@@ -87,7 +96,9 @@ class Block:
         written = self.written
         joint = self.stretch.joint
         if not self.stretch.single and joint and joint in written:
-            self.text, self.data = written[: written.index(joint)], b""
+            end = written.index(joint)
+            self.text = written[:end]
+            self.data = b""
             self.is_met = True
             self.end()
             return
@@ -102,8 +113,10 @@ class Block:
             self.is_open = False
         elif leaves or meets:
             self.end()
-        elif len(lines) > max(MAX_LINES, self.stretch.min_lines + 1) or self.stretch.has_too_many_lines(written):
-            self.is_open = False
+        else:
+            most = max(MAX_LINES, self.stretch.min_lines + 1)
+            if len(lines) > most or self.stretch.has_too_many_lines(written):
+                self.is_open = False
 
     def end(self) -> None:
         self._look_back(self.written.split("\n"))
@@ -111,7 +124,9 @@ class Block:
         self.is_whole = self.loop is None
 
     def _look_back(self, lines: Sequence[str]) -> None:
-        self.loop = find_loop([self.stretch.indent + lines[0], *lines[1:]])
+        first, *later = lines
+        indented = self.stretch.indent + first
+        self.loop = find_loop([indented, *later])
 
     @property
     def written(self) -> str:

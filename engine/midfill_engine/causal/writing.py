@@ -28,6 +28,9 @@ LAST_TOKENS: Final = 64  # of a line that goes on alone when the time is over
 NUM_OTHERS: Final = 8
 MAX_REFUSED: Final = 64  # tokens in a row that would end a text too early
 
+Row = tuple[Path, Block]
+"""A path and the text that its tokens write."""
+
 Choose = Callable[[Path, Tensor], int]
 """Picks the next token of a path by log-probabilities [V + 1] (the last is the end)."""
 
@@ -47,7 +50,8 @@ class Drawing:
         shares = (values / self.temperature).softmax(dim=0)
         shares_before = shares.cumsum(dim=0) - shares
         nucleus = shares.masked_fill(shares_before >= self.top_p, 0)
-        return int(order[torch.multinomial(nucleus, 1, generator=self.generator)])
+        drawn = torch.multinomial(nucleus, 1, generator=self.generator)
+        return int(order[drawn])
 
 
 def others_of(drawing: Drawing) -> Drawing:
@@ -75,8 +79,11 @@ class Edge:
         """The mask [V] of tokens that may come next while the bytes `left` are not spelled yet."""
         if left:
             known = self.vocabulary.allowed() | self.vocabulary.spelling_only(left)
-            return known & self.vocabulary.spelling(left, self.is_spaced, self.forbid)
-        return self.opening if is_first else self.later
+            spelling = self.vocabulary.spelling(left, self.is_spaced, self.forbid)
+            return known & spelling
+        if is_first:
+            return self.opening
+        return self.later
 
 
 @dataclass
@@ -128,7 +135,9 @@ class TokenWriter:
     @property
     def width(self) -> int:
         """The number of paths at once; one when the time is over."""
-        return 1 if self.timer.is_over else self.widest
+        if self.timer.is_over:
+            return 1
+        return self.widest
 
     def spelled(self, path: Path) -> int:
         """The number of bytes of a path, pending ones included."""
@@ -141,7 +150,9 @@ class TokenWriter:
         lead = len(self.pending.decode())
         own_ranges = []
         for start, end in ranges:
-            own_ranges.append((max(start - lead, 0), max(end - lead, 0)))
+            own_start = max(start - lead, 0)
+            own_end = max(end - lead, 0)
+            own_ranges.append((own_start, own_end))
         return text[lead:], own_ranges
 
     def count_own(self, path: Path) -> int:
@@ -151,7 +162,9 @@ class TokenWriter:
 
     def room(self, most: int) -> int:
         """At most so many tokens of a text of several lines: `most`, or what the lines that it must have need."""
-        return max(most, LINE_TOKENS * self.stretch.min_lines, 2 * self.stretch.min_tokens)
+        line_tokens = LINE_TOKENS * self.stretch.min_lines
+        least_tokens = 2 * self.stretch.min_tokens
+        return max(most, line_tokens, least_tokens)
 
     def ended(self, path: Path, logs: Tensor) -> Path:
         """The path with the log-probability that it ends where `logs` [V] are those of its next token."""
@@ -160,9 +173,12 @@ class TokenWriter:
 
     async def write_anew(
         self, prefix: Prefix, count: int, choose: Choose, most: int, *, must: bool = False
-    ) -> list[tuple[Path, Block]]:
+    ) -> list[Row]:
         """`count` texts; one of them `must` have a whole line even when the time is over."""
-        rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
+        rows = []
+        for _ in range(count):
+            block = Block(self.stretch, "")
+            rows.append((Path(), block))
         first = first_scores(self.runtime, prefix)
         scores = [first[None]] * count
         beam = Beam(self.runtime, prefix)
@@ -172,20 +188,22 @@ class TokenWriter:
     async def write(
         self,
         beam: Beam,
-        begun: Sequence[tuple[Path, Block]],
+        begun: Sequence[Row],
         scores: Sequence[Tensor],
         choose: Choose,
         most: int,
         *,
         must: bool = False,
-    ) -> list[tuple[Path, Block]]:
+    ) -> list[Row]:
         """Writes token by token, with prompt lookup decoding (Saxena 2023): guesses are read along, kept if chosen."""
         rows = list(begun)
-        going = list(range(len(rows)))
-        most = min(self.stretch.max_tokens + len(self.pending), most)
+        num_rows = len(rows)
+        going = list(range(num_rows))
+        max_tokens = self.stretch.max_tokens + len(self.pending)
+        most = min(max_tokens, most)
         begun_sizes = [len(path.ids) for path, _ in begun]
-        sizes = [0] * len(rows)
-        guesses: list[Sequence[int]] = [()] * len(rows)
+        sizes = [0] * num_rows
+        guesses: list[Sequence[int]] = [()] * num_rows
         while True:
             for index, logs, guess in zip(going, scores, guesses, strict=True):
                 path, block = rows[index]
@@ -208,9 +226,7 @@ class TokenWriter:
                 rows[index] = path, block
         return rows
 
-    def _list_going(
-        self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int], going: Sequence[int], most: int
-    ) -> list[int]:
+    def _list_going(self, rows: Sequence[Row], sizes: Sequence[int], going: Sequence[int], most: int) -> list[int]:
         """Those of the rows that are `going` which are still open and not too long."""
         longest = self._longest(rows, sizes)
         still_going = []
@@ -221,9 +237,10 @@ class TokenWriter:
                 still_going.append(index)
         return still_going
 
-    def _keep_likeliest(self, rows: Sequence[tuple[Path, Block]], going: Sequence[int], must: bool) -> list[int]:
+    def _keep_likeliest(self, rows: Sequence[Row], going: Sequence[int], must: bool) -> list[int]:
         """The likeliest of the rows that are `going` when the time is over, if there `must` be a line and none is."""
-        if not must or any(block.has_line for _, block in rows):
+        has_line = any(block.has_line for _, block in rows)
+        if has_line or not must:
             return []
         best = max(going, key=lambda index: rows[index][0].log)
         path, _ = rows[best]
@@ -231,15 +248,17 @@ class TokenWriter:
             return []
         return [best]
 
-    def _longest(self, rows: Sequence[tuple[Path, Block]], sizes: Sequence[int]) -> float:
+    def _longest(self, rows: Sequence[Row], sizes: Sequence[int]) -> float:
         """The maximum number of tokens of a body once half of the bodies have ended: a longer one was never chosen."""
-        if not self.stretch.is_block or self.drawing.temperature > 0 or len(rows) < MIN_COMPARED:
+        is_drawn = self.drawing.temperature > 0
+        if not self.stretch.is_block or is_drawn or len(rows) < MIN_COMPARED:
             return math.inf
         ended_sizes = []
         for size, (_, block) in zip(sizes, rows, strict=True):
             if block.is_whole:
                 ended_sizes.append(size)
-        if len(ended_sizes) < max(len(rows) / 2, self.drawing.count):
+        least = max(len(rows) / 2, self.drawing.count)
+        if len(ended_sizes) < least:
             return math.inf
         return LONGER * max(ended_sizes)
 
@@ -253,16 +272,19 @@ class TokenWriter:
             if token == len(logs) or math.isinf(log) or self.stops[token]:
                 block.end()
                 break
-            block.write(self._own_bytes(path, token))
+            own_bytes = self._own_bytes(path, token)
+            block.write(own_bytes)
             places = read_places[: len(path.ids)]
-            path = replace(path.add(token, log), places=places)
+            longer = path.add(token, log)
+            path = replace(longer, places=places)
             if not block.is_open or token != guessed:
                 break
         return path
 
     def _own_bytes(self, path: Path, token: int) -> bytes:
         """The bytes of a path's next token behind what is pending."""
-        num_pending = max(0, len(self.pending) - self.spelled(path))
+        num_left = len(self.pending) - self.spelled(path)
+        num_pending = max(0, num_left)
         return self.pieces[token][num_pending:]
 
     def oblige(self, text: str, path: Path, room: int) -> Tensor | None:
@@ -278,7 +300,8 @@ class TokenWriter:
         if is_later and last != indent and indent.startswith(last):
             left = indent[len(last) :].encode()
             return vocabulary.spelling(left, False, ("\n",))
-        num_tokens = self._count_last(path, len(last.encode()))
+        num_bytes = len(last.encode())
+        num_tokens = self._count_last(path, num_bytes)
         is_long = num_tokens * (num_lacking + 1) > room
         if last.strip() and (is_long or is_endless(last)):
             return vocabulary.beginning(b"\n")
@@ -322,11 +345,15 @@ class TokenWriter:
         if token >= len(self.stops) or self.stops[token]:
             after.end()
         else:
-            after.write(self._own_bytes(path, token))
+            own_bytes = self._own_bytes(path, token)
+            after.write(own_bytes)
         if after.is_open:
             return False
         num_tokens = self.count_own(path)
-        return not any(self.stretch.is_long_enough(text, num_tokens) for text in after.endings())
+        for text in after.endings():
+            if self.stretch.is_long_enough(text, num_tokens):
+                return False
+        return True
 
     def guess(self, paths: Sequence[Path]) -> list[tuple[int, ...]]:
         """Guesses each path's next tokens: those after the last match of its last two tokens in prompt and paths."""
@@ -352,13 +379,15 @@ class TokenWriter:
         is_single = self.stretch.single
         has_text = bool(block.data.strip())
         breaks_line = self.runtime.vocabulary.beginning(b"\n")
-        allowed = self.edge.allowed(left, size == len(self.pending))
+        is_first = size == len(self.pending)
+        allowed = self.edge.allowed(left, is_first)
         if block.text and not block.data:  # the first line is complete
             allowed = allowed & breaks_line
         over = torch.full((1,), -torch.inf)
         if is_single and not left and has_text:
             allowed = allowed & ~breaks_line
-            over = logs[self.ends].logsumexp(dim=0, keepdim=True)
+            end_logs = logs[self.ends]
+            over = end_logs.logsumexp(dim=0, keepdim=True)
         elif not is_single and has_text:
             allowed = allowed | self.stops
         next_logs = logs.masked_fill(~allowed, -torch.inf)
