@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from midfill_infill import config
+from midfill_infill.context.excerpts import ShownExcerpts
 from midfill_infill.context.references import Reference, find_references
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options
@@ -16,11 +17,14 @@ MAX_RECENT = 32
 
 
 class RelatedText:
-    """Keeps the texts of the 32 files that were open last. Use it on the event loop, except for what `near` returns."""
+    """Keeps the texts of the 32 files that were open last, and the excerpts that the last fills of so many documents
+    showed. Use it on the event loop, except for what `near` returns.
+    """
 
     def __init__(self, freeze_settings: Callable[[], Callable[[str], Settings]]) -> None:
         self._freeze_settings = freeze_settings
         self._recent: dict[str, str] = {}  # the newest last
+        self._shown: dict[str, ShownExcerpts] = {}  # by document, the newest last
         self._lock = threading.Lock()
 
     def near(self, workspace: SyncedWorkspace, uri: str) -> Callable[[], Options]:
@@ -36,6 +40,7 @@ class RelatedText:
         folder = find_innermost(workspace.folders, uri)
         root = find_path(folder) if folder else None
         view = take_view(workspace, own)
+        shown = self._shown_of(uri)
 
         def find() -> Options:
             with self._lock:
@@ -58,10 +63,17 @@ class RelatedText:
             path = find_path(uri)
             try:
                 if not config.shows_related(path.parent if path else root):
-                    return Options()
+                    return Options(shown=shown)
                 references = find_references(view.read(), path, held, root=root, leaves_out=leaves_out)
             except MidfillError:  # unreadable file or settings: the fill itself reports the file
                 references = ()
-            return Options(references=references)
+            return Options(references=references, shown=shown)
 
         return find
+
+    def _shown_of(self, uri: str) -> ShownExcerpts:
+        shown = self._shown.pop(uri, None) or ShownExcerpts()
+        self._shown[uri] = shown
+        if len(self._shown) > MAX_RECENT:
+            del self._shown[next(iter(self._shown))]
+        return shown

@@ -70,6 +70,39 @@ def test_an_excerpt_from_behind_stays_while_the_hole_moves_down() -> None:
     assert len(found) == 1 and "return the_answer" in str(found)
 
 
+USE = "rows = parse_invoice(other)\nparse_invoice_answer\n"
+OTHER_USE = "draw_circle(canvas)\ndraw_circle_answer\n"
+
+
+def test_the_excerpts_of_the_last_request_stay_in_their_order_while_they_are_nearly_as_good() -> None:
+    """So that the next prompt begins as the last one did."""
+    references = [USE, OTHER_USE, USE.replace("other", "another")]
+    last = find_texts([BEFORE, "\n"], references)
+    assert len(last) == 2
+    for order in (last, last[::-1]):
+        found = find_excerpts([BEFORE + "total = 0\n    ", "\n"], references[::-1], last=order)
+        assert [each.text for each in found] == order
+        assert [each.text in references[::-1][each.source] for each in found] == [True, True]
+
+
+def test_the_excerpts_of_the_last_request_go_if_others_are_better() -> None:
+    last = find_texts([BEFORE, "\n"], [USE, OTHER_USE])
+    elsewhere = "draw_circle(canvas)\n"
+    found = find_excerpts([elsewhere, "\n"], [USE, OTHER_USE], last=last)
+    assert [each.text for each in found] == [OTHER_USE.strip()] != last
+    assert find_excerpts(["word = 1\n", "\n"], [USE, OTHER_USE], last=last) == []
+
+
+def test_the_excerpts_of_the_last_request_go_if_one_is_gone_or_they_are_too_long() -> None:
+    last = find_texts([BEFORE, "\n"], [USE])
+    changed = USE.replace("answer", "result")
+    (found,) = find_excerpts([BEFORE, "\n"], [changed], last=last)
+    assert found.text == changed.strip()
+    short = "parse_invoice(path)\n"
+    (found,) = find_excerpts([BEFORE, "\n"], [USE, short], most=len(last[0]) - 1, last=last)
+    assert found.text == short.strip()
+
+
 def test_the_test_of_a_function_and_its_call_sites_are_context_of_its_body() -> None:
     filler = "".join(f"def helper_{number}(value):\n    return value + {number}\n\n\n" for number in range(40))
     document = Document.from_text(f"{filler}def settle_account(account, date):\n    ...\n", "python")

@@ -65,6 +65,9 @@ def follow_script(
     rows = [make_row(document, holes, number, certainty, written, is_empty=is_empty) for number in range(options.n)]
     asked = f"seed {options.seed} min {options.min_tokens} max {options.max_tokens} line {options.single_line}"
     asked += f" {options.length} than {options.sizes}"
+    if options.shown is not None:
+        asked += f" shown {list(options.shown.texts)}"
+        options.shown.texts = (document.text[:9],)
     counted = " | ".join(f"{reference.kind} {reference.text}" for reference in options.references)
     stats = Stats(steps=3, forwards=3, tokens=4, ms=9.0)
     yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} counted {counted} text {document.text}", "tokens")

@@ -456,6 +456,17 @@ async def test_related_text_of_other_files_comes_along(editor: Editor, tmp_path:
     assert "counted  text" in (await editor.ask("midfill/fill", asked)).model
 
 
+async def test_what_a_document_showed_is_known_at_its_next_fill(editor: Editor) -> None:
+    buffers = [editor.open(f"{name} = 1\n\n", uri=f"untitled:{name}") for name in ("one", "two")]
+
+    async def ask(buffer: Buffer) -> str:
+        place = [span(buffer, len(buffer.text.source) - 1)]
+        return (await editor.ask("midfill/fill", {"uri": buffer.uri, "what": "hole", "ranges": place})).model
+
+    assert "shown []" in await ask(buffers[0]) and "shown []" in await ask(buffers[1])
+    assert "shown ['one = 1\\n\\n']" in await ask(buffers[0]) and "shown ['two" in await ask(buffers[1])
+
+
 async def test_a_project_turns_related_text_off(editor: Editor, tmp_path: Path) -> None:
     for name, words in (("quiet", "counted  text"), ("loud", "neighbour def parse_invoice")):
         folder = tmp_path / name

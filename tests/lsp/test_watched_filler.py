@@ -12,12 +12,13 @@ from typing import NoReturn
 import pytest
 
 from midfill_engine.wire import MAX_EXCERPTS, FilledHole, InfillRequest, InfillResponse, Stats
+from midfill_infill.context.excerpts import ShownExcerpts
 from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Filled, Options, Preview, fill
 from midfill_infill.splicing.splice import splice
-from midfill_infill.syntax.holes import hole_at_cursor
+from midfill_infill.syntax.holes import hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.__main__ import Formatter
@@ -126,25 +127,44 @@ def test_a_proposal_is_there_while_the_engine_starts() -> None:
     assert engines.num_started == 2
 
 
+class Recorder:
+    """A client of an engine that writes `x`, and keeps what it is asked."""
+
+    endpoint = SimpleNamespace(is_outside=False)
+
+    def __init__(self) -> None:
+        self.asked: list[InfillRequest] = []
+
+    def models(self) -> list[object]:
+        return [SimpleNamespace(id="m", max_context_tokens=512, keeps="lines", heeds=())]
+
+    def infill(self, request: InfillRequest) -> Generator[InfillResponse, None, None]:
+        self.asked.append(request)
+        yield InfillResponse(model="m", holes=[FilledHole(text="x", tokens=[], confidence=[])], stats=STATS)
+
+
 def test_ghost_text_asks_with_as_many_excerpts_as_a_request_holds() -> None:
-    asked: list[InfillRequest] = []
-
-    class Recorder:
-        endpoint = SimpleNamespace(is_outside=False)
-
-        def models(self) -> list[object]:
-            return [SimpleNamespace(id="m", max_context_tokens=512, keeps="lines", heeds=())]
-
-        def infill(self, request: InfillRequest) -> Generator[InfillResponse, None, None]:
-            asked.append(request)
-            yield InfillResponse(model="m", holes=[FilledHole(text="x", tokens=[], confidence=[])], stats=STATS)
-
+    recorder = Recorder()
     text = Text("from parts import sum\n\n\ndef total(n):\n    \n")
     references = tuple(Reference("open", f"def part{number}(n): return sum(n)\n") for number in range(17))
     view = DocumentView("untitled:1", "python", text)
     request = GhostRequest.read(view, len(text.source) - 1, SETTINGS, lambda: Options(references=references), True)
-    request.fill(lambda d, h, o, s, say: fill(d, h, o, Recorder()), threading.Event())  # type: ignore[arg-type]
-    assert len(asked[0].excerpts) == MAX_EXCERPTS
+    request.fill(lambda d, h, o, s, say: fill(d, h, o, recorder), threading.Event())  # type: ignore[arg-type]
+    assert len(recorder.asked[0].excerpts) == MAX_EXCERPTS
+
+
+def test_a_fill_keeps_the_excerpts_of_the_one_before_and_tells_its_own() -> None:
+    recorder = Recorder()
+    document = Document.from_text("rows = parse_invoice(path)\n\n", "python")
+    hole = hole_at_range(document, len(document.data) - 1, len(document.data) - 1)
+    references = tuple(Reference("open", f"{name}(parse_invoice)\n") for name in ("one", "two"))
+    shown = ShownExcerpts()
+    for order in (references, references[::-1]):
+        options = Options(references=order, shown=shown)
+        list(fill(document, [hole], options, recorder))  # type: ignore[arg-type]
+    list(fill(document, [hole], Options(references=references[::-1]), recorder))  # type: ignore[arg-type]
+    first, second, alone = (request.excerpts for request in recorder.asked)
+    assert first == second == list(shown.texts) == alone[::-1] and len(first) == 2
 
 
 def test_a_log_shows_an_errors_type_and_place_but_not_its_text() -> None:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
@@ -22,6 +22,7 @@ NEAR: Final = 1280  # characters on either side of a hole that every model reads
 MAX_SEARCHED: Final = 2**18  # characters of the document on either side
 USUAL_WORDS: Final = 5
 MAX_TRIED: Final = 125  # chunks
+STAYS: Final = 0.9  # of the best excerpts' score: from it on those of the last request stay
 _WORD: Final = re.compile(r"[^\W\d]\w{2,}")
 
 
@@ -31,6 +32,13 @@ class Excerpt:
 
     source: int
     text: str
+
+
+@dataclass
+class ShownExcerpts:
+    """The excerpts of a document's last request, for its next one."""
+
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,20 +54,41 @@ class _Chunk:
         return self.source == other.source and abs(self.start - other.start) < LINES
 
 
+@dataclass(frozen=True)
+class _Rating:
+    """Rates texts by the `rarity` of the words that they share with the lines around holes."""
+
+    rarity: Mapping[str, float]
+
+    def rate(self, words: frozenset[str]) -> float:
+        shared = sum(self.rarity[word] for word in sorted(words & self.rarity.keys()))
+        return shared / math.sqrt(USUAL_WORDS + len(words))
+
+    def rate_text(self, text: str) -> float:
+        """The rating of an excerpt by the lines of it that are compared."""
+        lines = text.split("\n")[:LINES]
+        return self.rate(frozenset(_WORD.findall("\n".join(lines))))
+
+
 def find_excerpts(
-    shown: Sequence[str], references: Sequence[str], most: int = MAX_CHARACTERS, near: int = NEAR
+    shown: Sequence[str],
+    references: Sequence[str],
+    most: int = MAX_CHARACTERS,
+    near: int = NEAR,
+    last: Sequence[str] = (),
 ) -> list[Excerpt]:
     """At most 16 excerpts with at most `most` characters of whole lines, in the order of `references`, then of the
     texts `shown` between holes, farther than `near` characters from them. Lines with undecodable bytes are left out.
 
     A chunk of lines scores the sum of the inverse document frequencies of the words that it shares with the lines
-    around the holes, over the square root of its number of words.
+    around the holes, over the square root of its number of words. The excerpts of the `last` request stay if they are
+    still there and score nearly as much: engines keep what they have read of a prompt up to its first change.
     """
     wanted: set[str] = set()
     for number in range(len(shown) - 1):
         wanted.update(_find_words(shown, number))
-    *far, last = _find_far(shown, near)
-    sources = [*map(_read_kept, references), *map(_read, far), _read(last, is_end=True)]
+    *far, end = _find_far(shown, near)
+    sources = [*map(_read_kept, references), *map(_read, far), _read(end, is_end=True)]
     chunks: list[_Chunk] = []
     frequency: Counter[str] = Counter()
     for source, (_, words_at) in enumerate(sources):
@@ -67,11 +96,10 @@ def find_excerpts(
             if not words.isdisjoint(wanted):
                 chunks.append(_Chunk(source, start, words))
                 frequency.update(words & wanted)
-    rarity = {word: math.log1p(len(chunks) / (1 + count)) for word, count in frequency.items()}
+    rating = _Rating({word: math.log1p(len(chunks) / (1 + count)) for word, count in frequency.items()})
 
     def rate(chunk: _Chunk) -> float:
-        shared = sum(rarity[word] for word in sorted(chunk.words & wanted))
-        return shared / math.sqrt(USUAL_WORDS + len(chunk.words))
+        return rating.rate(chunk.words)
 
     left = most
     taken: dict[_Chunk, str] = {}
@@ -83,8 +111,24 @@ def find_excerpts(
         if len(text) <= left:
             left -= len(text)
             taken[chunk] = text
+    least = STAYS * sum(map(rate, taken))
+    if last and taken and sum(map(len, last)) <= most and sum(map(rating.rate_text, last)) >= least:
+        kept = _find_again(last, [*references, *far, end])
+        if kept is not None:
+            return kept
     ordered = sorted(taken, key=lambda chunk: (chunk.source, chunk.start))
     return [Excerpt(chunk.source, taken[chunk]) for chunk in ordered]
+
+
+def _find_again(texts: Sequence[str], sources: Sequence[str]) -> list[Excerpt] | None:
+    """The `texts` as excerpts of the first source that has them; None if one is nowhere."""
+    found: list[Excerpt] = []
+    for text in texts:
+        source = next((number for number, whole in enumerate(sources) if text in whole), None)
+        if source is None:
+            return None
+        found.append(Excerpt(source, text))
+    return found
 
 
 def _find_words(shown: Sequence[str], number: int) -> list[str]:

@@ -1,14 +1,14 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.config import Quality, Seconds
-from midfill_infill.context.excerpts import Excerpt, find_excerpts
+from midfill_infill.context.excerpts import Excerpt, ShownExcerpts, find_excerpts
 from midfill_infill.context.origins import find_origins
 from midfill_infill.context.references import Reference
 from midfill_infill.context.requests import build_hole, build_request
@@ -43,8 +43,9 @@ class Options:
     alternatives. `seconds` are those that a body and a line should take. `presets` are the wishes that settings make: a
     model that does not heed them fills without. `length` compares with the text that a hole has now, in `sizes` tokens
     each, if they are known. `intent` is one line for the model: a comment above each hole that is part of no fill.
-    `references` are related files, most important first. `proposers` add texts to the engine's. `written` are lines
-    that Midfill wrote and nobody has accepted.
+    `references` are related files, most important first. `shown` are the excerpts of the document's last fill, which
+    this one may keep, and takes the new ones. `proposers` add texts to the engine's. `written` are lines that Midfill
+    wrote and nobody has accepted.
 
     Seed 0 means the most likely fill; every other seed samples one, unless `temperature` is set.
     """
@@ -65,6 +66,7 @@ class Options:
     presets: tuple[wire.Wish, ...] = ()
     single_line: bool = False
     references: tuple[Reference, ...] = ()
+    shown: ShownExcerpts | None = field(default=None, compare=False)
     proposers: tuple[str, ...] = PROPOSERS
     written: Written = Written()
     intent: str = ""
@@ -386,10 +388,14 @@ def _find_excerpts(
     """
     around = document.tell_around(sort_holes(document, list(holes)))
     related = [reference.text for reference in options.references]
+    shown = options.shown or ShownExcerpts()
     if room is None:
-        return find_excerpts(around, related)
-    most = int(EXCERPTS_SHARE * room)
-    return find_excerpts(around, related, most, room - most)
+        found = find_excerpts(around, related, last=shown.texts)
+    else:
+        most = int(EXCERPTS_SHARE * room)
+        found = find_excerpts(around, related, most, room - most, shown.texts)
+    shown.texts = tuple(excerpt.text for excerpt in found)
+    return found
 
 
 def _limit(
