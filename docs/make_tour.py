@@ -1,6 +1,6 @@
-"""Draws docs/tour.svg, an animated picture: the shipped model fills examples/inventory.py in a real Neovim.
+"""Draws docs/tour.svg, an animated picture: the default model fills examples/expenses.py in a real Neovim.
 
-python docs/make_tour.py. Needs tmux and `make editors`. Frames are shown as fast as they came; only waiting is cut.
+python docs/make_tour.py. Needs tmux, `make editors` and `midfill models get smollm2`. Frames are shown as fast as they came; only waiting is cut.
 """
 
 import os
@@ -20,9 +20,12 @@ sys.path.insert(0, str(ROOT))
 from tests.editors.tmux import Terminal  # noqa: E402 - the tests are no package that is installed
 from tests.lsp.editor import server_environment  # noqa: E402
 
+from midfill_engine.starting import packaged_folder  # noqa: E402
+from midfill_engine.wire import BASE  # noqa: E402
+
 NVIM = ROOT / ".venv" / "nvim-0.12" / "bin" / "nvim"
-COLUMNS, LINES = 92, 20
-FUNCTION = 28
+COLUMNS, LINES = 100, 20
+FILE, FUNCTION = "expenses.py", 54
 """The line of the body that is filled."""
 
 
@@ -57,7 +60,9 @@ def play() -> list[Frame]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o700)
-        shutil.copy(ROOT / "examples" / "inventory.py", folder)
+        shutil.copy(ROOT / "examples" / FILE, folder)
+        (folder / "midfill" / "models").mkdir(parents=True)
+        (folder / "midfill" / "models" / BASE).symlink_to(packaged_folder() / BASE)
         (folder / "init.lua").write_text(
             "vim.o.swapfile, vim.o.shadafile, vim.o.termguicolors, vim.o.laststatus = false, 'NONE', true, 0\n"
             "vim.o.number, vim.o.ruler, vim.o.showcmd, vim.o.shortmess = true, false, false, 'atIcFW'\n"
@@ -69,12 +74,12 @@ def play() -> list[Frame]:
             HOME=name, MIDFILL_RUNTIME_DIR=name, LANG="C.UTF-8", COLORTERM="truecolor",
             **{f"XDG_{kind}_HOME": name for kind in ("STATE", "DATA", "CONFIG", "CACHE")},
         )  # fmt: skip
-        command = [str(NVIM), "-u", str(folder / "init.lua"), str(folder / "inventory.py")]
+        command = [str(NVIM), "-u", str(folder / "init.lua"), str(folder / FILE)]
         with (
             end_engines(folder),
             Terminal(command, folder, environment, columns=COLUMNS, lines=LINES) as terminal,
         ):
-            terminal.wait("the file", lambda screen: "class Inventory" in screen)
+            terminal.wait("the file", lambda screen: "import" in screen)
             terminal.press(":lua vim.wait(60000, function() return #vim.lsp.get_clients() > 0 end)", "Enter")
             terminal.press(f"{FUNCTION}G", "zz", "w")
             terminal.press(":Midfill body", "Enter")  # the first fill starts the engine
