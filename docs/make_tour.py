@@ -1,6 +1,7 @@
 """Draws docs/tour.svg, an animated picture: the default model fills examples/expenses.py in a real Neovim.
 
-python docs/make_tour.py. Needs tmux, `make editors` and `midfill models get smollm2`. Frames are shown as fast as they came; only waiting is cut.
+python docs/make_tour.py. Needs tmux, `make editors` and `midfill models get smollm2`. Frames are shown as fast as they
+came; only waiting is cut.
 """
 
 import os
