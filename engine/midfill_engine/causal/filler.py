@@ -246,11 +246,7 @@ class Filler(TokenWriter):
         """For a body the rows whose blocks ended by themselves, if there are any; otherwise all rows."""
         if not self.stretch.is_block:
             return rows
-        whole_rows = []
-        for path, block in rows:
-            if block.is_whole:
-                whole_rows.append((path, block))
-        return whole_rows or rows
+        return [row for row in rows if row[1].is_whole] or rows
 
     def _cut(self, path: Path, text: str) -> tuple[Path, str]:
         """The part of a path that was read and lies within `text`, and the rest of `text`."""
@@ -304,11 +300,7 @@ class Filler(TokenWriter):
         rows = await self.write_anew(prefix, drawing.count, choose, MAX_BLOCK_TOKENS, must=True)
         is_over = self.timer.is_over
         if is_over:
-            rows_with_line = []
-            for path, block in rows:
-                if block.has_line:
-                    rows_with_line.append((path, block))
-            rows = rows_with_line or rows
+            rows = [row for row in rows if row[1].has_line] or rows
         path_of_text: dict[str, Path] = {}
         for path, block in self.whole(rows):
             endings = block.endings() or [block.first]
@@ -432,10 +424,7 @@ class Filler(TokenWriter):
         for candidate in ranked:
             if not candidate.certainty and "\n" in candidate.text and candidate not in compared:
                 compared.append(candidate)
-        behind = []
-        for candidate in first:
-            if candidate not in compared:
-                behind.append(candidate)
+        behind = [candidate for candidate in first if candidate not in compared]
         return compared, behind
 
     async def _weigh_following(self, prefix: Prefix, texts: Sequence[Candidate], begun_nats: float) -> list[Candidate]:

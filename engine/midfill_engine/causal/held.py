@@ -77,16 +77,10 @@ class Held(Growing):
 
     def read(self, ids: tuple[int, ...], left: int) -> Pass:
         """The pass that reads the next `ids` of a prompt, of which so many are `left`. The last one is wanted."""
-        size = len(ids)
-        start = self.length
-        end = start + size
-        positions = torch.arange(start, end)
-        last_row = torch.tensor([size - 1])
-        every = torch.ones(size, end, dtype=torch.bool)
-        mask = every.tril(start)
+        start, size = self.length, len(ids)
+        every = torch.ones(size, start + size, dtype=torch.bool)
         past = self.with_room(left)
-        new_ids = torch.tensor(ids)
-        return Pass(new_ids, positions, last_row, past, mask, grows=True)
+        return Pass(*_lay_part(ids, start), past, every.tril(start), grows=True)
 
     def lay(self, rows: Laid, spare: int) -> Pass:
         """The pass over these rows, which all are wanted; where memory must grow, there will be room for more."""
@@ -112,18 +106,11 @@ class PromptStack(Growing):
             kept.copy_(known)
 
     def read(self, ids: tuple[int, ...], left: int) -> Pass:
-        size = len(ids)
-        start = self.length
-        end = start + size
-        positions = torch.arange(start, end)
-        last_row = torch.tensor([size - 1])
+        start, size = self.length, len(ids)
         every = torch.ones(size, size, dtype=torch.bool)
-        mask = every.tril()
         past = cut_stack(self._block, 0, start)
-        room = cut_stack(self._block, start, end)
-        stacks = Stacks(past, room=room)
-        new_ids = torch.tensor(ids)
-        return Pass(new_ids, positions, last_row, mask=mask, stacks=stacks)
+        room = cut_stack(self._block, start, start + size)
+        return Pass(*_lay_part(ids, start), mask=every.tril(), stacks=Stacks(past, room=room))
 
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
         stack = cut_stack(self._block, 0, self.length)
@@ -214,6 +201,12 @@ def cut(keys_values: KeyValues, length: int) -> KeyValues:
 def _stack_of(prefix: Prefix) -> Tensor:
     assert prefix.stack is not None, "read into a stack"
     return prefix.stack
+
+
+def _lay_part(ids: tuple[int, ...], start: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The `ids` of a part of a prompt, their positions from `start` on, and the wanted row, its last one."""
+    size = len(ids)
+    return torch.tensor(ids), torch.arange(start, start + size), torch.tensor([size - 1])
 
 
 def _with_room(part: Tensor, length: int, more: int) -> Tensor:

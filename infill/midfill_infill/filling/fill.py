@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.config import Quality, Seconds
-from midfill_infill.context.excerpts import Excerpt, ShownExcerpts, find_excerpts
+from midfill_infill.context.excerpts import MAX_CHARACTERS, NEAR, Excerpt, ShownExcerpts, find_excerpts
 from midfill_infill.context.origins import find_origins
 from midfill_infill.context.references import Reference
 from midfill_infill.context.requests import build_hole, build_request
@@ -389,11 +389,11 @@ def _find_excerpts(
     around = document.tell_around(sort_holes(document, list(holes)))
     related = [reference.text for reference in options.references]
     shown = options.shown or ShownExcerpts()
-    if room is None:
-        found = find_excerpts(around, related, last=shown.texts)
-    else:
+    most, near = MAX_CHARACTERS, NEAR
+    if room is not None:
         most = int(EXCERPTS_SHARE * room)
-        found = find_excerpts(around, related, most, room - most, shown.texts)
+        near = room - most
+    found = find_excerpts(around, related, most, near, shown.texts)
     shown.texts = tuple(excerpt.text for excerpt in found)
     return found
 
