@@ -71,7 +71,7 @@ def test_a_search_is_narrower_only_if_it_would_be_much_too_late(is_body: bool) -
     assert choose_effort(SLOW, 1e-9, is_body=is_body) == EFFORTS[-2 if narrow_s <= WORTH * narrowest_s else -1]
     assert choose_effort(Pace(1.0, 1e-5), 1e-9, is_body=is_body) == WHOLE, "it would save nothing"
     assert [allow_small(2.0, SMALL * share) for share in (9, 1, 0.5, 0.1)] == [2.0, 2.0, 4.0, 2 * MOST_SMALLER]
-    chosen = [EFFORTS.index(choose_effort(pace, whole_s * share / 20, is_body=is_body)) for share in range(20)]
+    chosen = [EFFORTS.index(choose_effort(pace, whole_s * share / 100, is_body=is_body)) for share in range(100)]
     assert chosen == sorted(chosen, reverse=True) and len(set(chosen)) > 2
 
 

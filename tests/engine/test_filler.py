@@ -2,23 +2,29 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.engine import tiny
-from tests.engine.in_process import answer_of, complete, read_whole, run_together
+from tests.engine.in_process import answer_of, complete, denoise, read_whole, run, run_together
 from tests.engine.requests import TEXT, ask
 
 from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, find_likeliest, log_probs, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.continuing import fill_causally
+from midfill_engine.causal.effort import HEAD_TOKENS
 from midfill_engine.causal.filler import MAX_THROUGH, Filler
+from midfill_engine.causal.lookup import GUESSED, GUESSED_OF_SEVERAL, MAX_MATCHED, guess_next, spell
 from midfill_engine.causal.prompt import (
     AHEAD_CHARACTERS,
     MAX_BEFORE,
@@ -210,7 +216,7 @@ def test_drafts_have_the_names_and_stay_as_likely(
 def test_a_line_with_a_name_is_as_likely_as_if_it_were_given(
     base: Runtime, before: str, record_calls: Callable[..., list[Any]]
 ) -> None:
-    candidates = record_calls(Filler, "_candidate")
+    candidates = record_calls(Filler, "to_candidate")
     filler = Filler(base, Stretch(before, "\n", single=True), names=["total"], unused=["key"])
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
     drafted, _ = complete(base, filler.draft_lines(prefix))
@@ -455,8 +461,11 @@ def test_a_likely_short_body_is_chosen_for_itself_and_a_longer_one_for_what_othe
     assert SHIPPED.rank([], "body") == []
 
 
-def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(base: Runtime) -> None:
+def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(
+    base: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two fills whose passes run together, packed into the same forwards, end as each alone."""
+    monkeypatch.setattr("midfill_engine.causal.filler.LEAST_LIKELY", -math.inf)  # to the base they all are unlikely
     texts = ["result = 0", "return items", "for item in items:", "raise ValueError"]
     given = [GivenText(text=text, certainty=0.1 * place) for place, text in enumerate(texts)]
     before, after = TextSegment(text=TEXT + "def other(items):\n    "), TextSegment(text="\n\n\nprint(other([1]))\n")
@@ -511,7 +520,7 @@ def test_guessed_tokens_that_are_nearly_certain_are_read_along(
         ended: list[tuple[int, ...]] = []
 
         class Guessing(Filler):
-            def guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+            def guess(self, paths: Sequence[Written], *_: object, **__: object) -> list[tuple[int, ...]]:
                 ended.extend(path.ids for path in paths)
                 found = ([ids[len(path.ids) :] for ids in known if ids[: len(path.ids)] == path.ids] for path in paths)
                 return [next(iter(each), ())[:3] for each in found]
@@ -702,11 +711,11 @@ def test_guessed_tokens_save_forwards_and_change_nothing(temperature: float, max
             written.extend(path.ids for path, _ in rows)
             return rows
 
-        def guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+        def guess(self, paths: Sequence[Written], *_: object, **__: object) -> list[tuple[int, ...]]:
             return [()] * len(paths)
 
     class Guessing(Filler):
-        def guess(self, paths: Sequence[Written]) -> list[tuple[int, ...]]:
+        def guess(self, paths: Sequence[Written], *_: object, **__: object) -> list[tuple[int, ...]]:
             found = []
             for path in paths:
                 size = len(path.ids)
@@ -755,12 +764,75 @@ def test_a_body_that_goes_on_where_others_ended_is_given_up(drawing: Drawing, is
     assert last == (int(1.5 * max(ended)) + 1 if is_given_up else 120)
 
 
-def test_tokens_are_guessed_that_followed_the_last_two(base: Runtime) -> None:
-    """Those nearest in the path itself, then in other paths, then in the prompt."""
+def test_tokens_are_guessed_from_the_prompt_the_ended_paths_and_the_others(base: Runtime) -> None:
     filler = Filler(base, Stretch("one two three", "", False))
     known, own = filler.prompt.ids, (7, 8, 9, 10, 11, 7, 8)
-    paths = [Written(each) for each in (known[:2], own, (8, 9), (5,), (90, 91))]
-    assert filler.guess(paths) == [known[2:5], (9, 10, 11), (10, 11, 7), (), ()]
+    paths = [Written(each) for each in (known[:2], own, (6, 8), (90, 91))]
+    assert filler.guess(paths) == [known[2:6], (9, 10, 11, 7), (9, 10, 11, 7), ()]
+    assert filler.guess(paths[3:], [Written((5, 90, 91, 92, 93))]) == [(92, 93)]
+
+
+@given(st.lists(st.integers(1, 4), max_size=12), st.lists(st.integers(1, 4), max_size=40), st.booleans())
+def test_a_guess_follows_the_longest_end_that_is_known(text: list[int], before: list[int], is_sure: bool) -> None:
+    """Of several tokens that followed it, the most frequent one, and then the last one of these; a sure guess none."""
+    known = [*before, *text]
+    for size in range(min(len(text), MAX_MATCHED), is_sure, -1):
+        ends = [end for end in range(size, len(known)) if known[end - size : end] == text[-size:]]
+        if ends:
+            counts = Counter(known[end] for end in ends)
+            end = max(ends, key=lambda end: (counts[known[end]], end))
+            num_guessed = GUESSED if len(counts) == 1 else GUESSED_OF_SEVERAL * (not is_sure)
+            assert guess_next(spell(text), spell(known), is_sure=is_sure) == tuple(known[end : end + num_guessed])
+            return
+    assert guess_next(spell(text), spell(known), is_sure=is_sure) == ()
+
+
+def test_bodies_are_shown_while_they_are_written_and_lines_when_they_are_done(base: Runtime) -> None:
+    """What is shown is no part of the answer until the last event of its hole, so nothing of it is settled."""
+    before, between, after = (
+        TEXT + "def other(items):\n    ",
+        "\n\ndef third(x):\n    ",
+        "\n\nprint(third(other([1])))\n",
+    )
+    body = HoleSegment(hole=HoleSpec(indent="    ", max_tokens=24))
+    line = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=24))
+    texts = TextSegment(text=before), TextSegment(text=between), TextSegment(text=after)
+    events, answer = run(denoise(base, ask(texts[0], body, texts[1], body, texts[2])))
+    for number, done in enumerate(answer.holes):
+        shown = [event.holes[number] for event in events]
+        written = [hole for hole in shown if hole.masked]
+        assert all(not hole.settled for hole in written) and len({hole.text for hole in written}) >= 3
+        others = shown[len(written) :]
+        assert others and all((hole.text, hole.masked) == (done.text, 0) for hole in others)
+    steps = [event.step for event in events]
+    assert steps == sorted(steps) and all(event.step <= event.num_steps for event in events)
+    events, answer = run(denoise(base, ask(texts[0], line, texts[2])))
+    assert [event.holes[0].text for event in events] == ["", answer.holes[0].text]
+
+
+def test_given_bodies_that_begin_unlikely_are_not_read_any_further(
+    base: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless they are certain by their proposer. And no draft begins with their first line."""
+    stretch = Stretch(TEXT + "def other(items):\n    ", "\n\ndef third(x):\n    return x\n", False, indent="    ")
+    texts = ["return items\n    return 1", "qqqq = zzzz\n    return zzzz", "pass"]
+
+    def fill(least: float, certainty: float = 0.1) -> tuple[dict[str, float], list[str]]:
+        monkeypatch.setattr("midfill_engine.causal.filler.LEAST_LIKELY", least)
+        filler = Filler(base, stretch)
+        judged = complete(base, filler.fill([Candidate(text, certainty=certainty) for text in texts]))
+        return {each.text: each.nats for each in judged}, [each.text for each in judged if not each.certainty]
+
+    prefix, _ = complete(base, read_prefix(base, (filler := Filler(base, stretch)).prompt.ids))
+    heads = [base.loaded.tokenizer.encode(filler.pending.decode() + text)[:HEAD_TOKENS] for text in texts]
+    means = [fmean(logs) for logs in complete(base, score(base, prefix, heads))]
+    (most, _), (some, drafts), (none, _) = fill(min(means) - 1), fill(sorted(means)[1] - 1e-6), fill(0.0)
+    assert set(texts) <= set(fill(0.0, certainty=0.5)[0])
+    unlikely = texts[means.index(min(means))]
+    assert set(texts) <= set(most) and set(texts) - set(some) == {unlikely} and not set(texts) & set(none)
+    assert not any(draft.startswith(unlikely.split("\n")[0]) for draft in drafts)
+    for text in set(texts) - {unlikely}:
+        assert some[text] == pytest.approx(most[text], abs=1e-3)
 
 
 @pytest.mark.parametrize("max_rows", [branches.MAX_TREE_ROWS, 8])

@@ -19,7 +19,7 @@ from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, Result, score_rows
-from midfill_engine.scheduling.work import forward
+from midfill_engine.scheduling.work import Showing, forward
 
 MAX_TREE_ROWS: Final = 768
 READ_ROWS: Final = 256
@@ -393,13 +393,15 @@ class Beam:
         assert result.chosen is not None
         return result, result.chosen.confidence
 
-    async def read(self, paths: Sequence[Path], guesses: Texts | None = None) -> tuple[list[Path], list[Tensor]]:
+    async def read(
+        self, paths: Sequence[Path], guesses: Texts | None = None, showing: Showing | None = None
+    ) -> tuple[list[Path], list[Tensor]]:
         """Reads the last token of each path and its G guessed tokens. Returns the paths, whose `places` include the
-        guessed tokens, and log-probabilities [1 + G, V] of the token after each of these.
+        guessed tokens, and log-probabilities [1 + G, V] of the token after each of these. `showing` is for the pass.
         """
         guesses = guesses or [()] * len(paths)
         reading = self._lay(paths, guesses)
-        (result,) = await forward([reading])
+        (result,) = await forward([reading], showing)
         hidden = result.hidden
         start = self._held.grow(len(hidden))
         sizes = [1 + len(guess) for guess in guesses]

@@ -7,7 +7,7 @@ one search through all its parts.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,7 +15,8 @@ import torch
 from midfill_engine.causal.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.causal.branches import MAX_TREE_ROWS
 from midfill_engine.causal.effort import WHOLE, Effort, allow_small, choose_effort
-from midfill_engine.causal.filler import Filler
+from midfill_engine.causal.filler import MAX_BLOCK_TOKENS, Filler
+from midfill_engine.causal.lines import MAX_LINE_TOKENS
 from midfill_engine.causal.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
 from midfill_engine.causal.split import Split
 from midfill_engine.causal.stretch import Stretch
@@ -67,7 +68,11 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         is_cut = False
         if split.parts:
             stretch = lay_stretch(runtime, texts, specs, done, number, split)
-            filling = fill_hole(runtime, request, stretch, drawing, spec, split, judge, timer)
+
+            def show(draft: Candidate, split: Split = split) -> StepEvent:
+                return event_of(specs, done, forwards.count, split.put(draft))
+
+            filling = fill_hole(runtime, request, stretch, drawing, spec, split, judge, timer, show)
             candidates, is_cut = await forwards.run(filling)
         if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
             message = "no text with so many lines or tokens was found"
@@ -113,6 +118,7 @@ async def fill_hole(
     split: Split,
     judge: Judge,
     timer: Timer,
+    show: Callable[[Candidate], StepEvent],
 ) -> tuple[list[Candidate], bool]:
     """The candidates for a hole, best first, and whether the time was over before all were found."""
     line_end = find_line_end(stretch, split)
@@ -121,6 +127,7 @@ async def fill_hole(
     if request.temperature:
         drawing = replace(drawing, count=max(request.n, effort.drawn))
     filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, judge, timer, effort, most_s)
+    filler.show = show
     given = []
     for one in rank_given(spec.candidates):
         text = one.text.removesuffix(line_end)
@@ -339,13 +346,21 @@ def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[t
         yield start, end
 
 
-def event_of(specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int) -> StepEvent:
+def event_of(
+    specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int, draft: Candidate | None = None
+) -> StepEvent:
+    """The holes that are done, the one that `draft` is written for, and the others with what is known of them."""
     states = [state_of(candidates[0]) for candidates in done]
-    for spec in specs[len(done) :]:
+    num_steps = step
+    if draft is not None:
+        state = state_of(draft)
+        states.append(state.model_copy(update={"settled": list(draft.kept), "masked": 1}))
+        num_steps = MAX_LINE_TOKENS + MAX_BLOCK_TOKENS
+    for spec in specs[len(states) :]:
         known = Split.of(spec).skip().text
         settled = whole_range(known)
         states.append(HoleState(text=known, settled=settled, masked=1))
-    return StepEvent(step=step, num_steps=max(step, 1), holes=states)
+    return StepEvent(step=step, num_steps=max(step, num_steps, 1), holes=states)
 
 
 def state_of(one: Candidate) -> HoleState:

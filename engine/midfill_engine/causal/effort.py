@@ -20,6 +20,8 @@ LINE_TOKENS: Final = 12  # of a usual line
 BODY_TOKENS: Final = 60  # of a usual body
 PASSES_A_TOKEN: Final = 0.5  # of a body: the others are guessed
 FOLLOWING_TOKENS: Final = 30
+HEAD_TOKENS: Final = 24  # of a given body, by which it is likely or not
+LIKELY: Final = 1  # of usually three given bodies
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,14 @@ class Effort:
     """How widely a hole is searched. `width`: paths at once. `enough`: complete lines that are likelier than all open
     ones end the search. Bodies are drafted from so many likely first lines (`blocks`) and first lines of given texts
     (`begun`), texts of several lines from so many first tokens (`through`); so many are `drawn`, if texts are. So many
-    given texts are `judged` by their likelihood, and so many candidates `compared` by that of the text after them.
+    given texts are `judged` by their likelihood, bodies at first by that of their first tokens, and so many candidates
+    `compared` by that of the text after them.
     """
 
     width: int = 5
     enough: int = 4
-    blocks: int = 3
-    begun: int = 3
+    blocks: int = 2
+    begun: int = 1
     through: int = 3
     drawn: int = 4
     judged: int = 8
@@ -46,16 +49,16 @@ class Effort:
             judged_rows = LINE_TOKENS * self.judged
             compared_rows = (LINE_TOKENS + FOLLOWING_TOKENS) * self.compared
             return line_s + pace.cost_s(2, judged_rows + compared_rows)
-        num_texts = self.blocks + self.begun + self.judged
+        num_whole = self.blocks + self.begun + LIKELY
         num_passes = BODY_TOKENS * PASSES_A_TOKEN + 2
-        rows = (BODY_TOKENS + FOLLOWING_TOKENS) * num_texts
+        rows = (BODY_TOKENS + FOLLOWING_TOKENS) * num_whole + HEAD_TOKENS * self.judged
         return line_s + pace.cost_s(num_passes, rows)
 
 
 WHOLE: Final = Effort()
 EFFORTS: Final = (
     WHOLE,
-    Effort(width=4, enough=3, blocks=2, begun=2, through=2, drawn=3, judged=5, compared=4),
+    Effort(width=4, enough=3, blocks=2, begun=1, through=2, drawn=3, judged=5, compared=4),
     Effort(width=3, enough=2, blocks=2, begun=1, through=1, drawn=2, judged=3, compared=3),
     Effort(width=2, enough=1, blocks=1, begun=1, through=1, drawn=2, judged=2, compared=2),
     Effort(width=1, enough=1, blocks=1, begun=0, through=1, drawn=1, judged=1, compared=2),

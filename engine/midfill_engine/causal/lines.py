@@ -65,6 +65,8 @@ class LineSearch:
         if stretch.is_inside:  # the rest of the line judges them
             self.num_complete *= INSIDE
             self.enough = writer.widest
+        elif stretch.is_block:  # bodies begin with the first ones
+            self.num_complete = self.enough = writer.num_firsts
         self.complete: dict[int, list[Path]] = {0: []}
         self._vocabulary = writer.runtime.vocabulary
         self._in_line = ~self._vocabulary.beginning(b"\n")
@@ -94,10 +96,11 @@ class LineSearch:
     async def _read(self, beam: Beam, lines: Sequence[LinePath]) -> list[ReadLine]:
         paths = [line.path for line in lines]
         guesses = []
-        for line, guess in zip(lines, self.writer.guess(paths), strict=True):
+        for line, guess in zip(lines, self.writer.guess(paths, is_sure=True), strict=True):
             next_ids = line.rest or guess
             guesses.append(next_ids[:MAX_READ_ALONG])
-        paths, scores = await beam.read(paths, guesses)
+        likeliest = max(paths, key=lambda path: path.log)
+        paths, scores = await beam.read(paths, guesses, self.writer.showing(likeliest))
         reads = []
         for line, path, logs, guess in zip(lines, paths, scores, guesses, strict=True):
             read_line = replace(line, path=path)

@@ -11,18 +11,20 @@ from torch import Tensor
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.causal.branches import Beam, Path, first_scores
 from midfill_engine.causal.effort import WHOLE, Effort
+from midfill_engine.causal.lookup import BREAK, guess_next, spell
 from midfill_engine.causal.prompt import lay_prompt
 from midfill_engine.causal.stretch import Block, Stretch
+from midfill_engine.judging import Candidate
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.loops import is_endless
 from midfill_engine.requests.timer import ENDLESS, Timer
+from midfill_engine.scheduling.work import Showing
 from midfill_engine.tokens.pieces import Spans, decode
 from midfill_engine.tokens.vocabulary import Vocabulary
-from midfill_engine.wire import ALTERNATIVE_TEMPERATURE
+from midfill_engine.wire import ALTERNATIVE_TEMPERATURE, StepEvent
 
 LONGER: Final = 1.5  # times the longest finished body: the limit of the others
 MIN_COMPARED: Final = 3
-GUESSED: Final = 3  # tokens that prompt lookup decoding guesses
 LINE_TOKENS: Final = 24  # room for each line that a text must have
 LAST_TOKENS: Final = 64  # of a line that goes on alone when the time is over
 NUM_OTHERS: Final = 8
@@ -96,6 +98,7 @@ class TokenWriter:
     excerpts: Sequence[str] = ()
     effort: Effort = field(default=WHOLE, kw_only=True)
     timer: Timer = field(default=ENDLESS, kw_only=True)
+    show: Callable[[Candidate], StepEvent] | None = field(default=None, kw_only=True)  # of a body that is being written
 
     def __post_init__(self) -> None:
         runtime = self.runtime
@@ -110,7 +113,7 @@ class TokenWriter:
         )
         self.prompt = prompt
         self.pending = prompt.pending
-        self.prompt_letters = "".join(map(chr, prompt.ids))
+        self.prompt_letters = spell(prompt.ids)
         self.encode = runtime.loaded.tokenizer.encode
         vocabulary = runtime.vocabulary
         self.pieces = vocabulary.pieces
@@ -131,6 +134,13 @@ class TokenWriter:
     @property
     def widest(self) -> int:
         return max(self.effort.width, self.drawing.count)
+
+    @property
+    def num_firsts(self) -> int:
+        """The number of likely first lines that a body is drafted from. Three alternatives ask for no more than one
+        text, because a given one is mostly among them.
+        """
+        return max(self.effort.blocks, self.drawing.count - 1)
 
     @property
     def width(self) -> int:
@@ -154,6 +164,21 @@ class TokenWriter:
             own_end = max(end - lead, 0)
             own_ranges.append((own_start, own_end))
         return text[lead:], own_ranges
+
+    def to_candidate(self, path: Path) -> Candidate:
+        text, ranges = self.decode_own(path.ids)
+        logs = []
+        for (start, end), log in zip(ranges, path.logs, strict=False):
+            if end > 0:
+                logs.append((text[start:end], log))
+        return Candidate(text, path.log, logs=tuple(logs))
+
+    def showing(self, path: Path) -> Showing | None:
+        """What builds the event of a body that is written as far as `path`."""
+        show = self.show
+        if show is None or not self.stretch.is_block:
+            return None
+        return lambda: show(self.to_candidate(path))
 
     def count_own(self, path: Path) -> int:
         """The number of tokens of a path with text behind what is pending."""
@@ -216,11 +241,13 @@ class TokenWriter:
             if not going:
                 break
             paths = [rows[index][0] for index in going]
+            ended = [path for index, (path, _) in enumerate(rows) if index not in going]
             guesses = []
-            for index, guess in zip(going, self.guess(paths), strict=True):
+            for index, guess in zip(going, self.guess(paths, ended), strict=True):
                 room = most - sizes[index] - 1
                 guesses.append(guess[:room])
-            paths, scores = await beam.read(paths, guesses)
+            first_path, _ = rows[0]
+            paths, scores = await beam.read(paths, guesses, self.showing(first_path))
             for index, path in zip(going, paths, strict=True):
                 _, block = rows[index]
                 rows[index] = path, block
@@ -355,21 +382,16 @@ class TokenWriter:
                 return False
         return True
 
-    def guess(self, paths: Sequence[Path]) -> list[tuple[int, ...]]:
-        """Guesses each path's next tokens: those after the last match of its last two tokens in prompt and paths."""
-        texts = ["".join(map(chr, path.ids)) for path in paths]  # one letter per token, because str.rfind is fast
-        guesses: list[tuple[int, ...]] = []
+    def guess(
+        self, paths: Sequence[Path], ended: Sequence[Path] = (), *, is_sure: bool = False
+    ) -> list[tuple[int, ...]]:
+        """Guesses each path's next tokens by the prompt, the `ended` paths, and the other paths."""
+        known = [self.prompt_letters, *(spell(path.ids) for path in ended)]
+        texts = [spell(path.ids) for path in paths]
+        guesses = []
         for index, text in enumerate(texts):
             others = texts[:index] + texts[index + 1 :]
-            known = "".join([self.prompt_letters, *others, text])
-            match = -1
-            if len(text) > 1:
-                match = known.rfind(text[-2:], 0, -1)
-            letters = ""
-            if match >= 0:
-                start = match + 2
-                letters = known[start : start + GUESSED]
-            guesses.append(tuple(map(ord, letters)))
+            guesses.append(guess_next(text, BREAK.join([*known, *others, text]), is_sure=is_sure))
         return guesses
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
