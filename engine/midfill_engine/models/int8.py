@@ -18,15 +18,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from midfill_engine.models.operators import (
-    OperatorsError,
-    PackedOperators,
-    Span,
-    is_same_alone,
-    join_biases,
-    pile,
-    split_columns,
-)
+from midfill_engine.models.operators import OperatorsError, PackedOperators, is_same_alone, pile
 from midfill_engine.models.transformer import (
     MLP,
     Embedding,
@@ -306,31 +298,12 @@ class Int8Operators(PackedOperators):
             id(mlp.down.weight): Rotation(columns=True, rows=True),
         }
 
-    def normed_linears(
-        self, x: Tensor, norm: nn.RMSNorm, parts: Sequence[nn.Linear], spans: list[Span]
-    ) -> list[Tensor]:
-        """A norm without a gain changes only the scale of a row, so the integers are those of `x`: a thirtieth of a
-        pass of few rows.
-        """
-        packed = self._packed.get(id(parts[0].weight))
-        if packed is None or norm.weight is not None or x.dtype != torch.float32:
-            return super().normed_linears(x, norm, parts, spans)
-        rows, scales = self._format.narrow(x)
-        square_sums = torch.linalg.vector_norm(x, dim=1, keepdim=True).square_()
-        scales.mul_(square_sums.div_(x.shape[1]).add_(norm.eps).rsqrt_())
-        return split_columns(multiply(rows, scales, packed, join_biases(parts)), parts)
-
     def product(self, x: Tensor, packed: Int8Weight, bias: Tensor | None) -> Tensor:
         rows, scales = self._format.narrow(rotate(x) if packed.rotates else x)
-        return multiply(rows, scales, packed, bias).to(x.dtype)
-
-
-def multiply(rows: Tensor, scales: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-    """The product [R, N], in fp32, of narrowed rows with their `scales` [R, 1]."""
-    product = weight.packed.multiply(rows).mul_(scales)
-    if bias is not None:
-        product.add_(bias)
-    return product
+        product = packed.packed.multiply(rows).mul_(scales)
+        if bias is not None:
+            product.add_(bias)
+        return product.to(x.dtype)
 
 
 def can_rotate(config: TransformerConfig) -> bool:

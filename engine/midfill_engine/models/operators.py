@@ -70,12 +70,6 @@ class TorchOperators:
         """The products of `x` [R, D] with several matrices."""
         return [self.linear(x, part.weight, part.bias, spans) for part in parts]
 
-    def normed_linears(
-        self, x: Tensor, norm: nn.RMSNorm, parts: Sequence[nn.Linear], spans: list[Span]
-    ) -> list[Tensor]:
-        """The products of the normed `x` [R, D] with several matrices."""
-        return self.linears(norm(x), parts, spans)
-
     def attention(
         self,
         query: Tensor,
@@ -242,19 +236,11 @@ class PackedOperators(TorchOperators):
         packed = self._packed.get(id(parts[0].weight))
         if packed is None:
             return super().linears(x, parts, spans)
-        return split_columns(self.product(x, packed, join_biases(parts)), parts)
-
-
-def join_biases(parts: Sequence[nn.Linear]) -> Tensor | None:
-    """The biases of matrices that are packed as one."""
-    if parts[0].bias is None:
-        return None
-    return torch.cat([part.bias for part in parts])
-
-
-def split_columns(products: Tensor, parts: Sequence[nn.Linear]) -> list[Tensor]:
-    """The products [R, N] of matrices that are packed as one, each by itself."""
-    return list(torch.split(products, [part.out_features for part in parts], dim=1))
+        bias = None
+        if parts[0].bias is not None:
+            bias = torch.cat([part.bias for part in parts])
+        products = self.product(x, packed, bias)
+        return list(torch.split(products, [part.out_features for part in parts], dim=1))
 
 
 class LaidOperators(PackedOperators):

@@ -17,15 +17,7 @@ from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, choose
 from midfill_engine.models.moe import pad_rows
 from midfill_engine.models.operators import Span, TorchOperators
-from midfill_engine.models.transformer import (
-    MLP,
-    KeyValues,
-    Transformer,
-    TransformerBlock,
-    head_weight,
-    rotary_tables,
-    rotate,
-)
+from midfill_engine.models.transformer import MLP, Attention, KeyValues, Transformer, head_weight, rotary_tables, rotate
 
 HEAD_ROWS: Final = 64  # scored at once on a CPU: logits of 400 rows of a vocabulary of 49,152 take 80 MB
 
@@ -122,9 +114,9 @@ def run_packed(
         is_last = index + 1 == len(transformer.blocks)
         sought = wanted if is_last else WantedRows(None, spans)
         pasts = [None if step.past is None else step.past[index] for step in passes]
-        mixed, key, value = attend(block, x, tables, pasts, spans, sought, operators)
+        mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, sought, operators)
         x = sought.take(x) + mixed
-        x = x + feed_forward(block, x, sought.spans, operators)
+        x = x + feed_forward(block.mlp, block.mlp_norm(x), sought.spans, operators)
         for own, span, step in zip(kept, spans, passes, strict=True):
             if step.keeps:
                 own.append((_of_span(key, span), _of_span(value, span)))
@@ -178,7 +170,7 @@ def choose_again(transformer: Transformer, hidden: Tensor, choice: Choice, opera
 
 
 def attend(
-    block: TransformerBlock,
+    attention: Attention,
     x: Tensor,
     tables: tuple[Tensor, Tensor],
     pasts: list[tuple[Tensor, Tensor] | None],
@@ -187,9 +179,8 @@ def attend(
     operators: TorchOperators,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`x` [R, D] -> the attention output [A, D] of the asked rows, and rotated keys and values [R, K, E] of all."""
-    attention = block.attention
     head_dim, dtype = attention.config.head_dim, attention.q.weight.dtype
-    parts = operators.normed_linears(x, block.attention_norm, [attention.q, attention.k, attention.v], spans)
+    parts = operators.linears(x, [attention.q, attention.k, attention.v], spans)
     query, key, value = (part.to(dtype).view(len(x), -1, head_dim) for part in parts)
     heads = torch.cat((attention.q_norm(query), attention.k_norm(key)), dim=1).transpose(0, 1)
     turned = rotate(heads[None], *tables)[0].transpose(0, 1)
@@ -198,19 +189,16 @@ def attend(
     return operators.linear(mixed.flatten(1), attention.out.weight, None, asked.spans), key, value
 
 
-def feed_forward(block: TransformerBlock, x: Tensor, spans: list[Span], operators: TorchOperators) -> Tensor:
-    mlp, norm = block.mlp, block.mlp_norm
+def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: TorchOperators) -> Tensor:
     if not isinstance(mlp, MLP):  # experts get one sequence at a time if the number of rows matters
-        x = norm(x)
         parts = [x]
         if not operators.packs_products:
             parts = [x[span.start : span.padded_end] for span in spans]
         return torch.cat([mlp(part) for part in parts])
     if mlp.gate is None:
-        (up,) = operators.normed_linears(x, norm, [mlp.up], spans)
-        hidden = F.relu(up).square()
+        hidden = F.relu(operators.linear(x, mlp.up.weight, None, spans)).square()
     else:
-        gate, up = operators.normed_linears(x, norm, [mlp.gate, mlp.up], spans)
+        gate, up = operators.linears(x, [mlp.gate, mlp.up], spans)
         hidden = F.silu(gate).mul_(up)
     return operators.linear(hidden, mlp.down.weight, None, spans)
 
