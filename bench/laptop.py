@@ -244,7 +244,7 @@ def plainly() -> Iterator[None]:
     """Without what random weights distort: they write in circles, which ends bodies and makes guesses right."""
     kept = stretches.find_loop, stretches.is_endless, TokenWriter.guess
     stretches.find_loop, stretches.is_endless = lambda lines: None, lambda line: False
-    TokenWriter.guess = lambda self, paths: [()] * len(paths)  # type: ignore[method-assign]
+    TokenWriter.guess = lambda self, paths, *_, **__: [()] * len(paths)  # type: ignore[method-assign]
     try:
         yield
     finally:

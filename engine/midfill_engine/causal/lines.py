@@ -66,7 +66,7 @@ class LineSearch:
             self.num_complete *= INSIDE
             self.enough = writer.widest
         elif stretch.is_block:  # bodies begin with the first ones
-            self.num_complete = self.enough = writer.num_firsts
+            self.enough = writer.num_firsts
         self.complete: dict[int, list[Path]] = {0: []}
         self._vocabulary = writer.runtime.vocabulary
         self._in_line = ~self._vocabulary.beginning(b"\n")
