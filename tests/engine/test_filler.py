@@ -810,6 +810,15 @@ def test_bodies_are_shown_while_they_are_written_and_lines_when_they_are_done(ba
     assert [event.holes[0].text for event in events] == ["", answer.holes[0].text]
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_body_is_the_same_with_two_or_three_alternatives(base: Runtime, count: int) -> None:
+    before, after = TextSegment(text=TEXT + "def other(items):\n    "), TextSegment(text="\n\nprint(other([1]))\n")
+    given = GivenText(text="return items", certainty=0.5)
+    body = HoleSegment(hole=HoleSpec(indent="    ", max_tokens=24, candidates=[given]))
+    alone, several = (answer_of(base, ask(before, body, after, n=n)) for n in (1, count))
+    assert several.holes[0].text == alone.holes[0].text and len(several.alternatives) == count - 1
+
+
 def test_given_bodies_that_begin_unlikely_are_not_read_any_further(
     base: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

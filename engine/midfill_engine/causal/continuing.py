@@ -351,16 +351,16 @@ def event_of(
 ) -> StepEvent:
     """The holes that are done, the one that `draft` is written for, and the others with what is known of them."""
     states = [state_of(candidates[0]) for candidates in done]
-    num_steps = step
+    most_steps = 1
     if draft is not None:
         state = state_of(draft)
         states.append(state.model_copy(update={"settled": list(draft.kept), "masked": 1}))
-        num_steps = MAX_LINE_TOKENS + MAX_BLOCK_TOKENS
+        most_steps = MAX_LINE_TOKENS + MAX_BLOCK_TOKENS
     for spec in specs[len(states) :]:
         known = Split.of(spec).skip().text
         settled = whole_range(known)
         states.append(HoleState(text=known, settled=settled, masked=1))
-    return StepEvent(step=step, num_steps=max(step, num_steps, 1), holes=states)
+    return StepEvent(step=step, num_steps=max(step, most_steps), holes=states)
 
 
 def state_of(one: Candidate) -> HoleState:

@@ -21,7 +21,7 @@ BODY_TOKENS: Final = 60  # of a usual body
 PASSES_A_TOKEN: Final = 0.5  # of a body: the others are guessed
 FOLLOWING_TOKENS: Final = 30
 HEAD_TOKENS: Final = 24  # of a given body, by which it is likely or not
-LIKELY: Final = 1  # of usually three given bodies
+NUM_LIKELY: Final = 1  # of usually three given bodies
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Effort:
             judged_rows = LINE_TOKENS * self.judged
             compared_rows = (LINE_TOKENS + FOLLOWING_TOKENS) * self.compared
             return line_s + pace.cost_s(2, judged_rows + compared_rows)
-        num_whole = self.blocks + self.begun + LIKELY
+        num_whole = self.blocks + self.begun + NUM_LIKELY
         num_passes = BODY_TOKENS * PASSES_A_TOKEN + 2
         rows = (BODY_TOKENS + FOLLOWING_TOKENS) * num_whole + HEAD_TOKENS * self.judged
         return line_s + pace.cost_s(num_passes, rows)

@@ -137,8 +137,8 @@ class TokenWriter:
 
     @property
     def num_firsts(self) -> int:
-        """The number of likely first lines that a body is drafted from. Three alternatives ask for no more than one
-        text, because a given one is mostly among them.
+        """The number of likely first lines that a body is drafted from: at least one fewer than the alternatives that
+        are asked for, because a given text is mostly one of these.
         """
         return max(self.effort.blocks, self.drawing.count - 1)
 
