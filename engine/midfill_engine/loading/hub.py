@@ -2,7 +2,9 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -17,6 +19,7 @@ from midfill_engine.models.family import Family, Model, ModelConfig
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokens.tokenizer import Tokenizer, read_embedded_tokenizer, read_hub_tokenizer
 
+NUM_LOADERS: Final = 2  # threads that load layers
 LAYER: Final = re.compile(r"^blocks\.(\d+)\.")
 # Buffers that implementations compute at load and some checkpoints store.
 DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bias)$")
@@ -47,9 +50,10 @@ def load(
     dtype: torch.dtype = torch.float32,
     shrink: Callable[[nn.Module], None] | None = None,
 ) -> LoadedModel:
-    """Loads a checkpoint in evaluation mode, layer by layer. Raises CheckpointError.
+    """Loads a checkpoint in evaluation mode, two layers at a time, so that memory never holds two copies of all. Raises
+    CheckpointError.
 
-    `shrink` packs the matrices of the embedding and head, then of each layer.
+    `shrink` packs the matrices of the embedding and head, and those of each layer; two threads call it.
     """
     config = read_config(files, family)
     with torch.device("meta"):
@@ -59,8 +63,10 @@ def load(
     used = {part for source in sources.values() for part in source.names}
     check_changes(files, family, config, used)
     refuse_unread_tensors(files, used)
-    for block in range(-1, config.transformer.num_layers):  # one layer at a time, so that memory never holds two copies
-        names = [name for name in wanted if _layer_of(name) == block]
+
+    def load_layer(layer: int) -> None:
+        """Of layer -1 the tensors outside of all layers."""
+        names = [name for name in wanted if _layer_of(name) == layer]
         stored = files.read_plain(sorted({part for name in names for part in sources[name].names}))
         for name in names:
             value = sources[name].assemble(stored)
@@ -72,17 +78,32 @@ def load(
             _assign(model.transformer, name, value if stays else value.to(device, dtype))
         del stored, value
         if shrink is None:
-            continue
-        place = "" if block < 0 else f"blocks.{block}"
+            return
+        place = "" if layer < 0 else f"blocks.{layer}"
         part = model.transformer.get_submodule(place)
         shrink(part)
         left = dict(part.named_parameters(place))
         for name in names:  # tensors that stay as stored
             if name in left and left[name].shape == wanted[name] and name != "embedding.weight":
                 _assign(model.transformer, name, left[name].to(device, dtype))
+
+    with ThreadPoolExecutor(NUM_LOADERS) as pool, single_threaded():
+        load_layer(-1)  # packs every matrix that it finds loaded
+        list(pool.map(load_layer, range(config.transformer.num_layers)))
     model = model.eval().requires_grad_(False)
     tokenizer = read_hub_tokenizer(files, config.transformer.vocab_size)
     return LoadedModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Each operator uses one thread: those of a layer that is loaded are small, and two threads lost a fifth."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def read_config(files: CheckpointFiles, family: Family) -> ModelConfig:
