@@ -59,12 +59,11 @@ def until_passes(
         command = replace(read_command(placed, FIRST_S), is_cancelled=is_cancelled)
         with open_lab(document, path, command, folder, held) as lab:
             say(f"{placed} on the text as it is")
-            lab.start(holes, say)
 
             def make(document: Document, holes: Sequence[Hole], options: Options) -> Events:
                 return filler(document, holes, options, settings, say)
 
-            with closing(lab.fill(lab.find_examples(holes), options, make, num_tries)) as events:
+            with closing(lab.fill(lab.find_examples(holes), options, make, num_tries, say)) as events:
                 for event in events:
                     if isinstance(event, Try):
                         say(f"try {event.number} of {num_tries} {event.ran.verdict}")

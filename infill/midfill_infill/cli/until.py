@@ -57,9 +57,8 @@ def try_candidates(
         open_lab(source.document, source.target.path, command, Path.cwd()) as lab,
         _meter(goal.num_tries, quiet=quiet) as say,
     ):
-        lab.start(holes, say, timeout_s=goal.timeout_s)
-        make = partial(fill, client=client)
-        with closing(lab.fill(lab.find_examples(holes), options, make, goal.num_tries)) as events:
+        make, holes = partial(fill, client=client), lab.find_examples(holes)
+        with closing(lab.fill(holes, options, make, goal.num_tries, say, timeout_s=goal.timeout_s)) as events:
             for event in events:
                 if isinstance(event, Try):
                     say(event)

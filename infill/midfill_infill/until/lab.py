@@ -2,7 +2,9 @@
 
 import os
 import re
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -78,12 +80,22 @@ class Lab:
             if probe is not None and probed is not None and probed.code is not None:
                 self._prepare(probe, probed, probed.seconds, timeout_s)
         else:
-            second = runner.run(asis)
-            self._check_fails(first, second)
-            first = self._prepare(asis, first, max(first.seconds, second.seconds), timeout_s)
+            first = self._run_again(asis, first, timeout_s)
             probed = runner.run(probe) if probe is not None else None
         if probed is not None:
             self._check_reach(holes, first, probed)
+
+    def _run_again(self, asis: Mapping[str, bytes], first: Ran, timeout_s: float | None) -> Ran:
+        """Runs the command once more, by warm pytest if that ends as the `first` run did; returns the run to compare
+        others with. Raises `verify_flaky` or `until_passes`.
+        """
+        if not first.is_good:
+            warm = self._prepare(asis, first, first.seconds, timeout_s)
+            if warm.is_warm:
+                return warm
+        second = self.runner.run(asis)
+        self._check_fails(first, second)
+        return first
 
     def _check_starts(self, ran: Ran) -> None:
         """Raises `bad_request` if the command did not run."""
@@ -149,11 +161,47 @@ class Lab:
         return tuple(with_examples(hole, reach.of(path, hole.name)) for hole in holes)
 
     def fill(
-        self, holes: Sequence[Hole], options: Options, make: Make, num_tries: int
+        self,
+        holes: Sequence[Hole],
+        options: Options,
+        make: Make,
+        num_tries: int,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        timeout_s: float | None = None,
     ) -> Generator[Preview | Try | Tried, None, None]:
-        """Fills `holes` by `make` until the command passes. Raises MidfillError."""
-        where = self.is_document
-        return fill_until(self._document, holes, options, make, self.run, where=where, num_tries=num_tries)
+        """Starts, and fills `holes` by `make` until the command passes. The first candidates are drafted while the
+        command runs on the tree as it is. Raises MidfillError, one of `start` before one of `make`.
+        """
+        with self._start_beside(holes, say, timeout_s) as started:
+
+            def run(candidate: Alternative) -> Ran:
+                started.result()
+                return self.run(candidate)
+
+            events = fill_until(self._document, holes, options, make, run, where=self.is_document, num_tries=num_tries)
+            with closing(events):
+                try:
+                    for event in events:
+                        if started.done() or isinstance(event, Tried):
+                            started.result()
+                        yield event
+                except MidfillError:
+                    started.result()
+                    raise
+
+    @contextmanager
+    def _start_beside(
+        self, holes: Sequence[Hole], say: Callable[[str], None], timeout_s: float | None
+    ) -> Iterator[Future[None]]:
+        """Runs `start` in a thread of its own, which keeps the warm command alive; ends it and its command at exit."""
+        command, ended = self.runner.command, threading.Event()
+        self.runner.command = replace(command, is_cancelled=lambda: ended.is_set() or command.is_cancelled())
+        with ThreadPoolExecutor(1, "midfill-lab") as pool:
+            try:
+                yield pool.submit(self.start, holes, say, timeout_s=timeout_s)
+            finally:
+                ended.set()
 
     def run(self, candidate: Alternative) -> Ran:
         """Runs the command on a candidate; one that passes is run again from a cold start. Raises `verify_flaky`."""

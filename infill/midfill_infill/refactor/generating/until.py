@@ -130,11 +130,18 @@ class Tester:
             return file.complete(patch.apply(document.data), frozenset(imports))
 
         lab = Lab(runner, document, file.row.path, self._standing, complete)
-        lab.start((moved,), lambda remark: self._say(f"  {remark}"), timeout_s=self._goal.timeout_s)
         references = self._filler.find_references(document, file.row)
         wanted = self._filler.options(document, file.row, hole, references)
         make = partial(fill, client=self._filler.engine)
-        with closing(lab.fill((with_examples(moved, tests),), wanted, make, self._goal.num_tries)) as events:
+        events = lab.fill(
+            (with_examples(moved, tests),),
+            wanted,
+            make,
+            self._goal.num_tries,
+            lambda remark: self._say(f"  {remark}"),
+            timeout_s=self._goal.timeout_s,
+        )
+        with closing(events):
             tried = next(event for event in events if isinstance(event, Tried))
         row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
         made = self._filler.describe(document, row, tried.filled, wanted)
