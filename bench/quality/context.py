@@ -84,7 +84,7 @@ class Prompts(EngineClient):
     def window(self) -> int:
         return self._asked.window
 
-    def infill_elsewhere(
+    def infill_outside(
         self, request: InfillRequest, origins: Origins
     ) -> Generator[StepEvent | InfillResponse, None, None]:
         before = next(segment.text for segment in request.segments if isinstance(segment, TextSegment))

@@ -206,6 +206,6 @@ def test_wrong_number_of_holes_is_refused(engine_client: Start) -> None:
 
 def test_more_holes_than_a_request_takes(engine_client: Start) -> None:
     many = Document(b"".join(b"def f%d():\n    ...\n\n" % number for number in range(600)), "python")
-    with pytest.raises(MidfillError, match="600 holes .* 1201 stretches, 1024 are the most") as error:
+    with pytest.raises(MidfillError, match="600 holes .* 1201 stretches, at most 1024 are filled jointly") as error:
         run(engine_client(Plan()), many)
     assert error.value.code == "hole_too_large"

@@ -87,7 +87,7 @@ def test_a_cpu_computes_in_bf16_only_where_it_has_it(
 def test_fp16_is_for_apples_gpus(checkpoint_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.choose_dtype(torch.device("mps"), "fp16") is torch.float16
     monkeypatch.setenv("MIDFILL_DTYPE", "fp16")
-    with pytest.raises(StartError, match="on the device 'cpu' name fp32, bf16 or auto"):
+    with pytest.raises(StartError, match="on the device 'cpu' use fp32, bf16 or auto"):
         load_runtime(str(checkpoint_folder), "cpu")
 
 

@@ -156,7 +156,7 @@ def test_a_draft_that_is_too_large() -> None:
 def test_too_many_anchors() -> None:
     anchors = tuple(Anchor(2 * number, 2 * number + 1) for number in range(1025))
     document = Document(b"a " * 1100)
-    with pytest.raises(MidfillError, match="1025 anchors, 1024") as caught:
+    with pytest.raises(MidfillError, match="1025 anchors, at most 1024") as caught:
         build_segments(document, [Hole(0, 2200, anchors)], 100)
     assert caught.value.code == "hole_too_large"
     build_segments(document, [Hole(0, 2200, anchors[1:])], 100)

@@ -340,6 +340,19 @@ def test_the_model_of_a_server_is_asked_for_where_it_was_not_named() -> None:
         assert server.asked[0]["model"] == "served/model" and server.asked[0]["path"] == "/v1/completions"
 
 
+@pytest.mark.parametrize("page", [None, {"data": []}, [], {"data": [{"name": "m"}]}, "no"])
+def test_a_server_that_lists_no_model_is_an_error_with_a_next_step(page: Any) -> None:
+    with serve("openai") as server:
+        if page is not None:
+            server.pages["/v1/models"] = page
+        with EngineClient(parse_engine(f"openai:{server.url}/v1")) as client, pytest.raises(MidfillError) as error:
+            list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
+    assert error.value.code == "unknown_model"
+    assert error.value.sentence == (
+        f"{server.url} lists no model; name one: `midfill config engine openai:MODEL@{server.url}`."
+    )
+
+
 def test_an_answer_in_one_piece_is_read_too() -> None:
     with serve("fim") as server:
         server.form = lambda parts: [json.dumps({"model": "m", "choices": [{"index": 0, "text": "".join(parts)}]})]

@@ -78,7 +78,7 @@ class Recording(Answering):
 
     window = 3072
 
-    def infill_elsewhere(self, request: wire.InfillRequest, origins: object):  # type: ignore[no-untyped-def]
+    def infill_outside(self, request: wire.InfillRequest, origins: object):  # type: ignore[no-untyped-def]
         yield from self.infill(request)
 
 

@@ -76,7 +76,7 @@ def test_a_kill_at_every_call_on_a_file(quick_path: Path, driver: Job, action: s
         driver(tree, "undo")
         assert tree.contents() == tree.before
         with tree.open() as journal:
-            assert journal.open_writes() == []
+            assert journal.unsettled_writes() == []
             assert is_sound(journal)
     assert at > 12, "the calls on files were not seen"
 
@@ -138,7 +138,7 @@ def test_an_intent_that_a_power_cut_takes_back_loses_no_byte(tmp_path: Path, mon
     earlier.replace(tree.journal_path)
     with tree.open() as journal:
         writer = Writer(journal, tree.root)
-        assert writer.left_open == [] and journal.open_writes() == []
+        assert writer.left_open == [] and journal.unsettled_writes() == []
         assert tree.contents() == {"m0.py": mine}
         assert writer.apply(accepted(journal), is_git=False).troubles == []
     assert tree.contents() == {"m0.py": b"import os\n" + tree.after["m0.py"]}
@@ -201,7 +201,7 @@ def _undo(tree: Tree, driver: Job, group: int) -> None:
     assert driver(tree, "undo", group=group)["troubles"] == []
     assert tree.contents() == tree.before
     with tree.open() as journal:
-        assert journal.open_writes() == [] and is_sound(journal)
+        assert journal.unsettled_writes() == [] and is_sound(journal)
         journal.set_states([StateChange(hole.id, State.ACCEPTED) for hole in journal.holes_in(State.UNDONE)])
 
 

@@ -170,7 +170,7 @@ def test_the_command_prints_a_line_for_each(tmp_path: Path, monkeypatch: pytest.
     for more in (["--dry-run"], []):
         said = CliRunner().invoke(build_app(), [*words, *more]).stderr.splitlines()
         assert said == [
-            "1 hole in 1 file; 1 looked at",
+            "1 hole in 1 file; 1 file looked at",
             "not followed, a.py:2: load is used, not called",
             "not followed, a.py:3: load is looked up by its name",
         ]

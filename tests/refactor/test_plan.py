@@ -1,7 +1,9 @@
 """Which holes a plan finds, in which files, and what it leaves out."""
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.refactor.trees import GIT_USER, init_git
@@ -13,6 +15,7 @@ from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.journal.runs import find_run, new_run_id
+from midfill_infill.refactor.planning import plan as plans
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.repository.places import find_place
@@ -180,6 +183,14 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         make_run(place, Request(Selection(stubs=True)), Planning())
     assert find_run(place) == path
+
+
+def test_a_new_run_survives_a_power_failure(tmp_path: Path, record_calls: Callable[..., list[Any]]) -> None:
+    write(tmp_path, {"a.py": STUB.format("a")})
+    synced = record_calls(plans, "sync_folder")
+    path = make_run(find_place(tmp_path), Request(Selection(stubs=True)), Planning())
+    runs = path.parent.parent
+    assert {path.parent, runs, runs.parent} <= {folder for (folder,) in synced}
 
 
 def test_runs_of_one_second_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:

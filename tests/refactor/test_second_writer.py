@@ -182,7 +182,7 @@ def test_a_file_that_holds_an_edit_apart_is_named(tmp_path: Path, edit_around_ex
     edit_around_exchange(before=lambda file: edit(file, b" one"), after=lambda file: edit(file, b" two"))
     with tree.open() as journal:
         report = Writer(journal, tree.root).apply(list(journal.holes_in(State.ACCEPTED)), is_git=False)
-        assert journal.open_writes() == []
+        assert journal.unsettled_writes() == []
     (apart,) = set(tree.contents()) - set(tree.before)
     (trouble,) = report.troubles
     assert trouble.code == "write_unclear" and trouble.message.endswith(f"an edit is in {apart}")

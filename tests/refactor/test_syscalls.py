@@ -73,6 +73,6 @@ def test_a_kill_at_every_system_call(tmp_path: Path) -> None:
         assert json.loads(start(tree, "undo").stdout)["troubles"] == []
         assert tree.contents() == tree.before, number
         with tree.open() as journal:
-            assert journal.open_writes() == [] and is_sound(journal)
+            assert journal.unsettled_writes() == [] and is_sound(journal)
     print(f"{num_kills} kills at {len(calls)} system calls: 0 torn, 0 lost, 0 stray")
     assert num_kills >= len(calls) - 2

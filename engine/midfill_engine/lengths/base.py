@@ -1,4 +1,4 @@
-"""The interface of length policies: how many masked positions a hole gets. Knows numbers only, no tokens."""
+"""The interface of length policies, which choose how many masked positions a hole gets. Knows no tokens."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
@@ -6,14 +6,16 @@ from typing import Any
 
 from torch import Tensor
 
-Lengths = list[list[int]]  # per hole: the number of positions of each masked stretch
-Measure = Callable[[list[Lengths]], Awaitable[list[list[float]]]]  # each canvas's mean confidence per hole
+Lengths = list[list[int]]  # of a canvas, per hole: the number of positions of each masked stretch
+# Runs a forward pass over a canvas of each of these lengths. Returns, per canvas, the mean confidence of each hole.
+Measure = Callable[[list[Lengths]], Awaitable[list[list[float]]]]
 
 
 @dataclass(frozen=True)
 class HoleNeed:
-    """The known facts about a hole's length. `hints`: one per masked stretch, None if unknown. `min_tokens` and
-    `max_tokens` bound the masked positions together; `anchored_tokens` come on top.
+    """The known facts about a hole's length. `hints`: per masked stretch the number of tokens of the draft's text
+    there, None without. `min_tokens` and `max_tokens` bound the masked positions of all stretches together, without the
+    `anchored_tokens`. `has_limit`: the request named the maximum, otherwise it is the model's.
     """
 
     hints: tuple[int | None, ...]
@@ -25,7 +27,9 @@ class HoleNeed:
 
 @dataclass(frozen=True)
 class LengthScores:
-    """The length head's `log_probs` [G, K]: the length of hole g is in bucket k, up to and with `buckets[k]`."""
+    """The length head's `log_probs` [holes, buckets]: that a hole's length, anchors included, is in bucket k: above
+    `buckets[k - 1]` and at most `buckets[k]`.
+    """
 
     buckets: tuple[int, ...]
     log_probs: Tensor
@@ -36,11 +40,13 @@ Search = Callable[[list[HoleNeed], LengthScores | None, Measure], Coroutine[Any,
 
 @dataclass(frozen=True)
 class LengthPolicy:
-    """`search` returns canvases with at least 1 position for every masked stretch of every hole.
+    """`search` returns the lengths of one or more canvases, with at least 1 position for every masked stretch.
 
-    `may_delete`: deletions may shorten a canvas; `may_expand`: expansions may lengthen it. `chooses`: the canvas has
-    the expected length, not the maximum. `removes`: deletions leave the canvas at once. `tries` are the lengths that a
-    search compares, `fills` those filled in parallel (the most confident fill wins); both may be empty.
+    Deletions and expansions are tokens by which a model shortens or lengthens a hole. `may_delete` and `may_expand`:
+    the model may settle them. `removes`: after each step deletions leave the canvas, and expansions become two masks.
+    `chooses`: the lengths are a choice, so that a hole that uses all positions is complete; otherwise they are a limit,
+    and its text is reported as cut. `tries` and `fills` are for the estimate of memory: the totals of a hole that
+    `search` compares, and those of the canvases that it returns. Without `fills` that is the model's maximum.
     """
 
     search: Search
@@ -53,21 +59,27 @@ class LengthPolicy:
 
 
 def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
-    """Splits `total` over the stretches: hinted ones take their hint, the others share the rest evenly."""
+    """Splits `total` over the stretches: hinted ones take their hint, the others share the rest evenly. The sum differs
+    from `total` where hints alone exceed it, or every stretch has one.
+    """
     num_open = sum(hint is None for hint in hints)
     rest = max(num_open, total - sum(hint or 0 for hint in hints))
     lengths: list[int] = []
-    num_shared = 0
     for hint in hints:
-        if hint is None:
-            hint = rest // num_open + (num_shared < rest % num_open)
-            num_shared += 1
-        lengths.append(hint)
+        if hint is not None:
+            lengths.append(hint)
+            continue
+        length = -(-rest // num_open)  # rounded up: the first stretches get one more
+        rest -= length
+        num_open -= 1
+        lengths.append(length)
     return lengths
 
 
 def fit(wanted: list[int], need: HoleNeed) -> list[int]:
-    """`wanted` within the hole's bounds; every stretch keeps at least one position."""
+    """`wanted`, with its sum within the hole's bounds: the longest stretch shrinks or grows. Every stretch keeps at
+    least one position, even beyond the maximum.
+    """
     lengths = [max(1, length) for length in wanted]
     while lengths and sum(lengths) > max(need.max_tokens, len(lengths)):
         lengths[lengths.index(max(lengths))] -= 1
@@ -81,21 +93,23 @@ def of_total(total: int, need: HoleNeed) -> list[int]:
     return fit(spread(total, need.hints), need)
 
 
-def choose_totals(wanted: Callable[[HoleNeed], Iterable[int]]) -> Search:
-    """A search without forward passes: canvases with the `wanted` numbers of positions for each hole."""
+def choose_totals(totals_of: Callable[[HoleNeed], Iterable[int]]) -> Search:
+    """A search without forward passes: its i-th canvas gives each hole the i-th of its `totals_of` positions."""
 
     async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
-        lengths_of_holes = [[of_total(total, need) for total in wanted(need)] for need in needs]
+        lengths_of_holes = [[of_total(total, need) for total in totals_of(need)] for need in needs]
         return distinct(lengths_of_holes)
 
     return search
 
 
 def distinct(lengths_of_holes: list[list[list[int]]]) -> list[Lengths]:
-    """Distinct canvases: the i-th one has the i-th lengths of every hole."""
+    """From [hole][candidate][stretch] to canvases: the i-th has the i-th candidate of every hole, of which there are as
+    many for each. Equal canvases are returned once.
+    """
     canvases: list[Lengths] = []
-    for lengths in zip(*lengths_of_holes, strict=True):
-        canvas = list(lengths)
+    for candidates in zip(*lengths_of_holes, strict=True):
+        canvas = list(candidates)
         if canvas not in canvases:
             canvases.append(canvas)
     return canvases

@@ -1,4 +1,4 @@
-"""Chooses the device and the number format of a model. Knows the machine, not the model."""
+"""What this machine offers a model: device, number format, threads and memory."""
 
 import os
 from collections.abc import Mapping
@@ -15,42 +15,43 @@ from midfill_engine.wire import ErrorCode
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DTYPE_VARIABLE: Final = "MIDFILL_DTYPE"
-ONE_THREAD_PARAMETERS: Final = 20_000_000
+MIN_PARAMETERS_FOR_THREADS: Final = 20_000_000  # a smaller model runs on one CPU thread
 HOPPER: Final = (9, 0)  # compute capability
 BFLOAT16_CPU_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
 def find_devices() -> dict[str, bool]:
-    """Which kinds of devices this machine has, the fastest first."""
+    """All kinds of devices, the fastest first, and whether this machine has one."""
     return {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
 
 
 def choose_device(name: str, present: Mapping[str, bool] | None = None) -> torch.device:
-    """`auto` takes CUDA, then an Apple GPU, then the CPU, by default of those of this machine. Raises StartError."""
+    """The device of a name; of `auto` the fastest that is `present`, by default on this machine. Raises StartError."""
     if name not in DEVICES:
-        raise no_device(f"There is no device named {name!r}; known: {', '.join(DEVICES)}.")
+        raise option_error(f"There is no device named {name!r}; known: {', '.join(DEVICES)}.")
     present = find_devices() if present is None else present
     if name == "auto":
         return torch.device(next(kind for kind, is_present in present.items() if is_present))
     if not present[name]:
-        raise no_device(f"This machine has no usable {name} device.")
+        raise option_error(f"This machine has no usable {name} device.")
     return torch.device(name)
 
 
 def choose_dtype(device: torch.device, name: str = "auto", flags: frozenset[str] | None = None) -> torch.dtype:
-    """`auto` takes MIDFILL_DTYPE, otherwise bf16 if the hardware multiplies it, otherwise fp32. Raises StartError.
+    """The number format of a name. `auto` is that of MIDFILL_DTYPE, otherwise bf16 on CUDA and on CPUs with bf16
+    instructions, otherwise fp32. Raises StartError.
 
-    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 overflows at 65,504 and must be named. `flags` are the CPU's
-    instruction sets, by default this one's.
+    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 overflows at 65,504, so that only Apple's GPUs use it, and
+    only if it is named. `flags` are the CPU's instruction sets, by default this one's.
     """
     if name == "auto":
         name = os.environ.get(DTYPE_VARIABLE) or "auto"
     if name == "fp16" and device.type != "mps":
-        raise no_device(f"fp16 is for Apple's GPUs; on the device {device.type!r} name fp32, bf16 or auto.")
+        raise option_error(f"fp16 is for Apple's GPUs; on the device {device.type!r} use fp32, bf16 or auto.")
     if name in DTYPES:
         return DTYPES[name]
     if name != "auto":
-        raise no_device(f"There is no number format named {name!r}; known: auto, {', '.join(DTYPES)}.")
+        raise option_error(f"There is no number format named {name!r}; known: auto, {', '.join(DTYPES)}.")
     if device.type == "cuda":
         return torch.bfloat16
     if device.type == "cpu" and (cpu_flags() if flags is None else flags) & BFLOAT16_CPU_FLAGS:
@@ -64,15 +65,18 @@ def is_measured(device: torch.device) -> bool:
     return is_nvidia and torch.cuda.get_device_capability(device) == HOPPER
 
 
-def no_device(message: str) -> StartError:
+def option_error(message: str) -> StartError:
     return StartError(ErrorCode.BAD_REQUEST, message, "use --device auto and --dtype auto")
 
 
-def choose_num_threads(device: torch.device, parameters: int, present: int) -> int:
-    """One thread for a small model on a CPU: two were 10 % faster on an idle machine and half as fast on a busy one.
-    And one beside a GPU, where only small operations are left to the CPU.
+def choose_num_threads(device: torch.device, num_parameters: int, available: int) -> int:
+    """Torch's threads on the CPU: all that are `available` for a model on a CPU, but one for a small model and beside a
+    GPU. With a small model two were 10 % faster on an idle machine and half as fast on a busy one; beside a GPU only
+    small operations are left to the CPU.
     """
-    return 1 if device.type != "cpu" or parameters < ONE_THREAD_PARAMETERS else present
+    if device.type == "cpu" and num_parameters >= MIN_PARAMETERS_FOR_THREADS:
+        return available
+    return 1
 
 
 @cache
@@ -84,6 +88,6 @@ def cpu_flags() -> frozenset[str]:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that fills may use once the model is loaded: three quarters of what is free."""
+    """Memory that may still be claimed: three quarters of what is free now."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
     return free * 3 // 4

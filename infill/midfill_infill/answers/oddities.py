@@ -1,4 +1,6 @@
-"""Counts lines whose indentation contradicts the syntax tree. Knows nodes and columns, no language."""
+"""Counts lines whose indentation contradicts the syntax tree: of several ways to indent a model's text, the one with
+the fewest is taken. One table of node types serves all languages.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,15 +10,17 @@ import tree_sitter
 
 from midfill_infill.text.lines import Lines
 
-_CLOSERS: Final = {")": "(", "]": "[", "}": "{"}
-_OPENERS: Final = ("(", "[", "{", "#{", "${", ":", "->", "=>")
+_OPENER_OF: Final = {")": "(", "]": "[", "}": "{"}
+# Behind these tokens a line is indented deeper.
+_BEFORE_DEEPER: Final = ("(", "[", "{", "#{", "${", ":", "->", "=>")
 # Tokens that open a line at the column of the statement that they continue, or deeper.
 _CONTINUING: Final = frozenset(
     "{ else elif except finally catch case default while until where in and or implements extends throws from".split()
 )
 _MODIFIERS: Final = ("modifiers", "annotation", "marker_annotation", "decorator")
 _LISTS: Final = ("block", "module", "program", "source_file", "translation_unit", "statement_block", "statement_list")
-_INNER: Final = (
+# A part of a node whose type contains one of these is indented deeper if it begins a line.
+_PARENT_TYPE_PARTS: Final = (
     "expression",
     "operator",
     "call",
@@ -26,17 +30,20 @@ _INNER: Final = (
     "return",
     "selector",
     "else_clause",
-) + ("if_statement", "for_statement", "while_statement", "for_in_statement", "for_range_loop")
+    "if_statement",
+    "for_statement",
+    "while_statement",
+    "for_in_statement",
+    "for_range_loop",
+)
 
 
 @dataclass(frozen=True)
 class Oddities:
-    """The number of lines that do not begin where their tree wants it, and of those that go on at the column of the
-    line that they continue, which few files do.
-    """
+    """Numbers of lines that are indented oddly."""
 
-    wrong: int = 0
-    flat: int = 0
+    wrong: int = 0  # indented as the tree forbids
+    flat: int = 0  # not deeper than the line that they continue: allowed, but rare
 
     def __add__(self, other: "Oddities") -> "Oddities":
         return Oddities(self.wrong + other.wrong, self.flat + other.flat)
@@ -48,8 +55,11 @@ _FLAT: Final = Oddities(flat=1)
 
 
 def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], frozen: frozenset[int]) -> Oddities:
-    """Lines that begin in `span` and not where their tree wants it: beside the sibling before them, deeper than what
-    they continue, and a closing bracket where its opening line begins. `frozen` lines count from the span's first.
+    """Counts oddities among the lines that begin in `span`, bytes of the source.
+
+    A line must be indented as the sibling before it; without one, deeper than the line that it continues. A closing
+    bracket must be indented as the line that opens it, or as its last element. `frozen` are lines that are not judged,
+    because their indentation must stay; they are numbered from 0, the line in which the span begins.
     """
     start, end = span
     first = lines.at(start)
@@ -65,62 +75,63 @@ def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], 
 
 
 def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Oddities:
-    """Whether the line that begins at a byte is where its tree wants it."""
+    """Judges the line whose first character is the byte `start`. Lines that no rule covers are right."""
     leaf = root.descendant_for_byte_range(start, start + 1)
     if leaf is None or leaf.start_byte != start or leaf.is_extra or leaf.is_error:
         return _NONE
-    column = _column(lines, leaf)
-    opener = _CLOSERS.get(leaf.type)
+    indent = _line_indent(lines, leaf)
+    opener = _OPENER_OF.get(leaf.type)
     if opener is not None:
-        return _wrong_unless(column in _closing_columns(leaf, opener, lines, column))
-    top = leaf
-    while top.parent is not None and top.parent.parent is not None and top.parent.start_byte == start:
-        top = top.parent
-        if top.is_extra or top.type in ("labeled_statement", "case_statement", "access_specifier"):
+        allowed = _closing_indents(leaf, opener, lines)
+        return _wrong_unless(not allowed or indent in allowed)
+    outermost = leaf  # the largest node that begins with this line, below the root
+    while outermost.parent is not None and outermost.parent.parent is not None and outermost.parent.start_byte == start:
+        outermost = outermost.parent
+        if outermost.is_extra or outermost.type in ("labeled_statement", "case_statement", "access_specifier"):
             return _NONE
-    parent = top.parent
-    if parent is None or parent.is_error or top.type.startswith(("preproc", "#")):
+    parent = outermost.parent
+    if parent is None or parent.is_error or outermost.type.startswith(("preproc", "#")):
         return _NONE
-    if leaf.type in _CONTINUING and not _is_in_brackets(top):
-        return _wrong_unless(column >= _column(lines, parent))
-    for sibling in _siblings_before(top):
+    if leaf.type in _CONTINUING and not _is_in_brackets(outermost):
+        return _wrong_unless(indent >= _line_indent(lines, parent))
+    for sibling in _siblings_before(outermost):
+        # The head of an expression, `a` in `a` and `.b` below it, is no sibling to line up with.
         is_listed = sibling.start_byte > parent.start_byte or parent.type in _LISTS or sibling.type in _MODIFIERS
         if is_listed and _begins_line(lines, sibling):
-            return _wrong_unless(column == _column(lines, sibling))
-    following = top.next_named_sibling
+            return _wrong_unless(indent == _line_indent(lines, sibling))
+    following = outermost.next_named_sibling
     if following is not None and parent.type in _LISTS and _begins_line(lines, following):
-        return _wrong_unless(following.is_extra or column == _column(lines, following))
+        return _wrong_unless(following.is_extra or indent == _line_indent(lines, following))
     if parent.parent is None:
         return _NONE
     if parent.type == "declaration_list" and parent.parent.type.startswith(("namespace", "linkage")):
         return _NONE
-    outer = _column(lines, parent)
-    if _is_in_brackets(top) and not _begins_line(lines, parent):
-        # behind a header of some lines
-        outer = min(outer, _column(lines, parent.parent))
-    if column > outer:
+    parent_indent = _line_indent(lines, parent)
+    if _is_in_brackets(outermost) and not _begins_line(lines, parent):
+        # The bracket may end a header of several lines, such as a list of parameters: its first line counts.
+        parent_indent = min(parent_indent, _line_indent(lines, parent.parent))
+    if indent > parent_indent:
         return _NONE
-    if column < outer or _is_deeper(top, parent):
+    if indent < parent_indent or _must_be_deeper(outermost, parent):
         return _WRONG
     return _FLAT
 
 
 def _wrong_unless(is_right: bool) -> Oddities:
-    """What a line counts as that is right or wrong."""
     return _NONE if is_right else _WRONG
 
 
-def _is_deeper(node: tree_sitter.Node, parent: tree_sitter.Node) -> bool:
-    """True if a node on a line of its own begins deeper than its parent."""
+def _must_be_deeper(node: tree_sitter.Node, parent: tree_sitter.Node) -> bool:
+    """True if a node on a line of its own has to be indented deeper than its parent."""
     before = node.prev_sibling
-    if _is_in_brackets(node) or (before is not None and before.type in _OPENERS):
+    if _is_in_brackets(node) or (before is not None and before.type in _BEFORE_DEEPER):
         return True
-    return node.type in _LISTS or any(part in parent.type for part in _INNER)
+    return node.type in _LISTS or any(part in parent.type for part in _PARENT_TYPE_PARTS)
 
 
 def _is_in_brackets(node: tree_sitter.Node) -> bool:
-    """True if the siblings of a node begin with an open bracket."""
-    return node.parent is not None and node.parent.children[0].type in _CLOSERS.values()
+    """True if the parent of a node begins with an opening bracket."""
+    return node.parent is not None and node.parent.children[0].type in _OPENER_OF.values()
 
 
 def _siblings_before(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
@@ -132,18 +143,20 @@ def _siblings_before(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
         sibling = sibling.prev_named_sibling
 
 
-def _closing_columns(leaf: tree_sitter.Node, opener: str, lines: Lines, column: int) -> set[int]:
-    """Where a closing bracket may stand: where its opening line begins, or where its last element does."""
+def _closing_indents(leaf: tree_sitter.Node, opener: str, lines: Lines) -> set[int]:
+    """The indentations that the line of a closing bracket may have: that of the line that opens it, or of its last
+    element. Empty if the tree has no `opener`.
+    """
     siblings = leaf.parent.children if leaf.parent else []
     opening = next((sibling for sibling in siblings if sibling.type == opener), None)
     if opening is None:
-        return {column}
-    columns = {_column(lines, opening)}
+        return set()
+    indents = {_line_indent(lines, opening)}
     for element in _siblings_before(leaf):
         if _begins_line(lines, element):
-            columns.add(_column(lines, element))
+            indents.add(_line_indent(lines, element))
             break
-    return columns
+    return indents
 
 
 def _begins_line(lines: Lines, node: tree_sitter.Node) -> bool:
@@ -151,6 +164,6 @@ def _begins_line(lines: Lines, node: tree_sitter.Node) -> bool:
     return lines.first_char(lines.at(node.start_byte)) == node.start_byte
 
 
-def _column(lines: Lines, node: tree_sitter.Node) -> int:
-    """Width of the indentation of the line that a node begins on."""
+def _line_indent(lines: Lines, node: tree_sitter.Node) -> int:
+    """The indentation, in columns, of the line that a node begins on."""
     return lines.columns(lines.at(node.start_byte))

@@ -1,4 +1,6 @@
-"""Sends requests to one engine, Midfill's or another project's, and explains failures. Knows no sockets."""
+"""Sends requests to one engine and explains failures. It is ours at a socket, ours at a URL that the user named, or an
+outside engine: another project's, always at a URL. Knows no sockets.
+"""
 
 import _thread
 import json
@@ -34,8 +36,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
     """A connection pool to one engine; may be used from several threads.
 
     Every method raises MidfillError: `engine_died` if our engine is gone, `engine_silent` if it hangs,
-    `engine_stopped`, `engine_unreachable` if a named URL does not answer, `engine_busy`, `engine_refused`, and errors
-    that the engine reports. After `silence_s` without an event it looks whether the engine is well.
+    `engine_stopped` if its process is suspended, `engine_unreachable` if a named URL does not answer, `engine_busy`,
+    `engine_refused`, and errors that the engine reports. After `silence_s` without an event of a fill, the client asks
+    for the engine's health.
     """
 
     def __init__(self, endpoint: Endpoint, silence_s: float | None = None) -> None:
@@ -53,77 +56,80 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         self._connections.close()
 
     def health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
-        """ "ok", or "loading" while the engine loads its model. Engines of others are not contacted before a fill."""
+        """ "ok", or "loading" while the engine loads its model. An outside engine is not contacted before a fill."""
         if self.endpoint.is_outside:
             return "ok"
-        with self._get("/healthz", timeout_s) as known:
-            return str(known["status"])
+        with self._get("/healthz", timeout_s) as reply:
+            return str(reply["status"])
 
     def idle(self) -> tuple[float, float | None]:
         """Seconds since the last request to our engine, and after how many idle seconds it exits; None for never."""
-        with self._get("/props", HEALTH_TIMEOUT_S) as known:
-            return float(known["idle_s"]), known["idle_timeout_s"]
+        with self._get("/props", HEALTH_TIMEOUT_S) as reply:
+            return float(reply["idle_s"]), reply["idle_timeout_s"]
 
     def models(self) -> tuple[ModelInfo, ...]:
-        """The loaded models, the default first; cached until the engine fails. Engines of others are not asked."""
+        """The loaded models, the default first; cached until the engine fails. An outside engine is not asked."""
         if self.endpoint.is_outside:
             return (self.endpoint.info,)
         if not self._models:
-            with self._get("/v1/models", HUNG_S) as known:
-                self._models = tuple(ModelList.model_validate(known).data)
+            with self._get("/v1/models", HUNG_S) as reply:
+                self._models = tuple(ModelList.model_validate(reply).data)
         return self._models
 
     @contextmanager
     def _get(self, path: str, timeout_s: float) -> Iterator[Any]:
-        """Yields our engine's JSON; an answer that the block cannot read becomes a MidfillError."""
-        with self._failures():
-            # A new connection, since an engine that hangs may still serve an old one.
+        """Yields the JSON that our engine answers. A ValueError or KeyError of the `with` body, which means that it is
+        not as expected, becomes a MidfillError too.
+        """
+        with self._explained_failures():
+            # A new connection, because an engine that hangs may still answer on one that is open.
             with self._connections.open(timeout_s, is_new=True) as connection:
-                self._check(connection.ask("GET", path))
-                known = connection.json()
-            yield known
+                self._check_own(connection.ask("GET", path))
+                reply = connection.json()
+            yield reply
 
     @property
     def window(self) -> int:
-        """How many tokens may be sent to another project's engine, which is asked for its limit once."""
+        """How many tokens may be sent to an outside engine, which is asked for its limit the first time."""
         return self._exchange.window
 
-    def infill_elsewhere(
+    def infill_outside(
         self, request: InfillRequest, origins: Origins
     ) -> Generator[StepEvent | InfillResponse, None, None]:
-        """As `infill`, by another project's engine, which is told the names of files."""
+        """As `infill`, by an outside engine. `origins` has the file of each excerpt, which a prompt shows."""
         return self._exchange.run(request, origins)
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
         """Yields each step, then the answer. Closing the generator closes the connection, which stops the engine. An
-        engine of another project gets no excerpts: they were not cut to its window.
+        outside engine gets no excerpts here, because they may be too long for its window; `infill_outside` sends them.
         """
         if self.endpoint.is_outside:
-            yield from self.infill_elsewhere(request.model_copy(update={"excerpts": []}), Origins())
+            yield from self.infill_outside(request.model_copy(update={"excerpts": []}), Origins())
             return
         body = request.model_copy(update={"stream": True}).model_dump_json(exclude_defaults=True)
-        if (wait_s := (yield from self._stream(body, may_wait=True))) is not None:
+        wait_s = yield from self._stream(body, may_wait=True)
+        if wait_s is not None:
             time.sleep(wait_s)
             yield from self._stream(body, may_wait=False)
 
     def _stream(self, body: str, *, may_wait: bool) -> Generator[StepEvent | InfillResponse, None, float | None]:
-        """Returns after how many seconds a busy engine wants to be asked again; None after an answer."""
+        """Yields the steps and the answer; if `may_wait` and the engine is busy, returns the seconds to wait."""
         with (
-            self._failures(),
+            self._explained_failures(),
             self._connections.open() as connection,
             _Watch(lambda: self.health(HUNG_S), connection, self.silence_s) as watch,
         ):
             connection.ask("POST", "/v1/infill", body, _STREAMED)
             # 503 without this header means that the engine is out of memory; waiting does not help.
-            after = connection.header("retry-after")
-            if connection.status in (429, 503) and after is not None and may_wait:
-                return _retry_after_s(after)
-            self._check(connection)
+            retry_after = connection.header("retry-after")
+            if connection.status in (429, 503) and retry_after is not None and may_wait:
+                return _retry_after_s(retry_after)
+            self._check_own(connection)
             if not (connection.header("content-type") or "").startswith("text/event-stream"):
-                raise ValueError("no stream of events")
+                raise ValueError("no stream of events")  # becomes an `engine_error`
             answer: InfillResponse | None = None
             for name, data in _read_events(connection.lines()):
-                watch.hear()
+                watch.note_event()
                 message = _parse_event(name, data)
                 if isinstance(message, InfillResponse):
                     answer = message  # the stream is read to its end: the next fill takes the same connection
@@ -142,15 +148,28 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         endpoint = self.endpoint
         protocol, model = PROTOCOLS[endpoint.protocol], endpoint.model
         if protocol.needs_model and not model:
-            with self._failures(), self._connections.open(HUNG_S) as connection:
-                self._accept(connection.ask("GET", "/v1/models"))
-                model = str(connection.json()["data"][0]["id"])
+            model = self._ask_model()
         wanted = endpoint.context_tokens or protocol.context_tokens
         limit = self._ask_limit(protocol, model, wanted)
         return Exchange(protocol, model, endpoint.protocol, self._ask, wanted, limit)
 
+    def _ask_model(self) -> str:
+        """The first model that an outside engine lists. Raises MidfillError `unknown_model` if it lists none."""
+        from midfill_infill.engines.outside.exchange import Refused
+
+        with self._explained_failures(), self._connections.open(HUNG_S) as connection:
+            try:
+                self._check_outside(connection.ask("GET", "/v1/models"))
+                return str(connection.json()["data"][0]["id"])
+            except (Refused, ValueError, LookupError, TypeError):
+                door, url = self.endpoint.protocol, self.endpoint.url
+                next_step = f"name one: `midfill config engine {door}:MODEL@{url}`"
+                raise MidfillError("unknown_model", f"{url} lists no model", next_step) from None
+
     def _ask_limit(self, protocol: "Protocol", model: str, wanted: int) -> int | None:
-        """How many tokens another engine takes; None if it does not say, which is no error."""
+        """The limit of context and answer, in tokens, that an outside engine states; None without one, also after any
+        failure.
+        """
         question = protocol.limit_question(model)
         if question is None:
             return None
@@ -169,13 +188,13 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         return None
 
     def _ask(self, call: "Call") -> Generator[str, None, None]:
-        """Yields the lines of another engine's answer. Raises Refused and MidfillError."""
-        with self._failures(), self._connections.open() as connection:
-            self._accept(connection.ask("POST", call.path, json.dumps(call.body)))
+        """Yields the lines of an outside engine's answer. Raises Refused and MidfillError."""
+        with self._explained_failures(), self._connections.open() as connection:
+            self._check_outside(connection.ask("POST", call.path, json.dumps(call.body)))
             yield from connection.lines()
 
-    def _accept(self, answer: Connection) -> None:
-        """Raises Refused if another kind of call may work, MidfillError for every other failure."""
+    def _check_outside(self, answer: Connection) -> None:
+        """Raises Refused if another of `Protocol.calls` may work, MidfillError for every other failure."""
         if answer.is_success:
             return
         from midfill_infill.engines.outside import PROTOCOLS
@@ -198,7 +217,8 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             raise Refused(words)
         raise MidfillError("engine_error", f"{self.endpoint} says: {words}", "see that engine's log")
 
-    def _check(self, answer: Connection) -> None:
+    def _check_own(self, answer: Connection) -> None:
+        """Raises MidfillError unless our engine answers with success."""
         if answer.is_success:
             return
         try:
@@ -208,7 +228,8 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             raise MidfillError("engine_unreachable" if self.endpoint.url else "engine_error", message) from None
         raise relayed(error)
 
-    def _gone(self, what: str) -> MidfillError:
+    def _note_gone(self, what: str) -> MidfillError:
+        """Forgets the models of an engine that is gone. The error says `what` it does, such as "does not answer"."""
         self._models = ()
         if self.endpoint.url:
             step = "start it, or run `midfill config engine --unset` for the local one"
@@ -217,18 +238,19 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         return MidfillError("engine_died", f"the engine {what}")
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _explained_failures(self) -> Iterator[None]:
+        """Turns the exceptions of `connections.py`, and those of a reply that cannot be read, into MidfillErrors."""
         try:
             yield
         except Unreachable as error:
-            raise self._gone(str(error)) from None
+            raise self._note_gone(str(error)) from None
         except Silent:
             if self.endpoint.url:
-                raise self._gone("does not answer") from None
+                raise self._note_gone("does not answer") from None
             message = f"the engine at {self.endpoint} accepts requests and does not answer"
             raise MidfillError("engine_silent", message) from None
         except Broken:
-            raise self._gone("ended in the middle of the fill") from None
+            raise self._note_gone("ended in the middle of the fill") from None
         except (ValidationError, ValueError, KeyError):
             message = f"the engine at {self.endpoint} answers what this version does not understand"
             raise MidfillError("engine_error", message, "install the same version of midfill on both sides") from None
@@ -241,36 +263,40 @@ class _Watch:
         """`check` raises MidfillError for an engine that is stopped or hangs, which the fill then raises."""
         self._check, self._connection, self._silence_s = check, connection, silence_s
         self._trouble: MidfillError | None = None
-        self._last_s = time.monotonic()
+        self._heard_s = time.monotonic()  # when the last event came
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        _thread.start_new_thread(self._look, ())  # Thread.start would wait until the thread runs: 0.2 ms per fill
+        _thread.start_new_thread(
+            self._watch_silence, ()
+        )  # Thread.start would wait until the thread runs: 0.2 ms per fill
         return self
 
     def __exit__(self, _: object, error: object, trace: object) -> None:
         self._ended.set()
+        # The fill raises Broken after `shut_down`; its cause is told instead.
         if self._trouble is not None and isinstance(error, Broken):
             raise self._trouble from None
 
-    def hear(self) -> None:
-        self._last_s = time.monotonic()
+    def note_event(self) -> None:
+        self._heard_s = time.monotonic()
 
-    def _look(self) -> None:
+    def _watch_silence(self) -> None:
         while not self._ended.wait(self._silence_s):
-            heard_s = self._last_s
+            heard_s = self._heard_s
             if time.monotonic() - heard_s < self._silence_s:
                 continue
             try:
                 self._check()
             except MidfillError as failure:
-                if heard_s == self._last_s and not self._ended.is_set():
+                is_still_silent = heard_s == self._heard_s
+                if is_still_silent and not self._ended.is_set():
                     self._trouble = failure
                     return self._connection.shut_down()
 
 
 def get_json(url: str, timeout_s: float) -> Any:
-    """The JSON at a local URL, None if there is no answer. Raises nothing."""
+    """The JSON at a URL of this machine, where another project's server may run; None without one. Raises nothing."""
     with suppress(Unreachable, Silent, Broken, MidfillError, ValueError):
         with closing(Connections(Endpoint(url=url))) as connections, connections.open(timeout_s) as connection:
             answer = connection.ask("GET", "")

@@ -165,7 +165,7 @@ def fill(
     if is_outside:
         request = _request(segments, document, options, excerpts=excerpt_texts, bounds=bounds)
         origins = find_origins(document, comment, excerpts, options.references)
-        send = partial(client.infill_elsewhere, origins=origins)
+        send = partial(client.infill_outside, origins=origins)
     else:
         judge = certainty.load_judge(model)
         request = _request(segments, document, options, proposals, excerpt_texts, place.needs, bounds, judge)

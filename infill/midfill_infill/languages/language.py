@@ -9,29 +9,35 @@ from typing import Final
 
 import tree_sitter
 
-# Nodes whose commas and brackets do not divide the code around them.
-_COMMENT: Final = re.compile("comment$")
-_INERT: Final = re.compile(
+# Types of nodes whose text is not code: comments, and insides of strings; and types, whose commas separate no values.
+_COMMENT_TYPE: Final = re.compile("comment$")
+_INERT_TYPE: Final = re.compile(
     "_content$|_fragment$|^escape_sequence$|^regex_pattern$|^jsx_text$|^(rune|char|character|raw_string)_literal$"
     "|^(type|template)_(arguments?|parameters?|argument_list|parameter_list)$|^(lambda|closure)_parameters$"
 )
-# A source is parsed only once if its share of error bytes is below one in this many.
-TOLERABLE_ERRORS: Final = 500
-# A second parse must leave less than this share of the errors.
-WORTH_A_GUESS: Final = 1.5
+# A source with more error bytes than one in so many is parsed again, by each of the `readings`.
+MIN_BYTES_PER_ERROR: Final = 500
+# A reading is taken if the errors until then are more than this many times its own.
+MIN_IMPROVEMENT: Final = 1.5
+# Nodes whose later lines keep their white space. Neighboring strings are not one of these: code may indent each.
+_TEXT_TYPES: Final = frozenset(
+    ("comment", "block_comment", "line_comment", "doc_comment", "html_comment", "string", "template_string")
+    + ("string_literal", "raw_string_literal", "interpreted_string_literal", "multiline_string_literal")
+)
 
 
 @dataclass(frozen=True)
 class Language:
     """One row of the registry. The captures of its queries:
 
-    `@function` a definition with `@body`, and `@name` and `@owner` (a class named outside of it) if it has them;
-    `@whole` a node that contains a function and its decorators, and ends with it; `@keep` a docstring;
-    `@scope` with `@scope.name` a class, module or the like; `@import` an import, which is always part of the context;
-    `@stub` a placeholder statement; `@deliberate` a body that is never a stub; `@trivial` a body that may be empty;
-    `@verbatim` text whose lines are not indented; `@block` a list of statements; `@unfinished` a node that the grammar
-    accepts although a part is missing, unless it is `@finished` too; `@bound` a
-    parameter or variable where it gets its value.
+    `@function` a definition with `@body`, and `@name` and `@owner` if it has them: the type of a method that is defined
+    outside of that type. `@whole` a function with its decorators; `@keep` a docstring; `@scope` with `@scope.name` a
+    class, module or the like; `@import` an import, which is always part of the context. `@stub` a statement that only
+    holds the place of a body, such as `pass`; `@deliberate` a body that is short on purpose and never a stub, as that
+    of an abstract method; `@trivial` a body that may be empty. `@literal` a statement that is a literal alone;
+    `@verbatim` text whose lines are not indented; `@block` a list of statements. `@unfinished` a node that the grammar
+    accepts although a part is missing, unless it is `@finished` too. `@bound` a parameter or variable where it gets its
+    value.
     """
 
     id: str
@@ -49,36 +55,38 @@ class Language:
     openings: tuple[str, ...] = (
         "midfill,", "if (midfill) {", "}", "} else {", "midfill(", ");", "midfill(midfill, {", "});", "},", "]",
     )  # fmt: skip
-    """Lines that open, continue or close a block or list: masks for a hole that no statement fits."""
+    """Lines that open, continue or close a block or list: they stand for a hole where `statement` does not fit."""
     finds_unbound: bool = False
-    """True if the grammar's fields tell which names a statement binds."""
+    """True if the grammar's fields tell which names a statement binds, so that undefined names can be found."""
     globals: frozenset[str] = frozenset()
-    """Built-in names that code uses without an owner."""
+    """Built-in names that need no import and no owner: they are never reported as undefined."""
     has_indented_blocks: bool = False
     """True if indentation is syntax."""
     has_coding_cookie: bool = False
     """True if a comment at the file's start may name its encoding (PEP 263)."""
     header: bytes | None = None
-    """A regular expression for the first line of a function, its name in group 1; finds functions in a broken tree."""
+    """Matches the first line of a function, its name in group 1: finds functions where the tree is broken."""
     scope_header: bytes | None = None
     """As `header`, for functions and classes; a language has both or neither."""
     readings: tuple[Callable[[bytes], bytes], ...] = ()
-    """Rewrites of equal length for a source with errors, each applied to the last, such as blanking macros."""
+    """Rewrites of a source with too many errors, such as blanking macros. Each keeps the length and gets what the one
+    before returned.
+    """
     read_within: Callable[[bytes], bytes] | None = None
     """Blanks the parts that the grammar cannot parse, such as markup around scripts; keeps the length."""
     interfaces: tuple[str, ...] = ()
     """Extensions of files that only declare: nothing in them is a stub."""
     names: frozenset[str] | None = None
-    """Built-in names and attributes; None if no list is kept."""
+    """All built-in names and attributes, `globals` included, for proposals; None if no list is kept."""
     compiles: Callable[[str], bool] | None = None
-    """True if the language's own compiler takes a source; None if there is none at hand."""
+    """Whether the language's own compiler accepts a source; None if there is none at hand."""
     rules: tuple[str, ...] = ()
-    """As `queries`, for what a grammar takes and no compiler does: `@misplaced`; `@in.function`, `@in.async` and so on,
-    which need such a node around them in their `@function`; `@once`, a name bound once in a `@region` or `@function`.
+    """As `queries`, for code that the grammar accepts and no compiler does. `@misplaced` is always wrong. `@in.async`,
+    `@in.loop` and so on are wrong unless a node with `@async`, `@loop` is around them, within the same `@function`. A
+    name with `@once` is wrong if it is bound a second time in its `@region` or `@function`.
     """
     line_end: bytes | None = None
-    """A regular expression for the text around a line break that ends a statement; None if line breaks are white space.
-    """
+    """Matches a line break that ends a statement, with the text around it; None if line breaks are white space."""
     joins_lines: tuple[bytes, ...] = ()
     """Opening brackets within which no line break ends a statement."""
 
@@ -89,24 +97,30 @@ class Language:
 
     @cached_property
     def query(self) -> tree_sitter.Query:
-        return self._read(self.queries)
+        return self._load_query(self.queries)
 
     @cached_property
     def misplaced(self) -> tree_sitter.Query:
         """The query of `rules`."""
-        return self._read(self.rules)
+        return self._load_query(self.rules)
 
     @cached_property
     def inert(self) -> tree_sitter.Query:
         """Captures every `@comment`, and as `@inert` the insides of strings, types and the like."""
         grammar = self._grammar
-        kinds = filter(grammar.node_kind_is_visible, filter(grammar.node_kind_is_named, range(grammar.node_kind_count)))
-        names = {grammar.node_kind_for_id(kind) or "" for kind in kinds}
-        comments, others = filter(_COMMENT.search, names), filter(_INERT.search, names)
-        return self.compile("\n".join([*map("({}) @comment".format, comments), *map("({}) @inert".format, others)]))
+        patterns: list[str] = []
+        for kind in range(grammar.node_kind_count):
+            if not grammar.node_kind_is_named(kind) or not grammar.node_kind_is_visible(kind):
+                continue
+            name = grammar.node_kind_for_id(kind) or ""
+            if _COMMENT_TYPE.search(name):
+                patterns.append(f"({name}) @comment")
+            if _INERT_TYPE.search(name):
+                patterns.append(f"({name}) @inert")
+        return self.compile("\n".join(dict.fromkeys(patterns)))
 
-    def _read(self, names: tuple[str, ...]) -> tree_sitter.Query:
-        from importlib.resources import files  # the pre-commit hook often parses nothing
+    def _load_query(self, names: tuple[str, ...]) -> tree_sitter.Query:
+        from importlib.resources import files  # slow to import, and the pre-commit hook often parses nothing
 
         folder = files(__package__)
         return tree_sitter.Query(self._grammar, "\n".join(folder.joinpath(name).read_text("utf-8") for name in names))
@@ -116,47 +130,49 @@ class Language:
         return tree_sitter.Query(self._grammar, query)
 
     def parse(self, source: bytes, old: tree_sitter.Tree | None = None) -> tree_sitter.Tree:
-        """Parses UTF-8 `source`; unparsable text becomes ERROR and MISSING nodes. If `old` is an edited tree of the
-        text before, only the affected parts are parsed again.
+        """Parses UTF-8 `source`; text that cannot be parsed becomes ERROR and MISSING nodes. `old` is the tree of the
+        text before with the edit told to it: only what the edit affects is parsed again, and by no `readings`.
         """
-        if self.read_within is not None:  # blanking may change text far from an edit
-            source, old = self.read_within(source), None
         parser = tree_sitter.Parser(self._grammar)
-        tree = parser.parse(source) if old is None else parser.parse(source, old)
-        weight, reading = weigh_errors(tree), source
-        for read in self.readings if old is None else ():
-            if weight * TOLERABLE_ERRORS <= len(source):
+        if self.read_within is not None:  # blanking may change text far from an edit, so `old` is of no use
+            return self._parse_readings(parser, self.read_within(source))
+        if old is not None:
+            return parser.parse(source, old)
+        return self._parse_readings(parser, source)
+
+    def _parse_readings(self, parser: tree_sitter.Parser, source: bytes) -> tree_sitter.Tree:
+        """The tree of `source`, or of the one of its `readings` that has far fewer errors."""
+        tree = parser.parse(source)
+        weight = weigh_errors(tree)
+        reading = source
+        for rewrite in self.readings:
+            if weight * MIN_BYTES_PER_ERROR <= len(source):
                 break
-            reading = read(reading)
-            found = parser.parse(reading)
-            if (lighter := weigh_errors(found)) * WORTH_A_GUESS < weight:
-                tree, weight = found, lighter
+            reading = rewrite(reading)
+            reading_tree = parser.parse(reading)
+            reading_weight = weigh_errors(reading_tree)
+            if reading_weight * MIN_IMPROVEMENT < weight:
+                tree, weight = reading_tree, reading_weight
         return tree
 
     def parse_once(self, source: bytes) -> tree_sitter.Tree:
-        """The tree of a whole document. The last ones are kept, so do not edit it."""
+        """The tree of a whole document, which is kept for the next call: do not edit it."""
         return _parse_once(self, source)
 
     def list_texts(self, source: bytes) -> list[tuple[int, int]]:
-        """The spans of strings and comments of several lines, in no particular order."""
-        found, pending = [], [self.parse_once(source).root_node]
+        """The spans of strings and comments that go over several lines, in no particular order."""
+        spans: list[tuple[int, int]] = []
+        pending = [self.parse_once(source).root_node]
         while pending:
             node = pending.pop()
-            if node.type in _TEXTS:
-                found.append(node.byte_range)
+            if node.type in _TEXT_TYPES:
+                spans.append(node.byte_range)
             else:
                 pending.extend(child for child in node.children if child.start_point.row < child.end_point.row)
-        return found
+        return spans
 
     def is_interface(self, name: str) -> bool:
         return name.endswith(self.interfaces)
-
-
-# Strings with escapes over their lines, a run of strings excepted, which code may indent.
-_TEXTS: Final = frozenset(
-    ("comment", "block_comment", "line_comment", "doc_comment", "html_comment", "string", "template_string")
-    + ("string_literal", "raw_string_literal", "interpreted_string_literal", "multiline_string_literal")
-)
 
 
 @lru_cache(maxsize=2)

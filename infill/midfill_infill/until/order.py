@@ -1,4 +1,4 @@
-"""A queue of candidates, the best first; those that would fail like earlier ones come last. Runs nothing."""
+"""A queue of candidates, the best first. Those that would probably fail like earlier ones come last. Runs nothing."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,6 +7,7 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.filling.candidates import Alternative
+from midfill_infill.sandbox.failures import Failure
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.document import Document
 from midfill_infill.until.anew import Fault
@@ -16,6 +17,7 @@ _MISSING: Final = re.compile(
     r"|cannot import name '(?P<imported>\w+)'|unexpected keyword argument '(?P<keyword>\w+)'"
     r"|(?P<called>\w+) is not a function|undefined: (?P<undefined>\w+)|(?P<unbound>\w+) is not defined"
 )
+# As pytest prints a comparison, then as unittest does.
 _COMPARED: Final = re.compile(r"assert (?P<got>.+?) (?:==|is) (?P<wanted>.+)|(?P<got2>.+?) != (?P<wanted2>.+)")
 _QUOTED: Final = re.compile(r"""\"{3}(?:(?!\"{3}).)*\"{3}|'{3}(?:(?!'{3}).)*'{3}""", re.DOTALL)
 _RETURN: Final = re.compile(r"^\s*return\b[ \t]*(?P<value>.*)$|^\s*(?P<yielded>yield)\b", re.MULTILINE)
@@ -39,13 +41,14 @@ class Queue:
         self._document = document
         self._seen: set[str] = set()
         self._waiting: list[Alternative] = []
-        self._lines: set[str] = set()
-        self._missing: set[str] = set()
-        self._wrong: set[str] = set()
-        self.first: Alternative
+        # What the candidates that failed probably failed for; see `learn`.
+        self._faulty_lines: set[str] = set()
+        self._missing_names: set[str] = set()
+        self._wrong_kinds: set[str] = set()  # of returned values
+        self.first: Alternative  # the first that was ever added, even if it is never tried
 
     def add(self, candidates: Iterable[Alternative]) -> int:
-        """Adds new candidates; returns their number."""
+        """Queues candidates that are worth a try. Returns how many were new, with those that are worth none."""
         before = len(self._seen)
         for candidate in candidates:
             if not self._seen:
@@ -53,7 +56,7 @@ class Queue:
             key = self._key(candidate)
             if key not in self._seen:
                 self._seen.add(key)
-                if not (candidate.is_blank or candidate.is_idle or _is_no_body(candidate)):
+                if not (candidate.is_blank or candidate.is_idle or _is_test_or_docstring(candidate)):
                     self._waiting.append(candidate)
         return len(self._seen) - before
 
@@ -61,45 +64,51 @@ class Queue:
         """Takes the best candidate out of the queue; None if it is empty."""
         if not self._waiting:
             return None
+        # Of equal ones `min` takes that which was added first: the engine's order.
         best = min(self._waiting, key=lambda candidate: (candidate.new_errors, self.count_repeats(candidate)))
         self._waiting.remove(best)
         return best
 
     def learn(self, candidate: Alternative, ran: Ran, fault: Fault | None) -> None:
-        """Records what would make other candidates fail too."""
-        for failure in ran.failures[:1]:
-            missing: list[str] = []
-            for match in _MISSING.finditer(failure.message):
-                missing += filter(None, match.groups())
-            self._missing.update(missing)
-            if fault is not None and not missing and failure.kind not in ("AssertionError", ""):
-                self._lines.add(fault.line)
-            compared = _COMPARED.search(failure.message)
-            if compared is not None:
-                got = _kind(compared["got"] or compared["got2"] or "")
-                wanted = _kind(compared["wanted"] or compared["wanted2"] or "")
-                if got and wanted and got != wanted:
-                    self._wrong.add(got)
-        if ran.code is None:
-            loops = [line for line in _lines(candidate) if line.startswith(("while ", "for "))]
-            self._lines.update(loops)
+        """Remembers what `candidate` probably failed for. `fault` is the line of it that a failure points at."""
+        if ran.failures:
+            self._learn_from(ran.failures[0], fault)
+        if ran.code is None:  # too slow: any of its loops may be endless
+            loops = [line for line in _list_lines(candidate) if line.startswith(("while ", "for "))]
+            self._faulty_lines.update(loops)
+
+    def _learn_from(self, failure: Failure, fault: Fault | None) -> None:
+        missing: list[str] = []
+        for match in _MISSING.finditer(failure.message):
+            missing += filter(None, match.groups())
+        self._missing_names.update(missing)
+        # An assertion fails where a value is compared, not in the line that made it wrong.
+        if fault is not None and not missing and failure.kind not in ("AssertionError", ""):
+            self._faulty_lines.add(fault.line)
+        compared = _COMPARED.search(failure.message)
+        if compared is not None:
+            got = _kind(compared["got"] or compared["got2"] or "")
+            wanted = _kind(compared["wanted"] or compared["wanted2"] or "")
+            if got and wanted and got != wanted:
+                self._wrong_kinds.add(got)
 
     def count_repeats(self, candidate: Alternative) -> int:
-        """The number of recorded reasons for which it would fail."""
+        """How many of the remembered reasons to fail `candidate` shares."""
         text = "\n".join(fill.text for fill in candidate.fills)
-        num_repeats = sum(line in self._lines for line in _lines(candidate))
-        for name in self._missing:
+        num_repeats = sum(line in self._faulty_lines for line in _list_lines(candidate))
+        for name in self._missing_names:
             if re.search(rf"\b{re.escape(name)}\b", text):
                 num_repeats += 1
-        returned: list[str] = []
+        returned_kinds: list[str] = []
         for match in _RETURN.finditer(text):
-            returned.append("" if match["yielded"] else _kind(match["value"]))
-        if self._wrong and all(kind in self._wrong for kind in returned or ["none"]):
+            returned_kinds.append("" if match["yielded"] else _kind(match["value"]))
+        # Every return must have a wrong kind; "", a kind that does not show, is not one. Without a return it is None.
+        if self._wrong_kinds and all(kind in self._wrong_kinds for kind in returned_kinds or ["none"]):
             num_repeats += 1
         return num_repeats
 
     def _key(self, candidate: Alternative) -> str:
-        """What is equal for candidates that count as equal."""
+        """The text of a candidate without white space and comments: equal candidates have the same."""
         texts = [fill.text for fill in candidate.fills]
         syntax = self._document.syntax
         if syntax is None:
@@ -108,8 +117,8 @@ class Queue:
         return repr([list(_leaves(tree.root_node)) for tree in trees])
 
 
-def _is_no_body(candidate: Alternative) -> bool:
-    """True if a body is a test of its function, or only a string."""
+def _is_test_or_docstring(candidate: Alternative) -> bool:
+    """True if a body is a test of its own function, or a docstring alone."""
     for fill in candidate.fills:
         name = re.escape((fill.hole.name or "").rpartition(".")[2])
         is_test = name and re.search(rf"\bassert\b.*\b{name}\(", fill.text)
@@ -123,7 +132,7 @@ def _kind(value: str) -> str:
     return next((kind for kind, pattern in _KINDS if pattern.match(value.strip())), "")
 
 
-def _lines(candidate: Alternative) -> Iterator[str]:
+def _list_lines(candidate: Alternative) -> Iterator[str]:
     """The lines of a candidate that are not blank, stripped."""
     for fill in candidate.fills:
         yield from filter(None, map(str.strip, fill.text.split("\n")))

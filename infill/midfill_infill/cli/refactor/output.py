@@ -30,7 +30,7 @@ def status_command(
         with open_run(root, run) as (place, journal):
             counts = {str(state): number for state, number in journal.counts().items()}
             run_id, planned_at = str(journal.get_meta("run")), journal.get_meta("planned_at")
-            num_open = len(journal.open_writes())
+            num_open = len(journal.unsettled_writes())
         if json_output:
             body = {"run": run_id, "root": str(place.root), "planned_at": planned_at, "holes": counts}
             print(json.dumps({**body, "unsettled_writes": num_open}))

@@ -14,19 +14,21 @@ from midfill_infill.refactor.planning.plan import Planning, Request, find_holes,
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.repository.git import split_names
 from midfill_infill.repository.places import Repository, find_place
-from midfill_infill.text.visible import encodable, visible
+from midfill_infill.text.visible import encodable
 
 QueryOption = Annotated[
     Path | None, option("FILE.scm", "A tree-sitter query: fill @fill, show the model @context.", "--query")
 ]
-RecipeOption = Annotated[str | None, option("NAME[=WORD]", "See `recipes`.", "--recipe")]
+RecipeOption = Annotated[
+    str | None, option("NAME[=WORD]", "A ready-made selection; see `midfill refactor recipes`.", "--recipe")
+]
 
 
-SETTINGS: Final = {"cls": ChangedCommand}
+SETTINGS: Final = {"cls": ChangedCommand}  # of typer's command, read by `cli/lazy.py`
 
 
 def plan_command(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Files and folders to search.")] = Path("."),
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder to search.")] = Path("."),
     query: QueryOption = None,
     name: Annotated[
         list[str] | None, option("MODULE:FUNCTION", "Function bodies by name; * and ? are wildcards.")
@@ -50,7 +52,7 @@ def plan_command(
 ) -> None:
     """Find the holes of a repository and make a run of them. Nothing is filled or written yet."""
     with reported():
-        place = find_place(folder)
+        repository = find_place(folder)
         request = Request(
             selection=read_selection(query, name, stubs, recipe, where),
             folder=folder,
@@ -60,13 +62,14 @@ def plan_command(
             include_generated=include_generated,
             intent=intent.strip(),
         )
-        planning = Planning()
+        planning = Planning()  # counts while the plan is made
         if dry_run:
-            _print_plan(place, request, planning)
+            _print_plan(repository, request, planning)
         else:
-            print(make_run(place, request, planning, seed).parent.name)
+            journal = make_run(repository, request, planning, seed)
+            print(journal.parent.name)  # the run's id
         holes, files = plural(planning.num_holes, "hole"), plural(planning.num_files, "file")
-        say(f"{holes} in {files}; {planning.num_seen} looked at")
+        say(f"{holes} in {files}; {plural(planning.num_seen, 'file')} looked at")
         print_left_out(planning)
 
 
@@ -83,17 +86,17 @@ def read_selection(
     return Selection(stubs=stubs, names=tuple(names or ()), query=text, recipe=recipe, where=tuple(where or ()))
 
 
-def _print_plan(place: Repository, request: Request, planning: Planning) -> None:
-    for planned in find_holes(place, request, planning):
+def _print_plan(repository: Repository, request: Request, planning: Planning) -> None:
+    for planned in find_holes(repository, request, planning):
         for hole in planned.holes:
             facts = {name: getattr(hole, name) for name in ("name", "kind", "start_byte", "end_byte")}
             print(json.dumps({"file": encodable(planned.path), "language": planned.language, **facts}))
 
 
 def print_left_out(planning: Planning) -> None:
-    """What a plan leaves out: files by reason, and one line for each place that its recipe does not follow."""
+    """Prints what a plan does not cover: each place that its recipe cannot rewrite, then files by reason."""
     for path, line, reason in planning.left:
-        say(f"not followed, {visible(path)}:{line}: {visible(reason)}")
+        say(f"not followed, {path}:{line}: {reason}")
     for reason, number in planning.skipped.most_common():
         examples = list(planning.examples[reason])
         if number > len(examples):

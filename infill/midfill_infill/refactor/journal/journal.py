@@ -1,8 +1,9 @@
 """The journal of one run: a SQLite file with one writer. Knows rows; no trees, models or file writing.
 
-Every writing method is one durable transaction. EXTRA, unlike FULL, also syncs the folder after the rollback journal is
-deleted, so that a power failure cannot undo a commit. WAL is not used: before SQLite 3.51.3 two connections and a
-checkpoint could corrupt it, and `status` reads beside the writer.
+Every method that writes is one durable transaction, only `add_plan` is several. The pragma `synchronous = EXTRA` also
+syncs the folder after the rollback journal is deleted, which FULL does not, so that a power failure cannot undo a
+commit. WAL is not used: before SQLite 3.51.3 two connections and a checkpoint could corrupt it, and `midfill refactor
+status` reads beside the writer.
 """
 
 import json
@@ -21,12 +22,13 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import records
 from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, WriteRow
 from midfill_infill.repository.content import digest
+from midfill_infill.text.spans import Hole
 
 VERSION: Final = 3
 BUSY_TIMEOUT_S: Final = 30.0
 _PLAN_BATCH: Final = 2000
 
-_HOLE, _FILL, _FILE, _WRITE = (
+_HOLE_COLUMNS, _FILL_COLUMNS, _FILE_COLUMNS, _WRITE_COLUMNS = (
     ", ".join(field.name for field in fields(row)) for row in (HoleRow, FillRow, FileRow, WriteRow)
 )
 
@@ -37,7 +39,7 @@ class Journal(AbstractContextManager["Journal"]):
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         uri = f"file:{os.fsdecode(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=rw"
-        with self._failures(), ExitStack() as stack:
+        with self._explained_failures(), ExitStack() as stack:
             self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             stack.callback(self._db.close)
             self._db.execute("PRAGMA synchronous = EXTRA")
@@ -47,24 +49,24 @@ class Journal(AbstractContextManager["Journal"]):
                 raise MidfillError("run_damaged", message, "use the version of midfill that made the run")
             # Not mode=ro, which cannot roll back a killed writer's transaction.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
-            stack.pop_all()
+            stack.pop_all()  # nothing failed: the connection stays open
 
     @classmethod
     def create(cls, path: Path, meta: dict[str, Any]) -> Self:
         """A new journal; it appears under its name only when it is complete."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        young = path.with_suffix(".new")
-        young.unlink(missing_ok=True)
+        unfinished = path.with_suffix(".new")
+        unfinished.unlink(missing_ok=True)
         rows = [(key, json.dumps(value)) for key, value in meta.items()]
         try:
-            with closing(sqlite3.connect(young, isolation_level=None)) as db:
+            with closing(sqlite3.connect(unfinished, isolation_level=None)) as db:
                 db.executescript(resources.files(__package__).joinpath("schema.sql").read_text("utf-8"))
                 db.execute(f"PRAGMA user_version = {VERSION}")
                 db.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         except sqlite3.Error as error:
-            raise MidfillError("journal_failed", f"{young} cannot be written ({error})") from None
-        young.chmod(0o600)
-        young.replace(path)
+            raise MidfillError("journal_failed", f"{unfinished} cannot be written ({error})") from None
+        unfinished.chmod(0o600)
+        unfinished.replace(path)
         return cls(path)
 
     def __exit__(self, *error: object) -> None:
@@ -74,7 +76,8 @@ class Journal(AbstractContextManager["Journal"]):
         self._db.close()
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _explained_failures(self) -> Iterator[None]:
+        """Turns SQLite's errors into MidfillErrors."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -83,7 +86,7 @@ class Journal(AbstractContextManager["Journal"]):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._failures():
+        with self._explained_failures():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -94,7 +97,7 @@ class Journal(AbstractContextManager["Journal"]):
                 raise
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[Any]:
-        with self._failures():
+        with self._explained_failures():
             yield from self._db.execute(query, values)
 
     def get_meta(self, key: str) -> Any:
@@ -102,25 +105,22 @@ class Journal(AbstractContextManager["Journal"]):
         return None if row is None else json.loads(row[0])
 
     def add_plan(self, planned: Iterable[records.PlannedFile]) -> tuple[int, int]:
-        """Stores the plan in order; returns the numbers of files and holes. Streams."""
+        """Stores the plan in order; returns the numbers of files and holes. Streams, in several transactions: when the
+        whole plan is stored, the caller gives the journal its name.
+        """
         num_files = num_holes = 0
         stream = iter(planned)
         while batch := list(islice(stream, _PLAN_BATCH)):
             with self._transaction() as db:
                 for file in batch:
                     num_files += 1
-                    row = (num_files, os.fsencode(file.path), file.language, file.hash, file.hash)
-                    db.execute(f"INSERT INTO files ({_FILE}) VALUES (?, ?, ?, ?, ?)", row)
-                    db.executemany(
-                        "INSERT INTO holes (id, file, start_byte, end_byte, name, kind, spec, at, length)"
-                        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                        [
-                            (num_holes + number, num_files, hole.start_byte, hole.end_byte, hole.name, hole.kind,
-                             records.spec_of(hole), hole.start_byte, hole.end_byte - hole.start_byte)
-                            for number, hole in enumerate(file.holes, start=1)
-                        ],
-                    )  # fmt: skip
-                    num_holes += len(file.holes)
+                    file_id = num_files
+                    planned_hash = known_hash = file.hash
+                    row = (file_id, os.fsencode(file.path), file.language, planned_hash, known_hash)
+                    db.execute(f"INSERT INTO files ({_FILE_COLUMNS}) VALUES (?, ?, ?, ?, ?)", row)
+                    for hole in file.holes:
+                        num_holes += 1
+                        _add_hole(db, num_holes, file_id, hole)
         return num_files, num_holes
 
     def counts(self) -> dict[State, int]:
@@ -130,11 +130,11 @@ class Journal(AbstractContextManager["Journal"]):
     def files(self, *states: State) -> Iterator[FileRow]:
         """Files in plan order; with `states`, those with a hole in one of them."""
         chosen = f" WHERE id IN (SELECT file FROM holes WHERE state IN ({_marks(states)}))" if states else ""
-        for row in self._rows(f"SELECT {_FILE} FROM files{chosen} ORDER BY id", [*states]):
+        for row in self._rows(f"SELECT {_FILE_COLUMNS} FROM files{chosen} ORDER BY id", [*states]):
             yield _file(row)
 
     def file(self, file_id: int) -> FileRow:
-        return _file(next(self._rows(f"SELECT {_FILE} FROM files WHERE id = ?", (file_id,))))
+        return _file(next(self._rows(f"SELECT {_FILE_COLUMNS} FROM files WHERE id = ?", (file_id,))))
 
     def holes(self, file_id: int) -> list[HoleRow]:
         """All holes of a file in document order."""
@@ -146,12 +146,13 @@ class Journal(AbstractContextManager["Journal"]):
             return hole
         raise MidfillError("no_such_hole", f"the run has no hole {hole_id}")
 
-    def _holes(self, rest: str, *values: object) -> Iterator[HoleRow]:
-        rows = self._rows(f"SELECT {_HOLE} FROM holes {rest}", values)
-        return (HoleRow(*(*row[:7], State(row[7]), *row[8:])) for row in rows)
+    def _holes(self, clauses: str, *values: object) -> Iterator[HoleRow]:
+        for row in self._rows(f"SELECT {_HOLE_COLUMNS} FROM holes {clauses}", values):
+            hole = HoleRow(*row)
+            yield replace(hole, state=State(hole.state))
 
     def holes_in(self, *states: State) -> Iterator[HoleRow]:
-        """Holes in one of `states`, in plan order. Concurrent changes may or may not be seen."""
+        """Holes in one of `states`, at least one, in plan order. Concurrent changes may or may not be seen."""
         last = 0
         while True:
             query = f"WHERE id > ? AND state IN ({_marks(states)}) ORDER BY id LIMIT 1000"
@@ -163,24 +164,30 @@ class Journal(AbstractContextManager["Journal"]):
 
     def fill(self, hole: HoleRow) -> FillRow | None:
         """The hole's latest attempt."""
-        query = f"SELECT {_FILL} FROM fills WHERE hole = ? AND attempt = ?"
+        query = f"SELECT {_FILL_COLUMNS} FROM fills WHERE hole = ? AND attempt = ?"
         row = next(self._rows(query, (hole.id, hole.attempt)), None)
         if row is None:
             return None
-        fill = FillRow(*(*row[:-1], tuple(json.loads(row[-1]))))
+        columns = (*row[:-1], tuple(json.loads(row[-1])))  # the last one has the imports
+        fill = FillRow(*columns)
         return replace(fill, is_suggestion=bool(fill.is_suggestion))
 
-    def texts_of(self, holes: Iterable[int], state: State) -> list[str]:
-        """The latest fills of those of the given holes that are now in `state`."""
-        rows = [row for number in holes if (row := self.hole(number)).state is state]
-        return [fill.new.decode("utf-8", "replace") for row in rows if (fill := self.fill(row)) is not None]
+    def texts_of(self, hole_ids: Iterable[int], state: State) -> list[str]:
+        """The text of the latest fill of each of these holes that is now in `state`."""
+        texts: list[str] = []
+        for hole_id in hole_ids:
+            hole = self.hole(hole_id)
+            fill = self.fill(hole)
+            if hole.state is state and fill is not None:
+                texts.append(fill.new.decode("utf-8", "replace"))
+        return texts
 
     def add_fills(self, fills: Sequence[tuple[FillRow, bytes]], changes: Sequence[StateChange] = ()) -> None:
-        """Stores fills with the files they were made for, and the results of holes without a fill."""
+        """Stores fills with the files they were made for, and the new states of holes that got no fill."""
         with self._transaction() as db:
             for fill, source in fills:
                 values = (*astuple(fill)[:-1], json.dumps(fill.imports))
-                db.execute(f"INSERT OR REPLACE INTO fills ({_FILL}) VALUES ({_marks(values)})", values)
+                db.execute(f"INSERT OR REPLACE INTO fills ({_FILL_COLUMNS}) VALUES ({_marks(values)})", values)
                 _keep_snapshot(db, source)
                 changed = (State.GENERATED, fill.attempt, fill.hole)
                 db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", changed)
@@ -191,21 +198,21 @@ class Journal(AbstractContextManager["Journal"]):
             _set_states(db, changes)
 
     def acceptable(self, *states: State, min_certainty: float | None = 0.0) -> list[HoleRow]:
-        """Holes in one of `states` (default: GENERATED) whose fill changes something and adds no syntax error. Includes
-        fills without a known certainty, whatever `min_certainty` is; None leaves out the suggestions.
+        """Holes in one of `states` (default: GENERATED) whose fill changes something and adds no syntax error. A fill
+        is left out below `min_certainty`, but never one of unknown certainty; with None, suggestions are left out.
         """
         states = states or (State.GENERATED,)
-        least: list[float] = []
-        enough = "NOT fills.is_suggestion"
+        values: list[float] = []
+        condition = "NOT fills.is_suggestion"
         if min_certainty is not None:
-            least.append(min_certainty)
-            enough = "coalesce(fills.certainty, 1.0) >= ?"
+            values.append(min_certainty)
+            condition = "coalesce(fills.certainty, 1.0) >= ?"
         query = (
             f"WHERE state IN ({_marks(states)})"
             " AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id AND fills.attempt = holes.attempt"
-            f" AND fills.new_errors = 0 AND fills.new != fills.old AND {enough}) ORDER BY id"
+            f" AND fills.new_errors = 0 AND fills.new != fills.old AND {condition}) ORDER BY id"
         )
-        return list(self._holes(query, *states, *least))
+        return list(self._holes(query, *states, *values))
 
     def accept(self, holes: Sequence[HoleRow]) -> None:
         self.set_states([StateChange(hole.id, State.ACCEPTED) for hole in holes])
@@ -214,7 +221,8 @@ class Journal(AbstractContextManager["Journal"]):
         row = next(self._rows("SELECT data FROM snapshots WHERE hash = ?", (content_hash,)), None)
         return None if row is None else zlib.decompress(row[0])
 
-    # Writes. See writes.py for the order.
+    # Writes, which refactor/writing/writes.py brings from `reserved` to `intent` and `done`. One that fails becomes
+    # `retracted`, as long as its temporary file exists, and then `dropped`.
 
     def reserve(self, rewrites: Sequence[records.Rewrite], run_id: str) -> list[WriteRow]:
         """Stores the names of temporary files before they are created, so that a crash leaves no unknown file."""
@@ -226,45 +234,50 @@ class Journal(AbstractContextManager["Journal"]):
                 old, new = digest(rewrite.before), digest(rewrite.after)
                 columns = "file, temporary, old_hash, new_hash, effect, state"
                 query = f"INSERT INTO writes ({columns}) VALUES (?, '', ?, ?, ?, 'reserved')"
-                number = db.execute(query, (rewrite.file.id, old, new, effect)).lastrowid
-                assert number is not None
-                name = f".midfill-{run_id}-{number}"
-                db.execute("UPDATE writes SET temporary = ? WHERE id = ?", (name, number))
-                reserved.append(WriteRow(number, rewrite.file.id, name, old, new, "reserved"))
+                write_id = db.execute(query, (rewrite.file.id, old, new, effect)).lastrowid
+                assert write_id is not None
+                name = f".midfill-{run_id}-{write_id}"
+                db.execute("UPDATE writes SET temporary = ? WHERE id = ?", (name, write_id))
+                reserved.append(WriteRow(write_id, rewrite.file.id, name, old, new, "reserved"))
             return reserved
 
     def intend(
-        self, writes: Sequence[WriteRow], contents: Sequence[tuple[bytes, bytes]], dropped: Sequence[int]
+        self, writes: Sequence[WriteRow], contents: Sequence[tuple[bytes, bytes]], not_staged: Sequence[int]
     ) -> None:
-        """Stores old and new bytes of each file; from here on the files may change. `dropped` could not be staged."""
+        """Stores old and new bytes of each file; from here on the files may change. `not_staged` are the ids of writes
+        whose temporary file could not be made.
+        """
         with self._transaction() as db:
             for write, (before, after) in zip(writes, contents, strict=True):
                 _keep_snapshot(db, before)
                 _keep_snapshot(db, after)
                 db.execute("UPDATE writes SET state = 'intent' WHERE id = ?", (write.id,))
-            db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
+            db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(write_id,) for write_id in not_staged])
 
-    def finish(self, done: Sequence[int]) -> None:
+    def finish(self, write_ids: Sequence[int]) -> None:
         """Updates the holes' rows for writes that succeeded."""
         with self._transaction() as db:
-            for number in done:
+            for write_id in write_ids:
                 query = "SELECT file, new_hash, effect FROM writes WHERE id = ?"
-                file, new_hash, effect = db.execute(query, (number,)).fetchone()
-                known = json.loads(effect)
-                moved = [(at, length, hole) for hole, at, length in known["regions"]]
+                file_id, new_hash, stored = db.execute(query, (write_id,)).fetchone()
+                effect = json.loads(stored)
+                moved = [(at, length, hole_id) for hole_id, at, length in effect["regions"]]
                 db.executemany("UPDATE holes SET at = ?, length = ? WHERE id = ?", moved)
-                _set_states(db, [StateChange(hole, State(state), reason) for hole, state, reason in known["changes"]])
-                db.execute("UPDATE files SET known_hash = ? WHERE id = ?", (new_hash, file))
-                db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (number,))
+                changes = [StateChange(hole_id, State(state), why) for hole_id, state, why in effect["changes"]]
+                _set_states(db, changes)
+                db.execute("UPDATE files SET known_hash = ? WHERE id = ?", (new_hash, file_id))
+                db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (write_id,))
 
     def cancel(self, write_id: int, state: Literal["retracted", "dropped"]) -> None:
-        """Ends a write that is not in its file; `retracted`: its staged file is still to be deleted."""
+        """Marks a write whose bytes never reached its file, or were taken back. `retracted`: its temporary file is
+        still to be deleted; `dropped`: nothing is left of it.
+        """
         with self._transaction() as db:
             db.execute("UPDATE writes SET state = ? WHERE id = ?", (state, write_id))
 
-    def open_writes(self) -> list[WriteRow]:
-        """Writes that a crash left neither done nor cancelled."""
-        query = f"SELECT {_WRITE} FROM writes WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
+    def unsettled_writes(self) -> list[WriteRow]:
+        """Writes that are neither done nor dropped: in progress, or left by a crash."""
+        query = f"SELECT {_WRITE_COLUMNS} FROM writes WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
         return [WriteRow(*row) for row in self._rows(query)]
 
     def has_written(self, file_id: int, content_hash: bytes) -> bool:
@@ -275,6 +288,17 @@ class Journal(AbstractContextManager["Journal"]):
 
 def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
+
+
+def _add_hole(db: sqlite3.Connection, hole_id: int, file_id: int, hole: Hole) -> None:
+    """`at` and `length` follow the hole through later writes; `start_byte` and `end_byte` stay as planned."""
+    at, length = hole.start_byte, hole.end_byte - hole.start_byte
+    spec = records.spec_of(hole)
+    db.execute(
+        "INSERT INTO holes (id, file, start_byte, end_byte, name, kind, spec, at, length)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (hole_id, file_id, hole.start_byte, hole.end_byte, hole.name, hole.kind, spec, at, length),
+    )
 
 
 def _file(row: Any) -> FileRow:

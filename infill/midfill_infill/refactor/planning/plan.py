@@ -20,10 +20,12 @@ from midfill_infill.repository import guards, walk
 from midfill_infill.repository.changes import ChangedLines, find_changed
 from midfill_infill.repository.content import digest
 from midfill_infill.repository.places import Repository
+from midfill_infill.repository.replace import sync_folder
 from midfill_infill.text.document import Document, read_bytes
 from midfill_infill.text.spans import Hole
 
 _MAX_INTENT: Final = 200
+NUM_NEW_FOLDERS: Final = 6  # that hold a run, or a folder that its first run makes
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,10 @@ def find_holes(place: Repository, request: Request, planning: Planning) -> Gener
 
 
 def make_run(place: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
-    """Plans into a new run and returns its journal, which exists only when the plan is complete."""
+    """Plans into a new run and returns its journal, which exists only when the plan is complete and on the disk."""
     run_id = new_run_id()
     path = journal_of(place, run_id)
-    young = path.with_name("planning.db")
+    unfinished = path.with_name("planning.db")
     meta = {
         "run": run_id,
         "root": os.fsdecode(place.root),
@@ -95,9 +97,11 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
         "intent": request.intent,
         "planned_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    with Journal.create(young, meta) as journal, closing(find_holes(place, request, planning)) as files:
+    with Journal.create(unfinished, meta) as journal, closing(find_holes(place, request, planning)) as files:
         journal.add_plan(files)
-    young.replace(path)
+    unfinished.replace(path)
+    for folder in path.parents[:NUM_NEW_FOLDERS]:
+        sync_folder(folder)
     return path
 
 

@@ -144,7 +144,7 @@ def recover(journal: Journal, root: Path) -> list[Trouble]:
     and stay unchanged. Raises OSError only for problems that a later start can resolve.
     """
     troubles = []
-    for row in journal.open_writes():
+    for row in journal.unsettled_writes():
         target = Path(os.path.realpath(journal.file(row.file).below(root)))
         try:
             if _settle(journal, row, target) is Swap.DONE:
