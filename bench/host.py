@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypedDict, Unpack
 from unittest.mock import patch
 
 import torch
@@ -42,12 +42,12 @@ from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.fused_runner import FusedRunner, Step
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.scheduling.scheduler import Scheduler
-from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, Segment, StepEvent, TextSegment
 
 MAX_ROWS: Final = 2048  # of a pass
 NUM_SHIFTS: Final = 97  # passes see different parts of the prepared tables
 STEPS: Final = 16
-EVERYTHING: Final = {"max_rows": 1 << 30, "shared_rows": 1 << 30}  # each step of all requests is one pass
+EVERYTHING: Final = 1 << 30  # rows of a pass: each step of all requests is one
 LETTERS: Final = b"abcdefghijklmnopqrstuvwxyz"
 
 
@@ -128,7 +128,7 @@ class Scene:
         is_causal = self.family == "causal"
         least, steps, quality = (0, None, None) if is_causal else (self.hole, STEPS, 1.0)
         hole = HoleSegment(hole=HoleSpec(min_tokens=least, max_tokens=self.hole, forbid=list(self.forbid)))
-        segments = [TextSegment(text=text + self.before), hole, TextSegment(text=self.after)]
+        segments: list[Segment] = [TextSegment(text=text + self.before), hole, TextSegment(text=self.after)]
         return InfillRequest(segments=segments, steps=steps, quality=quality)
 
 
@@ -141,6 +141,13 @@ SCENES: Final = {
     "lines": Scene("causal", None, 24, "", "\nprint(total)\n", ("\n",)),
     "bodies": Scene("causal", None, 48, "def fill(items):\n    ", "\n\nprint(total)\n"),
 }
+
+
+class Ways(TypedDict, total=False):
+    """How fills are played: with the event of every step sent, and by the kernels' runner."""
+
+    watches: bool
+    kernels: bool
 
 
 @dataclass(frozen=True)
@@ -198,7 +205,12 @@ def play(
         return open_fill(runtime, request, cache=scene.cache, lengths=lengths)
 
     scheduler = Scheduler(
-        open_one, launch=model.launch, max_active=requests, max_requests=2 * requests + 2, **EVERYTHING
+        open_one,
+        launch=model.launch,
+        max_active=requests,
+        max_requests=2 * requests + 2,
+        max_rows=EVERYTHING,
+        shared_rows=EVERYTHING,
     )
     null_graph = patch.object(Step, "_compute", lambda step: model.compute(step))
     try:
@@ -219,7 +231,7 @@ def play(
     return model, spent_s
 
 
-def measure(name: str, runtime: Runtime, requests: int, context: int, repeats: int, **how: bool) -> Figures:
+def measure(name: str, runtime: Runtime, requests: int, context: int, repeats: int, **how: Unpack[Ways]) -> Figures:
     """Medians of `repeats` plays; an earlier one warms up and does not count."""
     found = list[Figures]()
     for turn in range(repeats + 1):
@@ -264,7 +276,7 @@ def run(
     return {"machine": machine, **settings, "steps": [asdict(each) for each in found]}
 
 
-def show_profile(name: str, requests: int, layers: int, context: int, rows: int, **how: bool) -> None:
+def show_profile(name: str, requests: int, layers: int, context: int, rows: int, **how: Unpack[Ways]) -> None:
     """The functions that take longest in fills of one scene, with their callees' time left out."""
     torch.set_num_threads(1)
     runtime = open_runtime(SCENES[name], layers)

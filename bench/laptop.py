@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Final
+from unittest.mock import patch
 
 import tokenizers
 import torch
@@ -33,7 +34,6 @@ from torch import Tensor, nn
 
 from bench.green import stop_unless_green
 from bench.measure import ROOT, describe, write_record
-from midfill_engine.causal import stretch as stretches
 from midfill_engine.causal.continuing import limit_search
 from midfill_engine.causal.effort import EFFORTS
 from midfill_engine.causal.stretch import Stretch
@@ -48,7 +48,7 @@ from midfill_engine.models.operators import PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed, score_rows
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_engine.tokens.tokenizer import Tokenizer
-from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, TextSegment
+from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
 
 HALF_B: Final = TransformerConfig(
     151_936, 896, 24, 14, 2, 64, 4864, mlp="swiglu", norm_gain=True, qk_norm=False, attention_bias=True, rope_base=1e6
@@ -235,20 +235,19 @@ def make_request(runtime: Runtime, hole: str, seconds: tuple[float, float] | Non
     spec = HoleSpec(**limits, candidates=given, indent=None if hole == "line" else "    ")  # type: ignore[arg-type]
     body_ms, line_ms = [round(1000 * each) for each in seconds] if seconds else (None, None)
     before, after = "".join(lines[:middle]) + "    ", "\n\n\n" + "".join(lines[middle:])
-    segments = [TextSegment(text=before), HoleSegment(hole=spec), TextSegment(text=after)]
+    segments: list[Segment] = [TextSegment(text=before), HoleSegment(hole=spec), TextSegment(text=after)]
     return InfillRequest(segments=segments, body_ms=body_ms, line_ms=line_ms)
 
 
 @contextmanager
 def plainly() -> Iterator[None]:
     """Without what random weights distort: they write in circles, which ends bodies and makes guesses right."""
-    kept = stretches.find_loop, stretches.is_endless, TokenWriter.guess
-    stretches.find_loop, stretches.is_endless = lambda lines: None, lambda line: False
-    TokenWriter.guess = lambda self, paths, *_, **__: [()] * len(paths)  # type: ignore[method-assign]
-    try:
+    with (
+        patch("midfill_engine.causal.stretch.find_loop", lambda lines: None),
+        patch("midfill_engine.causal.stretch.is_endless", lambda line: False),
+        patch.object(TokenWriter, "guess", lambda self, paths, *_, **__: [()] * len(paths)),
+    ):
         yield
-    finally:
-        stretches.find_loop, stretches.is_endless, TokenWriter.guess = kept  # type: ignore[method-assign]
 
 
 def measure_fills(

@@ -72,12 +72,13 @@ class Clock:
             started = time.perf_counter()
             call()
             return time.perf_counter() - started
-        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        before = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        after = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         before.record()
         call()
         after.record()
         after.synchronize()
-        return before.elapsed_time(after) / 1000
+        return float(before.elapsed_time(after)) / 1000
 
 
 def summarize(samples: Sequence[float]) -> Timing:

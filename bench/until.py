@@ -29,6 +29,7 @@ from typing import Final
 from tests.refactor.real_repositories import fetch
 
 from bench.stubs import replace_body
+from midfill_infill.context.neighbours import is_test
 from midfill_infill.context.references import find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
@@ -41,7 +42,7 @@ from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Patch
-from midfill_infill.until.choosing import Reach, is_test
+from midfill_infill.until.choosing import Reach
 from midfill_infill.until.lab import Lab, open_lab
 from midfill_infill.until.trying import Tried, Try
 
@@ -53,7 +54,8 @@ PYTEST: Final = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 @dataclass
 class Result:
     """One function. `solved_at` is the number of the try that passed the shown tests, 0 for none; `hidden` is true if
-    it also passed the hidden tests; `greedy` and `greedy_hidden` are the same for the ordinary fill.
+    it also passed the hidden tests; `greedy` and `greedy_hidden` are the same for the ordinary fill. `first_s`: seconds
+    until the first try began; `run_seconds` those of all tries, of `seconds` in all.
     """
 
     name: str
@@ -66,8 +68,7 @@ class Result:
     num_tries: int = 0
     seconds: float = 0.0
     run_seconds: float = 0.0
-    run_cpu_s: float = 0.0
-    engine_seconds: float = 0.0
+    first_s: float = 0.0
     num_warm: int = 0
 
 
@@ -82,32 +83,29 @@ def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, 
         root = root.parent
     command = read_command(shown, 120)
     with open_lab(document, path, command, root) as lab:
+        tried: Tried | None = None
+        make = partial(fill, client=client)
         try:
-            lab.start(holes)
+            with closing(lab.fill(lab.find_examples(holes), options, make, num_tries)) as events:
+                for event in events:
+                    if isinstance(event, Try):
+                        result.first_s = result.first_s or time.perf_counter() - began_s - event.ran.seconds
+                        result.run_seconds += event.ran.seconds
+                        result.num_warm += event.ran.is_warm
+                    elif isinstance(event, Tried):
+                        tried = event
         except MidfillError as error:
             result.refused = error.sentence
             return result
-        engine_s = time.perf_counter()
+        assert tried is not None
+        result.seconds = time.perf_counter() - began_s
         greedy = _last(fill(document, holes, options, client))
         result.greedy = lab.runner.run(lab._files(greedy.patch)).is_good
-        tried: Tried | None = None
-        make = partial(fill, client=client)
-        with closing(lab.fill(lab.find_examples(holes), options, make, num_tries)) as events:
-            for event in events:
-                if isinstance(event, Try):
-                    result.run_seconds += event.ran.seconds
-                    result.run_cpu_s += event.ran.cpu_s or 0.0
-                    result.num_warm += event.ran.is_warm
-                elif isinstance(event, Tried):
-                    tried = event
-        assert tried is not None
-        result.engine_seconds = time.perf_counter() - engine_s - result.run_seconds
         result.num_tries = len(tried.tries)
         result.solved_at = tried.best.number if tried.passed and tried.best else 0
         result.has_hidden = bool(hidden)
         result.hidden = bool(result.solved_at) and bool(hidden) and _passes(lab, hidden, tried.filled.patch)
         result.greedy_hidden = result.greedy and bool(hidden) and _passes(lab, hidden, greedy.patch)
-    result.seconds = time.perf_counter() - began_s
     return result
 
 
@@ -187,9 +185,9 @@ def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
                 edit = replace_body(hole, STUB)
                 found.append((function.name, path, document.data, Patch.of([edit]).apply(document.data), naming))
     random.Random(0).shuffle(found)
-    for function, path, original, source, naming in found:
+    for name, path, original, source, naming in found:
         if len(find_stubs(Document(source, "python", path))) == 1:
-            yield function, path, original, source, naming
+            yield name, path, original, source, naming
 
 
 def _split(root: Path, tests: Sequence[Path]) -> tuple[str, str]:
@@ -220,10 +218,9 @@ def measure_warm() -> str:
             files = lab._files(Patch(()))
             warm = [lab.runner.run(files) for _ in range(10)]
             cold = [lab.runner.run(files, cold=True) for _ in range(10)]
-        middle, cpu_s = sorted(run.seconds for run in warm)[5], sorted(run.cpu_s or 0.0 for run in warm)[5]
-        slowest = max(run.seconds for run in warm)
+        middle, slowest = sorted(run.seconds for run in warm)[5], max(run.seconds for run in warm)
         again = sorted(run.seconds for run in cold)[5]
-        return f"warm {middle:.2f} s (slowest {slowest:.2f}), CPU {cpu_s:.3f} s; cold {again:.2f} s"
+        return f"warm {middle:.2f} s (slowest {slowest:.2f}), cold {again:.2f} s"
 
 
 def report(results: Sequence[Result]) -> str:
@@ -235,11 +232,11 @@ def report(results: Sequence[Result]) -> str:
     wrong = sum(not each.hidden for each in solved)
     tries = max(1, sum(each.num_tries for each in asked))
     seconds = sum(each.run_seconds for each in asked) / tries
-    cpu_s = sum(each.run_cpu_s for each in asked) / tries
-    engine = sum(each.engine_seconds for each in asked) / total
+    first = sum(each.first_s for each in asked) / total
+    rest = sum(each.seconds - each.run_seconds for each in asked) / total
     cells = [f"{100 * share / total:.1f}" for share in shares]
     right = f"{sum(each.greedy_hidden for each in asked)} / {sum(each.hidden for each in solved)}"
-    last = [right, f"{wrong} of {len(solved)}", f"{seconds:.2f}", f"{cpu_s:.2f}", f"{engine:.1f}"]
+    last = [right, f"{wrong} of {len(solved)}", f"{seconds:.2f} s", f"{first:.1f} s", f"{rest:.1f} s"]
     return f"| {len(asked)} | {' | '.join([*cells, *last])} |"
 
 

@@ -203,7 +203,9 @@ def small_cases(device: torch.device, toy: bool) -> Iterator[Case]:
         keys, values = torch.empty(2, rows, heads.key_value, heads.width, device=device, dtype=dtype).unbind()
 
         def plainly() -> Tensor:
-            q, k, v = parts.sum(dim=0).view(rows, -1, heads.width).split((heads.query, *[heads.key_value] * 2), dim=1)
+            q, k, v = torch.split(
+                parts.sum(dim=0).view(rows, -1, heads.width), [heads.query, *[heads.key_value] * 2], 1
+            )
             keys[:], values[:] = _turn(k, tables).to(dtype), v.to(dtype)
             return _turn(q, tables).to(dtype)
 

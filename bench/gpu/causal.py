@@ -44,7 +44,16 @@ from midfill_engine.models.packed import Pass, Result
 from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.scheduling.work import Fill
 from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS, byte_of_character
-from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, InfillRequest, InfillResponse, Stats, TextSegment
+from midfill_engine.wire import (
+    FilledHole,
+    HoleSegment,
+    HoleSpec,
+    InfillRequest,
+    InfillResponse,
+    Segment,
+    Stats,
+    TextSegment,
+)
 from midfill_kernels.launch import is_interpreted
 
 TESTS: Final = (
@@ -144,7 +153,7 @@ def make_requests(runtime: Runtime, scene: str, sizes: Sizes, count: int) -> lis
         if scene == "body":
             hole = HoleSpec(max_tokens=sizes.body, indent="    ")
         head = "def apply(values, factor):\n" + "    result = " * (scene != "body")
-        segments = [TextSegment(text=before + head), HoleSegment(hole=hole), TextSegment(text=AFTER)]
+        segments: list[Segment] = [TextSegment(text=before + head), HoleSegment(hole=hole), TextSegment(text=AFTER)]
         requests.append(InfillRequest(segments=segments))
     return requests
 
@@ -237,7 +246,8 @@ def share_of_gpu(call: Callable[[], tuple[float, Any, Any]]) -> float:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         all_s = call()[0]
         torch.cuda.synchronize()
-    return sum(event.self_device_time_total for event in profile.key_averages()) / 1e6 / all_s
+    busy_us = sum(event.self_device_time_total for event in profile.key_averages())
+    return float(busy_us) / 1e6 / all_s
 
 
 def time_call(call: Callable[[], object], device: torch.device, repeats: int) -> float:
@@ -270,7 +280,7 @@ def lay_passes(runtime: Runtime, sizes: Sizes) -> list[tuple[str, Pass, Callable
     parts, answer = read_prefix(runtime, prompt), None
     for _ in range(0, len(prompt), branches.READ_ROWS):
         work = parts.send(answer)
-        answer = runtime.run(work.passes)  # type: ignore[arg-type]
+        answer = runtime.run(work.passes)
     return [
         ("beam, 5 paths x 3 rows", only(reading.send(None).passes), lambda one: log_probs(runtime, one.hidden)),
         ("scoring", only(scoring.send(None).passes), lambda one: one.chosen),
@@ -319,8 +329,8 @@ def ms(seconds: float | None) -> str:
 def draw_tables(record: dict[str, Any], title: str) -> list[Table]:
     passes = Table("pass", "operators", "rows", "behind", "ms", "with its numbers", "graph alone", title=title)
     for one in record["passes"]:
-        cells = (one.name, one.operators, one.rows, one.past, ms(one.run_s), ms(one.used_s), ms(one.graph_s))
-        passes.add_row(*map(str, cells))
+        sizes = (one.name, one.operators, str(one.rows), str(one.past))
+        passes.add_row(*sizes, ms(one.run_s), ms(one.used_s), ms(one.graph_s))
     fills = Table("fill", "operators", "at once", "all, ms", "median, ms", "forwards", "GPU works", "times torch")
     for one in record["fills"]:
         same = (each for each in record["fills"] if (each.scene, each.together) == (one.scene, one.together))
@@ -349,7 +359,8 @@ def main(
         del runtimes["kernels"]
     passes = [one for name, runtime in runtimes.items() for one in measure_passes(runtime, name, sizes)]
     fills, left = measure_fills(runtimes, sizes, began + seconds)
-    record = {"machine": describe(device), "model": model, "passes": passes, "fills": fills, "left": left, "red": red}
+    record: dict[str, Any] = {"machine": describe(device), "model": model}
+    record |= {"passes": passes, "fills": fills, "left": left, "red": red}
     if json_file is not None:
         write_record(json_file, record)  # the profiler may end the process
     record["fills"] = fills if toy else add_shares(runtimes, sizes, fills)

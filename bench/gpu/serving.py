@@ -101,7 +101,7 @@ def run_fill(runtime: Runtime, request: InfillRequest, cache: str) -> tuple[floa
             first_s = time.perf_counter() - started
         if isinstance(item, Work):
             before = time.perf_counter()
-            answer = runtime.run(item.passes)
+            answer = runtime.run(item.passes)  # type: ignore[arg-type]
             forward_s += time.perf_counter() - before
 
 
@@ -129,7 +129,9 @@ def measure(
             context,
             gap,
             found[0][3].stats.forwards,
-            *(statistics.median(sample[index] for sample in found) for index in range(3)),
+            statistics.median(sample[0] for sample in found),
+            statistics.median(sample[1] for sample in found),
+            statistics.median(sample[2] for sample in found),
         )
         for (operators, cache), found in samples.items()
     ]

@@ -83,7 +83,7 @@ def try_product(name: str, shape: tuple[int, int], device: torch.device, clock: 
         sets = [draw(shape, num_rows, device, dtype) for _ in range(3)]
         tiles = list_tiles(num_rows, shape[1]) if device.type == "cuda" else [Tile(32, 16, 64, 2)]
         for tile in {*tiles, choose_tile(sets[0][1], num_rows)}:
-            calls = [lambda pair=pair, tile=tile: matmul(*pair, tile=tile) for pair in sets]  # type: ignore[misc]
+            calls = [lambda pair=pair, tile=tile: matmul(*pair, tile=tile) for pair in sets]
             trials.append(Trial(name, num_rows, tile, clock.time(calls).median_s))
     return trials
 

@@ -194,14 +194,18 @@ class Lab:
     def _start_beside(
         self, holes: Sequence[Hole], say: Callable[[str], None], timeout_s: float | None
     ) -> Iterator[Future[None]]:
-        """Runs `start` in a thread of its own, which keeps the warm command alive; ends it and its command at exit."""
+        """Runs `start` in a thread. At exit the thread ends, with the command that it runs; then nothing is warm."""
         command, ended = self.runner.command, threading.Event()
         self.runner.command = replace(command, is_cancelled=lambda: ended.is_set() or command.is_cancelled())
-        with ThreadPoolExecutor(1, "midfill-lab") as pool:
-            try:
-                yield pool.submit(self.start, holes, say, timeout_s=timeout_s)
-            finally:
-                ended.set()
+        try:
+            with ThreadPoolExecutor(1, "midfill-lab") as pool:
+                try:
+                    yield pool.submit(self.start, holes, say, timeout_s=timeout_s)
+                finally:
+                    ended.set()
+        finally:
+            self.runner.close()
+            self.runner.command = replace(self.runner.command, is_cancelled=command.is_cancelled)
 
     def run(self, candidate: Alternative) -> Ran:
         """Runs the command on a candidate; one that passes is run again from a cold start. Raises `verify_flaky`."""
