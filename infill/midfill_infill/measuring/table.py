@@ -115,9 +115,9 @@ def describe_sureness(outcomes: Sequence[GapOutcome]) -> str:
         inside = [is_right for chance, is_right in pairs if low <= chance < high]
         if inside:
             parts.append(f"{word} {sum(inside)} of {len(inside)} right")
-    said = math.fsum(chance for chance, _ in pairs) / len(pairs)
-    was = sum(is_right for _, is_right in pairs) / len(pairs)
-    return f"{', '.join(parts)}; on average {said:.0%} sure, {was:.0%} right"
+    mean_certainty = math.fsum(chance for chance, _ in pairs) / len(pairs)
+    share_right = sum(is_right for _, is_right in pairs) / len(pairs)
+    return f"{', '.join(parts)}; on average {mean_certainty:.0%} sure, {share_right:.0%} right"
 
 
 def describe_judge(judge: JudgeFit) -> str:

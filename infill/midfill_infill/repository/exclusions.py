@@ -188,10 +188,10 @@ def is_ignored(path: Path, root: Path, *, is_folder: bool = False) -> bool:
 
 def _find_patterns(root: Path, folders: Sequence[Path]) -> Iterator[tuple[Patterns, Path]]:
     """The patterns of `.git/info/exclude` and of each folder's `.gitignore`, with the folder that they refer to."""
-    own = root / ".git" / "info" / "exclude"
-    for file, base in [(own, root), *((folder / ".gitignore", folder) for folder in folders)]:
+    unshared = root / ".git" / "info" / "exclude"  # the user's own patterns
+    for file, base in [(unshared, root), *((folder / ".gitignore", folder) for folder in folders)]:
         try:
-            yield _read_patterns(file, file.stat().st_mtime_ns, follow=file is own), base
+            yield _read_patterns(file, file.stat().st_mtime_ns, follow=file is unshared), base
         except OSError:
             continue
 

@@ -41,8 +41,8 @@ class FillActor:
     that a restarted actor finds it again.
     """
 
-    def __init__(self, number: int, settings: dict[str, Any], run: str = "") -> None:
-        folder = Path(tempfile.gettempdir()) / f"mf-ray-{os.getuid()}-{run}-{number}"
+    def __init__(self, index: int, settings: dict[str, Any], run: str = "") -> None:
+        folder = Path(tempfile.gettempdir()) / f"mf-ray-{os.getuid()}-{run}-{index}"
         os.environ["MIDFILL_RUNTIME_DIR"] = str(folder)
         self._settings = EngineSettings(**settings)
         self._client = EngineClient(ensure_engine(self._settings))
@@ -108,8 +108,8 @@ class RayWorkers(Engine):
             raise
         self.placement, self.answered = Counter(self._nodes), dict.fromkeys(self._nodes, 0)
         self._free_actors: queue.Queue[int] = queue.Queue()
-        for number in [*range(count)] * _REQUESTS_PER_ACTOR:
-            self._free_actors.put(number)
+        for index in [*range(count)] * _REQUESTS_PER_ACTOR:
+            self._free_actors.put(index)
 
     def _check_capacity(self, count: int, resource: str) -> None:
         """Raises `engine_error` if the cluster has fewer than `count` of "CPU" or "GPU"."""
@@ -124,7 +124,7 @@ class RayWorkers(Engine):
         actor = self._ray.remote(**options)(FillActor)
         engine_settings = asdict(settings) | {"idle_timeout_s": _IDLE_TIMEOUT_S}
         run = secrets.token_hex(4)  # two runs of one user on one node must not share engines
-        self.actors = [actor.remote(number, engine_settings, run) for number in range(count)]
+        self.actors = [actor.remote(index, engine_settings, run) for index in range(count)]
 
     def _check_nodes(self) -> list[str]:
         """The name of each actor's node, once all actors have an engine. Raises `engine_error` if that takes too long,
@@ -166,12 +166,12 @@ class RayWorkers(Engine):
         return tuple(ModelList.model_validate_json(self._await(self.actors[0].models.remote())).data)
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
-        number = self._free_actors.get()  # waits for an actor
+        index = self._free_actors.get()  # waits for an actor
         try:
-            answer = json.loads(self._await(self.actors[number].infill.remote(request.model_dump_json())))
+            answer = json.loads(self._await(self.actors[index].infill.remote(request.model_dump_json())))
         finally:
-            self._free_actors.put(number)
-        self.answered[self._nodes[number]] += 1
+            self._free_actors.put(index)
+        self.answered[self._nodes[index]] += 1
         if "error" in answer:
             code, message = answer["error"]
             raise MidfillError(code if code in TABLE else "engine_error", message)

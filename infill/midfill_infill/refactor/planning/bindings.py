@@ -24,7 +24,7 @@ _PROTOTYPES: Final = (  # nodes that declare a function without a body, so that 
     "function_signature_item", "constructor_type",
 )  # fmt: skip
 _TYPE_ITEMS: Final = ("impl_item", "trait_item")
-_BIND_AT_THEIR_END: Final = (  # their names are bound at the end of the node, not at the end of the name
+_BIND_AT_THEIR_END: Final = (  # nodes whose names are bound at the end of the node, not at the end of the name
     "assignment", "augmented_assignment", "named_expression", "function_definition", "class_definition"
 )  # fmt: skip
 _MAX_REASSIGNMENTS: Final = 16  # that are kept of one name in one scope
@@ -62,7 +62,7 @@ class Bindings:
 
     @cached_property
     def named(self) -> dict[str, list[Binding]]:
-        """The bindings by name. "*" is every name of a module imported so, "." every name of the namespace around."""
+        """The bindings by name. "*" stands for all names of a module, "." for all names of the C++ namespace around."""
         bindings = [*self._read_imports(), *self._read_namespaces()]
         imported = {(binding.name, binding.node.start_byte) for binding in bindings}
         for binding in self._read_others():
@@ -219,7 +219,7 @@ class Bindings:
         space: str = "",
     ) -> Iterator[Binding]:
         """The bindings of one name, one for each span of its scope; `kind` says which scope, see `binders`."""
-        name = name or text_of(name_node)
+        bound_name = name or text_of(name_node)
         above = node.parent
         assert above is not None
         if kind == "here" and above.parent is not None and above.parent.type == "field_declaration_list":
@@ -227,15 +227,15 @@ class Bindings:
         if kind == "own":
             spans = self._own_spans(node)
         elif kind == "function":
-            spans = self._spans(self._rules.functions, node, name)
+            spans = self._spans(self._rules.functions, node, bound_name)
         else:
-            spans = self._spans(self._rules.functions | self._rules.blocks, node, name)
+            spans = self._spans(self._rules.functions | self._rules.blocks, node, bound_name)
         first = {"after": above.end_byte, "here": node.end_byte}.get(kind, 0)
         is_hoisted = kind == "own" or node.type in self._rules.hoists or above.type == "function_declaration"
         bound_at = above.end_byte if above.type in _BIND_AT_THEIR_END else node.end_byte
         for start, end in spans:
             effect = start if is_hoisted else max(start, bound_at)
-            yield Binding(name, path, max(start, first), end, effect, name_node, written or name, space)
+            yield Binding(bound_name, path, max(start, first), end, effect, name_node, written or bound_name, space)
 
     def _own_spans(self, node: tree_sitter.Node) -> list[Span]:
         """The extents of the scope that a node is a part of; none for parameters of functions without a body."""

@@ -231,14 +231,14 @@ def _list_branches(node: tree_sitter.Node, kinds: tuple[str, ...] = _BRANCHES) -
         part = above
 
 
-def _is_fallback(one: Binding, other: Binding) -> bool:
+def _is_fallback(binding: Binding, other: Binding) -> bool:
     """True if two bindings are in different branches of a statement, or the first takes effect before the second, which
     is in a `try`: so one stands in for the other.
     """
-    branches = dict(_list_branches(one.node))
+    branches = dict(_list_branches(binding.node))
     for whole, part in _list_branches(other.node):
         if branches.get(whole, part) != part:
             return True
-    if one.effect > other.effect:
+    if binding.effect > other.effect:
         return False
     return any(above.type == "try_statement" for above in list_above(other.node))

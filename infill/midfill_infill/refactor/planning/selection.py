@@ -134,11 +134,11 @@ def _is_named(name: str, path: str, functions: list[Function]) -> bool:
 
 
 def _drop_overlaps(holes: Iterable[Hole]) -> Iterator[Hole]:
-    last: Hole | None = None
+    outer: Hole | None = None
     for hole in sorted(dict.fromkeys(holes), key=lambda hole: (hole.start_byte, -hole.end_byte)):
-        if last is None or (hole.start_byte >= last.end_byte and hole.start_byte != last.start_byte):
+        if outer is None or (hole.start_byte >= outer.end_byte and hole.start_byte != outer.start_byte):
             yield hole
-            last = hole
+            outer = hole
 
 
 @cache

@@ -145,9 +145,9 @@ class Verifier:
         """Writes a file into the copy, with the fills of `chosen` and the old texts of its other suspects."""
         file = self._journal.file(file_id)
         data = (self._originals / str(file_id)).read_bytes()
-        known = self._journal.snapshot(file.known_hash)
-        assert known is not None, "a file with fills has a snapshot"
-        regions = Regions.find(self._journal.holes(file_id), known, data)
+        known_data = self._journal.snapshot(file.known_hash)
+        assert known_data is not None, "a file with fills has a snapshot"
+        regions = Regions.find(self._journal.holes(file_id), known_data, data)
         texts: dict[int, bytes] = {}
         wanted: set[str] = set()
         unwanted: set[str] = set()

@@ -109,10 +109,10 @@ class Writer:
         target = guards.find_target(self.root, file.below(self.root))
         content = read_content(target)
         guards.check_writable(target, content.status)
-        known = self.journal.snapshot(file.known_hash)
-        assert known is not None, "a file with fills has a snapshot"
+        known_data = self.journal.snapshot(file.known_hash)
+        assert known_data is not None, "a file with fills has a snapshot"
         holes = self.journal.holes(file.id)
-        return target, content, holes, Regions.find(holes, known, content.data)
+        return target, content, holes, Regions.find(holes, known_data, content.data)
 
     def _prepare_apply(self, file: FileRow, chosen: Sequence[HoleRow], report: Report) -> Rewrite | None:
         """The rewrite that writes the fills of the chosen holes; None if none can be written."""

@@ -104,14 +104,14 @@ class Regions:
     places: Mapping[int, tuple[int, int]]
 
     @classmethod
-    def find(cls, holes: Sequence[HoleRow], known: bytes, data: bytes) -> "Regions":
-        """The regions of `holes` in `data`, given the bytes `known` that their rows refer to."""
-        mapping = Moved(known, data)
+    def find(cls, holes: Sequence[HoleRow], known_data: bytes, data: bytes) -> "Regions":
+        """The regions of `holes` in `data`, given the bytes `known_data` that their rows refer to."""
+        mapping = Moved(known_data, data)
         places: dict[int, tuple[int, int]] = {}
         for hole in holes:
             if hole.is_lost:
                 continue
-            at = hole.at if known == data else mapping.find(hole.at, hole.length)
+            at = hole.at if known_data == data else mapping.find(hole.at, hole.length)
             if at is not None:
                 places[hole.id] = (at, hole.length)
         return cls(data, places)
