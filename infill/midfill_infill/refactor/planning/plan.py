@@ -23,7 +23,7 @@ from midfill_infill.repository.places import Repository
 from midfill_infill.text.document import Document, read_bytes
 from midfill_infill.text.spans import Hole
 
-_MAX_INTENT: Final = 200  # characters
+_MAX_INTENT: Final = 200
 
 
 @dataclass(frozen=True)
