@@ -61,14 +61,16 @@ def _strip_line_ends(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().split("\n"))
 
 
-def draw_gaps(place: Repository, below: Path, counts: dict[Kind, int], changed: str | None, seed: int) -> list[Gap]:
+def draw_gaps(
+    repository: Repository, below: Path, counts: dict[Kind, int], changed: str | None, seed: int
+) -> list[Gap]:
     """Draws `counts[kind]` gaps of each kind, or as many as there are, from the files below `below` that were changed
     last. With `changed`, a commit, only from lines that were changed since. The same tree and seed give the same gaps.
     Raises MidfillError.
     """
-    since = None if changed is None else find_changed(place.root, changed)
+    since = None if changed is None else find_changed(repository.root, changed)
     generator = random.Random(seed)
-    read = ((name, _read_source(place.root, name)) for name in _list_recent(place, below, since))
+    read = ((name, _read_source(repository.root, name)) for name in _list_recent(repository, below, since))
     files = list(islice(((name, document) for name, document in read if document is not None), MOST_FILES))
     generator.shuffle(files)
     gaps = list[Gap]()
@@ -88,29 +90,29 @@ def _alternate(by_file: Sequence[Iterator[Gap]]) -> Iterator[Gap]:
         left = [gaps for gaps, _ in drawn]
 
 
-def _list_recent(place: Repository, below: Path, since: ChangedLines | None) -> Iterator[str]:
+def _list_recent(repository: Repository, below: Path, since: ChangedLines | None) -> Iterator[str]:
     """Source files, the last changed one first; none that is ignored, secret, generated or of another project."""
     if below.is_file():
-        names = [Path(os.path.realpath(below)).relative_to(place.root).as_posix()]
+        names = [Path(os.path.realpath(below)).relative_to(repository.root).as_posix()]
     else:
-        names = walk.list_files(place, below)
+        names = walk.list_files(repository, below)
     names = [name for name in names if since is None or name in since.ranges]
-    marked = walk.read_attributes(place.root)
+    marked = walk.read_attributes(repository.root)
     chosen = [name for name in walk.choose(names, (), marked, include_generated=False) if find_language(Path(name))]
-    for name in sorted(chosen, key=_make_age_key(place)):
-        if not find_exclusions((place.root / name,)):
+    for name in sorted(chosen, key=_make_age_key(repository)):
+        if not find_exclusions((repository.root / name,)):
             yield name
 
 
-def _make_age_key(place: Repository) -> Callable[[str], tuple[float, str]]:
+def _make_age_key(repository: Repository) -> Callable[[str], tuple[float, str]]:
     """A sort key: uncommitted files, then files in the order of git's log; without git by when they were written."""
-    if place.git_dir is None:
-        return lambda name: (-_mtime_s(place.root / name), name)
+    if repository.git_dir is None:
+        return lambda name: (-_mtime_s(repository.root / name), name)
     positions: dict[str, float] = {}
     with suppress(MidfillError):  # no commit yet
         options = ("--name-only", "--no-renames", "--relative", "-z")
-        uncommitted = git.split_names(git.run_git(place.root, "diff", *options, "HEAD", "--", "."))
-        logged = git.run_git(place.root, "log", f"--max-count={MOST_COMMITS}", "--format=", *options, "--", ".")
+        uncommitted = git.split_names(git.run_git(repository.root, "diff", *options, "HEAD", "--", "."))
+        logged = git.run_git(repository.root, "log", f"--max-count={MOST_COMMITS}", "--format=", *options, "--", ".")
         for name in (*uncommitted, *git.split_names(logged)):
             positions.setdefault(name.strip("\n"), float(len(positions)))
     return lambda name: (positions.get(name, float(len(positions))), name)

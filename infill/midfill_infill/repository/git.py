@@ -24,7 +24,9 @@ def run_git(
     environment: Mapping[str, str] = os.environ,
     timeout_s: float | None = None,
 ) -> bytes:
-    """The output of `git WORDS` in the folder `root`. Raises `git_failed` for an exit code that is not in `fine`."""
+    """The output of `git WORDS` in the folder `root`. Raises `git_failed` if the exit code is not in `fine`, if git
+    cannot be run, and after `timeout_s`.
+    """
     variables = {**environment, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
     try:

@@ -13,20 +13,20 @@ from midfill_infill.repository.patterns import Patterns, read_lines
 from midfill_infill.repository.places import Repository
 
 
-def list_files(place: Repository, folder: Path | None = None) -> list[str]:
+def list_files(repository: Repository, folder: Path | None = None) -> list[str]:
     """The files below `folder`, by default below the root, that are not ignored: sorted paths relative to the root."""
-    below = Path(os.path.realpath(folder or place.root)).relative_to(place.root)
-    if place.git_dir is None:
-        return sorted(_walk(place.root, below))
+    below = Path(os.path.realpath(folder or repository.root)).relative_to(repository.root)
+    if repository.git_dir is None:
+        return sorted(_walk(repository.root, below))
     options = ("--cached", "--others", "--exclude-standard", "--deduplicate", "--", str(below))
-    return sorted(git.list_files(place.root, *options))
+    return sorted(git.list_files(repository.root, *options))
 
 
-def find_ignored(place: Repository, names: Sequence[str]) -> set[str]:
+def find_ignored(repository: Repository, names: Sequence[str]) -> set[str]:
     """Those of the paths `names` (relative to the root) that are ignored."""
-    if place.git_dir:
-        return git.find_ignored(place.root, names)
-    return {name for name in names if is_ignored(place.root / name, place.root)}
+    if repository.git_dir:
+        return git.find_ignored(repository.root, names)
+    return {name for name in names if is_ignored(repository.root / name, repository.root)}
 
 
 def _walk(root: Path, below: Path) -> Iterator[str]:

@@ -175,7 +175,9 @@ def _run_in_threads(tasks: "Iterator[Task]", jobs: int) -> Generator[list[Made],
 
 
 Task = Callable[[threading.Event], Made]
-"""Fills one hole. Ends early without another try once the event is set."""
+"""Fills one hole. If the engine fails, tries again a few times; while it is busy, until `stop`. Raises MidfillError
+        if other holes would fail the same way.
+        """
 
 
 class RunFiller:

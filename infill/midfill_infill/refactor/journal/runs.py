@@ -15,35 +15,35 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.repository.places import Repository
 
 
-def state_folder(place: Repository) -> Path:
+def state_folder(repository: Repository) -> Path:
     """The private folder with the runs and the lock of a repository."""
-    if place.git_dir is not None:
-        return place.git_dir / "midfill" / "tree"  # a moved repository keeps its runs
+    if repository.git_dir is not None:
+        return repository.git_dir / "midfill" / "tree"  # a moved repository keeps its runs
     from platformdirs import user_state_path
 
-    mark = hashlib.sha256(os.fsencode(place.root)).hexdigest()[:12]
+    mark = hashlib.sha256(os.fsencode(repository.root)).hexdigest()[:12]
     return user_state_path("midfill") / "refactor" / mark
 
 
-def journal_of(place: Repository, run_id: str) -> Path:
-    return state_folder(place) / "runs" / run_id / "run.db"
+def journal_of(repository: Repository, run_id: str) -> Path:
+    return state_folder(repository) / "runs" / run_id / "run.db"
 
 
-def list_runs(place: Repository) -> list[str]:
+def list_runs(repository: Repository) -> list[str]:
     """The ids of all runs, the oldest first."""
-    return sorted(journal.parent.name for journal in state_folder(place).glob("runs/*/run.db"))
+    return sorted(journal.parent.name for journal in state_folder(repository).glob("runs/*/run.db"))
 
 
-def find_run(place: Repository, run_id: str | None = None) -> Path:
+def find_run(repository: Repository, run_id: str | None = None) -> Path:
     """The journal of the run whose id begins with `run_id`, by default of the latest. Raises `run_missing`."""
-    run_ids = list_runs(place)
+    run_ids = list_runs(repository)
     fitting = run_ids[-1:]
     if run_id:
         fitting = [name for name in run_ids if name.startswith(run_id)]
     if len(fitting) == 1:
-        return journal_of(place, fitting[0])
+        return journal_of(repository, fitting[0])
     if not run_ids:
-        raise MidfillError("run_missing", f"{place.root} has no run yet")
+        raise MidfillError("run_missing", f"{repository.root} has no run yet")
     message = f"{len(fitting)} runs begin with" if fitting else "there is no run"
     raise MidfillError("run_missing", f"{message} {run_id!r}", f"known are {', '.join(run_ids[-5:])}")
 

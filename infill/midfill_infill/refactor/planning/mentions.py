@@ -29,11 +29,12 @@ _IMPORTS: Final = (
     "import_statement", "import_from_statement", "import_declaration", "use_declaration", "using_declaration",
     "namespace_alias_definition", "import_alias", "package_declaration", "namespace_definition",
 )  # fmt: skip
+_PREFIXED: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")
 _NAMESPACE_CALLS: Final = ("globals()", "locals()", "vars()")
 _MACROS: Final = ("preproc_arg", "token_tree", "macro_rule")
 _QUOTES: Final = re.compile(r"^[A-Za-z]{0,3}(?:\"\"\"|'''|[\"'`])|(?:\"\"\"|'''|[\"'`])$")
+# An import by a call is followed if it is in one of these nodes, or in wrappers there, and assigned to such a target.
 _FOLLOWED_PARENTS: Final = ("variable_declarator", "assignment_expression", "expression_statement", "call_expression")
-_PREFIXED: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")
 _FOLLOWED_TARGETS: Final = ("identifier", "object_pattern")
 _WRAPPERS: Final = ("await_expression", "parenthesized_expression", "non_null_expression", "member_expression")
 _ARGUMENT_LISTS: Final = ("arguments", "argument_list", "subscript", "subscript_expression")
@@ -94,7 +95,7 @@ class _Mentions:
         around = list(_self_and_above(node))
         for possible_string in around[:2]:  # the text of a string is a node inside of it
             if _is_string(possible_string):
-                return self._read_string(possible_string, word)
+                return self._read_string(possible_string)
         statement = next((outer for outer in around if outer.type in _IMPORTS), None)
         if statement is not None and statement.type != "namespace_definition":
             return self._read_import(statement)
@@ -181,7 +182,7 @@ class _Mentions:
             return statement.children[0].type == "visibility_modifier"
         return statement.type == "using_declaration" and _is_namespace(statement)
 
-    def _read_string(self, node: tree_sitter.Node, word: str) -> str | None:
+    def _read_string(self, node: tree_sitter.Node) -> str | None:
         """The remark on a string that names the function or its module."""
         text = _strip(node)
         path = plain(text.replace(":", "."))

@@ -67,19 +67,19 @@ class Planning:
             examples.append(path)
 
 
-def find_holes(place: Repository, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
+def find_holes(repository: Repository, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
     """Files with holes, in the order of their paths or of `request.names`. Raises `git_failed` and `target_refused`."""
     if request.names is None:
-        names: Iterable[str] = walk.list_files(place, request.folder)
+        names: Iterable[str] = walk.list_files(repository, request.folder)
     else:
-        names = _list_given(place, request.names, planning)
-    changed = None if request.changed_since is None else find_changed(place.root, request.changed_since)
+        names = _list_given(repository, request.names, planning)
+    changed = None if request.changed_since is None else find_changed(repository.root, request.changed_since)
     if changed is not None:
         names = [name for name in names if name in changed.ranges]
-    marked = walk.read_attributes(place.root)
+    marked = walk.read_attributes(repository.root)
     chosen = walk.choose(names, request.globs, marked, include_generated=request.include_generated)
     for name in chosen:
-        planned = _plan_file(place.root, name, request, planning, changed)
+        planned = _plan_file(repository.root, name, request, planning, changed)
         if planned is not None and planned.holes:
             planning.num_files += 1
             planning.num_holes += len(planned.holes)
@@ -105,10 +105,10 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
     return path
 
 
-def _list_given(place: Repository, given: Sequence[str], planning: Planning) -> Iterator[str]:
+def _list_given(repository: Repository, given: Sequence[str], planning: Planning) -> Iterator[str]:
     """The paths `given` (absolute or relative to the working folder), relative to the root, without ignored ones."""
-    names = [_below_root(place.root, name) for name in dict.fromkeys(given)]
-    ignored = walk.find_ignored(place, names)
+    names = [_below_root(repository.root, name) for name in dict.fromkeys(given)]
+    ignored = walk.find_ignored(repository, names)
     for name in names:
         if name in ignored:
             planning.skip("ignored", name)

@@ -60,14 +60,14 @@ class Scopes:
     def __init__(self, document: Document) -> None:
         self.language = document.language or ""
         self._document = document
-        self._read = Bindings(document)
-        self._whole = (0, self._read.size)
+        self._bindings = Bindings(document)
+        self._whole = (0, self._bindings.size)
         self._groups: dict[str, tuple[_Nested, dict[Span, list[Binding]]]] = {}
 
     @property
     def bindings(self) -> dict[str, list[Binding]]:
         """The bindings by name, as in `Bindings.named`."""
-        return self._read.named
+        return self._bindings.named
 
     @cached_property
     def imports(self) -> list[Binding]:
@@ -120,11 +120,11 @@ class Scopes:
 
     @cached_property
     def _walls(self) -> _Nested:
-        return _Nested(self._read.walls)
+        return _Nested(self._bindings.walls)
 
     @cached_property
     def _bodies(self) -> _Nested:
-        return _Nested(self._read.bodies)
+        return _Nested(self._bindings.bodies)
 
     def _wall(self, at: int) -> Span:
         """The innermost scope around a byte that sees no name from outside; the whole file without one."""
@@ -136,7 +136,7 @@ class Scopes:
             return False
         if binding.space and space and binding.space != space:
             return False
-        is_in_class = (binding.start, binding.end) in self._read.classes
+        is_in_class = (binding.start, binding.end) in self._bindings.classes
         return not is_in_class or self._sees_class_name(binding, at)
 
     def _sees_class_name(self, binding: Binding, at: int) -> bool:

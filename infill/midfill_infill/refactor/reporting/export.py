@@ -134,29 +134,29 @@ def _describe(file: FileRow, hole: HoleRow, fill: FillRow | None, document: Docu
     return {name: value for name, value in values.items() if value is not None}
 
 
-def check(place: Repository, request: Request, planning: Planning) -> list[str]:
+def check(repository: Repository, request: Request, planning: Planning) -> list[str]:
     """The findings of `midfill refactor check`: a line for each hole in the files of `request`, and a line for each
     file with accepted fills that the latest run has not written. Raises MidfillError, also for an unreadable journal.
     """
     findings = []
-    for planned in find_holes(place, request, planning):
-        path = place.root / planned.path
+    for planned in find_holes(repository, request, planning):
+        path = repository.root / planned.path
         document = Document(path.read_bytes(), planned.language, path)
         for hole in planned.holes:
             line, column = document.position_at(hole.start_byte)
             findings.append(visible(f"{planned.path}:{line}:{column}: {hole.name or 'this'} waits to be filled"))
-    return findings + _list_unwritten(place, request.names)
+    return findings + _list_unwritten(repository, request.names)
 
 
-def _list_unwritten(place: Repository, names: Sequence[str] | None) -> list[str]:
+def _list_unwritten(repository: Repository, names: Sequence[str] | None) -> list[str]:
     """A line for each file (of `names`, if given) with accepted fills that the latest run has not written."""
-    if not list_runs(place):
+    if not list_runs(repository):
         return []
     chosen = None if names is None else {os.path.realpath(name) for name in names}
     findings: list[str] = []
-    with Journal(find_run(place), read_only=True) as journal:
+    with Journal(find_run(repository), read_only=True) as journal:
         for file in journal.files(State.ACCEPTED):
-            path = file.below(place.root)
+            path = file.below(repository.root)
             if chosen is not None and os.path.realpath(path) not in chosen:
                 continue
             num_fills = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))

@@ -202,7 +202,7 @@ class Verifier:
 
 
 def verify(
-    place: Repository,
+    repository: Repository,
     journal: Journal,
     writer: Writer,
     suspects: Sequence[int],
@@ -214,7 +214,7 @@ def verify(
     Holes of files that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
-    with open_copy(place, sandboxed=command.sandboxed) as copy:
+    with open_copy(repository, sandboxed=command.sandboxed) as copy:
         verifier = Verifier(copy, journal, suspects, command, note)
         try:
             verifier.check_baseline()
