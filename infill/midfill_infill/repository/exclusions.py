@@ -98,8 +98,8 @@ def _list_names(path: str, stamps: Stamps) -> list[str]:
 
 def _find_place(path: str, stamps: Stamps) -> _Place | None:
     """Where a path without links is in its repository; None outside of one."""
-    home = _find_folder(os.path.dirname(path), stamps)
-    return None if home.root is None else (home.root, os.path.relpath(path, home.root), home.stamp)
+    folder = _find_folder(os.path.dirname(path), stamps)
+    return None if folder.root is None else (folder.root, os.path.relpath(path, folder.root), folder.stamp)
 
 
 def _find_folder(folder: str, stamps: Stamps) -> _Folder:

@@ -175,9 +175,7 @@ def _run_in_threads(tasks: "Iterator[Task]", jobs: int) -> Generator[list[Made],
 
 
 Task = Callable[[threading.Event], Made]
-"""Fills one hole. If the engine fails, tries again a few times; while it is busy, until `stop`. Raises MidfillError
-        if other holes would fail the same way.
-        """
+"""Fills one hole. Does not try again once the event is set."""
 
 
 class RunFiller:
@@ -215,9 +213,8 @@ class RunFiller:
                 yield partial(self.make, document, row, options)
 
     def read_planned(self, file: FileRow) -> bytes:
-        """The planned bytes of a file: the journal's copy if it has one, because `apply` may have written the file
-        since, otherwise those of the file itself. Raises OSError, and MidfillError `hole_stale` if the file has
-        changed.
+        """The planned bytes of a file, from the journal if it has them, because `apply` may have written the file
+        since, otherwise from the file. Raises OSError, and MidfillError `hole_stale` if the file was changed since.
         """
         data = self._journal.snapshot(file.planned_hash)
         if data is None:
@@ -248,8 +245,8 @@ class RunFiller:
         return replace(self._options, seed=seed, references=references, written=written.load())
 
     def make(self, document: Document, hole: HoleRow, options: FillOptions, stop: threading.Event) -> Made:
-        """Fills one hole. Asks an engine that fails again, and one that is busy until `stop`. Raises MidfillError if
-        other holes would fail the same way.
+        """Fills one hole. If the engine fails, tries again a few times; while it is busy, until `stop`. Raises
+        MidfillError if other holes would fail the same way.
         """
         tries = waits = 0
         while True:
