@@ -35,7 +35,7 @@ CREATE TABLE fills (
 ) WITHOUT ROWID;
 -- Whole files, compressed: the planned bytes of files with fills, and the bytes before and after each write.
 CREATE TABLE snapshots (hash BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
--- States: reserved -> intent -> done, or a write is canceled: reserved -> dropped, intent -> retracted -> dropped.
+-- States: reserved -> intent -> done. A canceled write is dropped, and retracted while its staged file is still there.
 -- `recover` looks at the files of a write that is neither done nor dropped.
 CREATE TABLE writes (
     id INTEGER PRIMARY KEY,

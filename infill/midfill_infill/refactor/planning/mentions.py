@@ -180,7 +180,7 @@ class _Mentions:
             return True
         if statement.type == "use_declaration":
             return statement.children[0].type == "visibility_modifier"
-        return statement.type == "using_declaration" and _is_namespace(statement)
+        return statement.type == "using_declaration" and _is_in_named_namespace(statement)
 
     def _read_string(self, node: tree_sitter.Node) -> str | None:
         """The remark on a string that names the function or its module."""
@@ -272,7 +272,7 @@ def _second_above(node: tree_sitter.Node) -> tree_sitter.Node | None:
     return node.parent.parent
 
 
-def _is_namespace(node: tree_sitter.Node) -> bool:
+def _is_in_named_namespace(node: tree_sitter.Node) -> bool:
     above = _second_above(node)
     return above is not None and above.type == "namespace_definition" and bool(above.child_by_field_name("name"))
 

@@ -142,8 +142,8 @@ def _check_space(rewrites: Sequence[Rewrite]) -> None:
 def recover(journal: Journal, root: Path) -> list[Trouble]:
     """Completes or cancels each write that a crash left open, and deletes its temporary file.
 
-    Returns the files that cannot be resolved. These contain neither the old bytes nor the new ones nor an edit of them,
-    and stay unchanged. Raises OSError only for problems that a later start can resolve.
+    Returns a trouble for each write that it cannot settle: its files cannot be read, hold what Midfill did not write,
+    or were both edited. It leaves the target of such a write unchanged.
     """
     troubles = []
     for row in journal.open_writes():
