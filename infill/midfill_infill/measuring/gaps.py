@@ -27,11 +27,11 @@ from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-MOST_FILES: Final = 60  # of the files that were changed last
+MAX_FILES: Final = 60  # of the files that were changed last
 LONGEST_BODY: Final = 12  # in lines
 LONGEST_LINE: Final = 200  # in bytes; longer lines are in data or in generated code
-LEAST_LINE: Final = 6  # in bytes
-MOST_COMMITS: Final = 400  # the latest ones, which tell the files that were changed last
+SHORTEST_LINE: Final = 6  # in bytes
+MAX_COMMITS: Final = 400  # the latest ones, which tell the files that were changed last
 _TEXT: Final = re.compile(r"(?:\w+_)?(?:comment|string|template_string|regex|char|rune|jsx_text)(?:_literal|_content)?")
 _SEPARATORS: Final = b" \t;,"
 
@@ -71,7 +71,7 @@ def draw_gaps(
     since = None if changed is None else find_changed(repository.root, changed)
     generator = random.Random(seed)
     read = ((name, _read_source(repository.root, name)) for name in _list_recent(repository, below, since))
-    files = list(islice(((name, document) for name, document in read if document is not None), MOST_FILES))
+    files = list(islice(((name, document) for name, document in read if document is not None), MAX_FILES))
     generator.shuffle(files)
     gaps = list[Gap]()
     for kind, count in counts.items():
@@ -112,7 +112,7 @@ def _make_age_key(repository: Repository) -> Callable[[str], tuple[float, str]]:
     with suppress(MidfillError):  # no commit yet
         options = ("--name-only", "--no-renames", "--relative", "-z")
         uncommitted = git.split_names(git.run_git(repository.root, "diff", *options, "HEAD", "--", "."))
-        logged = git.run_git(repository.root, "log", f"--max-count={MOST_COMMITS}", "--format=", *options, "--", ".")
+        logged = git.run_git(repository.root, "log", f"--max-count={MAX_COMMITS}", "--format=", *options, "--", ".")
         for name in (*uncommitted, *git.split_names(logged)):
             positions.setdefault(name.strip("\n"), float(len(positions)))
     return lambda name: (positions.get(name, float(len(positions))), name)
@@ -155,7 +155,7 @@ def _draw_lines(
         start = lines.first_char(line)
         text = document.data[start : lines.end(line)].rstrip()
         end = start + len(text)
-        if not (LEAST_LINE <= len(text) <= LONGEST_LINE and re.search(rb"\w", text)):
+        if not (SHORTEST_LINE <= len(text) <= LONGEST_LINE and re.search(rb"\w", text)):
             continue
         if not _is_whole(root, document, start, end) or not touches(Hole(start, end)):
             continue

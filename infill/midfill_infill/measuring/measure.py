@@ -20,7 +20,7 @@ from midfill_infill.measuring.gaps import Gap
 from midfill_infill.measuring.judging import JudgeFit, list_compared
 from midfill_infill.measuring.outcomes import GapOutcome, Store
 
-MOST_IN_A_ROW: Final = 4  # failed fills, after which a measurement ends
+MAX_FAILED_IN_A_ROW: Final = 4  # failed fills, after which a measurement ends
 
 
 class Context:
@@ -87,8 +87,8 @@ class Measuring:
                 outcome = self._fill(gap)
                 self._store.add(outcome)
                 num_failed = num_failed + 1 if outcome.error else 0
-                if num_failed == MOST_IN_A_ROW:
-                    raise MidfillError(outcome.error, f"{MOST_IN_A_ROW} fills in a row fail")
+                if num_failed == MAX_FAILED_IN_A_ROW:
+                    raise MidfillError(outcome.error, f"{MAX_FAILED_IN_A_ROW} fills in a row fail")
             yield outcome
 
     def fit(self) -> JudgeFit | None:

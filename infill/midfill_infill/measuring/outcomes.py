@@ -17,7 +17,7 @@ from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
 from midfill_infill.measuring.judging import ComparedText, JudgeFit, fit_judge
 
 FRESH_S: Final = 24 * 3600.0
-MOST_KEPT: Final = 600  # the latest fills of one kind that a fit uses
+MAX_FITTED: Final = 600  # the latest fills of one kind that a fit uses
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Store:
             of_kind = [
                 outcome for outcome in self._outcomes.values() if outcome.kind == kind and outcome.model == model
             ]
-            fills = [outcome for outcome in of_kind if not outcome.error][-MOST_KEPT:]
+            fills = [outcome for outcome in of_kind if not outcome.error][-MAX_FITTED:]
             if len(fills) >= certainty.MIN_MEASURED and rate_better(fills) is not None:
                 fits[kind] = certainty.fit([(outcome.evidence, outcome.is_right) for outcome in fills])
         judge = self._fit_judge(model)
@@ -110,7 +110,7 @@ class Store:
         if self._info.id == BASE:
             return None
         compared = [outcome for outcome in self._outcomes.values() if outcome.compared and outcome.model == model]
-        lines = compared[-MOST_KEPT:]
+        lines = compared[-MAX_FITTED:]
         return fit_judge([outcome.compared for outcome in lines], [outcome.group for outcome in lines])
 
 

@@ -70,7 +70,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a model's fills of one kind are worth: a mean `similar` and a share `parses` in percent, median times."""
+    """What a model's fills of one kind are worth: mean `similar`, share `parses`, both in percent; median times in
+    seconds.
+    """
 
     exact: Share
     similar: float

@@ -1,4 +1,4 @@
-"""Matches `.gitignore` patterns. Hostile ignore files cannot cause ReDoS or errors. Knows names, no folder."""
+"""Matches names with `.gitignore` patterns. No hostile pattern raises an error or takes long. Knows no folder."""
 
 import os
 import re

@@ -153,7 +153,9 @@ def _hold_back_doubtful(batches: Generator[list[Made], None, None]) -> Generator
 
 
 def _run_in_threads(tasks: "Iterator[Task]", jobs: int) -> Generator[list[Made], None, None]:
-    """Results as they finish in `jobs` threads. Closing it, or an error, waits for tasks that run and drops them."""
+    """Yields the results of `tasks` as they finish in `jobs` threads. Closing this generator, or an error, waits for
+    the tasks that run and drops their results.
+    """
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         running: set[Future[Made]] = set()
@@ -179,7 +181,7 @@ Task = Callable[[threading.Event], Made]
 
 
 class RunFiller:
-    """Fills single holes of a run with `engine`. Its tasks may run in any thread, the rest only in the journal's."""
+    """Fills single holes of a run with `engine`. Its tasks may run in any thread, its methods only in the journal's."""
 
     def __init__(self, journal: Journal, root: Path, engine: Engine, options: FillOptions = _DEFAULTS) -> None:
         self._journal = journal

@@ -16,7 +16,8 @@ _WORD: Final = re.compile(rb"""['"]([A-Za-z_]\w*)['"]""")
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """Yields an empty hole between quotes below the header of each function, or before a body on the header's line.
+    """Yields an empty hole between quotes for each public function without a docstring, below its header, or before a
+    body on the header's line.
 
     Stubs and broken functions are skipped. Names with a leading underscore and everything inside them, names missing in
     `__all__`, and nested functions are private.
@@ -49,7 +50,7 @@ def _read_exports(document: Document) -> frozenset[bytes] | None:
 
 
 def _is_private(document: Document, function: Function) -> bool:
-    """True also for functions that another docstring describes: overrides, overloads, setters and deleters."""
+    """True for private names, and for what another docstring describes: overrides, overloads, setters and deleters."""
     *owners, name = function.path
     is_hidden = name.startswith("_") and not (owners and name in _PUBLIC_MARKS)
     decorators = document.source[function.start : function.head].decode("utf-8", "replace")
