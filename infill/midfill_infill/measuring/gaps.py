@@ -69,14 +69,14 @@ def draw_gaps(
     Raises MidfillError.
     """
     since = None if changed is None else find_changed(repository.root, changed)
-    generator = random.Random(seed)
+    rng = random.Random(seed)
     read = ((name, _read_source(repository.root, name)) for name in _list_recent(repository, below, since))
     files = list(islice(((name, document) for name, document in read if document is not None), MAX_FILES))
-    generator.shuffle(files)
+    rng.shuffle(files)
     gaps = list[Gap]()
     for kind, count in counts.items():
         draw = _draw_lines if kind == "line" else _draw_bodies
-        by_file = [draw(name, document, generator, _may_touch(name, document, since)) for name, document in files]
+        by_file = [draw(name, document, rng, _may_touch(name, document, since)) for name, document in files]
         gaps += islice(_alternate(by_file), count)
     return gaps
 
@@ -145,13 +145,11 @@ def _may_touch(name: str, document: Document, since: ChangedLines | None) -> Cal
     return lambda hole: since is None or since.touches(name, document.data, hole.start_byte, hole.end_byte)
 
 
-def _draw_lines(
-    name: str, document: Document, generator: random.Random, touches: Callable[[Hole], bool]
-) -> Iterator[Gap]:
+def _draw_lines(name: str, document: Document, rng: random.Random, touches: Callable[[Hole], bool]) -> Iterator[Gap]:
     """Gaps of lines that are one whole statement or part of a list: a blank line can be filled with these."""
     assert document.syntax is not None
     root, lines = document.syntax.parse_once(document.source).root_node, document.lines
-    for line in generator.sample(range(len(lines)), len(lines)):
+    for line in rng.sample(range(len(lines)), len(lines)):
         start = lines.first_char(line)
         text = document.data[start : lines.end(line)].rstrip()
         end = start + len(text)
@@ -177,14 +175,12 @@ def _is_whole(root: tree_sitter.Node, document: Document, start: int, end: int) 
     return True
 
 
-def _draw_bodies(
-    name: str, document: Document, generator: random.Random, touches: Callable[[Hole], bool]
-) -> Iterator[Gap]:
+def _draw_bodies(name: str, document: Document, rng: random.Random, touches: Callable[[Hole], bool]) -> Iterator[Gap]:
     """Gaps of bodies of a few lines, with a placeholder in their place where the language needs one."""
     assert document.syntax is not None
     named = [function for function in outline(document).functions if function.name and not is_stub(document, function)]
     placeholder = b"pass" if document.syntax.has_indented_blocks else b""
-    for function in generator.sample(named, len(named)):
+    for function in rng.sample(named, len(named)):
         hole = body_hole(document, function)
         start, end = hole.start_byte, hole.end_byte
         truth = document.show(start, end)

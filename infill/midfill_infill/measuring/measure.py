@@ -109,9 +109,7 @@ class Measuring:
         """Fills a gap and measures its outcome, which may be an error. Raises MidfillError for errors of all gaps."""
         options = replace(self._options, references=self._context.of(gap), written=written.load())
         outcome = GapOutcome(gap.id, gap.kind, gap.name, how=self._how(gap), at=time.time())
-        preview_s: float | None = None
-        filled: Filled | None = None
-        started_s = time.perf_counter()
+        started_s, preview_s, filled = time.perf_counter(), None, None
         try:
             with closing(fill(gap.document, (gap.hole,), options, self._client)) as events:
                 for event in events:

@@ -64,8 +64,8 @@ def read_attributes(root: Path) -> Patterns | None:
 def choose(
     names: Iterable[str], globs: Sequence[str], marked: Patterns | None, *, include_generated: bool
 ) -> Iterator[str]:
-    """The names that match one of `globs` (`.gitignore` syntax, `!` excludes), or all without globs; without those of
-    generated and third-party files unless `include_generated`.
+    """The names that match one of `globs` (.gitignore syntax, `!` excludes), by default all. Leaves out generated and
+    third-party files unless `include_generated`.
     """
     spec = None
     if globs:

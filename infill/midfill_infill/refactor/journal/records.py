@@ -136,9 +136,7 @@ class StateChange:
 
 @dataclass(frozen=True)
 class WriteRow:
-    """The replacement of one file, as journaled. `temporary` is the name of the staged file beside the file. `state` is
-    `reserved`, `intent`, `done`, `retracted` or `dropped`.
-    """
+    """The replacement of one file, as journaled. `temporary` names the staged file; `schema.sql` lists the states."""
 
     id: int
     file: int
