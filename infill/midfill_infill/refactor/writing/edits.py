@@ -67,7 +67,7 @@ class Moved:
         first = bisect_right(old_starts, at) - 1
         last = bisect_right(old_starts, at + length) - 1
         column = at - old_starts[first]
-        low = max(first - 1, 0)
+        low = max(first - 1, 0)  # with one line on either side
         high = min(last + 1, len(old_lines) - 1)
         head, tail = self._same_ends
         if high < head:
