@@ -78,7 +78,7 @@ def test_seed_zero_asks_for_the_likeliest_fill_of_every_hole(place: Repository) 
 @pytest.fixture
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hole is tried again at once."""
-    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
+    monkeypatch.setattr("midfill_infill.refactor.generating.generate._FIRST_WAIT_S", 0.0)
 
 
 @pytest.mark.usefixtures("no_wait")

@@ -1,4 +1,4 @@
-"""Draws lines and bodies of a repository as holes whose text is known. Reads files and git's log; asks no engine."""
+"""Draws lines and bodies of a repository at random, as holes whose right text is known. Asks git, but no engine."""
 
 import hashlib
 import os
@@ -27,13 +27,13 @@ from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-MOST_FILES: Final = 60  # of the files changed last
-LONGEST_BODY: Final = 12  # lines
-LONGEST_LINE: Final = 200  # characters; a longer line stands in data or generated code
-LEAST_LINE: Final = 6
-MOST_COMMITS: Final = 400  # that are looked at for the files changed last
+MAX_FILES: Final = 60  # of the files that were changed last
+LONGEST_BODY: Final = 12  # in lines
+LONGEST_LINE: Final = 200  # in bytes; longer lines are in data or in generated code
+SHORTEST_LINE: Final = 6  # in bytes
+MAX_COMMITS: Final = 400  # the latest ones, which tell the files that were changed last
 _TEXT: Final = re.compile(r"(?:\w+_)?(?:comment|string|template_string|regex|char|rune|jsx_text)(?:_literal|_content)?")
-_EVEN: Final = b" \t;,"
+_SEPARATORS: Final = b" \t;,"
 
 
 @dataclass(frozen=True)
@@ -48,81 +48,85 @@ class Gap:
 
     @property
     def id(self) -> str:
-        """The same as long as the file is."""
+        """An id that stays the same while the file does not change, in every run."""
         parts = (self.name.encode(), self.kind.encode(), b"%d" % self.hole.start_byte, self.document.data)
         return hashlib.sha256(b"\0".join([*parts, self.truth.encode("utf-8", "replace")])).hexdigest()[:20]
 
     def is_right(self, text: str) -> bool:
-        """True if a fill is the text that stood there, but for white space at line ends and around it."""
-        return _even(text) == _even(self.truth)
+        """True if a fill is the text that was there, apart from white space at line ends and around the text."""
+        return _strip_line_ends(text) == _strip_line_ends(self.truth)
 
 
-def _even(text: str) -> str:
-    return "\n".join(map(str.rstrip, text.strip().split("\n")))
+def _strip_line_ends(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().split("\n"))
 
 
-def draw_gaps(place: Repository, below: Path, counts: dict[Kind, int], changed: str | None, seed: int) -> list[Gap]:
-    """So many gaps of each kind, or as many as there are, spread over the files changed last, or over all lines changed
-    since a commit. The same tree and seed give the same gaps. Raises MidfillError.
+def draw_gaps(
+    repository: Repository, below: Path, counts: dict[Kind, int], changed: str | None, seed: int
+) -> list[Gap]:
+    """Draws `counts[kind]` gaps of each kind, or as many as there are, from the files below `below` that were changed
+    last. With `changed`, a commit, only from lines that were changed since. The same tree and seed give the same gaps.
+    Raises MidfillError.
     """
-    since = None if changed is None else find_changed(place.root, changed)
-    drawn = random.Random(seed)
-    read = ((document, name) for name in _list_latest(place, below, since) if (document := _read(place.root, name)))
-    files = [*islice(read, MOST_FILES)]
-    drawn.shuffle(files)
-    found = list[Gap]()
+    since = None if changed is None else find_changed(repository.root, changed)
+    rng = random.Random(seed)
+    read = ((name, _read_source(repository.root, name)) for name in _list_recent(repository, below, since))
+    files = list(islice(((name, document) for name, document in read if document is not None), MAX_FILES))
+    rng.shuffle(files)
+    gaps = list[Gap]()
     for kind, count in counts.items():
         draw = _draw_lines if kind == "line" else _draw_bodies
-        rows = [draw(name, document, drawn, _touching(name, document, since)) for document, name in files]
-        found += islice(_take_turns(rows), count)
-    return found
+        by_file = [draw(name, document, rng, _may_touch(name, document, since)) for name, document in files]
+        gaps += islice(_alternate(by_file), count)
+    return gaps
 
 
-def _take_turns(rows: Sequence[Iterator[Gap]]) -> Iterator[Gap]:
-    """Yields one gap of each file in turn."""
-    while rows:
-        turn = [(row, gap) for row in rows if (gap := next(row, None))]
-        yield from (gap for _, gap in turn)
-        rows = [row for row, _ in turn]
+def _alternate(by_file: Sequence[Iterator[Gap]]) -> Iterator[Gap]:
+    """Yields the first gap of each file, then the second of each, and so on."""
+    left = by_file
+    while left:
+        drawn = [(gaps, gap) for gaps in left if (gap := next(gaps, None))]
+        yield from (gap for _, gap in drawn)
+        left = [gaps for gaps, _ in drawn]
 
 
-def _list_latest(place: Repository, below: Path, since: ChangedLines | None) -> Iterator[str]:
-    """Source files, the ones changed last first; none that is ignored, secret, generated or of other projects."""
+def _list_recent(repository: Repository, below: Path, since: ChangedLines | None) -> Iterator[str]:
+    """Source files, the last changed one first; none that is ignored, secret, generated or of another project."""
     if below.is_file():
-        names = [Path(os.path.realpath(below)).relative_to(place.root).as_posix()]
+        names = [Path(os.path.realpath(below)).relative_to(repository.root).as_posix()]
     else:
-        names = walk.list_files(place, below)
+        names = walk.list_files(repository, below)
     names = [name for name in names if since is None or name in since.ranges]
-    marked = walk.read_attributes(place.root)
+    marked = walk.read_attributes(repository.root)
     chosen = [name for name in walk.choose(names, (), marked, include_generated=False) if find_language(Path(name))]
-    for name in sorted(chosen, key=_rank_by_age(place)):
-        if not find_exclusions((place.root / name,)):
+    for name in sorted(chosen, key=_make_age_key(repository)):
+        if not find_exclusions((repository.root / name,)):
             yield name
 
 
-def _rank_by_age(place: Repository) -> Callable[[str], tuple[float, str]]:
+def _make_age_key(repository: Repository) -> Callable[[str], tuple[float, str]]:
     """A sort key: uncommitted files, then files in the order of git's log; without git by when they were written."""
-    if place.git_dir is None:
-        return lambda name: (-_time_s(place.root / name), name)
-    order: dict[str, float] = {}
+    if repository.git_dir is None:
+        return lambda name: (-_mtime_s(repository.root / name), name)
+    positions: dict[str, float] = {}
     with suppress(MidfillError):  # no commit yet
-        asked = ("--name-only", "--no-renames", "--relative", "-z")
-        uncommitted = git.split_names(git.run_git(place.root, "diff", *asked, "HEAD", "--", "."))
-        logged = git.run_git(place.root, "log", f"--max-count={MOST_COMMITS}", "--format=", *asked, "--", ".")
+        options = ("--name-only", "--no-renames", "--relative", "-z")
+        uncommitted = git.split_names(git.run_git(repository.root, "diff", *options, "HEAD", "--", "."))
+        logged = git.run_git(repository.root, "log", f"--max-count={MAX_COMMITS}", "--format=", *options, "--", ".")
         for name in (*uncommitted, *git.split_names(logged)):
-            order.setdefault(name.strip("\n"), float(len(order)))
-    return lambda name: (order.get(name, float(len(order))), name)
+            positions.setdefault(name.strip("\n"), float(len(positions)))
+    return lambda name: (positions.get(name, float(len(positions))), name)
 
 
-def _time_s(path: Path) -> float:
+def _mtime_s(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
         return 0.0
 
 
-def _read(root: Path, name: str) -> Document | None:
-    """A source file without syntax errors; None for every other one."""
+def _read_source(root: Path, name: str) -> Document | None:
+    """A file of source code without syntax errors; None for any other file."""
     path = root / name
     if path.is_symlink() or path.suffix == ".ipynb":
         return None
@@ -131,24 +135,25 @@ def _read(root: Path, name: str) -> Document | None:
         if document.syntax is None or guards.is_generated(document.data):
             return None
         tree = document.syntax.parse_once(document.source)
-        return None if tree.root_node.has_error or not document.data.strip() else document
+        return document if document.data.strip() and not tree.root_node.has_error else None
     except MidfillError:
         return None
 
 
-def _touching(name: str, document: Document, since: ChangedLines | None) -> Callable[[Hole], bool]:
+def _may_touch(name: str, document: Document, since: ChangedLines | None) -> Callable[[Hole], bool]:
+    """A function that is True for holes in lines that changed, or for all holes without `since`."""
     return lambda hole: since is None or since.touches(name, document.data, hole.start_byte, hole.end_byte)
 
 
-def _draw_lines(name: str, document: Document, drawn: random.Random, touches: Callable[[Hole], bool]) -> Iterator[Gap]:
-    """Lines that hold one whole statement or one whole part of a list, which a blank line can be filled with."""
+def _draw_lines(name: str, document: Document, rng: random.Random, touches: Callable[[Hole], bool]) -> Iterator[Gap]:
+    """Gaps of lines that are one whole statement or part of a list: a blank line can be filled with these."""
     assert document.syntax is not None
     root, lines = document.syntax.parse_once(document.source).root_node, document.lines
-    for number in drawn.sample(range(len(lines)), len(lines)):
-        start, end = lines.first_char(number), lines.end(number)
-        text = document.data[start:end].rstrip()
+    for line in rng.sample(range(len(lines)), len(lines)):
+        start = lines.first_char(line)
+        text = document.data[start : lines.end(line)].rstrip()
         end = start + len(text)
-        if not (LEAST_LINE <= len(text) <= LONGEST_LINE and re.search(rb"\w", text)):
+        if not (SHORTEST_LINE <= len(text) <= LONGEST_LINE and re.search(rb"\w", text)):
             continue
         if not _is_whole(root, document, start, end) or not touches(Hole(start, end)):
             continue
@@ -157,9 +162,9 @@ def _draw_lines(name: str, document: Document, drawn: random.Random, touches: Ca
 
 
 def _is_whole(root: tree_sitter.Node, document: Document, start: int, end: int) -> bool:
-    """True if a node of code covers a line, but for a comma or a semicolon at its end."""
-    least = end - (len(text := document.data[start:end]) - len(text.rstrip(_EVEN)))
-    first, last = document.to_source(start), document.to_source(least)
+    """True if the text from `start` to `end` is all of a node of code, apart from a comma or a semicolon at its end."""
+    text = document.data[start:end].rstrip(_SEPARATORS)
+    first, last = document.to_source(start), document.to_source(start + len(text))
     node = root.named_descendant_for_byte_range(first, last)
     if node is None or node.start_byte != first or node.end_byte > document.to_source(end):
         return False
@@ -170,12 +175,12 @@ def _is_whole(root: tree_sitter.Node, document: Document, start: int, end: int) 
     return True
 
 
-def _draw_bodies(name: str, document: Document, drawn: random.Random, touches: Callable[[Hole], bool]) -> Iterator[Gap]:
-    """Bodies of a few lines, with a placeholder in their place where the language needs one."""
+def _draw_bodies(name: str, document: Document, rng: random.Random, touches: Callable[[Hole], bool]) -> Iterator[Gap]:
+    """Gaps of bodies of a few lines, with a placeholder in their place where the language needs one."""
     assert document.syntax is not None
-    functions = [each for each in outline(document).functions if each.name and not is_stub(document, each)]
+    named = [function for function in outline(document).functions if function.name and not is_stub(document, function)]
     placeholder = b"pass" if document.syntax.has_indented_blocks else b""
-    for function in drawn.sample(functions, len(functions)):
+    for function in rng.sample(named, len(named)):
         hole = body_hole(document, function)
         start, end = hole.start_byte, hole.end_byte
         truth = document.show(start, end)
@@ -184,6 +189,6 @@ def _draw_bodies(name: str, document: Document, drawn: random.Random, touches: C
             continue
         data = document.data[:start] + placeholder + document.data[end:]
         emptied = Document(data, document.language, document.path)
-        left = next((each for each in outline(emptied).functions if each.head == function.head), None)
-        if left is not None:
-            yield Gap(name, "body", emptied, body_hole(emptied, left), truth)
+        emptied_function = next((other for other in outline(emptied).functions if other.head == function.head), None)
+        if emptied_function is not None:
+            yield Gap(name, "body", emptied, body_hole(emptied, emptied_function), truth)

@@ -1,7 +1,7 @@
 """Fits what decides among the texts that a causal model compares for a line. Knows numbers; no code, no engine.
 
 The weights that ship were fitted for the default model; how much a proposer or the next lines should count differs
-from model to model. Fitted ones are taken only if they choose better in files that they have not seen.
+from model to model. Weights fitted here are used only if they choose better in files that they were not fitted on.
 """
 
 import math
@@ -16,8 +16,9 @@ from midfill_engine.wire import FilledHole, FittedWeights
 from midfill_infill.filling.certainty import split_folds
 from midfill_infill.measuring.gaps import Gap
 
-MIN_LINES: Final = 40  # of fewer a fit says little
-EXACT: Final = 2.0  # the worth of the true text; of others their similarity
+MIN_LINES: Final = 40  # a fit on fewer lines says little
+EXACT: Final = 2.0  # the worth of the right text; that of any other text is its similarity, at most 1
+# The values that the grid has of each weight.
 SHARES: Final = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0)
 FOLLOWS: Final = (0.0, 0.5, 0.85, 1.0)
 NAMED: Final = (0.0, 4.0, 8.0)
@@ -26,7 +27,7 @@ USED: Final = (0.0, 3.0, 7.0)
 
 @dataclass(frozen=True)
 class ComparedText:
-    """What an engine said of one text for a line, as in `wire.FilledHole`, and what the text is worth, in [0, 2]."""
+    """What an engine said of one text for a line, as in `wire.FilledHole`, and its worth, in [0, 1] or `EXACT`."""
 
     nats: float
     following: float
@@ -42,8 +43,8 @@ class ComparedText:
 
 @dataclass(frozen=True)
 class JudgeFit:
-    """Fitted weights. In files that they had not seen they chose `num_right` of `count` lines, the shipped ones
-    `num_right_shipped`.
+    """Fitted weights, and the numbers that tell whether they help: of `count` lines, in files that they were not fitted
+    on, they chose `num_right` right texts; the shipped weights chose `num_right_shipped`.
     """
 
     weights: FittedWeights
@@ -56,7 +57,7 @@ class JudgeFit:
 
 
 def list_compared(gap: Gap, judged: Sequence[FilledHole]) -> Iterator[ComparedText]:
-    """The texts of which the engine gives a likelihood."""
+    """The texts for a gap of which the engine gives a likelihood, each with its worth."""
     truth = gap.truth.strip()
     for text in judged:
         if text.log_likelihood is None:
@@ -69,21 +70,21 @@ def list_compared(gap: Gap, judged: Sequence[FilledHole]) -> Iterator[ComparedTe
 
 
 def fit_judge(lines: Sequence[Sequence[ComparedText]], groups: Sequence[str]) -> JudgeFit | None:
-    """Finds on a grid the weights that choose the best texts; None if they choose no better than the shipped ones in
-    files that they have not seen. `groups` names the file of each line.
+    """Finds on a grid the weights that choose the best texts for `lines`; None if there are too few lines, or if
+    weights fitted on other files choose no better than the shipped ones. `groups` names the file of each line.
     """
     if len(lines) < MIN_LINES:
         return None
     shipped = FittedWeights.model_validate(shipped_weights("line"), from_attributes=True)
     grid = (FittedWeights(share=a, follows=b, named=c, used=d) for a, b, c, d in product(SHARES, FOLLOWS, NAMED, USED))
     worths = {weights: _choose(weights, lines) for weights in (shipped, *grid)}
-    unseen = [0.0] * len(lines)
-    for held, others in split_folds(groups):
+    unseen_worths = [0.0] * len(lines)  # by weights that are fitted on other files
+    for held_out, others in split_folds(groups):
         best = worths[_find_best(worths, others)]
-        for index in held:
-            unseen[index] = best[index]
-    num_right, num_right_shipped = unseen.count(EXACT), worths[shipped].count(EXACT)
-    if num_right <= num_right_shipped or math.fsum(unseen) <= math.fsum(worths[shipped]):
+        for index in held_out:
+            unseen_worths[index] = best[index]
+    num_right, num_right_shipped = unseen_worths.count(EXACT), worths[shipped].count(EXACT)
+    if num_right <= num_right_shipped or math.fsum(unseen_worths) <= math.fsum(worths[shipped]):
         return None
     return JudgeFit(_find_best(worths, range(len(lines))), num_right, num_right_shipped, len(lines))
 
@@ -91,13 +92,13 @@ def fit_judge(lines: Sequence[Sequence[ComparedText]], groups: Sequence[str]) ->
 def _choose(weights: FittedWeights, lines: Sequence[Sequence[ComparedText]]) -> list[float]:
     """The worth of the text that the weights choose for each line."""
     judge: JudgeWeights = replace(shipped_weights("line"), **dict(weights))
-    chosen = []
+    worths = []
     for texts in lines:
         scores = judge.score([text.candidate for text in texts])
-        chosen.append(texts[scores.index(max(scores))].worth)
-    return chosen
+        worths.append(texts[scores.index(max(scores))].worth)
+    return worths
 
 
 def _find_best(worths: Mapping[FittedWeights, Sequence[float]], indices: Sequence[int]) -> FittedWeights:
-    """The weights whose choices are worth most on these lines; of equal ones the first."""
+    """The weights whose choices for the lines `indices` are worth most together; the first of equally good ones."""
     return max(worths, key=lambda weights: math.fsum(worths[weights][index] for index in indices))

@@ -1,4 +1,4 @@
-"""Fills gaps with one model and compares the fills with what stood there. Knows no terminal."""
+"""Fills gaps with one model, and compares the fills with the text that was there. Knows no terminal."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,31 +20,32 @@ from midfill_infill.measuring.gaps import Gap
 from midfill_infill.measuring.judging import JudgeFit, list_compared
 from midfill_infill.measuring.outcomes import GapOutcome, Store
 
-MOST_IN_A_ROW: Final = 4
+MAX_FAILED_IN_A_ROW: Final = 4  # failed fills, after which a measurement ends
 
 
 class Context:
-    """Related files of the gaps' files, read once; none if the user turned them off."""
+    """Finds the files related to a gap's file, once for each file; none if the user turned them off."""
 
     def __init__(self, root: Path) -> None:
         self._is_on, self._root = config.shows_related(root), root
-        self._known: dict[Path, tuple[Reference, ...]] = {}
+        self._references: dict[Path, tuple[Reference, ...]] = {}
 
     @property
     def how(self) -> str:
+        """What decides the context of all gaps, in words."""
         return f"{distribution_version()} {'with' if self._is_on else 'without'} related files"
 
     def of(self, gap: Gap) -> tuple[Reference, ...]:
         path = gap.document.path
         if not self._is_on or path is None:
             return ()
-        if path not in self._known:
-            self._known[path] = find_references(gap.document, path, root=self._root)
-        return self._known[path]
+        if path not in self._references:
+            self._references[path] = find_references(gap.document, path, root=self._root)
+        return self._references[path]
 
 
 class Test(Protocol):
-    """Runs a command line on fills: True if it passes, None if it cannot tell."""
+    """Runs the command `line` on a fill. Returns True if it passes, False if it fails, None if it cannot tell."""
 
     @property
     def line(self) -> str: ...
@@ -53,8 +54,8 @@ class Test(Protocol):
 
 
 class Measuring:
-    """Fills gaps with one model, and keeps the outcomes. `find_bytes` tells the engine's memory, `test` runs the user's
-    command on a fill. `model` is how the model names itself, known after the first fill.
+    """Fills gaps with one model, and keeps the outcomes. `find_bytes` tells how much memory the engine takes, `test`
+    runs the user's command on a fill. `model` is the name that the model gives itself, "" before the first fill.
     """
 
     def __init__(
@@ -73,27 +74,31 @@ class Measuring:
         self.model = ""
 
     def run(self, gaps: Sequence[Gap], *, again: bool = False) -> Iterator[GapOutcome]:
-        """Yields an outcome for each gap: that of an earlier run of the day, unless `again`. The first gap is always
-        filled, to know which model answers. Raises MidfillError if the engine fails or nothing can be kept.
+        """Yields an outcome for each gap: that of an earlier run, if one within a day exists and not `again`, or a new
+        one. The first gap is always filled, to know which model answers. Raises MidfillError if the engine fails or an
+        outcome cannot be kept.
         """
-        num_failed = 0
+        num_failed = 0  # in a row
         for gap in gaps:
-            known = self._store.find(gap.id, self.model, self._how(gap)) if self.model and not again else None
-            if known is None:
-                known = self._fill(gap)
-                self._store.add(known)
-                num_failed = num_failed + 1 if known.error else 0
-                if num_failed == MOST_IN_A_ROW:
-                    raise MidfillError(known.error, f"{MOST_IN_A_ROW} fills in a row fail")
-            yield known
+            outcome = None
+            if self.model and not again:
+                outcome = self._store.find(gap.id, self.model, self._how(gap))
+            if outcome is None:
+                outcome = self._fill(gap)
+                self._store.add(outcome)
+                num_failed = num_failed + 1 if outcome.error else 0
+                if num_failed == MAX_FAILED_IN_A_ROW:
+                    raise MidfillError(outcome.error, f"{MAX_FAILED_IN_A_ROW} fills in a row fail")
+            yield outcome
 
     def fit(self) -> JudgeFit | None:
-        """Fits how sure this model's fills are from now on, and what decides among its lines; returns the latter.
-        Raises MidfillError if that cannot be kept.
+        """Fits, for all later fills of this model, how sure they are and what decides among the texts of a line.
+        Returns the second, None if it stays as shipped. Raises MidfillError if the fit cannot be kept.
         """
         return self._store.fit(self.model)
 
     def _how(self, gap: Gap) -> str:
+        """The settings that an outcome of a gap depends on, in words; outcomes of others are not used again."""
         if gap.kind == "line" and (judge := certainty.load_judge(self.info)) is not None:
             return f"{self._context.how}, judged by {dict(judge)}"
         if self._test is None or gap.kind != "body":
@@ -101,6 +106,7 @@ class Measuring:
         return f"{self._context.how}, tested by {self._test.line}"
 
     def _fill(self, gap: Gap) -> GapOutcome:
+        """Fills a gap and measures its outcome, which may be an error. Raises MidfillError for errors of all gaps."""
         options = replace(self._options, references=self._context.of(gap), written=written.load())
         outcome = GapOutcome(gap.id, gap.kind, gap.name, how=self._how(gap), at=time.time())
         started_s, preview_s, filled = time.perf_counter(), None, None
@@ -129,26 +135,26 @@ class Measuring:
         )
 
 
-def compare(gap: Gap, found: Alternative, outcome: GapOutcome) -> GapOutcome:
-    """The outcome with what a fill is worth."""
-    fill = found.fills[0]
+def compare(gap: Gap, alternative: Alternative, outcome: GapOutcome) -> GapOutcome:
+    """The outcome, completed by how a fill compares with the text that was there."""
+    fill = alternative.fills[0]
     matcher = SequenceMatcher(None, fill.text.strip(), gap.truth.strip(), autojunk=False)
     return replace(
         outcome,
         is_right=gap.is_right(fill.text),
         similar=round(matcher.ratio(), 4),
-        parses=not found.new_errors,
+        parses=not alternative.new_errors,
         told=fill.told,
         evidence=fill.evidence,
     )
 
 
 def copy_from_files(gaps: Sequence[Gap], context: Context) -> Iterator[GapOutcome]:
-    """What the files alone propose, without a model: the floor of every measurement."""
+    """The outcomes of what the files alone propose, without a model: a model should do better."""
     for gap in gaps:
         started_s, outcome = time.perf_counter(), GapOutcome(gap.id, gap.kind, gap.name)
-        found = propose_fill(gap.document, (gap.hole,), Options(references=context.of(gap)))
-        if found is not None:
-            outcome = compare(gap, found, outcome)
+        proposed = propose_fill(gap.document, (gap.hole,), Options(references=context.of(gap)))
+        if proposed is not None:
+            outcome = compare(gap, proposed, outcome)
         seconds = round(time.perf_counter() - started_s, 4)
         yield replace(outcome, preview_s=seconds, end_s=seconds)

@@ -1,4 +1,4 @@
-"""How fills of gaps turned out, kept from run to run: one file per model in the user's data folder. Holds no code."""
+"""Keeps how fills of gaps turned out from run to run: one file per model in the user's data folder. Holds no code."""
 
 import hashlib
 import json
@@ -17,16 +17,17 @@ from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
 from midfill_infill.measuring.judging import ComparedText, JudgeFit, fit_judge
 
 FRESH_S: Final = 24 * 3600.0
-MOST_KEPT: Final = 600  # fills of one kind, the latest
+MAX_FITTED: Final = 600  # the latest fills of one kind that a fit uses
 
 
 @dataclass(frozen=True)
 class GapOutcome:
-    """One fill of a gap. `group` names the file; `similar` is in [0, 1]; `preview_s` and `end_s` count from the request
-    to the first text and to the end; `num_bytes` is the engine's memory, None if unknown. `told` is the engine's own
-    certainty, `compared` the texts that it compared for a line. `passes`: the user's command passed, None if it was not
-    run. `error` is the code of a failure. `model`
-    is how the model names itself, `how` names the settings, and `at` is when, in seconds since 1970.
+    """The outcome of one fill. `gap` is the gap's id, `group` the path of its file. `is_right`: the fill is the text
+    that was there; `similar` is how similar it is, in [0, 1]; `parses`: it adds no syntax error. `preview_s` and
+    `end_s` are the seconds from the request to the first text and to the end; `num_bytes` is the engine's memory, None
+    if unknown. `told` is the engine's own certainty, `compared` the texts that it compared for a line. `passes`: the
+    user's command passes, None if that is unknown. `error` is the code of a failure, "" without one. `model` is how the
+    model names itself, `how` the settings in words, and `at` the time, in seconds since 1970.
     """
 
     gap: str
@@ -49,68 +50,73 @@ class GapOutcome:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "GapOutcome":
-        compared = tuple(ComparedText(**each) for each in values.get("compared", ()))
+        compared = tuple(ComparedText(**text) for text in values.get("compared", ()))
         return cls(**{**values, "evidence": Evidence(**values["evidence"]), "compared": compared})
 
 
 class Store:
-    """The outcomes of one model, the latest of each gap. Every one is written at once, so an end loses nothing."""
+    """The outcomes of one model, the latest one of each gap. Writes each outcome at once, so an abort loses none."""
 
     def __init__(self, info: ModelInfo) -> None:
         self._info = info
         name = hashlib.sha256(certainty.key_of(info).encode()).hexdigest()[:16]
         self._path = certainty.folder() / f"{name}.jsonl"
-        self._known: dict[str, GapOutcome] = {}
+        self._outcomes: dict[str, GapOutcome] = {}
         for line in _read_lines(self._path):
             try:
                 self._put(GapOutcome.from_json(json.loads(line)))
-            except (ValueError, TypeError, KeyError):  # cut off by an end, or of another version
+            except (ValueError, TypeError, KeyError):  # the line was cut off by an abort, or is of another version
                 continue
 
     def _put(self, outcome: GapOutcome) -> None:
-        self._known.pop(outcome.gap, None)
-        self._known[outcome.gap] = outcome
+        """Adds an outcome as the latest one."""
+        self._outcomes.pop(outcome.gap, None)
+        self._outcomes[outcome.gap] = outcome
 
     def find(self, gap: str, model: str, how: str) -> GapOutcome | None:
-        """The outcome of a gap, filled within a day by the same model with the same settings."""
-        known = self._known.get(gap)
-        is_same = known is not None and (known.model, known.how) == (model, how)
-        return known if known and is_same and known.at > time.time() - FRESH_S else None
+        """The outcome of the gap with the id `gap`, if the same model filled it within a day with the same settings."""
+        outcome = self._outcomes.get(gap)
+        if outcome is None or (outcome.model, outcome.how) != (model, how):
+            return None
+        return outcome if outcome.at > time.time() - FRESH_S else None
 
     def add(self, outcome: GapOutcome) -> None:
-        """Raises MidfillError if it cannot be kept."""
+        """Keeps an outcome. Raises MidfillError if its file cannot be written."""
         self._put(outcome)
-        with _told_if_not_kept(self._path):
+        with _raising_write_failed(self._path):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(self._path, "a", encoding="utf-8", opener=_open_own) as file:
+            with open(self._path, "a", encoding="utf-8", opener=_open_private) as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
 
     def fit(self, model: str) -> JudgeFit | None:
-        """Fits how likely a fill of this model is right, from all its outcomes, and what decides among its lines, and
-        keeps both for later fills; returns the latter, None for what ships. Raises MidfillError if they cannot be kept.
+        """Fits to the outcomes of a model how likely its fills are right and what decides among the texts of a line.
+        Keeps both for later fills; returns the second, None for what ships. Raises MidfillError if they cannot be kept.
         """
         fits: dict[Kind, Fit] = {}
         for kind in KINDS:
-            ours = [each for each in self._known.values() if each.kind == kind and each.model == model]
-            seen = [each for each in ours if not each.error][-MOST_KEPT:]
-            if len(seen) >= certainty.MIN_MEASURED and rate_better(seen) is not None:
-                fits[kind] = certainty.fit([(each.evidence, each.is_right) for each in seen])
+            of_kind = [
+                outcome for outcome in self._outcomes.values() if outcome.kind == kind and outcome.model == model
+            ]
+            fills = [outcome for outcome in of_kind if not outcome.error][-MAX_FITTED:]
+            if len(fills) >= certainty.MIN_MEASURED and rate_better(fills) is not None:
+                fits[kind] = certainty.fit([(outcome.evidence, outcome.is_right) for outcome in fills])
         judge = self._fit_judge(model)
-        with _told_if_not_kept(self._path):
+        with _raising_write_failed(self._path):
             certainty.save(self._info, model, fits, judge.weights if judge else None)
         return judge
 
     def _fit_judge(self, model: str) -> JudgeFit | None:
-        """None for the default model: what ships was fitted for it, on more lines."""
+        """None for the default model: the weights that ship were fitted for it, on more lines."""
         if self._info.id == BASE:
             return None
-        lines = [each for each in self._known.values() if each.compared and each.model == model][-MOST_KEPT:]
-        return fit_judge([each.compared for each in lines], [each.group for each in lines])
+        compared = [outcome for outcome in self._outcomes.values() if outcome.compared and outcome.model == model]
+        lines = compared[-MAX_FITTED:]
+        return fit_judge([outcome.compared for outcome in lines], [outcome.group for outcome in lines])
 
 
 @contextmanager
-def _told_if_not_kept(path: Path) -> Iterator[None]:
-    """Raises MidfillError in place of OSError."""
+def _raising_write_failed(path: Path) -> Iterator[None]:
+    """Raises MidfillError `write_failed`, with the folder of `path`, in place of OSError."""
     try:
         yield
     except OSError as error:
@@ -120,20 +126,19 @@ def _told_if_not_kept(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _open_own(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def rate_better(seen: Sequence[GapOutcome]) -> list[float] | None:
-    """The certainty of each fill, fitted on fills in other files; None if the engine's own is as close to what was
-    right.
-    """
-    rights = [each.is_right for each in seen]
-    rated = certainty.rate_unseen([(each.evidence, each.is_right) for each in seen], [each.group for each in seen])
-    if any(each.told is None for each in seen):
+def rate_better(fills: Sequence[GapOutcome]) -> list[float] | None:
+    """The certainty of each fill, fitted on fills in other files; None if the engine's own is at least as good."""
+    rights = [outcome.is_right for outcome in fills]
+    pairs = [(outcome.evidence, outcome.is_right) for outcome in fills]
+    rated = certainty.rate_unseen(pairs, [outcome.group for outcome in fills])
+    if any(outcome.told is None for outcome in fills):
         return rated
-    own = certainty.lose([each.told or 0.0 for each in seen], rights)
-    return rated if certainty.lose(rated, rights) < own else None
+    own_loss = certainty.lose([outcome.told or 0.0 for outcome in fills], rights)
+    return rated if certainty.lose(rated, rights) < own_loss else None
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs the user's command on fills of Python bodies. A body whose tests do not reach it is not counted."""
+"""Runs the user's command on fills of Python bodies. Does not count a body that no test reaches."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,8 @@ from midfill_infill.until.lab import open_lab
 
 
 class Passing:
-    """Calling it with a fill runs the command in a copy of the tree around `folder`. `timeout_s` limits a run, by
-    default five times the run without a fill.
+    """Runs the user's command on fills, in copies of the tree around `folder`. `timeout_s` limits a run; by default it
+    may take five times as long as a run without a fill.
     """
 
     def __init__(self, command: Command, folder: Path, timeout_s: float | None = None) -> None:
@@ -26,11 +26,13 @@ class Passing:
 
     @property
     def skipped(self) -> list[str]:
-        """Why bodies were not counted, once for each body."""
+        """The reasons why bodies were not counted, one for each body."""
         return list(self._skipped.values())
 
     def __call__(self, gap: Gap, candidate: Alternative) -> bool | None:
-        """True if the command passes with the fill; None if it cannot tell. Raises MidfillError."""
+        """True if the command passes with the fill `candidate`; None if it cannot tell, as for a gap that is no Python
+        body or that no test reaches. Raises MidfillError.
+        """
         path = gap.document.path
         if gap.kind != "body" or gap.document.language != "python" or path is None or gap.id in self._skipped:
             return None

@@ -1,4 +1,4 @@
-"""Sums up outcomes: shares with intervals, medians, how sure is how often right, and which model to choose."""
+"""Sums up outcomes: shares with intervals, medians, how often sure fills are right, and which model to choose."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,16 @@ from midfill_infill.filling.certainty import KINDS, MIN_MEASURED, Kind
 from midfill_infill.measuring.judging import JudgeFit
 from midfill_infill.measuring.outcomes import GapOutcome, rate_better
 
-Z: Final = 1.96  # of a 95 % interval
+Z: Final = 1.96  # the half width of a 95 % interval, in standard deviations
+# What a certainty is called, from its lowest value up to but not including its highest.
 _WORDS: Final = (("sure", SURE, 1.01), ("likely", LIKELY, SURE), ("a suggestion", 0.0, LIKELY))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A model as the user named it, and its outcomes so far. `is_floor`: no model, the proposals from the files alone.
-    `error` is the sentence that ended its measurement early. `judge` is what decides among its lines from now on, None
-    for what ships.
+    """A model as the user named it, and its outcomes so far. `is_floor`: no model, but what the files alone propose.
+    `error` is the sentence that ended its measurement early. `judge` decides among the texts of its lines from now on;
+    None for the weights that ship.
     """
 
     name: str
@@ -31,10 +32,10 @@ class Measured:
     @property
     def num_bytes(self) -> int | None:
         """The most memory that its engine took; None if unknown."""
-        return max((each.num_bytes for each in self.outcomes if each.num_bytes is not None), default=None)
+        return max((outcome.num_bytes for outcome in self.outcomes if outcome.num_bytes is not None), default=None)
 
     def of(self, kind: Kind) -> list[GapOutcome]:
-        return [each for each in self.outcomes if each.kind == kind]
+        return [outcome for outcome in self.outcomes if outcome.kind == kind]
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -47,7 +48,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Share:
-    """A share in percent with its 95 % interval (Wilson 1927), of so many."""
+    """A share of the number `of`, in percent, with its 95 % interval from `low` to `high` (Wilson 1927)."""
 
     percent: float
     low: float
@@ -59,16 +60,19 @@ class Share:
 
     @classmethod
     def count(cls, rights: Sequence[bool]) -> "Share | None":
+        """The share of True; None if there are no values."""
         if not rights:
             return None
-        low, high = wilson(sum(rights), len(rights))
-        percent, low, high = (round(100 * each, 1) for each in (sum(rights) / len(rights), low, high))
+        shares = (sum(rights) / len(rights), *wilson(sum(rights), len(rights)))
+        percent, low, high = (round(100 * share, 1) for share in shares)
         return cls(percent, low, high, len(rights))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a model's fills of one kind of gap are worth. Times are medians in seconds, `similar` a mean in percent."""
+    """What a model's fills of one kind are worth: mean `similar`, share `parses`, both in percent; median times in
+    seconds.
+    """
 
     exact: Share
     similar: float
@@ -79,32 +83,32 @@ class Summary:
 
     @classmethod
     def of(cls, outcomes: Sequence[GapOutcome]) -> "Summary | None":
-        exact = Share.count([each.is_right for each in outcomes])
+        exact = Share.count([outcome.is_right for outcome in outcomes])
         if exact is None:
             return None
-        done = [each for each in outcomes if not each.error] or outcomes
+        done = [outcome for outcome in outcomes if not outcome.error] or outcomes
         return cls(
-            exact,
-            round(100 * math.fsum(each.similar for each in outcomes) / len(outcomes), 1),
-            round(100 * sum(each.parses for each in outcomes) / len(outcomes), 1),
-            median(each.end_s if each.preview_s is None else each.preview_s for each in done),
-            median(each.end_s for each in done),
-            Share.count([each.passes for each in outcomes if each.passes is not None]),
+            exact=exact,
+            similar=round(100 * math.fsum(outcome.similar for outcome in outcomes) / len(outcomes), 1),
+            parses=round(100 * sum(outcome.parses for outcome in outcomes) / len(outcomes), 1),
+            preview_s=median(outcome.end_s if outcome.preview_s is None else outcome.preview_s for outcome in done),
+            end_s=median(outcome.end_s for outcome in done),
+            passes=Share.count([outcome.passes for outcome in outcomes if outcome.passes is not None]),
         )
 
 
 def list_certainties(outcomes: Sequence[GapOutcome]) -> list[tuple[float, bool]]:
-    """How sure each fill of one kind is, by a fit that has not seen its file, and whether it was right; none if the
-    model says nothing of it.
+    """The certainty of each fill of one kind, and whether it is right. The certainty is by a fit on other files or, if
+    that is no better or fills are too few, the engine's own; fills without one are left out.
     """
-    seen = [each for each in outcomes if not each.error]
-    if len(seen) >= MIN_MEASURED and (rated := rate_better(seen)) is not None:
-        return list(zip(rated, (each.is_right for each in seen), strict=True))
-    return [(each.told, each.is_right) for each in seen if each.told is not None]
+    fills = [outcome for outcome in outcomes if not outcome.error]
+    if len(fills) >= MIN_MEASURED and (rated := rate_better(fills)) is not None:
+        return list(zip(rated, (outcome.is_right for outcome in fills), strict=True))
+    return [(outcome.told, outcome.is_right) for outcome in fills if outcome.told is not None]
 
 
 def describe_sureness(outcomes: Sequence[GapOutcome]) -> str:
-    """`sure 12 of 14 right, likely 8 of 13, a suggestion 3 of 33; said 38 %, were 38 %`; empty if nothing is known."""
+    """`sure 12 of 14 right, likely 8 of 13 right; on average 61% sure, 74% right`; empty if nothing is known."""
     pairs = list_certainties(outcomes)
     if not pairs:
         return ""
@@ -113,62 +117,64 @@ def describe_sureness(outcomes: Sequence[GapOutcome]) -> str:
         inside = [is_right for chance, is_right in pairs if low <= chance < high]
         if inside:
             parts.append(f"{word} {sum(inside)} of {len(inside)} right")
-    said = math.fsum(chance for chance, _ in pairs) / len(pairs)
-    was = sum(is_right for _, is_right in pairs) / len(pairs)
-    return f"{', '.join(parts)}; on average {said:.0%} sure, {was:.0%} right"
+    mean_certainty = math.fsum(chance for chance, _ in pairs) / len(pairs)
+    share_right = sum(is_right for _, is_right in pairs) / len(pairs)
+    return f"{', '.join(parts)}; on average {mean_certainty:.0%} sure, {share_right:.0%} right"
 
 
 def describe_judge(judge: JudgeFit) -> str:
-    """What fitted weights gain."""
+    """The sentence that says what fitted weights gain."""
     rights = f"{judge.num_right} of {judge.count} right in files not seen, {judge.num_right_shipped} by those that ship"
     return f"the texts of its lines are judged by weights fitted here from now on ({rights})"
 
 
 def choose(measured: Sequence[Measured]) -> str:
     """The sentence that says which model to choose on this machine, and why; empty without a model to choose."""
-    models = [each for each in measured if not each.is_floor and each.outcomes]
+    models = [model for model in measured if not model.is_floor and model.outcomes]
     if not models:
         return ""
     if len(models) == 1:
         return f"{models[0].name} is the only one measured"
-    shared = set.intersection(*({each.gap for each in model.outcomes} for model in models))
+    shared = set.intersection(*({outcome.gap for outcome in model.outcomes} for model in models))
     if not shared:
         return ""
-    worths = {model.name: _weigh(model, shared) for model in models}
+    worths = {model.name: _rate_fills(model, shared) for model in models}
     best = max(models, key=lambda model: math.fsum(worths[model.name].values()))
-    close = [model for model in models if not _is_worse(worths[model.name], worths[best.name])]
-    fastest = min(close, key=lambda model: _seconds(model, shared))
+    nearly_best = [model for model in models if not _is_worse(worths[model.name], worths[best.name])]
+    fastest = min(nearly_best, key=lambda model: _mean_seconds(model, shared))
     others = [model for model in models if model is not fastest]
     worse = [model.name for model in others if _is_worse(worths[model.name], worths[fastest.name])]
     alike = [model.name for model in others if model.name not in worse]
-    why = []
+    reasons = []
     if worse:
-        why.append(f"its fills are closer to what you wrote than those of {' and '.join(worse)}")
+        reasons.append(f"its fills are closer to what you wrote than those of {' and '.join(worse)}")
     if alike:
-        took = _seconds(fastest, shared)
-        than = ", ".join(
-            f"{_seconds(model, shared):.1f} s with {model.name}" for model in others if model.name in alike
+        mean_s = _mean_seconds(fastest, shared)
+        times_of_alike = ", ".join(
+            f"{_mean_seconds(model, shared):.1f} s with {model.name}" for model in others if model.name in alike
         )
-        why.append(f"a fill takes {took:.1f} s on average, {than}, and no difference in quality is certain")
-    return f"choose {fastest.name} here: {'; '.join(why)}"
+        times = f"a fill takes {mean_s:.1f} s on average, {times_of_alike}"
+        reasons.append(f"{times}, and no difference in quality is certain")
+    return f"choose {fastest.name} here: {'; '.join(reasons)}"
 
 
-def _weigh(model: Measured, shared: set[str]) -> dict[str, float]:
-    """What each fill is worth in [0, 1]: half for how similar it is, half for being right or passing."""
-    outcomes = (each for each in model.outcomes if each.gap in shared)
+def _rate_fills(model: Measured, shared: set[str]) -> dict[str, float]:
+    """The worth of each fill in [0, 1]: half for how similar it is, half for being right or passing."""
+    outcomes = (outcome for outcome in model.outcomes if outcome.gap in shared)
     return {each.gap: (each.similar + float(each.is_right or bool(each.passes))) / 2 for each in outcomes}
 
 
 def _is_worse(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """True if the 95 % interval of the paired difference is below zero."""
+    """True if fills are certainly worth less than others: the 95 % interval of the paired differences is below zero."""
     gains = [one[gap] - other[gap] for gap in one]
     mean = math.fsum(gains) / len(gains)
-    spread = math.sqrt(math.fsum((each - mean) ** 2 for each in gains) / max(1, len(gains) - 1) / len(gains))
-    return mean + Z * spread < 0
+    squares = math.fsum((gain - mean) ** 2 for gain in gains)
+    standard_error = math.sqrt(squares / max(1, len(gains) - 1) / len(gains))
+    return mean + Z * standard_error < 0
 
 
-def _seconds(model: Measured, shared: set[str]) -> float:
-    times = [each.end_s for each in model.outcomes if each.gap in shared]
+def _mean_seconds(model: Measured, shared: set[str]) -> float:
+    times = [outcome.end_s for outcome in model.outcomes if outcome.gap in shared]
     return math.fsum(times) / len(times)
 
 

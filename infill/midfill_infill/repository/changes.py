@@ -15,29 +15,29 @@ _HUNK: Final = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 @dataclass(frozen=True)
 class ChangedLines:
-    """Line ranges, from 0 with an exclusive end, per path relative to the root. None means the whole file."""
+    """Changed lines by path relative to the root: ranges, from 0, with an exclusive end. None means the whole file."""
 
     ranges: dict[str, tuple[tuple[int, int], ...] | None]
 
     def touches(self, path: str, data: bytes, start: int, end: int) -> bool:
-        """True if the bytes from `start` to `end` are in changed lines of a file with `data`."""
+        """True if one of the lines of the bytes `start` to `end` changed, in a file with the content `data`."""
         if self.ranges.get(path, ()) is None:
             return True
         lines = Lines(data)
         return self.has(path, lines.at(start), lines.at(end))
 
     def has(self, path: str, first: int, last: int) -> bool:
-        """True if one of the lines from `first` to `last` changed."""
-        found = self.ranges.get(path, ())
-        return found is None or any(start <= last and first < end for start, end in found)
+        """True if one of the lines from `first` to `last`, both included, changed."""
+        ranges = self.ranges.get(path, ())
+        return ranges is None or any(start <= last and first < end for start, end in ranges)
 
 
 def find_changed(root: Path, reference: str) -> ChangedLines:
-    """Differences between `reference` and the files on disk; untracked files count as a whole. Raises MidfillError
-    `git_failed`, also for an unknown reference.
+    """The lines that differ between the commit `reference` and the files on disk; untracked files count as a whole.
+    Raises MidfillError `git_failed`, also for an unknown reference.
     """
-    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
-    commit = git.run_git(root, *asked, fine=(0, 1)).decode().strip()
+    words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
+    commit = git.run_git(root, *words, fine=(0, 1)).decode().strip()
     if not commit:
         message = f"there is no revision {reference!r} in {root}"
         raise MidfillError("git_failed", message, "name a commit, a branch or a tag, see `git log`")
@@ -45,7 +45,7 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
         "--unified=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative",
         "--src-prefix=a/", "--dst-prefix=b/",
     )  # fmt: skip
-    found: dict[str, tuple[tuple[int, int], ...] | None] = {}
+    ranges: dict[str, tuple[tuple[int, int], ...] | None] = {}
     path: str | None = None
     in_header = True
     for line in git.run_git(root, "diff", *options, commit, "--").split(b"\n"):
@@ -56,6 +56,8 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
         elif path is not None and (match := _HUNK.match(line)):
             in_header = False
             start, count = int(match[1]), int(match[2] or b"1")
-            span = (start - 1, start - 1 + count) if count else (max(start - 1, 0), start + 1)
-            found[path] = (*(found.get(path) or ()), span)
-    return ChangedLines(found | dict.fromkeys(git.list_files(root, "--others", "--exclude-standard")))
+            span = (start - 1, start - 1 + count)
+            if count == 0:  # lines were only removed: the lines above and below count as changed
+                span = (max(start - 1, 0), start + 1)
+            ranges[path] = (*(ranges.get(path) or ()), span)
+    return ChangedLines(ranges | dict.fromkeys(git.list_files(root, "--others", "--exclude-standard")))

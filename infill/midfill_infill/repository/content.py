@@ -1,4 +1,4 @@
-"""Reads a file's bytes together with its inode's attributes."""
+"""Reads a file's bytes together with its attributes (mode, owner, times), so that both are of the same file."""
 
 import errno
 import hashlib
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def digest(data: bytes) -> bytes:
-    """SHA-256, 32 bytes."""
+    """The SHA-256 digest, 32 bytes."""
     return hashlib.sha256(data).digest()
 
 
 @dataclass(frozen=True)
 class Content:
-    """Bytes of a file and its inode's attributes, read together."""
+    """The bytes of a file and its attributes, read through one descriptor."""
 
     data: bytes
     status: os.stat_result
@@ -26,7 +26,7 @@ class Content:
 
 
 def read_content(path: Path) -> Content:
-    """Reads a regular file. Raises OSError; links and devices raise too (ELOOP, EINVAL)."""
+    """Reads a regular file. Raises OSError, also for a link (ELOOP) and for a device or a folder (EINVAL)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)

@@ -25,131 +25,142 @@ SECRETS: Final = (
     "credentials", "credentials.json", "client_secret*.json", "service-account*.json",
     "secret.*", "secrets.*", "*.tfvars", "*.tfstate", "*.tfstate.*", ".aws", ".ssh", ".gnupg", ".azure",
 )  # fmt: skip
-"""Names of files and folders, in capitals too; a star is any text."""
+"""Patterns for names of files and folders, in any case; `*` is any text."""
 SECRET_PATHS: Final = ("/.kube/config", "/.docker/config.json")
 _SECRET: Final = re.compile("|".join(map(translate, SECRETS)), re.IGNORECASE)
-# The name of the standard library's module, and of files that are named after a class.
-_NO_SECRET: Final = re.compile(r"secrets\.py|Secrets?\.(?:java|kt|cs|scala|swift|vue|svelte|[jt]sx?|cpp|hpp|h)")
+# Not secret: Python's module `secrets`, and source files of a class of this name.
+_SOURCE_FILE: Final = re.compile(r"secrets\.py|Secrets?\.(?:java|kt|cs|scala|swift|vue|svelte|[jt]sx?|cpp|hpp|h)")
 
-# For so long nobody asks git again where no file that it is known to read has changed.
+# For so long an answer of git counts while none of the files in `_Folder.stamp` has changed.
 REFRESH_S: Final = 60.0
-_MAX_KNOWN: Final = 4096
+_MAX_NUM_ANSWERS: Final = 4096
 
 
 @dataclass(frozen=True)
-class _Home:
-    """A folder without links, its repository's root, and the times of what decides there what git ignores."""
+class _Folder:
+    """A folder's path without links, its repository's root, and when the files changed that decide what git ignores."""
 
     real: str
     root: str | None
     stamp: tuple[int, ...]
 
 
-Stamps = dict[str, _Home]
-"""What is known of folders. Calls that share it check each folder once."""
-_Place = tuple[str, str, tuple[int, ...]]  # a repository's root, a name in it, a stamp
-_known: dict[_Place, bool] = {}
+Stamps = dict[str, _Folder]
+"""What was read of folders, by path. Calls that share it read each folder once."""
+_Place = tuple[str, str, tuple[int, ...]]  # a repository's root, a path relative to it, the stamp of the path's folder
+_answers: dict[_Place, bool] = {}  # whether git ignores a place
 
 
 def find_exclusion(path: Path, listed: Sequence[str] = (), stamps: Stamps | None = None) -> str | None:
-    """Why `path` is excluded, as a phrase; None if it is not. The user's patterns `listed` match below any folder:
-    `src/gen/`, `/src/gen/` and `**/src/gen/` are the same.
+    """The reason why `path` is excluded, as a phrase; None if it is not. `listed` are the patterns of the user's
+    setting `exclude`. They match below any folder: `src/gen/`, `/src/gen/` and `**/src/gen/` are the same.
     """
     return find_exclusions((path,), listed, stamps).get(path)
 
 
 def find_exclusions(paths: Iterable[Path], listed: Sequence[str] = (), stamps: Stamps | None = None) -> dict[Path, str]:
-    """Those of `paths` that are excluded, each with the reason. Asks git once for each repository."""
-    stamps = {} if stamps is None else stamps
-    found, waiting = dict[Path, str](), dict[Path, list[str]]()
+    """The excluded ones of `paths`, each with the reason. Asks git once for each repository."""
+    folders = {} if stamps is None else stamps
+    reasons, names_of = dict[Path, str](), dict[Path, list[str]]()
     for path in paths:
-        waiting[path] = _resolve(os.path.abspath(path), stamps)
-        for name in (os.path.abspath(path), *waiting[path]):
+        names_of[path] = _list_names(os.path.abspath(path), folders)
+        for name in (os.path.abspath(path), *names_of[path]):
             if (reason := find_named_exclusion(Path(name).as_posix(), listed)) is not None:
-                found.setdefault(path, _explain(path, name, reason))
-    places = {name: _place(name, stamps) for path, names in waiting.items() if path not in found for name in names}
+                reasons.setdefault(path, _explain(path, name, reason))
+    waiting = {path: names for path, names in names_of.items() if path not in reasons}
+    places = {name: _find_place(name, folders) for names in waiting.values() for name in names}
     ignored = _find_ignored({place for place in places.values() if place is not None})
     for path, names in waiting.items():
-        hit = None if path in found else next((name for name in names if places[name] in ignored), None)
-        if hit is not None:
-            found[path] = _explain(path, hit, "git ignores it")
-    return found
+        ignored_name = next((name for name in names if places[name] in ignored), None)
+        if ignored_name is not None:
+            reasons[path] = _explain(path, ignored_name, "git ignores it")
+    return reasons
 
 
 def _explain(path: Path, name: str, reason: str) -> str:
+    """The reason why `path` is excluded, given that of `name`, which is one of its names."""
     target = os.path.basename(name)
     return reason if target == path.name else f"it links to {target}, and {reason}"
 
 
-def _resolve(path: str, stamps: Stamps) -> list[str]:
-    """The path without links in its folder, the links that lead there, and what it links to itself."""
+def _list_names(path: str, stamps: Stamps) -> list[str]:
+    """All names that may exclude a file: its path without links in the folder, these links, and what it links to."""
     folder, name = os.path.split(path)
-    real = _find_home(folder, stamps).real
+    real = _find_folder(folder, stamps).real
     names = [os.path.join(real, name)]
     if real != folder:
-        links = [str(each) for each in Path(folder).parents if os.path.islink(each)] + [folder] * os.path.islink(folder)
+        links = [above for above in (*map(str, Path(folder).parents), folder) if os.path.islink(above)]
         names += [os.path.join(os.path.realpath(os.path.dirname(link)), os.path.basename(link)) for link in links]
-    return [*names, os.path.realpath(path)] if os.path.islink(path) else names
+    if os.path.islink(path):
+        names.append(os.path.realpath(path))
+    return names
 
 
-def _place(path: str, stamps: Stamps) -> _Place | None:
-    """A path without links in its repository; None outside of one."""
-    home = _find_home(os.path.dirname(path), stamps)
-    return None if home.root is None else (home.root, os.path.relpath(path, home.root), home.stamp)
+def _find_place(path: str, stamps: Stamps) -> _Place | None:
+    """Where a path without links is in its repository; None outside of one."""
+    folder = _find_folder(os.path.dirname(path), stamps)
+    return None if folder.root is None else (folder.root, os.path.relpath(path, folder.root), folder.stamp)
 
 
-def _find_home(folder: str, stamps: Stamps) -> _Home:
+def _find_folder(folder: str, stamps: Stamps) -> _Folder:
+    """Reads a folder and those above it; keeps them in `stamps`."""
     if folder not in stamps:
         real = os.path.realpath(folder)
-        stamps[folder] = _read_home(folder, stamps) if real == folder else _find_home(real, stamps)
+        stamps[folder] = _read_folder(folder, stamps) if real == folder else _find_folder(real, stamps)
     return stamps[folder]
 
 
-def _read_home(folder: str, stamps: Stamps) -> _Home:
-    own, above = _time_ns(f"{folder}/.gitignore"), os.path.dirname(folder)
+def _read_folder(folder: str, stamps: Stamps) -> _Folder:
+    own_time, above = _mtime_ns(f"{folder}/.gitignore"), os.path.dirname(folder)
     if os.path.lexists(f"{folder}/.git"):
-        files = (_time_ns(f"{folder}/.git{name}") for name in ("", "/index", "/config", "/info/exclude"))
-        return _Home(folder, folder, (own, *files, int(time.monotonic() // REFRESH_S)))
+        times = (_mtime_ns(f"{folder}/.git{name}") for name in ("", "/index", "/config", "/info/exclude"))
+        period = int(time.monotonic() // REFRESH_S)  # git reads further files, such as the user's
+        return _Folder(folder, folder, (own_time, *times, period))
     if above == folder:
-        return _Home(folder, None, ())
-    outer = _find_home(above, stamps)
-    return _Home(folder, outer.root, (own, *outer.stamp))
+        return _Folder(folder, None, ())
+    outer = _find_folder(above, stamps)
+    return _Folder(folder, outer.root, (own_time, *outer.stamp))
 
 
-def _time_ns(path: str) -> int:
+def _mtime_ns(path: str) -> int:
+    """When a file was modified; -1 if it does not exist."""
     try:
         return os.stat(path).st_mtime_ns
-    except (OSError, ValueError):  # does not exist
+    except (OSError, ValueError):
         return -1
 
 
 def _find_ignored(places: Collection[_Place]) -> set[_Place]:
-    """The places that git ignores. Where it cannot say, as without git, the files `.gitignore` do."""
-    unknown = [place for place in places if place not in _known]
-    for root in {place[0] for place in unknown}:
-        names = [name for other, name, _ in unknown if other == root]
+    """The places that git ignores. Where git fails or is not installed, the files `.gitignore` decide."""
+    unknown = [place for place in places if place not in _answers]
+    for root in {root for root, _, _ in unknown}:
+        names = [name for other_root, name, _ in unknown if other_root == root]
         try:
             ignored = git.find_ignored(Path(root), names)
         except MidfillError:
             ignored = {name for name in names if is_ignored(Path(root, name), Path(root))}
-        if len(_known) > _MAX_KNOWN:
-            _known.clear()
-        _known.update({place: place[1] in ignored for place in unknown if place[0] == root})
-    return {place for place in places if _known.get(place)}
+        if len(_answers) > _MAX_NUM_ANSWERS:
+            _answers.clear()
+        for other_root, name, stamp in unknown:
+            if other_root == root:
+                _answers[root, name, stamp] = name in ignored
+    return {place for place in places if _answers.get(place)}
 
 
 def find_named_exclusion(name: str, listed: Sequence[str]) -> str | None:
-    """Why a file of that path is excluded as far as names tell, wherever it is stored; None if it is not."""
-    name = name.lstrip("/")
-    if is_secret(name):
+    """The reason why the path `name` alone excludes a file, which need not exist; None if it does not."""
+    relative = name.lstrip("/")
+    if is_secret(relative):
         return "its name is that of a file with secrets"
-    return "the setting `exclude` names it" if _compile(tuple(listed)).says(name) else None
+    if _compile(tuple(listed)).says(relative):
+        return "the setting `exclude` names it"
+    return None
 
 
 def is_secret(name: str) -> bool:
-    """True if a file or a folder of the path is named like one with secrets."""
-    parts = (part for part in name.split("/") if not _NO_SECRET.fullmatch(part))
-    return f"/{name.lower()}".endswith(SECRET_PATHS) or any(map(_SECRET.match, parts))
+    """True if the file or a folder of the path `name` is named like one with secrets."""
+    parts = (part for part in name.split("/") if not _SOURCE_FILE.fullmatch(part))
+    return f"/{name.lower()}".endswith(SECRET_PATHS) or any(_SECRET.match(part) for part in parts)
 
 
 @lru_cache(maxsize=64)
@@ -158,31 +169,33 @@ def _compile(patterns: tuple[str, ...]) -> Patterns:
 
 
 def is_ignored(path: Path, root: Path, *, is_folder: bool = False) -> bool:
-    """True if the files `.gitignore` of the tree `root` exclude a file or folder: the deepest folder with a matching
-    rule decides, and an ignored folder excludes everything in it.
+    """True if the files `.gitignore` of the tree `root` exclude a file or folder. Of several files with a matching rule
+    the deepest decides. An ignored folder excludes everything in it.
     """
     folders = [root, *reversed([folder for folder in path.parents if folder.is_relative_to(root) and folder != root])]
     for target in [*folders[1:], path]:
-        said = None
+        is_target_ignored = False
         for patterns, base in _find_patterns(root, folders):
             if target.is_relative_to(base) and target != base:
-                name = target.relative_to(base).as_posix() + ("/" if target != path or is_folder else "")
-                opinion = patterns.says(name)
-                said = said if opinion is None else opinion
-        if said:
+                slash = "/" if target != path or is_folder else ""
+                verdict = patterns.says(target.relative_to(base).as_posix() + slash)
+                if verdict is not None:
+                    is_target_ignored = verdict
+        if is_target_ignored:
             return True
     return False
 
 
 def _find_patterns(root: Path, folders: Sequence[Path]) -> Iterator[tuple[Patterns, Path]]:
-    own = root / ".git" / "info" / "exclude"
-    for file, base in [(own, root), *((folder / ".gitignore", folder) for folder in folders)]:
+    """The patterns of `.git/info/exclude` and of each folder's `.gitignore`, with the folder that they refer to."""
+    unshared = root / ".git" / "info" / "exclude"  # the user's own patterns
+    for file, base in [(unshared, root), *((folder / ".gitignore", folder) for folder in folders)]:
         try:
-            yield _read(file, file.stat().st_mtime_ns, follow=file is own), base
+            yield _read_patterns(file, file.stat().st_mtime_ns, follow=file is unshared), base
         except OSError:
             continue
 
 
-@lru_cache(maxsize=256)
-def _read(file: Path, mtime_ns: int, *, follow: bool) -> Patterns:
+@lru_cache(maxsize=256)  # by the time too, so that a changed file is read again
+def _read_patterns(file: Path, mtime_ns: int, *, follow: bool) -> Patterns:
     return Patterns(read_lines(file, follow=follow))

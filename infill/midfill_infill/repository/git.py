@@ -8,7 +8,7 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 
-# Variables that name another repository than that of the working folder, as hooks get them, or give paths a meaning.
+# Variables that name another repository than the working folder's (git sets them for hooks) or give paths a meaning.
 _MISLEADING: Final = frozenset(
     ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX")
     + ("GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS")
@@ -24,7 +24,9 @@ def run_git(
     environment: Mapping[str, str] = os.environ,
     timeout_s: float | None = None,
 ) -> bytes:
-    """Returns the output of a git command. Raises `git_failed` with git's message."""
+    """The output of `git WORDS` in the folder `root`. Raises `git_failed` if the exit code is not in `fine`, if git
+    cannot be run, and after `timeout_s`.
+    """
     variables = {**environment, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
     try:
@@ -37,22 +39,22 @@ def run_git(
         raise MidfillError("git_failed", f"git {words[0]} does not end") from None
     if result.returncode not in fine:
         lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"]
-        said = next((line for line in lines if line.startswith("fatal: ")), lines[-1]).removeprefix("fatal: ")
-        raise MidfillError("git_failed", f"git {words[0]}: {said}")
+        reason = next((line for line in lines if line.startswith("fatal: ")), lines[-1]).removeprefix("fatal: ")
+        raise MidfillError("git_failed", f"git {words[0]}: {reason}")
     return result.stdout
 
 
 def list_files(root: Path, *options: str) -> list[str]:
-    """Returns the paths that `git ls-files` prints. Raises `git_failed`."""
+    """The paths that `git ls-files` prints with `options`. Raises `git_failed`."""
     return split_names(run_git(root, "ls-files", "-z", *options))
 
 
 def find_ignored(root: Path, paths: Iterable[str]) -> set[str]:
-    """Returns the `paths`, relative to a repository's root, that git ignores and does not track. Raises `git_failed`,
-    also if `root` is no repository's root, and for a path behind a link. Starts no program that the repository's
-    configuration chooses: no file monitor, and no transport that fetches what a partial clone lacks.
+    """Those of `paths` (relative to the repository's root) that git ignores and does not track. Raises `git_failed`,
+    also if `root` is no repository's root, and if a folder of a path is a link. Starts no program that the
+    repository's configuration chooses: no file monitor, and no transport that fetches what a partial clone lacks.
     """
-    names = b"".join(b"./%b\0" % os.fsencode(path) for path in paths)  # a colon at the start has a meaning
+    names = b"".join(b"./%b\0" % os.fsencode(path) for path in paths)  # git gives a colon at the start a meaning
     if not names:
         return set()
     variables = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
@@ -63,5 +65,5 @@ def find_ignored(root: Path, paths: Iterable[str]) -> set[str]:
 
 
 def split_names(data: bytes) -> list[str]:
-    """Splits NUL-terminated file names."""
+    """The file names in data in which a NUL byte ends each name."""
     return [os.fsdecode(name) for name in data.split(b"\0") if name]

@@ -1,4 +1,4 @@
-"""Recognizes files that must not be written: dirty, generated, vendored, linked. Knows markers, no holes."""
+"""Recognizes files that must not be written: uncommitted, generated, third-party, linked. Knows no holes."""
 
 import os
 import re
@@ -32,7 +32,9 @@ def is_generated(data: bytes) -> bool:
 
 
 def find_target(root: Path, path: Path) -> Path:
-    """Resolves `path`. Raises `target_refused` outside the root or in a nested repository, OSError if it is missing."""
+    """The file that `path` leads to, without links. Raises `target_refused` if that is outside of the root or in
+    another repository below it, OSError if it does not exist.
+    """
     target = Path(os.path.realpath(path, strict=True))
     if not target.is_relative_to(root):
         raise MidfillError("target_refused", f"{path} leads to {target}, which is outside of {root}")
@@ -46,7 +48,7 @@ def find_target(root: Path, path: Path) -> Path:
 
 
 def check_writable(path: Path, status: os.stat_result) -> None:
-    """Raises `target_refused` for files with several hard links, and for read-only files."""
+    """Raises `target_refused` for a file with several hard links, and for a read-only one."""
     if status.st_nlink > 1:
         message = f"{path} has {status.st_nlink} hard links, which a replacement would split"
         raise MidfillError("target_refused", message, "replace it with a copy")
@@ -55,11 +57,11 @@ def check_writable(path: Path, status: os.stat_result) -> None:
 
 
 def refuse_dirty(root: Path, planned: Iterable[str]) -> None:
-    """Raises `tree_dirty`, naming some planned files with uncommitted changes."""
+    """Raises `tree_dirty` if files of `planned` have uncommitted changes; names three of them."""
     output = run_git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", ".")
     dirty = {entry[3:] for entry in split_names(output)}
-    found = [path for path in planned if path in dirty]
-    if found:
-        names = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-        files = "1 planned file has" if len(found) == 1 else f"{len(found)} planned files have"
+    dirty_planned = [path for path in planned if path in dirty]
+    if dirty_planned:
+        names = ", ".join(dirty_planned[:3]) + (", ..." if len(dirty_planned) > 3 else "")
+        files = "1 planned file has" if len(dirty_planned) == 1 else f"{len(dirty_planned)} planned files have"
         raise MidfillError("tree_dirty", f"{files} uncommitted changes: {names}")

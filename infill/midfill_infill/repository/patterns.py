@@ -1,4 +1,4 @@
-"""Matches `.gitignore` patterns. Hostile ignore files cannot cause ReDoS or errors. Knows names, no folder."""
+"""Matches names with `.gitignore` patterns. No hostile pattern raises an error or takes long. Knows no folder."""
 
 import os
 import re
@@ -16,31 +16,32 @@ _STAR: Final = r"\[\^/\]\*"
 _STARS: Final = re.compile(rf"(?:{_STAR})+((?:\[\^/\](?!\*)|[^/])*?)(?={_STAR})")
 _FIRST_FOLDERS, _FOLDERS = r"\(\?:\.\+/\)\?", r"\(\?:/\.\+\)\?"
 _FOLDERS_TWICE: Final = re.compile(rf"({_FIRST_FOLDERS}|{_FOLDERS})(.*?)(?={_FOLDERS})", re.DOTALL)
-_WITHIN_FOLDERS: Final = "ps_d"
+_WITHIN_FOLDERS: Final = "ps_d"  # pathspec's group, which is empty unless a folder above the name matches
 
 
 class Patterns:
-    """A list of patterns; invalid ones are ignored, as in git."""
+    """The patterns of one ignore file, in order. Invalid ones are left out, as in git."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._rules = [rule for line in lines for rule in _read_line(line)][::-1]
 
     def says(self, name: str) -> bool | None:
-        """True if the last matching pattern includes `name` (which ends with `/` for a folder), False if it excludes
-        `name` (with `!`), None without a match. A pattern for the file itself wins over one for a parent folder.
+        """True if the last pattern that matches `name` includes it, False if it excludes it (with `!`), None if none
+        matches. The name of a folder ends with `/`. A pattern for the name itself wins over one for a folder above.
         """
-        said: bool | None = None
-        for regex, takes in self._rules:
+        by_folder: bool | None = None
+        for regex, includes in self._rules:  # the last pattern first
             if match := regex.search(name):
                 if not match.groupdict().get(_WITHIN_FOLDERS):
-                    return takes
-                said = takes if said is None else said
-        return said
+                    return includes
+                if by_folder is None:
+                    by_folder = includes
+        return by_folder
 
 
 def read_lines(file: Path, *, follow: bool = False) -> list[str]:
-    """Lines of a pattern file; one that is too large matches everything. Raises OSError for what is no regular file,
-    and for links unless `follow`, as git does.
+    """The patterns in an ignore file; a file that is too large counts as one pattern that matches everything. Raises
+    OSError for what is no regular file and, unless `follow`, for a link, which git refuses too.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     with open(descriptor, "rb") as opened:
@@ -53,7 +54,7 @@ def read_lines(file: Path, *, follow: bool = False) -> list[str]:
 
 
 def anywhere(pattern: str) -> str:
-    """The pattern made relative to any folder: a slash at the start or in the middle anchors it to one."""
+    """A pattern that matches below any folder. A slash at the start or in the middle would anchor it to one folder."""
     sign, path = pattern[: pattern.startswith("!")], pattern.removeprefix("!")
     if "/" not in path.rstrip().rstrip("/") or path.startswith(("#", "**/")):
         return pattern
@@ -61,21 +62,22 @@ def anywhere(pattern: str) -> str:
 
 
 def _read_line(line: str) -> list[tuple[re.Pattern[str], bool]]:
+    """What a line matches, and whether that is included; nothing for comments and invalid patterns."""
     from pathspec import GitIgnoreSpec  # its import takes as long as checking twenty files
 
     try:
         return [
-            (without_backtracking(regex), takes)
+            (without_backtracking(regex), includes)
             for pattern in GitIgnoreSpec.from_lines([line]).patterns
-            if (regex := pattern.regex) is not None and (takes := pattern.include) is not None
+            if (regex := pattern.regex) is not None and (includes := pattern.include) is not None
         ]
     except (ValueError, re.error):  # invalid
         return []
 
 
 def without_backtracking(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """The same pattern with atomic groups: `*a*a*a*a*a*a*b` would backtrack for minutes on a long name. For each star
-    but the last of a name, and each `**` but the last, the shortest match suffices.
+    """The same pattern with atomic groups: `*a*a*a*a*a*a*b` would backtrack for minutes on a long name. It matches the
+    same, because for each star of a name but the last, and for each `**` but the last, the shortest match suffices.
     """
     atomic = _FOLDERS_TWICE.sub(_make_atomic, regex.pattern)
     atomic = _STARS.sub(r"(?>[^/]*?\1)", atomic)

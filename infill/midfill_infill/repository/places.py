@@ -9,23 +9,25 @@ from midfill_infill.errors import MidfillError
 
 @dataclass(frozen=True)
 class Repository:
-    """A root folder, and git's folder for it if git knows it."""
+    """A tree of files: its root, and git's folder for it; None if it is in no git repository."""
 
     root: Path
     git_dir: Path | None
 
     @property
     def git_folders(self) -> tuple[Path, ...]:
-        """Git's folders for this tree: its own, and for a worktree the shared one."""
+        """Git's folders for this tree: its own and, for a worktree, the one that all worktrees share."""
         if self.git_dir is None:
             return ()
-        named = self.git_dir / "commondir"
-        shared = Path(os.path.realpath(self.git_dir / named.read_text().strip())) if named.exists() else self.git_dir
+        shared_name = self.git_dir / "commondir"
+        if not shared_name.exists():
+            return (self.git_dir,)
+        shared = Path(os.path.realpath(self.git_dir / shared_name.read_text().strip()))
         return tuple(dict.fromkeys((self.git_dir, shared)))
 
 
 def find_place(start: Path) -> Repository:
-    """The repository around `start`; without git, `start` is the root. Raises `file_missing`."""
+    """The repository around the folder `start`, or without git that folder. Raises `file_missing` if it is none."""
     folder = Path(os.path.realpath(start))
     if not folder.is_dir():
         raise MidfillError("file_missing", f"{start} is not a folder", "name the root of a repository")
@@ -36,7 +38,7 @@ def find_place(start: Path) -> Repository:
 
 
 def _git_dir(entry: Path) -> Path | None:
-    """The git directory that `.git` is or refers to (worktree, submodule)."""
+    """The git directory that `.git` is, or that it names as a file (worktree, submodule); None if there is none."""
     if entry.is_dir() and (entry / "HEAD").exists():
         return entry
     if not entry.is_file():

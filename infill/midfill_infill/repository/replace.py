@@ -1,7 +1,8 @@
 """Replaces one file atomically, and detects concurrent writers. Knows inodes, no holes or journals.
 
-The new content is exchanged with the old one (`renameat2`, Linux), so the replaced bytes can be checked again after all
-other writers have closed the file. Without that system call it is a rename after a last check.
+The new content is written to a temporary file, which is then exchanged with the file (`renameat2`, Linux). So the
+replaced bytes can be checked again after all other writers have closed the file. Without that system call, the
+temporary file is renamed over the file after a last check.
 """
 
 import ctypes
@@ -24,30 +25,32 @@ from midfill_infill.repository.content import digest, read_content
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
-# How long to wait for a writer that still has the replaced file open.
+# How long to wait for writers that still have the replaced file open.
 QUIET_TIMEOUT_S: Final = 1.0
 _POLL_S: Final = 0.002
+# Extended attributes that an ordinary user may be unable to set.
 _MAY_BE_REFUSED: Final = ("security.", "trusted.", "system.nfs4")
 
 
 class Swap(Enum):
-    """Result of a replacement. CHANGED: somebody wrote the file first; it is as they left it."""
+    """The result of a replacement: DONE, or CHANGED if somebody else wrote the file first; it is as they left it."""
 
     DONE = auto()
     CHANGED = auto()
 
 
 def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) -> int:
-    """Writes `data` to a new file with `target`'s owner, mode and attributes; returns its open descriptor.
+    """Writes `data` to the new file `temporary`, with `target`'s owner, mode and attributes. Returns its descriptor,
+    which the caller syncs and closes.
 
-    Its modification time is now, also for old bytes: files built from the new ones are older. The caller syncs and
-    closes it. Raises OSError and then leaves no file.
+    The file's modification time is now, also if it restores old bytes: a build tool must see that what it built in
+    between is out of date. Raises OSError and then leaves no file.
     """
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         write_all(descriptor, data)
-        own = os.fstat(descriptor)
-        if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+        new_status = os.fstat(descriptor)
+        if (new_status.st_uid, new_status.st_gid) != (status.st_uid, status.st_gid):
             os.fchown(descriptor, status.st_uid, status.st_gid)
         _copy_attributes(target, descriptor)
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
@@ -59,7 +62,7 @@ def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) ->
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes all of `data`, also if a call writes only a part. Raises OSError."""
+    """Writes all of `data`, however many system calls that takes. Raises OSError."""
     with open(descriptor, "wb", closefd=False) as file:
         file.write(data)
 
@@ -83,7 +86,7 @@ def _copy_attributes(target: Path, descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Syncs a folder's entries. Raises OSError."""
+    """Syncs a folder, so that its names survive a power failure. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -92,10 +95,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def swap(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swap:
-    """Exchanges `temporary` with `target`, which must still match `old_hash`, and removes the old file.
+    """Exchanges `temporary`, whose digest is `new_hash`, with `target`, whose digest must be `old_hash`; then deletes
+    `temporary`, which holds the old bytes.
 
-    A change made before the exchange, or later through an open descriptor, is restored completely: CHANGED, and
-    `temporary` is left for `dispose`. Raises OSError; then `resolve` finds `temporary`.
+    If somebody else changes `target` before the exchange, or later through an open descriptor, their bytes stay or come
+    back: returns CHANGED, and leaves `temporary` for `dispose`. After an OSError the caller calls `resolve`.
     """
     if read_content(target).hash != old_hash:
         return Swap.CHANGED
@@ -106,7 +110,7 @@ def swap(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swa
 
 
 def resolve(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swap:
-    """Finishes an exchange: removes the replaced file, or restores it if it is not the expected one."""
+    """Finishes an exchange: deletes the replaced file, or exchanges it back if its digest is not `old_hash`."""
     if _is_quiet(temporary, old_hash):
         temporary.unlink(missing_ok=True)
         return Swap.DONE
@@ -116,7 +120,7 @@ def resolve(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> 
 
 
 def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
-    """Removes an unwanted staged file; one that somebody wrote into is kept under the returned name."""
+    """Deletes a staged file that is not to be used. Keeps one that somebody wrote into, under the returned name."""
     try:
         is_ours = _is_quiet(temporary, new_hash)
     except FileNotFoundError:
@@ -130,7 +134,7 @@ def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
 
 
 def _is_quiet(path: Path, expected: bytes) -> bool:
-    """True if the file's content hashes to `expected` and nobody has it open for writing."""
+    """True if the digest of a file's bytes is `expected` and nobody has it open for writing; waits for writers."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
         deadline = time.monotonic() + QUIET_TIMEOUT_S
         while not _take_lease(file.fileno()):
@@ -141,7 +145,9 @@ def _is_quiet(path: Path, expected: bytes) -> bool:
 
 
 def _take_lease(descriptor: int) -> bool:
-    """False while somebody has the file open for writing; True also if the system has no leases."""
+    """Asks the system for a read lease. False while somebody has the file open for writing; True also if the system
+    has no leases.
+    """
     if not hasattr(fcntl, "F_SETLEASE"):
         return True
     try:
@@ -154,16 +160,16 @@ def _take_lease(descriptor: int) -> bool:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchanges two names atomically; False if the system cannot. Raises OSError."""
+    """Exchanges the files of two names atomically; False if the system cannot. Raises OSError."""
     function = _renameat2()
     if function is None:
         return False
     if function(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
         return True
-    number = ctypes.get_errno()
-    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+    error_number = ctypes.get_errno()
+    if error_number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
-    raise OSError(number, os.strerror(number), str(second))
+    raise OSError(error_number, os.strerror(error_number), str(second))
 
 
 @cache
@@ -177,8 +183,8 @@ def _renameat2() -> "ctypes._NamedFuncPointer | None":
 
 
 def check_replaceable(path: Path) -> Path:
-    """The file that `write_atomically` would replace. Raises OSError, and MidfillError `write_failed` for one that is
-    read-only or has several hard links.
+    """The file that `write_atomically` would replace: `path` without links. Raises OSError, and MidfillError
+    `write_failed` for a file that is read-only or has several hard links.
     """
     target = Path(os.path.realpath(path, strict=True))
     try:
@@ -189,8 +195,8 @@ def check_replaceable(path: Path) -> Path:
 
 
 def write_atomically(path: Path, before: bytes, after: bytes) -> None:
-    """Writes `after` if the file still contains `before`. Keeps mode, owner and attributes; follows a symbolic link.
-    Raises MidfillError `file_changed` or `write_failed`; then the file is unchanged.
+    """Replaces a file's bytes `before` by `after`. Keeps its mode, owner and attributes; follows a symbolic link.
+    Raises MidfillError `file_changed` if it no longer contains `before`, or `write_failed`; then it is unchanged.
     """
     try:
         target = check_replaceable(path)
@@ -212,5 +218,6 @@ def write_atomically(path: Path, before: bytes, after: bytes) -> None:
 
 
 def _check_unchanged(path: Path, target: Path, before: bytes) -> None:
+    """Raises `file_changed` if `target`, which the user calls `path`, no longer contains `before`."""
     if target.read_bytes() != before:
         raise MidfillError("file_changed", f"{path} was changed by somebody else while it was filled")

@@ -9,7 +9,7 @@ from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
 
 class Engine(EngineClient):
-    """An engine for a whole run. Thread-safe; whoever opens it closes it."""
+    """An engine for a whole run. Thread-safe. The code that opens it closes it."""
 
     def revive(self) -> None:
         """Restarts the engine if it died."""
@@ -19,11 +19,13 @@ class LocalEngine(Engine):
     """The user's own engine, found or started."""
 
     def __init__(self, settings: EngineSettings, note: Callable[[str], None] = lambda _: None) -> None:
-        self._settings, self._note, self._reviving = settings, note, threading.Lock()
+        self._settings, self._note = settings, note
+        self._restarting = threading.Lock()
         super().__init__(ensure_engine(settings, note))
-        if (told := tell_where(self.endpoint.remote_host)) is not None:
-            note(told)
+        remark = tell_where(self.endpoint.remote_host)
+        if remark is not None:
+            note(remark)
 
     def revive(self) -> None:
-        with self._reviving:
+        with self._restarting:
             ensure_engine(self._settings, self._note)

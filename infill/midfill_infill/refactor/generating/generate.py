@@ -1,8 +1,8 @@
-"""Fills the holes of a run: many in flight, each journaled before it counts. Knows documents and the journal, and asks
-the engine it is given.
+"""Fills the holes of a run, many at a time, and journals each fill before it counts. Knows documents and the journal;
+asks the engine that it is given.
 
-A fill depends on its file's planned bytes, its range, the run's seed, the engine and the files it may refer to, not on
-what runs beside it. So one machine, many machines, or a resumed run give the same patch.
+A fill depends on its file's planned bytes, its range, the run's seed, the engine and the related files, but not on the
+fills that run beside it. So one machine, many machines, or a resumed run give the same patch.
 """
 
 import hashlib
@@ -33,19 +33,19 @@ from midfill_infill.repository.content import digest, read_content
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 
-# Errors that concern one hole. Others (no engine, no model) would repeat for every hole.
+# After so many holes in a row have failed by what may be the engine's fault, the run ends.
 _MAX_DOUBTFUL: Final = 8
-_ENGINE_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")
-_TRIES: Final = 4
-_WAIT_S: Final = 0.5
+_TRY_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")
+_MAX_TRIES: Final = 4
+_FIRST_WAIT_S: Final = 0.5
 _DEFAULTS: Final = FillOptions()
 CHANGED: Final = "its file changed after it was planned"
 
 
 @dataclass(frozen=True)
 class Made:
-    """Result for one hole: a fill and the bytes it was made for, or a state and a reason. `error` may be the engine's
-    fault.
+    """The result for one hole. `fill` and `source`, the planned bytes of its file, are set if the engine filled it;
+    `change` if it failed or is stale, with the reason. `error` is set if the failure may be the engine's fault.
     """
 
     hole: HoleRow
@@ -56,13 +56,15 @@ class Made:
 
     @property
     def is_good(self) -> bool:
-        row = self.fill if self.change is None else None
-        return row is not None and row.new_errors == 0 and row.new != row.old
+        """True for a fill that adds no syntax error and changes something."""
+        if self.fill is None or self.change is not None:
+            return False
+        return self.fill.new_errors == 0 and self.fill.new != self.fill.old
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run. `accepted` counts fills that add no syntax error and change something."""
+    """How many of the `total` holes are done; of these, how many have a good fill (`accepted`) or `failed`."""
 
     total: int
     done: int = 0
@@ -76,15 +78,17 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """Estimated seconds to the end; None before there is a rate."""
-        return (self.total - self.done) * self.elapsed_s / self.done if self.done else None
+        """The estimated seconds to the end; None before the first hole is done."""
+        if self.done == 0:
+            return None
+        return (self.total - self.done) * self.elapsed_s / self.done
 
 
 Show = Callable[[Progress], None]
 
 
 def hole_seed(run_seed: int, file_hash: bytes, hole: HoleRow) -> int:
-    """Seed of a hole's attempt. Run seed 0 asks for the most likely fill, so the first attempt gets 0 too."""
+    """The seed of a hole's attempt. The run's seed 0 asks for the most likely fill, so the first attempt gets 0 too."""
     if run_seed == 0 and hole.attempt == 0:
         return 0
     text = f"{run_seed}:{hole.attempt}:{file_hash.hex()}:{hole.start_byte}:{hole.end_byte}"
@@ -105,10 +109,10 @@ def generate(
     no engine is available; earlier results are kept.
     """
     holes = filter(only, journal.holes_in(State.PLANNED))
-    progress = Progress(sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))))
+    progress = Progress(total=sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))))
     began_s = time.perf_counter()
     tasks = RunFiller(journal, root, engine, options).tasks(holes)
-    with closing(_without_doubt(_in_flight(tasks, jobs))) as batches:
+    with closing(_hold_back_doubtful(_run_in_threads(tasks, jobs))) as batches:
         for batch in batches:
             progress = record(journal, batch, progress, began_s)
             show(progress)
@@ -116,7 +120,7 @@ def generate(
 
 
 def record(journal: Journal, batch: Sequence[Made], progress: Progress, began_s: float) -> Progress:
-    """Journals a batch in one transaction, and counts it."""
+    """Journals the results of a batch in one transaction. Returns the progress with them counted."""
     fills = [(made.fill, made.source) for made in batch if made.fill is not None]
     journal.add_fills(fills, [made.change for made in batch if made.change is not None])
     return Progress(
@@ -128,9 +132,9 @@ def record(journal: Journal, batch: Sequence[Made], progress: Progress, began_s:
     )
 
 
-def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list[Made], None, None]:
-    """Yields `batches`, but a failed hole only after another hole was filled, or at the end. Raises the error of too
-    many failed holes in a row; these are in no batch and can be asked again.
+def _hold_back_doubtful(batches: Generator[list[Made], None, None]) -> Generator[list[Made], None, None]:
+    """Yields `batches`, but a hole that failed by what may be the engine's fault only after another hole was filled, or
+    at the end. Raises the error of too many such holes in a row; these are in no batch and can be asked again.
     """
     doubtful: list[Made] = []
     with closing(batches):
@@ -148,8 +152,10 @@ def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list
         yield doubtful
 
 
-def _in_flight(tasks: "Iterator[Task]", jobs: int) -> Generator[list[Made], None, None]:
-    """Batches as they finish. Closing it, or an error, waits for what is in flight and drops it."""
+def _run_in_threads(tasks: "Iterator[Task]", jobs: int) -> Generator[list[Made], None, None]:
+    """Yields the results of `tasks` as they finish in `jobs` threads. Closing this generator, or an error, waits for
+    the tasks that run and drops their results.
+    """
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         running: set[Future[Made]] = set()
@@ -171,10 +177,11 @@ def _in_flight(tasks: "Iterator[Task]", jobs: int) -> Generator[list[Made], None
 
 
 Task = Callable[[threading.Event], Made]
+"""Fills one hole. Does not try again once the event is set."""
 
 
 class RunFiller:
-    """Fills single holes of a run with `engine`. Its tasks may run in any thread, other methods in the journal's."""
+    """Fills single holes of a run with `engine`. Its tasks may run in any thread, its methods only in the journal's."""
 
     def __init__(self, journal: Journal, root: Path, engine: Engine, options: FillOptions = _DEFAULTS) -> None:
         self._journal = journal
@@ -184,13 +191,15 @@ class RunFiller:
         self._seed = int(journal.get_meta("seed") or 0)
         self._resolver = Resolver(root)
         selection = journal.get_meta("selection") or {}
-        self._find_breach = None if selection.get("query") else find_promise(selection.get("recipe"))
+        self._find_broken_promise = None if selection.get("query") else find_promise(selection.get("recipe"))
         self._planned = {file.below(root): file.planned_hash for file in journal.files()}
 
     def tasks(self, holes: Iterable[HoleRow]) -> Iterator[Task]:
-        """One task per hole; a file is read once for all of its holes."""
-        for number, group in itertools.groupby(holes, key=lambda hole: hole.file):
-            file = self._journal.file(number)
+        """One task per hole. Reads a file once for all of its holes, which must follow each other in `holes`. If it
+        cannot be read, their tasks report them as stale.
+        """
+        for file_id, group in itertools.groupby(holes, key=lambda hole: hole.file):
+            file = self._journal.file(file_id)
             rows = list(group)
             try:
                 document = Document(self.read_planned(file), file.language, Path(file.path))
@@ -206,8 +215,8 @@ class RunFiller:
                 yield partial(self.make, document, row, options)
 
     def read_planned(self, file: FileRow) -> bytes:
-        """The planned bytes of a file: the journal's copy, because `apply` may have written the file, or the file
-        itself. Raises OSError, and MidfillError `hole_stale` if the file was changed since.
+        """The planned bytes of a file, from the journal if it has them, because `apply` may have written the file
+        since, otherwise from the file. Raises OSError, and MidfillError `hole_stale` if the file was changed since.
         """
         data = self._journal.snapshot(file.planned_hash)
         if data is None:
@@ -217,13 +226,13 @@ class RunFiller:
         return data
 
     def find_references(self, document: Document, file: FileRow) -> tuple[Reference, ...]:
-        """Related files as they were planned; none if a model sees the open file alone."""
+        """The files related to a document, as they were planned; none if the user's settings turn them off."""
         if not config.shows_related(self._root):
             return ()
-        return find_references(document, file.below(self._root), root=self._root, read=self._read)
+        return find_references(document, file.below(self._root), root=self._root, read=self._read_related)
 
-    def _read(self, path: Path) -> str | None:
-        """The text of a related file: of a planned one as it was planned."""
+    def _read_related(self, path: Path) -> str | None:
+        """The text of a related file; of a planned one the planned text, which the journal has once it has fills."""
         if path in self._planned:
             data = self._journal.snapshot(self._planned[path])
             if data is not None:
@@ -238,8 +247,8 @@ class RunFiller:
         return replace(self._options, seed=seed, references=references, written=written.load())
 
     def make(self, document: Document, hole: HoleRow, options: FillOptions, stop: threading.Event) -> Made:
-        """Fills one hole. Waits until `stop` if the engine is busy. Raises MidfillError if other holes would fail the
-        same way.
+        """Fills one hole. If the engine fails, tries again a few times; while it is busy, until `stop`. Raises
+        MidfillError if other holes would fail the same way.
         """
         tries = waits = 0
         while True:
@@ -251,18 +260,18 @@ class RunFiller:
                 waits += 1
                 if error.code != "engine_busy":
                     tries += 1
-                if error.code not in _ENGINE_AGAIN or tries == _TRIES or stop.is_set():
-                    if error.code not in (*OF_ONE_HOLE, *OF_HOLE_OR_ENGINE):
+                if error.code not in _TRY_AGAIN or tries == _MAX_TRIES or stop.is_set():
+                    may_be_of_engine = error.code in OF_HOLE_OR_ENGINE
+                    if error.code not in OF_ONE_HOLE and not may_be_of_engine:
                         raise
                     change = StateChange(hole.id, State.FAILED, error.message)
-                    is_of_engine = error.code in OF_HOLE_OR_ENGINE
-                    return Made(hole, change=change, error=error if is_of_engine else None)
-                stop.wait(_WAIT_S * min(waits, _TRIES))
+                    return Made(hole, change=change, error=error if may_be_of_engine else None)
+                stop.wait(_FIRST_WAIT_S * min(waits, _MAX_TRIES))
                 if error.code == "engine_died":
                     self.engine.revive()
 
     def describe(self, document: Document, hole: HoleRow, filled: Filled, options: FillOptions) -> Made:
-        """Converts a fill of one hole to the rows that the journal keeps."""
+        """The result of a hole that was filled, as the rows that the journal keeps."""
         (edit,) = filled.patch.edits
         assert (edit.start_byte, edit.end_byte) == (hole.start_byte, hole.end_byte)
         row = FillRow(
@@ -277,24 +286,25 @@ class RunFiller:
             ms=round(filled.stats.ms, 1),
             imports=self.find_imports(document, hole, edit),
         )
-        reason = self._check(document, edit, row)
+        reason = self._find_failure(document, edit, row)
         change = StateChange(hole.id, State.FAILED, reason) if reason else None
         return Made(hole, row, document.data, change)
 
-    def _check(self, document: Document, edit: Edit, row: FillRow) -> str | None:
-        """Why a fill fails: it changes nothing or, without new syntax errors, breaks the promise of its recipe."""
+    def _find_failure(self, document: Document, edit: Edit, row: FillRow) -> str | None:
+        """Why a fill fails: it changes nothing or, without new syntax errors, breaks its recipe's promise; or None."""
         if row.new == row.old:
             return "the model left it as it was"
-        if self._find_breach is None or row.new_errors:
+        if self._find_broken_promise is None or row.new_errors:
             return None
-        return self._find_breach(document, edit, row.imports)
+        return self._find_broken_promise(document, edit, row.imports)
 
     def find_imports(self, document: Document, hole: HoleRow, edit: Edit) -> tuple[str, ...]:
-        """The statements that a fill needs at the top of its file."""
+        """The sorted import statements that a fill needs at the top of its file."""
         return tuple(sorted({*hole.hole.imports, *self._resolver.find(document, edit)}))
 
 
 def _failed(hole: HoleRow, state: State, reason: str) -> Task:
+    """A task that only reports a hole that cannot be filled."""
     return lambda _: Made(hole, change=StateChange(hole.id, state, reason))
 
 
@@ -306,10 +316,10 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleR
     if source is None:
         raise MidfillError("hole_stale", f"hole {hole.id} has no fill yet", "run `midfill refactor generate`")
     document = Document(source, file.language, Path(file.path))
-    again = replace(hole, attempt=hole.attempt + 1)
+    next_attempt = replace(hole, attempt=hole.attempt + 1)
     references = filler.find_references(document, file)
-    options = filler.options(document, file, again, references)
-    made = filler.make(document, again, options, threading.Event())
+    options = filler.options(document, file, next_attempt, references)
+    made = filler.make(document, next_attempt, options, threading.Event())
     if made.error is not None:
         raise made.error
     record(journal, [made], Progress(1), 0.0)

@@ -1,19 +1,16 @@
-"""Reads signatures that a fill wrote: what changed but types, and which names the added types need."""
+"""Reads the Python signatures that a fill wrote: their types, all but their types, and the names that types need."""
 
 import ast
 import io
 import tokenize
 from collections.abc import Iterator
-from typing import Final
 
 from midfill_infill.refactor.writing.quoted import list_quoted, parse_type
 from midfill_infill.text.document import Document
 
-_TYPES: Final = (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Constant)
-
 
 def read_signature(text: str) -> ast.FunctionDef | None:
-    """The function of a signature from behind the opening bracket to the colon."""
+    """The function that has a signature, given as text from after the opening bracket to the colon; else None."""
     try:
         (function,) = ast.parse(f"def f({text} pass").body
     except (SyntaxError, ValueError):
@@ -24,28 +21,29 @@ def read_signature(text: str) -> ast.FunctionDef | None:
 
 
 def list_types(function: ast.FunctionDef) -> list[ast.expr | None]:
+    """The types of all parameters and of the result, None where there is none."""
     types = [parameter.annotation for parameter in _list_parameters(function)]
     return [*types, function.returns]
 
 
 def _list_parameters(function: ast.FunctionDef) -> list[ast.arg]:
-    own = function.args
-    stars = [star for star in (own.vararg, own.kwarg) if star is not None]
-    return [*own.posonlyargs, *own.args, *own.kwonlyargs, *stars]
+    arguments = function.args
+    stars = [star for star in (arguments.vararg, arguments.kwarg) if star is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars]
 
 
 def strip_types(function: ast.FunctionDef) -> str:
-    """The signature's tree without types."""
-    own = function.args
-    kinds = (own.posonlyargs, own.args, own.kwonlyargs)
+    """The names, stars and defaults of a signature as text, to compare two signatures without their types."""
+    arguments = function.args
+    kinds = (arguments.posonlyargs, arguments.args, arguments.kwonlyargs)
     names = [[parameter.arg for parameter in kind] for kind in kinds]
-    stars = [star and star.arg for star in (own.vararg, own.kwarg)]
-    defaults = [default and ast.dump(default) for default in (*own.defaults, *own.kw_defaults)]
-    return repr((names, stars, len(own.defaults), defaults))
+    stars = [star and star.arg for star in (arguments.vararg, arguments.kwarg)]
+    defaults = [default and ast.dump(default) for default in (*arguments.defaults, *arguments.kw_defaults)]
+    return repr((names, stars, len(arguments.defaults), defaults))
 
 
 def list_comments(text: str) -> list[str]:
-    """The comments of a signature; empty if it cannot be read."""
+    """The comments in the text of a signature; none if it cannot be read."""
     try:
         tokens = tokenize.generate_tokens(io.StringIO(f"def f({text} pass\n").readline)
         return [token.string for token in tokens if token.type == tokenize.COMMENT]
@@ -65,18 +63,21 @@ def is_type(node: ast.expr) -> bool:
     if isinstance(node, ast.Starred):
         return is_type(node.value)
     if isinstance(node, ast.Subscript):
-        return is_type(node.value) and (_is_free(node) or all(map(_is_argument, _list_arguments(node))))
+        return is_type(node.value) and _has_type_arguments(node)
     return isinstance(node, ast.Name)
 
 
-def _is_free(node: ast.Subscript) -> bool:
-    """True if what stands in the brackets is not all types."""
+def _has_type_arguments(node: ast.Subscript) -> bool:
+    """True if the brackets of a type hold types; `Literal` may hold anything, `Annotated` anything after the first."""
     name = getattr(node.value, "id", "")
     if isinstance(node.value, ast.Attribute):
         name = node.value.attr
-    if name == "Annotated":
-        return all(map(_is_argument, _list_arguments(node)[:1]))
-    return name == "Literal"
+    if name == "Literal":
+        return True
+    arguments = _list_arguments(node)
+    if name == "Annotated" and all(_is_argument(argument) for argument in arguments[:1]):
+        return True
+    return all(_is_argument(argument) for argument in arguments)
 
 
 def _list_arguments(node: ast.Subscript) -> list[ast.expr]:
@@ -86,13 +87,14 @@ def _list_arguments(node: ast.Subscript) -> list[ast.expr]:
 
 
 def _is_argument(node: ast.expr) -> bool:
+    """True for a type, `...`, or a list of these as in `Callable[[int, str], None]`."""
     if isinstance(node, ast.List | ast.Tuple):
-        return all(map(_is_argument, node.elts))
+        return all(_is_argument(element) for element in node.elts)
     return (isinstance(node, ast.Constant) and node.value is ...) or is_type(node)
 
 
 def list_names(node: ast.expr) -> Iterator[str]:
-    """The names that a type needs, those in its quoted parts too."""
+    """The names in a type, also those in its quoted parts."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             yield part.id
@@ -103,7 +105,7 @@ def list_names(node: ast.expr) -> Iterator[str]:
 
 
 def list_parameters_around(document: Document, at: int) -> set[str]:
-    """The type parameters of the functions and classes around a byte of the source."""
+    """The names of the type parameters that the functions and classes around a byte of the source declare."""
     assert document.syntax is not None
     node = document.syntax.parse_once(document.source).root_node.descendant_for_byte_range(at, at)
     names: set[str] = set()

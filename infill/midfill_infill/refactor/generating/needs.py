@@ -1,6 +1,6 @@
-"""Finds imports that a Python fill needs and that resolve: in the repository, the standard library, or its environment.
+"""Finds the imports that a Python fill needs: of modules in the repository, the standard library, or its environment.
 
-Reads files below the root, executes none of them.
+Reads files below the root; executes none of them.
 """
 
 import re
@@ -19,68 +19,70 @@ from midfill_infill.repository.places import find_place
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 from midfill_infill.text.spans import Edit, Patch
 
-# Modules whose public names are recognized unqualified; the first module wins.
-_KNOWN: Final = (
+# Standard modules whose public names are so well known that a fill may use them without the module; the first one wins.
+_FAMILIAR_MODULES: Final = (
     "collections.abc", "typing", "pathlib", "dataclasses", "functools", "itertools", "collections", "contextlib",
     "enum", "datetime", "decimal", "fractions", "abc", "operator", "types", "textwrap", "tempfile",
 )  # fmt: skip
-_FROM: Final = re.compile(rb"^from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;(]+)", re.MULTILINE)
+_FROM_IMPORT: Final = re.compile(rb"^from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;(]+)", re.MULTILINE)
 _IMPORT: Final = re.compile(rb"^import[ \t]+([\w.]+)(?:[ \t]+as[ \t]+(\w+))?[ \t]*(?:#|\r?$)", re.MULTILINE)
-_DEFINED: Final = re.compile(rb"^(?:async[ \t]+def|def|class)[ \t]+([A-Za-z]\w*)", re.MULTILINE)
-_NAME: Final = re.compile(rb"(\w+)(?:[ \t]+as[ \t]+(\w+))?")
+_DEFINITION: Final = re.compile(rb"^(?:async[ \t]+def|def|class)[ \t]+([A-Za-z]\w*)", re.MULTILINE)
+_IMPORTED_NAME: Final = re.compile(rb"(\w+)(?:[ \t]+as[ \t]+(\w+))?")
 
 
 class Resolver:
-    """Finds the import statement that binds a name. Thread-safe. Reads the repository at first use."""
+    """Finds the import statement that binds a name. Thread-safe. Reads the repository's Python files at first use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._lock = threading.Lock()
 
     def find(self, document: Document, edit: Edit) -> tuple[str, ...]:
-        """Sorted import statements for names that a fill uses and nothing in its document binds."""
+        """The sorted import statements for the names that a fill uses and that nothing in its document binds."""
         if document.language != "python":
             return ()
-        before = find_undefined(unquote(document.source))
-        if before is None:
+        undefined_before = find_undefined(unquote(document.source))
+        if undefined_before is None:
             return ()
-        after = find_undefined(unquote(document.put(Patch((edit,))).source)) or frozenset()
-        own = None
+        undefined = find_undefined(unquote(document.put(Patch((edit,))).source)) or frozenset()
+        own_module = None
         if document.path is not None:
-            own = _module_name(document.path.as_posix())
-        statements = (self._resolve(name, edit.replacement, own) for name in after - before)
+            own_module = _module_name(document.path.as_posix())
+        statements = (self._resolve(name, edit.replacement, own_module) for name in undefined - undefined_before)
         return tuple(sorted(filter(None, statements)))
 
     def knows(self, name: str) -> bool:
         """True if an import statement for the name is found."""
         return self._resolve(name, f"{name}.".encode(), None) is not None
 
-    def _resolve(self, name: str, text: bytes, own: str | None) -> str | None:
-        """The statement that imports a name into the module `own`; None if none is known."""
+    def _resolve(self, name: str, text: bytes, own_module: str | None) -> str | None:
+        """The statement that imports a name into `own_module`; None if none is known. A dot after the name in `text`,
+        the fill, tells that the name may be a module.
+        """
         with self._lock:
-            imported, defined, modules = self._index
-        for statement, _ in sorted(imported[name].items(), key=lambda pair: (-pair[1], pair[0])):
-            if statement.split()[1] != own:
+            imports_of, modules_of, top_modules = self._index
+        for statement, _ in sorted(imports_of[name].items(), key=lambda item: (-item[1], item[0])):  # most used first
+            if statement.split()[1] != own_module:
                 return statement
         has_parts = re.search(rb"\b%b\s*\." % name.encode(), text) is not None
         if has_parts and name in sys.stdlib_module_names:
             return f"import {name}"
-        for module in _KNOWN:
-            if name in _public(module):
+        for module in _FAMILIAR_MODULES:
+            if name in _list_public_names(module):
                 return f"from {module} import {name}"
-        homes = defined[name] - {own}
-        if len(homes) == 1:
-            return f"from {homes.pop()} import {name}"
-        if has_parts and (name in modules or _is_installed(self._root, name)):
+        defining_modules = modules_of[name] - {own_module}
+        if len(defining_modules) == 1:
+            return f"from {defining_modules.pop()} import {name}"
+        if has_parts and (name in top_modules or _is_installed(self._root, name)):
             return f"import {name}"
         return None
 
     @cached_property
     def _index(self) -> tuple[dict[str, Counter[str]], dict[str, set[str | None]], set[str]]:
-        """For each name the statements that import it and the modules that define it; and the top-level modules."""
-        imported = defaultdict[str, Counter[str]](Counter)
-        defined = defaultdict[str, set[str | None]](set)
-        modules: set[str] = set()
+        """For each name its imports with the number of files, and the modules that define it; the top-level modules."""
+        imports_of = defaultdict[str, Counter[str]](Counter)
+        modules_of = defaultdict[str, set[str | None]](set)
+        top_modules: set[str] = set()
         for path in walk.list_files(find_place(self._root)):
             if not path.endswith(".py"):
                 continue
@@ -88,24 +90,26 @@ class Resolver:
                 data = (self._root / path).read_bytes()[:MAX_DOCUMENT_BYTES]
             except OSError:
                 continue
-            for bound, statement in _statements(data):
-                imported[bound][statement] += 1
+            for bound_name, statement in _list_imports(data):
+                imports_of[bound_name][statement] += 1
             module = _module_name(path)
             if module is not None:
-                modules.add(module.partition(".")[0])
-                for match in _DEFINED.finditer(data):
-                    defined[match[1].decode()].add(module)
-        return imported, defined, modules
+                top_modules.add(module.partition(".")[0])
+                for match in _DEFINITION.finditer(data):
+                    modules_of[match[1].decode()].add(module)
+        return imports_of, modules_of, top_modules
 
 
-def _statements(data: bytes) -> set[tuple[str, str]]:
-    """Names that a file's top-level imports bind, with their statements; relative imports are skipped."""
+def _list_imports(data: bytes) -> set[tuple[str, str]]:
+    """The names that a file's top-level imports bind, each with its statement. Leaves out relative imports, `import
+    a.b` and `from a import b as c`.
+    """
     statements: set[tuple[str, str]] = set()
-    for match in _FROM.finditer(data):
+    for match in _FROM_IMPORT.finditer(data):
         module = match[1].decode()
         if module.startswith((".", "__future__")):
             continue
-        for name, alias in _NAME.findall(re.sub(rb"#[^\n]*", b"", match[2])):
+        for name, alias in _IMPORTED_NAME.findall(re.sub(rb"#[^\n]*", b"", match[2])):
             if not alias:
                 statements.add((name.decode(), f"from {module} import {name.decode()}"))
     for match in _IMPORT.finditer(data):
@@ -119,7 +123,7 @@ def _statements(data: bytes) -> set[tuple[str, str]]:
 
 
 def _module_name(path: str) -> str | None:
-    """A file's import name; None for tests and scripts."""
+    """The dotted name by which a file is imported; None for tests, scripts and files that cannot be imported."""
     parts = list(PurePosixPath(path).with_suffix("").parts)
     if parts[0] == "src":
         del parts[0]
@@ -135,7 +139,7 @@ def _module_name(path: str) -> str | None:
 
 
 @cache
-def _public(module: str) -> frozenset[str]:
+def _list_public_names(module: str) -> frozenset[str]:
     loaded = import_module(module)
     names = getattr(loaded, "__all__", None)
     if not names:

@@ -1,4 +1,4 @@
-"""What a recipe promises of each fill, checked on the syntax tree before the fill counts as clean. Asks no engine."""
+"""Checks what a recipe promises of each fill, on the syntax tree, before the fill counts as good. Asks no engine."""
 
 import ast
 import io
@@ -20,23 +20,26 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit, Patch
 
 Promise = Callable[[Document, Edit, Collection[str]], str | None]
-"""Says how a fill of a document, with the imports that it needs, breaks a promise; None if it keeps it."""
+"""Says how a fill breaks a promise, given its document, its edit and the imports that it needs; None if it does not."""
 
 
 def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
-    """The functions around the fill stay where and what they are, and it has code where code was."""
+    """Promises that the functions around the fill and outside of it stay as they are, and that the fill has code unless
+    its hole had none and its function has other statements.
+    """
     if document.syntax is None:
         return None
     filled = document.put(Patch((edit,)))
     end = edit.start_byte + len(edit.replacement)
-    code = edit.start_byte + len(edit.replacement.rstrip())
+    code_end = edit.start_byte + len(edit.replacement.rstrip())
     old_span = (edit.start_byte, edit.end_byte)
     new_span = (edit.start_byte, end)
-    if _list_functions(document, old_span, edit.end_byte) != _list_functions(filled, new_span, code):
-        if old_span not in _list_calls(document):  # which may change in a decorator or in a default
+    if _list_functions(document, old_span, edit.end_byte) != _list_functions(filled, new_span, code_end):
+        if old_span not in _list_call_spans(document):
             return "the fill ends its function or changes others"
+        # A call may be in the header of a function, in a decorator or a default: then the rest of the header must stay.
         old = _list_functions(document, old_span, edit.end_byte, cut=True)
-        if old != _list_functions(filled, new_span, code, cut=True):
+        if old != _list_functions(filled, new_span, code_end, cut=True):
             return "the fill ends its function or changes others"
     if _has_code(filled, edit.start_byte, end):
         return None
@@ -46,18 +49,18 @@ def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) ->
 
 
 def keeps_arm(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
-    """As `keeps_functions`, and the fill stays in its arm of a `match`."""
-    code = edit.start_byte + len(edit.replacement.rstrip())
-    before = _count_arms(document, edit.start_byte, edit.end_byte)
-    if before != _count_arms(document.put(Patch((edit,))), edit.start_byte, code):
+    """Promises that the fill stays in its arm of a `match`, and what `keeps_functions` promises."""
+    code_end = edit.start_byte + len(edit.replacement.rstrip())
+    num_before = _count_arms(document, edit.start_byte, edit.end_byte)
+    if num_before != _count_arms(document.put(Patch((edit,))), edit.start_byte, code_end):
         return "the fill ends its arm"
     return keeps_functions(document, edit, imports)
 
 
 def keeps_signature(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
-    """Only types are added to a signature, and each is defined, also if it is quoted."""
-    old_text = _show(document, document.data[edit.start_byte : edit.end_byte])
-    new_text = _show(document, edit.replacement)
+    """Promises that the fill only adds types to a signature, and that every name in them is defined."""
+    old_text = _decode(document, document.data[edit.start_byte : edit.end_byte])
+    new_text = _decode(document, edit.replacement)
     old = hints.read_signature(old_text)
     new = hints.read_signature(new_text)
     if new is None:
@@ -75,44 +78,44 @@ def keeps_signature(document: Document, edit: Edit, imports: Collection[str]) ->
                 added.append(new_type)
         elif new_type is None or ast.dump(old_type) != ast.dump(new_type):
             return "the fill changes a type that was there"
-    if not all(map(hints.is_type, added)):
+    if not all(hints.is_type(type_) for type_ in added):
         return "the fill has a type that is none"
     filled = document.put(Patch((edit,)))
     parameters = hints.list_parameters_around(filled, filled.to_source(edit.start_byte))
-    known = {*map(bound_name, imports), *parameters}
-    used = set(chain.from_iterable(map(hints.list_names, added))) - known
-    unknown = used & (find_undefined(unquote(filled.source)) or frozenset())
-    if unknown:
-        return f"nothing defines {', '.join(sorted(unknown))}"
+    defined = {*map(bound_name, imports), *parameters}
+    used = set(chain.from_iterable(hints.list_names(type_) for type_ in added))
+    undefined = (used - defined) & (find_undefined(unquote(filled.source)) or frozenset())
+    if undefined:
+        return f"nothing defines {', '.join(sorted(undefined))}"
     return None
 
 
 def keeps_code(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
-    """Only a docstring is added."""
-    text = _show(document, edit.replacement).strip()
+    """Promises that the fill adds nothing but a docstring."""
+    text = _decode(document, edit.replacement).strip()
     try:
         tokens = [token.type for token in tokenize.generate_tokens(io.StringIO(text).readline)]
         is_text = isinstance(ast.literal_eval(text), str)
     except (SyntaxError, ValueError, tokenize.TokenError):
         return "the fill is more than a docstring"
-    is_alone = is_text and all(type_ == tokenize.STRING or type_ in _SILENT for type_ in tokens)
-    after = document.put(Patch((edit,)))
-    if is_alone and _read_code(document) == _read_code(after):
+    has_only_strings = all(type_ == tokenize.STRING or type_ in _BLANK_TOKENS for type_ in tokens)
+    filled = document.put(Patch((edit,)))
+    if is_text and has_only_strings and _read_code(document) == _read_code(filled):
         return None
     return "the fill is more than a docstring"
 
 
 def keeps_call(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
-    """A call takes the place of a call."""
-    if (edit.start_byte, edit.end_byte) not in _list_calls(document):
+    """Promises that the fill of a hole that is a call is one call too."""
+    if (edit.start_byte, edit.end_byte) not in _list_call_spans(document):
         return None
     end = edit.start_byte + len(edit.replacement)
-    if (edit.start_byte, end) in _list_calls(document.put(Patch((edit,)))):
+    if (edit.start_byte, end) in _list_call_spans(document.put(Patch((edit,)))):
         return None
     return "the fill is no single call"
 
 
-_NAMES_NEW: Final = re.compile(r"(?<!:):(?!:)")
+_COLON: Final = re.compile(r"(?<!:):(?!:)")
 PROMISES: Final[dict[str, Promise]] = {
     "add-type-hints": keeps_signature,
     "add-docstrings": keeps_code,
@@ -122,20 +125,20 @@ PROMISES: Final[dict[str, Promise]] = {
 
 
 def find_promise(recipe: str | None) -> Promise:
-    """The promise of "NAME" or "NAME=WORD". Of other recipes, and of calls that no function is named for, it is that
-    other functions stay.
+    """The promise of the recipe "NAME" or "NAME=WORD". It is `keeps_functions` for recipes without one of their own,
+    for None, and for calls whose new function the user has not named.
     """
     name, _, word = (recipe or "").partition("=")
-    if name == "migrate-call" and not _NAMES_NEW.search(word):
+    if name == "migrate-call" and not _COLON.search(word):
         return keeps_functions
     return PROMISES.get(name, keeps_functions)
 
 
-_SILENT: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
+_BLANK_TOKENS: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
 
 
 def _read_code(document: Document) -> str | None:
-    """A module's tree without docstrings; None if it cannot be read."""
+    """The syntax tree of a Python module without docstrings, as text; None if it cannot be parsed."""
     try:
         tree = ast.parse(document.source.decode("utf-8", "replace"))
     except (SyntaxError, ValueError, RecursionError):
@@ -148,13 +151,15 @@ def _read_code(document: Document) -> str | None:
 
 _DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 Header = tuple[tuple[str, ...], bytes]
-"""A function's path, and its decorators and signature without white space if a fill touches them."""
+"""A function's path, and the text of its decorators and signature, which is empty unless a fill touches that."""
 
 
 def _list_functions(
-    document: Document, span: tuple[int, int], code: int, *, cut: bool = False
+    document: Document, span: tuple[int, int], code_end: int, *, cut: bool = False
 ) -> tuple[Counter[Header], list[Header]]:
-    """The functions that a range does not hold as a whole, and those that hold it up to the byte `code`."""
+    """The functions that are not wholly inside of a range, and those around it, at least to the end of its code, at the
+    byte `code_end`. For `cut` see `_read_header`.
+    """
     start, end = span
     outside: Counter[Header] = Counter()
     around: list[Header] = []
@@ -165,13 +170,13 @@ def _list_functions(
         header = _read_header(document, function, span, cut=cut)
         if first < start or end < last:
             outside[header] += 1
-        if head < start and code <= last:
+        if head < start and code_end <= last:
             around.append(header)
     return outside, around
 
 
 def _find_end(document: Document, function: Function) -> int:
-    """The end of a function; one that is all comments yet, as Python's may be, ends before the next one."""
+    """The byte where a function ends. One whose body is empty or has only comments ends where the next one begins."""
     body_start, body_end = function.body
     if body_start < body_end:
         return function.end
@@ -180,7 +185,7 @@ def _find_end(document: Document, function: Function) -> int:
 
 
 def _read_header(document: Document, function: Function, span: tuple[int, int], *, cut: bool) -> Header:
-    """A function with its header, if a range touches that; `cut`: without the range."""
+    """The header of a function, whose text is empty unless it touches `span`; with `cut` it leaves out the span."""
     assert document.syntax is not None
     start, end = span
     if document.syntax.has_indented_blocks:
@@ -197,11 +202,12 @@ def _read_header(document: Document, function: Function, span: tuple[int, int], 
 
 
 def _count_arms(document: Document, start: int, end: int) -> int:
-    """The arms that begin before a range and hold it."""
+    """The number of arms of a `match` that begin before a range and include it."""
     num_arms = 0
     for match in find_matches(document, "(case_clause) @arm"):
         first, last = map(document.to_raw, match["arm"][0].byte_range)
-        num_arms += first < start and end <= last
+        if first < start and end <= last:
+            num_arms += 1
     return num_arms
 
 
@@ -230,7 +236,8 @@ def _is_empty(document: Document, start: int, end: int) -> bool:
     return innermost is not None and not innermost.statements
 
 
-def _list_calls(document: Document) -> set[tuple[int, int]]:
+def _list_call_spans(document: Document) -> set[tuple[int, int]]:
+    """The calls of a document, without calls of what another call returns."""
     spans: set[tuple[int, int]] = set()
     for call in find_calls(document):
         if not call.name.endswith(")"):
@@ -238,5 +245,5 @@ def _list_calls(document: Document) -> set[tuple[int, int]]:
     return spans
 
 
-def _show(document: Document, data: bytes) -> str:
+def _decode(document: Document, data: bytes) -> str:
     return data.decode(document.encoding, "replace")

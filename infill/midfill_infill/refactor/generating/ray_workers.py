@@ -1,7 +1,7 @@
-"""Engines on a Ray cluster: one actor each, restarted when it dies. Only requests and answers travel, as JSON.
+"""Runs engines on a Ray cluster, one in each actor. Only requests and answers travel, as JSON.
 
-Ray is imported only here. The journal stays with the driver, so an actor may be killed at any moment: Ray restarts it,
-its requests are asked again, and a duplicate answer is the same.
+Ray is imported only here. The journal stays on the machine that started the run, so an actor may die at any moment: Ray
+restarts it and asks its requests again. If a request is answered twice, both answers are the same.
 """
 
 import json
@@ -25,11 +25,11 @@ from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import TABLE, MidfillError
 from midfill_infill.refactor.generating.engines import Engine
 
-_IN_HAND: Final = 2
+_REQUESTS_PER_ACTOR: Final = 2
 _IDLE_TIMEOUT_S: Final = 60.0
-# A local node has 30 s to start and no setting changes that; a second try finds its files in the page cache.
-_STARTS: Final = 3
-_MAX_SAID: Final = 200
+# A local node has 30 s to start, and no setting changes that. A second try finds its files in the page cache.
+_MAX_STARTS: Final = 3
+_MAX_REASON: Final = 200
 # Ray's default of 30 s is too short on a busy machine.
 _START_TIMEOUT_S: Final = "120"
 # Time limit for all actors to start and load their models.
@@ -37,10 +37,12 @@ _READY_TIMEOUT_S: Final = 900.0
 
 
 class FillActor:
-    """One engine. It never sees a path of the repository. Its engine outlives it for a minute and is reused."""
+    """An actor with its engine. It never sees a path of the repository. The engine outlives the actor by a minute, so
+    that a restarted actor finds it again.
+    """
 
-    def __init__(self, number: int, settings: dict[str, Any], run: str = "") -> None:
-        folder = Path(tempfile.gettempdir()) / f"mf-ray-{os.getuid()}-{run}-{number}"
+    def __init__(self, index: int, settings: dict[str, Any], run: str = "") -> None:
+        folder = Path(tempfile.gettempdir()) / f"mf-ray-{os.getuid()}-{run}-{index}"
         os.environ["MIDFILL_RUNTIME_DIR"] = str(folder)
         self._settings = EngineSettings(**settings)
         self._client = EngineClient(ensure_engine(self._settings))
@@ -49,12 +51,12 @@ class FillActor:
         return ModelList(data=list(self._client.models())).model_dump_json()
 
     def about(self) -> tuple[str, str, str]:
-        """The node, its Midfill version, and its models with hashes of their weights."""
+        """The name of the actor's node, its version of Midfill, and its models with the digests of their weights."""
         models = ", ".join(f"{model.id} {model.weights}".strip() for model in self._client.models())
         return platform.node(), distribution_version(), models
 
     def infill(self, request_json: str) -> str:
-        """{"answer": ...} or {"error": [code, message]}, so that no exception of ours is pickled."""
+        """The answer as JSON: {"answer": ...} or {"error": [code, message]}, so that no exception is pickled."""
         try:
             *_, answer = self._client.infill(InfillRequest.model_validate_json(request_json))
             return json.dumps({"answer": answer.model_dump_json()})
@@ -69,11 +71,11 @@ class FillActor:
 
 
 class RayWorkers(Engine):
-    """`count` actors, on a new local Ray unless an address is given.
+    """An engine that gives its requests to `count` actors, on the Ray at `address`, or on a new local one without it.
 
-    `placement` is the number of actors per node, `answered` the number of answers per node. `environment` is a Ray
-    runtime environment. Raises MidfillError `ray_missing`, and `engine_error` if the cluster fails, is too small, or
-    has nodes with another version or model.
+    `environment` is a Ray runtime environment for the actors. The attribute `placement` holds the number of actors by
+    node, `answered` the number of answers by node. Raises MidfillError `ray_missing`, and `engine_error` if the cluster
+    fails, is too small, or has nodes with another version or model.
     """
 
     def __init__(
@@ -93,95 +95,99 @@ class RayWorkers(Engine):
         except ImportError:
             raise MidfillError("ray_missing", "Ray is not installed") from None
         self.actors: list[Any] = []
-        self._owns = not self._ray.is_initialized()
-        if self._owns:
-            self._start(address, count)
+        self._is_initialized_here = not self._ray.is_initialized()
+        if self._is_initialized_here:
+            self._start_ray(address, count)
         gpus = 1 if settings.device == "cuda" else 0
         try:
-            self._check_room(count, "GPU" if gpus else "CPU")
-            self._place(settings, count, gpus, environment or {})
+            self._check_capacity(count, "GPU" if gpus else "CPU")
+            self._start_actors(settings, count, gpus, environment or {})
             self._nodes = self._check_nodes()
         except BaseException:
             self.close()
             raise
         self.placement, self.answered = Counter(self._nodes), dict.fromkeys(self._nodes, 0)
-        self._free: queue.Queue[int] = queue.Queue()
-        for number in [*range(count)] * _IN_HAND:
-            self._free.put(number)
+        self._free_actors: queue.Queue[int] = queue.Queue()
+        for index in [*range(count)] * _REQUESTS_PER_ACTOR:
+            self._free_actors.put(index)
 
-    def _check_room(self, count: int, what: str) -> None:
-        has = int(self._ray.cluster_resources().get(what, 0))
-        if has < count:
-            message = f"--ray {count} wants {count} {what}s, the cluster has {has}"
-            raise MidfillError("engine_error", message, f"give --ray {has}" if has else "add nodes to it")
+    def _check_capacity(self, count: int, resource: str) -> None:
+        """Raises `engine_error` if the cluster has fewer than `count` of "CPU" or "GPU"."""
+        available = int(self._ray.cluster_resources().get(resource, 0))
+        if available < count:
+            message = f"--ray {count} wants {count} {resource}s, the cluster has {available}"
+            raise MidfillError("engine_error", message, f"give --ray {available}" if available else "add nodes to it")
 
-    def _place(self, settings: EngineSettings, count: int, gpus: int, environment: dict[str, Any]) -> None:
+    def _start_actors(self, settings: EngineSettings, count: int, gpus: int, environment: dict[str, Any]) -> None:
         options: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1}
         options |= {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "runtime_env": environment}
         actor = self._ray.remote(**options)(FillActor)
-        known = asdict(settings) | {"idle_timeout_s": _IDLE_TIMEOUT_S}
+        engine_settings = asdict(settings) | {"idle_timeout_s": _IDLE_TIMEOUT_S}
         run = secrets.token_hex(4)  # two runs of one user on one node must not share engines
-        self.actors = [actor.remote(number, known, run) for number in range(count)]
+        self.actors = [actor.remote(index, engine_settings, run) for index in range(count)]
 
     def _check_nodes(self) -> list[str]:
-        """Waits until all actors have an engine; returns their nodes."""
-        asked = [handle.about.remote() for handle in self.actors]
-        ready, waiting = self._ray.wait(asked, num_returns=len(asked), timeout=_READY_TIMEOUT_S)
+        """The name of each actor's node, once all actors have an engine. Raises `engine_error` if that takes too long,
+        or if a node has another version or other models.
+        """
+        futures = [handle.about.remote() for handle in self.actors]
+        ready, waiting = self._ray.wait(futures, num_returns=len(futures), timeout=_READY_TIMEOUT_S)
         if waiting:
-            message = f"{len(ready)} of {len(asked)} actors have an engine after {_READY_TIMEOUT_S:.0f} s"
+            message = f"{len(ready)} of {len(futures)} actors have an engine after {_READY_TIMEOUT_S:.0f} s"
             raise MidfillError("engine_error", message, "see `ray status` for what the cluster lacks")
-        answers, here = self._take(asked), distribution_version()
-        models = answers[0][2]
-        for node, version, known in answers:
-            if version != here:
-                message = f"the node {node} has midfill {version}, this machine {here}"
+        answers, own_version = self._await(futures), distribution_version()
+        first_node, _, first_models = answers[0]
+        for node, version, models in answers:
+            if version != own_version:
+                message = f"the node {node} has midfill {version}, this machine {own_version}"
                 raise MidfillError("engine_error", message, "install the same version on every node")
-            if known != models:
-                message = f"the node {node} has the model {known}, the node {answers[0][0]} has {models}"
+            if models != first_models:
+                message = f"the node {node} has the model {models}, the node {first_node} has {first_models}"
                 raise MidfillError("engine_error", message, "put the same weights on every node")
         return [node for node, _, _ in answers]
 
-    def _start(self, address: str | None, count: int) -> None:
+    def _start_ray(self, address: str | None, count: int) -> None:
+        """Connects to the Ray at `address`; without one starts a local Ray with `count` CPUs."""
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if address is None:
             options |= {"num_cpus": count, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        for left in reversed(range(_STARTS if address is None else 1)):
+        for num_left in reversed(range(_MAX_STARTS if address is None else 1)):
             try:
                 self._ray.init(address=address, **options)
                 return
             except Exception as error:  # noqa: BLE001 - Ray raises bare ones
                 self._ray.shutdown()
-                if not left:
+                if num_left == 0:
                     reason = (str(error).splitlines() or [type(error).__name__])[0]
                     next_step = "see /tmp/ray" if address is None else "see `ray status` on the cluster"
                     raise MidfillError("engine_error", f"Ray does not start ({reason})", next_step) from None
 
     def models(self) -> tuple[ModelInfo, ...]:
-        return tuple(ModelList.model_validate_json(self._take(self.actors[0].models.remote())).data)
+        return tuple(ModelList.model_validate_json(self._await(self.actors[0].models.remote())).data)
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
-        number = self._free.get()
+        index = self._free_actors.get()  # waits for an actor
         try:
-            answer = json.loads(self._take(self.actors[number].infill.remote(request.model_dump_json())))
+            answer = json.loads(self._await(self.actors[index].infill.remote(request.model_dump_json())))
         finally:
-            self._free.put(number)
-        self.answered[self._nodes[number]] += 1
+            self._free_actors.put(index)
+        self.answered[self._nodes[index]] += 1
         if "error" in answer:
             code, message = answer["error"]
             raise MidfillError(code if code in TABLE else "engine_error", message)
         yield InfillResponse.model_validate_json(answer["answer"])
 
-    def _take(self, asked: Any) -> Any:
+    def _await(self, futures: Any) -> Any:
         """The answers. Raises `engine_error` with the end of an actor's error, such as a missing module."""
         try:
-            return self._ray.get(asked)
+            return self._ray.get(futures)
         except self._ray.exceptions.RayError as error:
-            reason = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_SAID]
+            reason = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_REASON]
             message = f"Ray fails ({type(error).__name__}{': ' if reason else ''}{reason})"
             raise MidfillError("engine_error", message) from None
 
     def close(self) -> None:
         for handle in self.actors:
             self._ray.kill(handle)
-        if self._owns:
+        if self._is_initialized_here:
             self._ray.shutdown()

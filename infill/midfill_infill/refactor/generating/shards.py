@@ -1,6 +1,6 @@
-"""Splits a run among machines that share only files: each fills its part in a copy of the journal.
+"""Splits a run among machines that share only files: each fills its shard of the holes in a copy of the journal.
 
-Holes are assigned by number, so shards are the same wherever they are made.
+A hole's id decides its shard, so every machine finds the same shards.
 """
 
 import sqlite3
@@ -16,7 +16,7 @@ from midfill_infill.refactor.journal.records import HoleRow, State, StateChange
 
 @dataclass(frozen=True)
 class Shard:
-    """The `index`-th of `count` parts, from 1."""
+    """The shard `index`, counted from 1, of `count` shards."""
 
     index: int
     count: int
@@ -34,7 +34,7 @@ class Shard:
 
 
 def open_part(journal: Journal, path: Path) -> Journal:
-    """The journal of a part: a copy of the run's journal, or the existing copy to resume."""
+    """The journal of a shard at `path`: a new copy of the run's journal, or the copy that is there, to resume."""
     if not path.exists():
         young = path.with_name(f"{path.name}.new")
         try:
@@ -48,7 +48,7 @@ def open_part(journal: Journal, path: Path) -> Journal:
 
 
 def _open(journal: Journal, path: Path, *, read_only: bool) -> Journal:
-    """Raises `run_damaged` for a part of another run."""
+    """The journal of a shard. Raises `run_damaged` if it is of another run."""
     part, run = Journal(path, read_only=read_only), journal.get_meta("run")
     if part.get_meta("run") != run:
         part.close()
@@ -57,16 +57,20 @@ def _open(journal: Journal, path: Path, *, read_only: bool) -> Journal:
 
 
 def merge(journal: Journal, paths: Iterable[Path]) -> int:
-    """Adds the results in the parts' journals; holes that have one keep it. Returns the number of added results."""
-    count = 0
+    """Adds the results of shards, given their journals, to the run's journal. A hole that has a result keeps it.
+    Returns the number of added results.
+    """
+    num_added = 0
     for path in paths:
         with _open(journal, path, read_only=True) as part:
-            waiting = {hole.id for hole in journal.holes_in(State.PLANNED)}
+            planned_ids = {hole.id for hole in journal.holes_in(State.PLANNED)}
             for hole in part.holes_in(State.GENERATED, State.FAILED, State.STALE):
-                if hole.id not in waiting:
+                if hole.id not in planned_ids:
                     continue
-                fill, source = part.fill(hole), part.snapshot(part.file(hole.file).planned_hash)
+                fill = part.fill(hole)
+                source = part.snapshot(part.file(hole.file).planned_hash)
+                fills = [(fill, source)] if fill is not None and source is not None else []
                 failed = [] if hole.state is State.GENERATED else [StateChange(hole.id, hole.state, hole.reason)]
-                journal.add_fills([(fill, source)] if fill is not None and source is not None else [], failed)
-                count += 1
-    return count
+                journal.add_fills(fills, failed)
+                num_added += 1
+    return num_added

@@ -13,11 +13,11 @@ from midfill_infill.errors import MidfillError, is_disk_full
 from midfill_infill.text.spans import Hole
 
 _COLUMNS: Final = ("start_byte", "end_byte", "name", "kind")
-_HOLE: Final = TypeAdapter(Hole)
+_HOLE_ADAPTER: Final = TypeAdapter(Hole)
 
 
 class State(StrEnum):
-    """A hole's state. Only `apply` and `undo` move a hole into or out of APPLIED and VERIFIED."""
+    """A hole's state. Only `apply`, `verify` and `undo` move a hole into or out of APPLIED and VERIFIED."""
 
     PLANNED = "planned"
     GENERATED = "generated"
@@ -32,12 +32,14 @@ class State(StrEnum):
 
 
 WRITTEN = (State.APPLIED, State.VERIFIED)
-"""In these states a hole's fill is in its file."""
+"""The states of holes whose fills are in their files."""
 
 
 @dataclass(frozen=True)
 class FileRow:
-    """`planned_hash` is of the planned bytes, `known_hash` of the bytes that the holes' regions refer to."""
+    """A planned file; `path` is relative to the root. `planned_hash` is of the planned bytes, `known_hash` of the bytes
+    that the holes' regions refer to: the planned ones, or those that this run wrote last.
+    """
 
     id: int
     path: str
@@ -61,13 +63,15 @@ class PlannedFile:
 
 def spec_of(hole: Hole) -> str:
     """All fields of a hole except its range, name and kind, as JSON; `HoleRow.hole` reads it."""
-    rest = {key: value for key, value in asdict(hole).items() if value and key not in _COLUMNS}
-    return json.dumps(rest, separators=(",", ":"))
+    others = {key: value for key, value in asdict(hole).items() if value and key not in _COLUMNS}
+    return json.dumps(others, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
 class HoleRow:
-    """One hole. `at` and `length` are its region in the file's known bytes: the old text, or the fill once applied."""
+    """One hole. `file` is the id of its file, `start_byte` and `end_byte` its range in the planned bytes. `at` and
+    `length` are its region in the file's known bytes: of the old text, or of the fill once applied.
+    """
 
     id: int
     file: int
@@ -84,8 +88,8 @@ class HoleRow:
 
     @property
     def hole(self) -> Hole:
-        """The hole in the planned bytes."""
-        return _HOLE.validate_python(json.loads(self.spec) | {name: getattr(self, name) for name in _COLUMNS})
+        """The hole that was planned, as a range of the planned bytes."""
+        return _HOLE_ADAPTER.validate_python(json.loads(self.spec) | {name: getattr(self, name) for name in _COLUMNS})
 
     @property
     def is_written(self) -> bool:
@@ -99,10 +103,10 @@ class HoleRow:
 
 @dataclass(frozen=True)
 class FillRow:
-    """One attempt: bytes that replace `old`, the syntax errors they add, and how it was made.
+    """One attempt: the fill `new` for the planned bytes `old` of the hole with the id `hole`, and how it was made.
 
-    `certainty` is the probability that it is right, None if unknown. `is_suggestion`: it is written only on request.
-    `imports` are statements the file needs with it.
+    `new_errors` counts the syntax errors that it adds. `certainty` is the probability that it is right or None.
+    `is_suggestion`: it is written only on request. `imports` are the import statements that the file needs with it.
     """
 
     hole: int
@@ -118,12 +122,12 @@ class FillRow:
 
 
 Region = tuple[int, int, int]
-"""A hole, its start in a file's bytes (-1 if unknown), and its length."""
+"""A hole's id, its start in a file's bytes (-1 if unknown), and its length in bytes."""
 
 
 @dataclass(frozen=True)
 class StateChange:
-    """The new state of a hole and why."""
+    """The new state of a hole, given by its id, and the reason; "" where the state says enough."""
 
     hole: int
     state: State
@@ -132,7 +136,7 @@ class StateChange:
 
 @dataclass(frozen=True)
 class WriteRow:
-    """A journaled file replacement."""
+    """The replacement of one file, as journaled. `temporary` names the staged file; `schema.sql` lists the states."""
 
     id: int
     file: int
@@ -144,7 +148,9 @@ class WriteRow:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One file's replacement with everything the journal needs."""
+    """The replacement of one file, as prepared. `target` is the path without links, `status` the file's attributes when
+    `before` was read; `regions` and `changes` say what becomes of its holes.
+    """
 
     file: FileRow
     target: Path
@@ -168,18 +174,22 @@ class Trouble:
         """Describes an error of a file. `reading` means that the file was being read, not written."""
         if isinstance(error, MidfillError):
             return cls(path, error.code, error.message)
-        is_missing = reading and isinstance(error, FileNotFoundError)
-        code = "file_missing" if is_missing else "disk_full" if is_disk_full(error) else "write_broken"
+        code = "write_broken"
+        if reading and isinstance(error, FileNotFoundError):
+            code = "file_missing"
+        elif is_disk_full(error):
+            code = "disk_full"
         return cls(path, code, f"{path} cannot be {'read' if reading else 'written'} ({error.strerror or error})")
 
 
 @dataclass
 class Report:
-    """Result of a writing command."""
+    """What a command that writes files did: changed states of holes, files it left, and the number it wrote."""
 
     holes: list[StateChange] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     num_files: int = 0
 
     def count(self, *states: State) -> int:
+        """The number of holes that came into one of `states`."""
         return sum(change.state in states for change in self.holes)

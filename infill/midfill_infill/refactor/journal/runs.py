@@ -1,6 +1,6 @@
-"""Finds where the runs of a repository are stored: inside `.git`, otherwise in the user's state folder.
+"""Finds where the runs of a repository are stored: inside `.git`, or without git in the user's state folder.
 
-A lock that the kernel releases when its holder dies keeps it to one writer.
+A lock file allows one writer at a time. The kernel releases the lock when its holder dies.
 """
 
 import hashlib
@@ -15,39 +15,41 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.repository.places import Repository
 
 
-def state_folder(place: Repository) -> Path:
+def state_folder(repository: Repository) -> Path:
     """The private folder with the runs and the lock of a repository."""
-    if place.git_dir is not None:
-        return place.git_dir / "midfill" / "tree"  # a moved repository keeps its runs
+    if repository.git_dir is not None:
+        return repository.git_dir / "midfill" / "tree"  # a moved repository keeps its runs
     from platformdirs import user_state_path
 
-    mark = hashlib.sha256(os.fsencode(place.root)).hexdigest()[:12]
+    mark = hashlib.sha256(os.fsencode(repository.root)).hexdigest()[:12]
     return user_state_path("midfill") / "refactor" / mark
 
 
-def journal_of(place: Repository, run_id: str) -> Path:
-    return state_folder(place) / "runs" / run_id / "run.db"
+def journal_of(repository: Repository, run_id: str) -> Path:
+    return state_folder(repository) / "runs" / run_id / "run.db"
 
 
-def list_runs(place: Repository) -> list[str]:
+def list_runs(repository: Repository) -> list[str]:
     """The ids of all runs, the oldest first."""
-    return sorted(journal.parent.name for journal in state_folder(place).glob("runs/*/run.db"))
+    return sorted(journal.parent.name for journal in state_folder(repository).glob("runs/*/run.db"))
 
 
-def find_run(place: Repository, run_id: str | None = None) -> Path:
-    """The journal of a run, the latest unless one is named by the start of its id. Raises `run_missing`."""
-    known = list_runs(place)
-    fitting = [name for name in known if name.startswith(run_id)] if run_id else known[-1:]
+def find_run(repository: Repository, run_id: str | None = None) -> Path:
+    """The journal of the run whose id begins with `run_id`, by default of the latest. Raises `run_missing`."""
+    run_ids = list_runs(repository)
+    fitting = run_ids[-1:]
+    if run_id:
+        fitting = [name for name in run_ids if name.startswith(run_id)]
     if len(fitting) == 1:
-        return journal_of(place, fitting[0])
-    if not known:
-        raise MidfillError("run_missing", f"{place.root} has no run yet")
+        return journal_of(repository, fitting[0])
+    if not run_ids:
+        raise MidfillError("run_missing", f"{repository.root} has no run yet")
     message = f"{len(fitting)} runs begin with" if fitting else "there is no run"
-    raise MidfillError("run_missing", f"{message} {run_id!r}", f"known are {', '.join(known[-5:])}")
+    raise MidfillError("run_missing", f"{message} {run_id!r}", f"known are {', '.join(run_ids[-5:])}")
 
 
 def new_run_id() -> str:
-    """Sorts by time; four hex digits separate runs of the same microsecond."""
+    """A new id, which sorts by time. Its four random hex digits tell runs of the same microsecond apart."""
     now_us = time.time_ns() // 1000
     second = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_us // 1_000_000))
     return f"{second}-{now_us % 1_000_000:06}-{os.urandom(2).hex()}"
@@ -55,7 +57,7 @@ def new_run_id() -> str:
 
 @contextmanager
 def hold_lock(path: Path, doing: str) -> Iterator[None]:
-    """Holds the lock file at `path` for the block. Raises `tree_locked`, naming the process that holds it."""
+    """Holds the lock file at `path` during the block, and says in it what for. Raises `tree_locked` with the holder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(0o600)
     with ExitStack() as stack:

@@ -33,9 +33,10 @@ CREATE TABLE fills (
     imports TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (hole, attempt)
 ) WITHOUT ROWID;
--- Whole files, compressed: what the engine saw and what we last wrote. Regions of holes refer to them.
+-- Whole files, compressed: the planned bytes of files with fills, and the bytes before and after each write.
 CREATE TABLE snapshots (hash BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
--- reserved -> intent -> done, or by way of retracted to dropped. A row that is neither done nor dropped is settled by looking at the file.
+-- States: reserved -> intent -> done. A canceled write is dropped, and retracted while its staged file is still there.
+-- `recover` looks at the files of a write that is neither done nor dropped.
 CREATE TABLE writes (
     id INTEGER PRIMARY KEY,
     file INTEGER NOT NULL,

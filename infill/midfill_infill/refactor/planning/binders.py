@@ -1,10 +1,15 @@
-"""What binds names in each language: the queries, and which nodes are scopes. Knows no scope of a document.
+"""Says for each language what binds names: tree-sitter queries, and which nodes are scopes. Knows no document.
 
-The captures of `binds` say where a name is known:
+The name of a capture in `Binders.binds` says where the names are known that its node binds:
 
-`function`: in the nearest function. `block`: in the nearest block. `after`: there, behind the statement around the
-capture. `here`: there, from the capture on. `own`: in the function, loop, clause or comprehension that the capture is a
-part of. `loose`: names in it are bound elsewhere. Behind a dot stands the only space of names that it is in.
+- `function`: in the nearest function. `block`: in the nearest block or function.
+- `after` and `here`: as `block`, but only after the statement around the node, or after the node.
+- `own`: in the function, loop, clause or comprehension that the node is a part of.
+- `loose`: nowhere new, because the names belong to scopes further out: `loose.global` and `loose.nonlocal` are Python's
+  declarations, `loose.again` is an assignment to names that are declared elsewhere.
+
+After the dot of any other capture follows the space of names (values, types, macros) that its names are in. One name
+can mean a different thing in each space.
 """
 
 from collections.abc import Iterator
@@ -16,21 +21,22 @@ import tree_sitter
 
 @dataclass(frozen=True)
 class Binders:
-    """`functions` and `blocks` are types of nodes; `classes` those whose names their functions do not see."""
+    """Queries for what binds names in a language, and the types of the nodes that are scopes."""
 
     imports: str = ""
     binds: str = ""
     functions: frozenset[str] = frozenset()
     blocks: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
+    """Those of `functions` that are classes: functions inside of them do not see their names."""
     walls: frozenset[str] = frozenset()
-    """Nodes that see no name from outside."""
+    """Scopes that see no name from outside."""
     owners: frozenset[str] = frozenset()
-    """Further nodes that bind what their own parts are."""
+    """Further scopes, for captures `own` alone."""
     namespaces: frozenset[str] = frozenset()
-    """Nodes in which a path's every name is known."""
+    """Nodes that add a name to the path of what they hold, and know every name of this path."""
     hoists: frozenset[str] = field(default=frozenset(("import_statement",)))
-    """Statements that bind at the start of their scope."""
+    """Statements that bind from the start of their scope on, wherever they stand in it."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -175,34 +181,35 @@ BINDERS: Final = {
     "c": Binders(binds=_C, functions=_words("function_definition"), blocks=_words(_C_BLOCKS)),
 }
 
-_NAMES: Final = _words(
+_NAME_TYPES: Final = _words(
     "identifier shorthand_property_identifier_pattern shorthand_field_identifier type_identifier field_identifier"
 )
-_OPAQUE: Final = _words(
+_OPAQUE_TYPES: Final = _words(
     "attribute subscript member_expression subscript_expression selector_expression index_expression type"
     " type_annotation scoped_identifier qualified_identifier range_pattern call parameter_list string decorator"
     " modifiers"
 )
-_NOT_BOUND: Final = _words("type right default_value return_type key size parameters body condition")
-_VALUES: Final = _words("pair_pattern dict_pattern as_pattern")  # whose `value` binds
+_NOT_BOUND_FIELDS: Final = _words("type right default_value return_type key size parameters body condition")
+_VALUE_BINDS: Final = _words("pair_pattern dict_pattern as_pattern")  # types whose field `value` binds names
 
 
 def list_names(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
-    """The names that a target, a pattern, a declarator or a list of parameters binds."""
-    if node.type in _NAMES:
+    """The nodes of the names that a target, a pattern, a declarator or a list of parameters binds."""
+    if node.type in _NAME_TYPES:
         yield node
-    if node.type in _NAMES or node.type in _OPAQUE:
         return
+    if node.type in _OPAQUE_TYPES or (node.type == "dotted_name" and node.named_child_count > 1):
+        return
+    if node.type == "field_pattern":
+        pattern = node.child_by_field_name("pattern")
+        if pattern is not None:
+            yield from list_names(pattern)
+            return
     children = list(enumerate(node.children))
     if node.type in ("class_pattern", "keyword_pattern"):
-        children = [pair for pair in children if pair[1].is_named][1:]
-    if node.type == "dotted_name" and node.named_child_count > 1:
-        return
-    if node.type == "field_pattern" and (inner := node.child_by_field_name("pattern")) is not None:
-        yield from list_names(inner)
-        return
+        children = [(index, child) for index, child in children if child.is_named][1:]  # the first is what is matched
     for index, child in children:
         role = node.field_name_for_child(index)
-        is_value = role == "value" and node.type not in _VALUES
-        if child.is_named and child.type not in _OPAQUE and role not in _NOT_BOUND and not is_value:
+        is_unbound = role in _NOT_BOUND_FIELDS or (role == "value" and node.type not in _VALUE_BINDS)
+        if child.is_named and child.type not in _OPAQUE_TYPES and not is_unbound:
             yield from list_names(child)

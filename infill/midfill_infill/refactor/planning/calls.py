@@ -29,16 +29,17 @@ _QUERIES: Final = {
     "(object_creation_expression type: (_) @function) @call",
 }
 LANGUAGES: Final = tuple(_QUERIES)
-# Of `await load<T>(x)`, `void load<T>(x)` and `[*load(x)]`, where a grammar takes the sign for a part of the name.
-_BEFORE: Final = re.compile(r"^(?:(?:await|void|typeof|delete)\s+|[!~+*-]\s*)+(?=[\w$(])")
+# In `await load<T>(x)`, `void load<T>(x)` and `[*load(x)]` the grammars take the operator for a part of the name.
+_OPERATORS: Final = re.compile(r"^(?:(?:await|void|typeof|delete)\s+|[!~+*-]\s*)+(?=[\w$(])")
 _CHAINS: Final = ("optional_chain", "?.")
-_ROOTS: Final = re.compile(r"^\s*(?:crate|self)\s*::")
+_RUST_ROOTS: Final = re.compile(r"^\s*(?:crate|self)\s*::")
 
 
 @dataclass(frozen=True)
 class CallSite:
-    """`start` to `end` in source bytes. `name` is as written, dotted; `kind` is the node type. `is_optional`: a call
-    like `load?.(x)`; `chain` says the same of each dot of the name, the last first.
+    """A call from byte `start` to `end` of the source. `kind` is its node's type, `name` the callee as written, dotted.
+    `is_optional`: it is like `load?.(x)`; `chain`: whether each dot of the name is `?.`, the last dot first.
+    `is_template`: its argument is a template string without brackets.
     """
 
     kind: str
@@ -52,35 +53,34 @@ class CallSite:
     chain: tuple[bool, ...] = ()
 
     def calls(self, pattern: str) -> bool:
-        """True if this certainly calls `pattern`; the import path may be longer."""
+        """True if this certainly calls the function `pattern`, whose path may have further names in front."""
         return not self.meaning.doubt and self.may_call(pattern)
 
     def may_call(self, pattern: str) -> bool:
-        """Like `calls`, but also if what binds the name is in doubt."""
+        """Like `calls`, but True also if the meaning of the name is in doubt."""
         return matches(pattern, self.name, self.meaning)
 
     def calls_named(self, pattern: str) -> bool:
         """Like `may_call`, but a name without dots also matches methods and attributes of that name."""
         last = self.name.rpartition(".")[2]
-        return self.may_call(pattern) or (
-            fnmatchcase(last, pattern) and ("." in self.name or not self.meaning.is_local)
-        )
+        is_local = "." not in self.name and self.meaning.is_local
+        return self.may_call(pattern) or (fnmatchcase(last, pattern) and not is_local)
 
 
 def matches(pattern: str, name: str, meaning: Meaning) -> bool:
-    """True if a name with this meaning may be `pattern`."""
-    wanted = plain(pattern)
-    is_bound = meaning.is_other if "." in wanted else meaning.is_local
-    return (fnmatchcase(name, wanted) and not is_bound) or stands_for(meaning.paths, wanted)
+    """True if a name as written, with this meaning, may be the function `pattern`."""
+    function = plain(pattern)
+    is_something_else = meaning.is_other if "." in function else meaning.is_local
+    return (fnmatchcase(name, function) and not is_something_else) or stands_for(meaning.paths, function)
 
 
-def stands_for(paths: Iterable[str], wanted: str) -> bool:
-    """True if one of the paths ends with a dotted pattern."""
-    return "." in wanted and any(fnmatchcase(f".{path}", f"*.{wanted}") for path in paths)
+def stands_for(paths: Iterable[str], function: str) -> bool:
+    """True if one of the paths ends with the names of `function`, a pattern that has a dot."""
+    return "." in function and any(fnmatchcase(f".{path}", f"*.{function}") for path in paths)
 
 
 def find_calls(document: Document) -> Iterator[CallSite]:
-    """Every call in tree order, outer ones first; none in languages without calls."""
+    """Every call in tree order, outer ones first; none in a language that has no query above."""
     if document.language not in _QUERIES:
         return
     scopes = read_scopes(document)
@@ -88,15 +88,15 @@ def find_calls(document: Document) -> Iterator[CallSite]:
         call = match["call"][0]
         function = match["function"][0]
         first, *others = [text_of(node) for key in ("object", "function") for node in match.get(key, [])]
-        callee = _BEFORE.sub("", first)
-        skipped = len(first) - len(callee)
+        callee = _OPERATORS.sub("", first)
+        operators = first[: len(first) - len(callee)]
         start = call.start_byte
         if start == function.start_byte:
-            start += len(first[:skipped].encode())
-        written = ".".join([first[skipped:], *others])
+            start += len(operators.encode())
+        written = ".".join([callee, *others])
         name = plain(written)
         if document.language == "rust":
-            name = plain(_ROOTS.sub("", written))
+            name = plain(_RUST_ROOTS.sub("", written))
         arguments = call.child_by_field_name("arguments")
         yield CallSite(
             call.type,
@@ -112,6 +112,7 @@ def find_calls(document: Document) -> Iterator[CallSite]:
 
 
 def _resolve(scopes: Scopes, match: Match, name: str, written: str) -> Meaning:
+    """What the name of a call means; `name` is `written` without syntax."""
     function, call = match["function"][0], match["call"][0]
     while function.type == "unary_expression" and (inner := function.child_by_field_name("argument")) is not None:
         function = inner
@@ -121,18 +122,23 @@ def _resolve(scopes: Scopes, match: Match, name: str, written: str) -> Meaning:
 
 
 def space_of(kind: str, written: str, language: str) -> str:
-    """The space of names that the first part of a called name is in; "" if there is but one."""
+    """The space of names (see `binders`) that the first part of a called name is in; "" if it may be in any."""
     if language == "java":
-        return "type" if kind == "object_creation_expression" else "value" if "." in written else "method"
+        if kind == "object_creation_expression":
+            return "type"
+        return "value" if "." in written else "method"
     if language == "rust" and kind == "macro_invocation" and "::" not in written:
         return "macro"
-    is_path = language in ("rust", "cpp") and re.match(r"\s*\w+\s*::", written)
-    return "type" if is_path else "value" if language == "rust" else ""
+    if language in ("rust", "cpp") and re.match(r"\s*\w+\s*::", written):
+        return "type"
+    return "value" if language == "rust" else ""
 
 
 def _list_chain(function: tree_sitter.Node) -> tuple[bool, ...]:
-    found, node = list[bool](), function
+    """See `CallSite.chain`."""
+    are_optional: list[bool] = []
+    node = function
     while node.type == "member_expression" and (inner := node.child_by_field_name("object")) is not None:
-        found.append(any(child.type in _CHAINS for child in node.children))
+        are_optional.append(any(child.type in _CHAINS for child in node.children))
         node = inner
-    return tuple(found)
+    return tuple(are_optional)

@@ -1,4 +1,4 @@
-"""Reads import statements: which names they bind, and what each stands for as a dotted path. Knows no scopes."""
+"""Reads import statements: which names they bind, and which dotted path each name stands for. Knows no scopes."""
 
 import ast
 import re
@@ -10,13 +10,13 @@ import tree_sitter
 from midfill_infill.syntax.captures import text_of
 
 Pair = tuple[str, str]
-"""A name in the file, "*" for all of them, and what it stands for."""
+"""A name that an import binds and the dotted path that it stands for; the name "*" for all names of the path."""
 
 _GENERICS: Final = re.compile(r"(?:\.|::)?<[^<>]*>")
-_BRACKETS: Final = re.compile(r"(?<![\w\])>.])\(([^\W\d][\w.]*)\)")  # around a name alone
+_BRACKETS: Final = re.compile(r"(?<![\w\])>.])\(([^\W\d][\w.]*)\)")  # around nothing but a name
 _SEPARATOR: Final = re.compile(r"::|\?\.|->|/")
 _FROM: Final = re.compile(r"\bimport\s+(?P<what>.*?)\s*\bfrom\s*['\"](?P<path>[^'\"]+)['\"]", re.DOTALL)
-_IS: Final = re.compile(r"\bimport\s+([\w$]+)\s*=\s*(?:require\s*\(\s*['\"]([^'\"]+)['\"]\s*\)|([\w$.]+))")
+_EQUALS: Final = re.compile(r"\bimport\s+([\w$]+)\s*=\s*(?:require\s*\(\s*['\"]([^'\"]+)['\"]\s*\)|([\w$.]+))")
 _NAMED: Final = re.compile(r"\b(\w[\w$]*)(?:\s+as\s+([\w$]+))?")
 _JAVA: Final = re.compile(r"\bimport\s+(?:static\s+)?([\w.]+?)(\.\*)?\s*;")
 _GO: Final = re.compile(r"(?:(?<![\w.])(?!import\b)([\w.]+)\s+)?[\"`]([^\"`]+)[\"`]")
@@ -27,9 +27,9 @@ _RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
 def plain(name: str) -> str:
     """A name as a dotted path, without white space, type arguments and language-specific syntax."""
     text = "".join(name.replace("\\\n", "").split())
-    last = ""
-    while text != last:
-        last = text
+    before = ""
+    while text != before:  # type arguments and brackets are nested
+        before = text
         text = _GENERICS.sub("", _BRACKETS.sub(r"\1", text))
     return _SEPARATOR.sub(".", text).strip(".")
 
@@ -55,23 +55,24 @@ def _ecmascript(text: str) -> Iterator[Pair]:
     """`import a, {b as c} from "d"` and `import a = require("b")`."""
     for match in _FROM.finditer(text):
         path = _module(match["path"])
-        whole, _, named = match["what"].partition("{")
-        for name, alias in _NAMED.findall(named):
+        before_braces, _, in_braces = match["what"].partition("{")
+        for name, alias in _NAMED.findall(in_braces):
             if name != "type":
                 yield alias or name, _member(path, name)
-        for name in re.findall(r"[\w$]+", whole):
+        for name in re.findall(r"[\w$]+", before_braces):
             if name not in ("as", "type"):
                 yield name, path
-    for name, required, other in _IS.findall(text):
-        yield name, _module(required) if required else other
+    for name, required, other_path in _EQUALS.findall(text):
+        yield name, _module(required) if required else other_path
 
 
 def _module(text: str) -> str:
+    """The dotted path of a JavaScript module, given the text between the quotes."""
     return plain(text.removeprefix("node:").lstrip("./@"))
 
 
 def _member(path: str, name: str) -> str:
-    """A module's default export goes by the module's name."""
+    """The path of a member of a JavaScript module; the module's own path for its default export."""
     if name == "default":
         return path
     return f"{path}.{name}"
@@ -99,7 +100,7 @@ def _rust(text: str) -> Iterator[Pair]:
 
 
 def _flatten(prefix: str, tree: str) -> Iterator[Pair]:
-    """`a::{b, c as d}` as pairs; `@` stands for `as`."""
+    """The pairs of a Rust tree such as `a::{b, c@d}` below the path `prefix`; `@` stands for ` as `."""
     if tree.endswith("}") and "{" in tree:
         head, _, inside = tree[:-1].partition("{")
         for part in _split(inside):
@@ -120,12 +121,12 @@ def _flatten(prefix: str, tree: str) -> Iterator[Pair]:
 def _split(text: str) -> Iterator[str]:
     """The parts of a list between commas outside of braces."""
     depth = start = 0
-    for position, sign in enumerate(text):
-        if sign == "{":
+    for position, char in enumerate(text):
+        if char == "{":
             depth += 1
-        elif sign == "}":
+        elif char == "}":
             depth -= 1
-        elif sign == "," and depth == 0:
+        elif char == "," and depth == 0:
             yield text[start:position]
             start = position + 1
     if text[start:]:
@@ -158,7 +159,7 @@ READERS: Final[Mapping[str, Callable[[str], Iterator[Pair]]]] = {
 
 
 def find_required(node: tree_sitter.Node | None) -> str | None:
-    """The path that an expression such as `(await import("a")).b` or `require("a").b` stands for; otherwise None."""
+    """The path of an expression such as `(await import("a")).b` or `require("a").b`; None for any other expression."""
     if node is None:
         return None
     if node.type in ("await_expression", "parenthesized_expression", "non_null_expression", "as_expression"):
@@ -174,16 +175,18 @@ def find_required(node: tree_sitter.Node | None) -> str | None:
     if node.type != "call_expression" or function is None or arguments is None:
         return None
     given = [argument for argument in arguments.named_children if argument.type != "comment"]
-    if text_of(function) not in ("require", "import") or not given or b"${" in (given[0].text or b""):
+    if text_of(function) not in ("require", "import") or not given:
         return None
-    if given[0].type not in ("string", "template_string"):
+    module = given[0]
+    if module.type not in ("string", "template_string") or b"${" in (module.text or b""):
         return None
-    return _module(text_of(given[0]).strip("'\"`"))
+    return _module(text_of(module).strip("'\"`"))
 
 
 def destructure(pattern: tree_sitter.Node, path: str) -> Iterator[tuple[tree_sitter.Node, str]]:
-    """The names that a pattern takes out of a module, with their paths."""
+    """The nodes of the names that a JavaScript pattern takes out of the module or value `path`, with their paths."""
     inner: tree_sitter.Node | None = None
+    inner_path = path
     if pattern.type == "identifier":
         yield pattern, path
     elif pattern.type == "shorthand_property_identifier_pattern":
@@ -198,10 +201,10 @@ def destructure(pattern: tree_sitter.Node, path: str) -> Iterator[tuple[tree_sit
         inner = pattern.child_by_field_name("value")
         if key is None:
             return
-        path = _member(path, text_of(key))
+        inner_path = _member(path, text_of(key))
     elif pattern.type in ("object_assignment_pattern", "assignment_pattern"):
         inner = pattern.child_by_field_name("left")
     elif pattern.type == "rest_pattern" and pattern.named_children:
         inner = pattern.named_children[0]
     if inner is not None:
-        yield from destructure(inner, path)
+        yield from destructure(inner, inner_path)

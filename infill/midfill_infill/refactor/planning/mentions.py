@@ -1,4 +1,4 @@
-"""Finds where a function is named but not called in a way that can be followed: as a value, in a string, in a macro."""
+"""Finds uses of a function that no call shows: as a value, in a string, in a macro, in an import for others."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,63 +14,68 @@ from midfill_infill.syntax.captures import text_of
 from midfill_infill.text.document import Document
 
 Mention = tuple[int, str]
-"""A byte of the source, and what stands there."""
+"""A byte of the source, and a remark that says how the function is used there."""
 
 _WILD: Final = re.compile(r"[*?\[]")
-_MEMBERS: Final = (
+_QUALIFIED: Final = (
     "attribute", "member_expression", "scoped_identifier", "scoped_type_identifier", "selector_expression",
     "qualified_identifier", "field_expression", "field_access", "nested_identifier", "method_reference",
     "template_function", "generic_function", "generic_type",
 )  # fmt: skip
-_NAMES: Final = ("identifier", "type_identifier", "shorthand_property_identifier")
-_CALLEES: Final = ("function", "constructor", "macro")
-_CALLS: Final = ("method_invocation", "object_creation_expression", "composite_literal", "new_expression")
+_NAME_TYPES: Final = ("identifier", "type_identifier", "shorthand_property_identifier")
+_CALLEE_FIELDS: Final = ("function", "constructor", "macro")
+_OTHER_CALLS: Final = ("method_invocation", "object_creation_expression", "composite_literal", "new_expression")
 _IMPORTS: Final = (
     "import_statement", "import_from_statement", "import_declaration", "use_declaration", "using_declaration",
     "namespace_alias_definition", "import_alias", "package_declaration", "namespace_definition",
 )  # fmt: skip
-_OWN_NAMES: Final = ("globals()", "locals()", "vars()")
+_PREFIXED: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")
+_NAMESPACE_CALLS: Final = ("globals()", "locals()", "vars()")
 _MACROS: Final = ("preproc_arg", "token_tree", "macro_rule")
 _QUOTES: Final = re.compile(r"^[A-Za-z]{0,3}(?:\"\"\"|'''|[\"'`])|(?:\"\"\"|'''|[\"'`])$")
-_FOLLOWED: Final = ("variable_declarator", "assignment_expression", "expression_statement", "call_expression")
-_SIGNS: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")
-_TARGETS: Final = ("identifier", "object_pattern")
+# An import by a call is followed if it is in one of these nodes, or in wrappers there, and assigned to such a target.
+_FOLLOWED_PARENTS: Final = ("variable_declarator", "assignment_expression", "expression_statement", "call_expression")
+_FOLLOWED_TARGETS: Final = ("identifier", "object_pattern")
 _WRAPPERS: Final = ("await_expression", "parenthesized_expression", "non_null_expression", "member_expression")
-_ARGUMENTS: Final = ("arguments", "argument_list", "subscript", "subscript_expression")
+_ARGUMENT_LISTS: Final = ("arguments", "argument_list", "subscript", "subscript_expression")
 
 
 def may_call(document: Document, pattern: str) -> bool:
-    """A cheap check: False only if the function's name is nowhere in a document."""
+    """A cheap check: False only if the function's last name is nowhere in a document."""
     last = plain(pattern).rpartition(".")[2].rstrip("!")
     return bool(_WILD.search(last)) or last.encode() in document.source
 
 
 def find_mentions(document: Document, pattern: str) -> Iterator[Mention]:
-    """Uses that no call of the function is found for, in text order. None for a pattern whose last name is wild."""
-    wanted = plain(pattern)
-    names = wanted.rsplit(".", 2)[-2:]
-    if not _WILD.search("".join(names)) and any(name.encode() in document.source for name in names):
-        yield from _Mentions(document, wanted).find()
+    """The uses of a function other than calls, in text order; none if one of the last two names of `pattern` has a
+    wildcard, because then no name can be searched for.
+    """
+    function = plain(pattern)
+    last_names = function.rsplit(".", 2)[-2:]
+    if not _WILD.search("".join(last_names)) and any(name.encode() in document.source for name in last_names):
+        yield from _Mentions(document, function).find()
 
 
 class _Mentions:
-    def __init__(self, document: Document, wanted: str) -> None:
+    """Looks for one function, given as a dotted path, in one document."""
+
+    def __init__(self, document: Document, function: str) -> None:
         self._document = document
         self._scopes = read_scopes(document)
-        self._wanted = wanted
-        self._module, _, self._last = wanted.rpartition(".")
-        self._names = {self._last}
-        self._bound: set[int] = set()
+        self._function = function
+        self._module, _, self._last_name = function.rpartition(".")
+        self._local_names = {self._last_name}
+        self._binding_starts: set[int] = set()
         for bindings in self._scopes.bindings.values():
             for binding in bindings:
-                self._bound.add(binding.node.start_byte)
-                is_alias = binding.path is not None and stands_for((binding.path,), wanted)
+                self._binding_starts.add(binding.node.start_byte)
+                is_alias = binding.path is not None and stands_for((binding.path,), function)
                 if is_alias and binding.name not in ("*", "."):
-                    self._names.add(binding.name)
+                    self._local_names.add(binding.name)
 
     def find(self) -> Iterator[Mention]:
-        """The mentions in text order, each once a line."""
-        words = self._names | {self._module.rpartition(".")[2] or self._last}
+        """The mentions in text order; the same remark once a line."""
+        words = self._local_names | {self._module.rpartition(".")[2] or self._last_name}
         alternatives = b"|".join(re.escape(word.encode()) for word in sorted(words))
         pattern = re.compile(rb"(?<![\w$])(?:%b)(?![\w$])" % alternatives)
         lines = self._document.source_lines
@@ -83,51 +88,53 @@ class _Mentions:
                 yield match.start(), remark
 
     def _read(self, word: str, start: int, end: int) -> str | None:
-        """What stands at a word; None if that is followed, or is something else."""
+        """The remark on a word of the source; None for calls, bindings and words that mean something else."""
         node = self._scopes.root.descendant_for_byte_range(start, end)
         if node is None or "comment" in node.type:
             return None
-        around = list(_list_around(node))
-        for text in around[:2]:
-            if _is_string(text):
-                return self._read_string(text, word)
+        around = list(_self_and_above(node))
+        for possible_string in around[:2]:  # the text of a string is a node inside of it
+            if _is_string(possible_string):
+                return self._read_string(possible_string)
         statement = next((outer for outer in around if outer.type in _IMPORTS), None)
         if statement is not None and statement.type != "namespace_definition":
             return self._read_import(statement)
-        if word not in self._names:
+        if word not in self._local_names:
             return None
         if any(outer.type in _MACROS for outer in around[:4]):
             return self._read_macro(word, start)
         return self._read_name(node, start)
 
     def _read_macro(self, word: str, start: int) -> str | None:
+        """The remark on a word in a macro, whose text has no syntax tree; the path before the word is read too."""
         before = self._document.source[max(start - 200, 0) : start].decode("utf-8", "replace")
         prefix = re.search(r"[\w:.]*$", before)
         name = plain((prefix[0] if prefix else "") + word)
-        if not self._is_old(name, start):
+        if not self._may_mean_function(name, start):
             return None
         return f"{name} stands in a macro"
 
     def _read_name(self, node: tree_sitter.Node, start: int) -> str | None:
+        """The remark on a name in code."""
         above = node.parent
         if above is None:
             return None
         if above.type == "export_specifier":
             return self._read_export(node, above, start)
-        if start in self._bound and above.type != "object_pattern":
+        if start in self._binding_starts and above.type != "object_pattern":
             return None
-        taken = _find_object(node)
-        if taken is not None:
-            name = f"{plain(text_of(taken))}.{text_of(node)}"
-            return f"{name} is taken out of its module" if self._is_old(name, start) else None
+        module = _find_object(node)
+        if module is not None:
+            name = f"{plain(text_of(module))}.{text_of(node)}"
+            return f"{name} is taken out of its module" if self._may_mean_function(name, start) else None
         whole = node
-        while whole.parent is not None and whole.parent.type in _MEMBERS and _is_last(whole):
+        while whole.parent is not None and whole.parent.type in _QUALIFIED and _is_last(whole):
             whole = whole.parent
-        is_name = node.type in _NAMES or whole is not node
+        is_name = node.type in _NAME_TYPES or whole is not node
         if not is_name or _is_callee(whole) or _is_label(node):
             return None
         name = plain(text_of(whole))
-        if not self._is_old(name, start):
+        if not self._may_mean_function(name, start):
             return None
         kind = whole.parent.type if whole.parent is not None else ""
         if kind == "decorator":
@@ -137,34 +144,34 @@ class _Mentions:
         return f"{name} is used, not called"
 
     def _read_export(self, node: tree_sitter.Node, specifier: tree_sitter.Node, start: int) -> str | None:
-        """A name in the braces of JavaScript's `export {...}`."""
+        """The remark on a name in the braces of JavaScript's `export {...}`."""
         written = text_of(node)
-        statement = next((outer for outer in _list_around(specifier) if outer.type == "export_statement"), specifier)
+        statement = next((outer for outer in _self_and_above(specifier) if outer.type == "export_statement"), specifier)
         path = statement.child_by_field_name("source")
         if path is None:
-            is_old = self._is_old(written, start)
+            is_function = self._may_mean_function(written, start)
         else:
-            is_old = stands_for((f"{plain(_strip(path))}.{written}",), self._wanted)
-        if not is_old or specifier.child_by_field_name("name") != node:
+            is_function = stands_for((f"{plain(_strip(path))}.{written}",), self._function)
+        if not is_function or specifier.child_by_field_name("name") != node:
             return None
         return f"{written} is exported again"
 
-    def _is_old(self, name: str, at: int) -> bool:
-        return matches(self._wanted, name, self._scopes.resolve(name, at))
+    def _may_mean_function(self, name: str, at: int) -> bool:
+        return matches(self._function, name, self._scopes.resolve(name, at))
 
     def _read_import(self, statement: tree_sitter.Node) -> str | None:
-        """An import that offers the function to others."""
+        """The remark on an import statement: whether it offers the function to others."""
         text = text_of(statement)
         language = self._document.language or ""
         for name, path in READERS[language](text):
-            is_again = re.search(rf"\b{re.escape(name)}\s+as\s+{re.escape(name)}\b", text) is not None
-            if not is_again and not self._is_offered(statement):
+            is_named_again = re.search(rf"\b{re.escape(name)}\s+as\s+{re.escape(name)}\b", text) is not None
+            if not is_named_again and not self._is_offered(statement):
                 continue
             if language == "rust" and path.startswith("super."):
                 path = next(iter(self._scopes.resolve(path, statement.start_byte).paths), path)
-            is_all = name == "*" and stands_for((f"{path}.{self._last}",), self._wanted)
-            if is_all or stands_for((path,), self._wanted):
-                return f"{self._last} is exported again"
+            is_all = name == "*" and stands_for((f"{path}.{self._last_name}",), self._function)
+            if is_all or stands_for((path,), self._function):
+                return f"{self._last_name} is exported again"
         return None
 
     def _is_offered(self, statement: tree_sitter.Node) -> bool:
@@ -173,36 +180,37 @@ class _Mentions:
             return True
         if statement.type == "use_declaration":
             return statement.children[0].type == "visibility_modifier"
-        return statement.type == "using_declaration" and _is_namespace(statement)
+        return statement.type == "using_declaration" and _is_in_named_namespace(statement)
 
-    def _read_string(self, node: tree_sitter.Node, word: str) -> str | None:
+    def _read_string(self, node: tree_sitter.Node) -> str | None:
+        """The remark on a string that names the function or its module."""
         text = _strip(node)
         path = plain(text.replace(":", "."))
-        if "." in self._wanted and stands_for((path,), self._wanted):
-            is_imported = any(outer.type in (*_IMPORTS, "export_statement") for outer in _list_around(node))
+        if "." in self._function and stands_for((path,), self._function):
+            is_imported = any(outer.type in (*_IMPORTS, "export_statement") for outer in _self_and_above(node))
             if not is_imported and not _is_required(node):
                 return f"{text} is named in a string"
         above = node.parent
         if above is None:
             return None
-        if text in self._names and self._is_listed(node):
+        if text in self._local_names and self._is_in_all(node):
             return f"{text} is exported again"
-        is_own = above.type == "subscript" and text_of(above.named_children[0]) in _OWN_NAMES
-        if text in self._names and is_own and self._is_old(text, node.start_byte):
+        is_key = above.type == "subscript" and text_of(above.named_children[0]) in _NAMESPACE_CALLS
+        if text in self._local_names and is_key and self._may_mean_function(text, node.start_byte):
             return f"{text} is looked up by its name"
-        if text == self._last and any(map(self._is_module, _list_beside(node))):
+        if text == self._last_name and any(map(self._is_module, _list_siblings(node))):
             return f"{text} is looked up by its name"
-        if not self._module or not _ends_with_any(path, (self._module, self._wanted)):
+        if not self._module or not _ends_with_any(path, (self._module, self._function)):
             return None
         return self._read_module(node, text)
 
-    def _is_listed(self, node: tree_sitter.Node) -> bool:
-        """True in an `__all__` of a file that knows the function."""
+    def _is_in_all(self, node: tree_sitter.Node) -> bool:
+        """True for a string in `__all__` if the file's name of this text means the function."""
         meaning = self._scopes.resolve(_strip(node), len(self._document.source))
-        for outer in _list_around(node):
+        for outer in _self_and_above(node):
             is_statement = outer.type in ("assignment", "augmented_assignment", "call")
             if is_statement and text_of(outer).startswith("__all__"):
-                return stands_for(meaning.paths, self._wanted)
+                return stands_for(meaning.paths, self._function)
         return False
 
     def _is_module(self, node: tree_sitter.Node) -> bool:
@@ -214,14 +222,14 @@ class _Mentions:
         return matches(self._module, name, meaning)
 
     def _read_module(self, node: tree_sitter.Node, text: str) -> str | None:
-        """What stands at a string that names the module of the function."""
+        """The remark on a string that names the module of the function."""
         above = node.parent
         if above is None or above.type in (*_IMPORTS, "import_require_clause"):
             return None
         if above.type == "export_statement":
             is_all = above.child_by_field_name("declaration") is None and "*" in text_of(above)
             return f"all of {text} is exported again" if is_all else None
-        if above.type not in _ARGUMENTS:
+        if above.type not in _ARGUMENT_LISTS:
             return None
         if self._document.language not in SCRIPTS:
             return f"{text} is imported by its name"
@@ -235,25 +243,25 @@ def _ends_with_any(path: str, ends: Sequence[str]) -> bool:
 
 
 def _is_followed(call: tree_sitter.Node | None) -> bool:
-    """True if what JavaScript imports by a call is given to names that are followed, or to nothing."""
+    """True if the value of JavaScript's import by a call is only bound to names that are followed, or is dropped."""
     while call is not None and call.parent is not None and call.parent.type in _WRAPPERS:
         call = call.parent
     above = call.parent if call is not None else None
-    if above is None or above.type not in _FOLLOWED:
+    if above is None or above.type not in _FOLLOWED_PARENTS:
         return False
     left = above.child_by_field_name("left")
-    return left is None or left.type in _TARGETS
+    return left is None or left.type in _FOLLOWED_TARGETS
 
 
-def _list_around(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+def _self_and_above(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     yield node
     yield from list_above(node)
 
 
-def _list_beside(node: tree_sitter.Node) -> list[tree_sitter.Node]:
-    """The other parts of the call or the subscript that a string is in."""
+def _list_siblings(node: tree_sitter.Node) -> list[tree_sitter.Node]:
+    """The other arguments of the call, or other parts of the subscript, that a string is in."""
     above = node.parent
-    if above is None or above.type not in _ARGUMENTS:
+    if above is None or above.type not in _ARGUMENT_LISTS:
         return []
     return [part for part in above.named_children if part != node]
 
@@ -264,13 +272,13 @@ def _second_above(node: tree_sitter.Node) -> tree_sitter.Node | None:
     return node.parent.parent
 
 
-def _is_namespace(node: tree_sitter.Node) -> bool:
+def _is_in_named_namespace(node: tree_sitter.Node) -> bool:
     above = _second_above(node)
     return above is not None and above.type == "namespace_definition" and bool(above.child_by_field_name("name"))
 
 
 def _is_required(node: tree_sitter.Node) -> bool:
-    """True for what JavaScript imports by a call."""
+    """True for an argument of `require(...)` or `import(...)`."""
     call = _second_above(node)
     if call is None:
         return False
@@ -297,18 +305,20 @@ def _is_last(node: tree_sitter.Node) -> bool:
 
 
 def _is_callee(node: tree_sitter.Node) -> bool:
-    above = node.parent
-    while above is not None and above.type in _SIGNS:
-        node, above = above, above.parent
+    """True for what a call calls, also if the grammar takes an operator before the call for a part of it."""
+    callee, above = node, node.parent
+    while above is not None and above.type in _PREFIXED:
+        callee, above = above, above.parent
     if above is None:
         return False
-    if any(above.child_by_field_name(field) == node for field in _CALLEES):
+    if any(above.child_by_field_name(field) == callee for field in _CALLEE_FIELDS):
         return True
-    return above.type in _CALLS and node in (above.child_by_field_name("name"), above.child_by_field_name("type"))
+    is_other_call = above.type in _OTHER_CALLS
+    return is_other_call and callee in (above.child_by_field_name("name"), above.child_by_field_name("type"))
 
 
 def _is_label(node: tree_sitter.Node) -> bool:
-    """True for the name of an argument or of a member that is defined."""
+    """True for a name that means no function: of an argument, of a label, or of what is defined there."""
     above = node.parent
     if above is None:
         return False
@@ -316,11 +326,11 @@ def _is_label(node: tree_sitter.Node) -> bool:
         return True
     if above.type in ("keyword_argument", "keyed_element") and above.named_children[0] == node:
         return True
-    return above.type not in _MEMBERS and node in map(above.child_by_field_name, ("name", "declarator", "pattern"))
+    return above.type not in _QUALIFIED and node in map(above.child_by_field_name, ("name", "declarator", "pattern"))
 
 
 def _is_string(node: tree_sitter.Node) -> bool:
-    """True for a string with its quotes."""
+    """True for a whole string, quotes included."""
     return node.type in (
         "string",
         "string_literal",
@@ -331,4 +341,5 @@ def _is_string(node: tree_sitter.Node) -> bool:
 
 
 def _strip(node: tree_sitter.Node) -> str:
+    """The text of a string without its quotes, and without `./`, `../` and `@` at its start."""
     return _QUOTES.sub("", text_of(node)).lstrip("./@")

@@ -1,4 +1,4 @@
-"""Plans a run: finds the holes of all files. Streams. Knows no engine."""
+"""Plans a run: finds the holes of all chosen files, one file after the other. Knows no engine."""
 
 import os
 import stat
@@ -30,8 +30,9 @@ NUM_NEW_FOLDERS: Final = 6  # that hold a run, or a folder that its first run ma
 
 @dataclass(frozen=True)
 class Request:
-    """A selection and the files to search. `names` are explicitly given paths. `intent` is shown to the model as a
-    comment above every hole. Raises `bad_request` if it has several lines.
+    """A selection of holes and the files to search: the user's paths `names`, or all files below `folder`; of both only
+    those that match `globs`. `intent` is shown to the model as a comment above every hole. Raises `bad_request` if the
+    intent is not one short line.
     """
 
     selection: Selection
@@ -50,8 +51,8 @@ class Request:
 
 @dataclass
 class Planning:
-    """Counters of a plan. `skipped` counts omitted files of known languages by reason, with examples; `left` lists what
-    the recipe does not follow: path, line from 1, and reason.
+    """Counters of a plan. `skipped` counts the files that are left out by reason, `examples` names the first three.
+    `left` lists what the recipe leaves as it is: path, line (counted from 1), and reason.
     """
 
     num_seen: int = 0
@@ -63,21 +64,24 @@ class Planning:
 
     def skip(self, reason: str, path: str) -> None:
         self.skipped[reason] += 1
-        if len(names := self.examples.setdefault(reason, [])) < 3:
-            names.append(path)
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < 3:
+            examples.append(path)
 
 
-def find_holes(place: Repository, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
-    """Files with holes, ordered by path. Raises MidfillError `git_failed` and `file_missing`."""
-    names: Iterable[str] = (
-        _given(place, request.names, planning) if request.names is not None else walk.list_files(place, request.folder)
-    )
-    changed = None if request.changed_since is None else find_changed(place.root, request.changed_since)
-    names = names if changed is None else [name for name in names if name in changed.ranges]
-    marked = walk.read_attributes(place.root)
+def find_holes(repository: Repository, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
+    """Files with holes, in the order of their paths or of `request.names`. Raises `git_failed` and `target_refused`."""
+    if request.names is None:
+        names: Iterable[str] = walk.list_files(repository, request.folder)
+    else:
+        names = _list_given(repository, request.names, planning)
+    changed = None if request.changed_since is None else find_changed(repository.root, request.changed_since)
+    if changed is not None:
+        names = [name for name in names if name in changed.ranges]
+    marked = walk.read_attributes(repository.root)
     chosen = walk.choose(names, request.globs, marked, include_generated=request.include_generated)
     for name in chosen:
-        planned = _plan_file(place.root, name, request, planning, changed)
+        planned = _plan_file(repository.root, name, request, planning, changed)
         if planned is not None and planned.holes:
             planning.num_files += 1
             planning.num_holes += len(planned.holes)
@@ -105,10 +109,10 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
     return path
 
 
-def _given(place: Repository, given: Sequence[str], planning: Planning) -> Iterator[str]:
-    """Given paths (relative to the working folder or absolute) as paths relative to the root, without ignored ones."""
-    names = [_below_root(place.root, name) for name in dict.fromkeys(given)]
-    ignored = walk.find_ignored(place, names)
+def _list_given(repository: Repository, given: Sequence[str], planning: Planning) -> Iterator[str]:
+    """The paths `given` (absolute or relative to the working folder), relative to the root, without ignored ones."""
+    names = [_below_root(repository.root, name) for name in dict.fromkeys(given)]
+    ignored = walk.find_ignored(repository, names)
     for name in names:
         if name in ignored:
             planning.skip("ignored", name)
@@ -117,6 +121,7 @@ def _given(place: Repository, given: Sequence[str], planning: Planning) -> Itera
 
 
 def _below_root(root: Path, name: str) -> str:
+    """A path relative to the root; a link at its end is not followed. Raises `target_refused` outside of the root."""
     path = Path(os.path.abspath(name))
     folder = Path(os.path.realpath(path.parent))
     if not folder.is_relative_to(root):
@@ -127,6 +132,7 @@ def _below_root(root: Path, name: str) -> str:
 def _plan_file(
     root: Path, name: str, request: Request, planning: Planning, changed: ChangedLines | None
 ) -> PlannedFile | None:
+    """A file with its holes, of which there may be none; None for a file that is left out."""
     language = find_language(Path(name))
     if language is None:
         return None

@@ -1,4 +1,4 @@
-"""Runs tree-sitter queries: captures and holes. Knows no selection."""
+"""Runs tree-sitter queries over a document, and makes holes of what they capture. Knows no selection."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,12 +16,12 @@ Match = dict[str, list[tree_sitter.Node]]
 
 @cache
 def compile_query(query: str, language: str) -> tree_sitter.Query:
-    """Raises tree_sitter.QueryError or ValueError if the language's grammar rejects it."""
+    """The compiled query. Raises tree_sitter.QueryError or ValueError if the language's grammar rejects it."""
     return get_language(language).compile(query)
 
 
 def find_matches(document: Document, query: str) -> Iterator[Match]:
-    """A query's captures in tree order; none without a language. Raises QueryError."""
+    """The captures of each match, by name, in tree order; none without a language. Raises QueryError."""
     if document.language is None or document.syntax is None:
         return
     root = document.syntax.parse_once(document.source).root_node
@@ -42,7 +42,7 @@ def find_comments(document: Document) -> Iterator[tree_sitter.Node]:
 
 
 def find_holes(document: Document, query: str) -> Iterator[Hole]:
-    """Captures of `@fill`, with the `@context` of the same match."""
+    """A hole for each capture `@fill`. What `@context` captures in the same match is shown to the model."""
     for match in find_matches(document, query):
         seen = tuple(raw_range(document, node) for node in match.get("context", []))
         for node in match.get("fill", []):

@@ -1,4 +1,4 @@
-"""Resolves names where they are used: what binds them there, an import or something else. Knows no calls."""
+"""Tells what a name means where it is used: the path that an import gives it, or something else. Knows no calls."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -13,14 +13,15 @@ from midfill_infill.refactor.planning.bindings import SCRIPTS, Binding, Bindings
 from midfill_infill.text.document import Document
 
 _BRANCHES: Final = ("try_statement", "if_statement", "if_expression", "match_statement", "preproc_if", "preproc_ifdef")
-_MAY_NOT_RUN: Final = (*_BRANCHES, "for_statement", "while_statement")  # but what is tried does
-_STANDARD: Final = ("std", "core", "alloc", "java", "javax")  # whose wildcard imports hide no function of others
+_MAY_NOT_RUN: Final = (*_BRANCHES, "for_statement", "while_statement")
+_STANDARD: Final = ("std", "core", "alloc", "java", "javax")  # their wildcard imports hide no function of others
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """The paths that a name may stand for. `is_other`: it certainly is something else. `doubt` says why it may be.
-    `is_local`: what binds it is inside of a function or the like.
+    """The dotted paths that a name may stand for. `is_other`: it certainly stands for something else than an import.
+    `doubt`: why it may stand for something else, "" if it cannot. `is_local`: it is bound inside of a function or
+    another inner scope, and to something else than an import.
     """
 
     paths: tuple[str, ...] = ()
@@ -30,21 +31,21 @@ class Meaning:
 
 
 class _Nested:
-    """Spans of which any two are apart or one holds the other."""
+    """Spans of which any two are either apart or nested; finds those around a byte."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(set(spans), key=lambda span: (span[0], -span[1]))
         self._starts = [start for start, _ in self._spans]
-        self._outer: list[int] = []
-        held = [-1]
+        self._outer: list[int] = []  # for each span the index of the next one around it, -1 for none
+        still_open = [-1]
         for index, (start, _) in enumerate(self._spans):
-            while held[-1] >= 0 and self._spans[held[-1]][1] <= start:
-                held.pop()
-            self._outer.append(held[-1])
-            held.append(index)
+            while still_open[-1] >= 0 and self._spans[still_open[-1]][1] <= start:
+                still_open.pop()
+            self._outer.append(still_open[-1])
+            still_open.append(index)
 
     def around(self, at: int) -> Iterator[Span]:
-        """The spans that hold a byte, the innermost first."""
+        """The spans that include a byte, the innermost first."""
         index = bisect_right(self._starts, at) - 1
         while index >= 0:
             start, end = self._spans[index]
@@ -54,23 +55,23 @@ class _Nested:
 
 
 class Scopes:
-    """The names of a document."""
+    """What the names of a document mean. Positions are bytes of its source."""
 
     def __init__(self, document: Document) -> None:
         self.language = document.language or ""
         self._document = document
-        self._read = Bindings(document)
-        self._whole = (0, self._read.size)
+        self._bindings = Bindings(document)
+        self._whole = (0, self._bindings.size)
         self._groups: dict[str, tuple[_Nested, dict[Span, list[Binding]]]] = {}
 
     @property
     def bindings(self) -> dict[str, list[Binding]]:
-        """By name; "*" is a module's every name, "." every name of the namespace around."""
-        return self._read.named
+        """The bindings by name, as in `Bindings.named`."""
+        return self._bindings.named
 
     @cached_property
     def imports(self) -> list[Binding]:
-        """The bindings that stand for paths, but for those of every name."""
+        """The bindings that stand for a path; without "*" and ".", which stand for many names."""
         imports: list[Binding] = []
         for name, bound in self.bindings.items():
             if name not in ("*", "."):
@@ -78,31 +79,31 @@ class Scopes:
         return imports
 
     def resolve(self, name: str, at: int, space: str = "") -> Meaning:
-        """What a dotted name stands for at a byte, its first part being in a space of names."""
+        """What a dotted name means at a byte. `space` is the space of names that its first part is in, "" for any."""
         first, dot, rest = name.partition(".")
         wall = self._wall(at)
         if self.language == "rust" and first == "super" and rest:
             return self.resolve(rest, max(wall[0] - 1, 0), space)
         nested, groups = self._group(first)
         for span in nested.around(at):
-            seen = [binding for binding in groups[span] if self._sees(binding, at, wall, space)]
-            if seen:
-                return self._choose(seen, at, dot + rest)
+            visible = [binding for binding in groups[span] if self._sees(binding, at, wall, space)]
+            if visible:
+                return self._choose(visible, at, dot + rest)
         paths: dict[str, None] = {}
-        foreign: set[str | None] = set()
+        wildcard_modules: set[str | None] = set()
         for star in (*self.bindings.get("*", ()), *self.bindings.get(".", ())):
             if not self._sees(star, at, wall, ""):
                 continue
-            paths[self._above(f"{star.path}.{name}", star)] = None
+            paths[self._follow_super(f"{star.path}.{name}", star)] = None
             if star.name == "*" and str(star.path).split(".")[0] not in _STANDARD:
-                foreign.add(star.path)
+                wildcard_modules.add(star.path)
         doubt = ""
-        if len(foreign) > 1:
-            doubt = f"{len(foreign)} wildcard imports may bind {first}"
+        if len(wildcard_modules) > 1:
+            doubt = f"{len(wildcard_modules)} wildcard imports may bind {first}"
         return Meaning(tuple(filter(None, paths)), False, doubt)
 
     def _group(self, name: str) -> tuple[_Nested, dict[Span, list[Binding]]]:
-        """The bindings of a name by where they are known, each in the order in which they take effect."""
+        """The spans in which a name is bound, and its bindings by span, in the order in which they take effect."""
         if name not in self._groups:
             groups: dict[Span, list[Binding]] = {}
             for binding in sorted(self.bindings.get(name, ()), key=lambda binding: binding.effect):
@@ -110,8 +111,8 @@ class Scopes:
             self._groups[name] = _Nested(groups), groups
         return self._groups[name]
 
-    def _above(self, path: str, binding: Binding) -> str:
-        """The path of a name that Rust takes from the module around, as it is known there."""
+    def _follow_super(self, path: str, binding: Binding) -> str:
+        """The path that Rust's `super.NAME` means in the module around; any other path as it is."""
         if self.language != "rust" or not path.startswith("super."):
             return path
         outer = self.resolve(path.removeprefix("super."), max(self._wall(binding.start)[0] - 1, 0))
@@ -119,31 +120,32 @@ class Scopes:
 
     @cached_property
     def _walls(self) -> _Nested:
-        return _Nested(self._read.walls)
+        return _Nested(self._bindings.walls)
 
     @cached_property
     def _bodies(self) -> _Nested:
-        return _Nested(self._read.bodies)
+        return _Nested(self._bindings.bodies)
 
     def _wall(self, at: int) -> Span:
+        """The innermost scope around a byte that sees no name from outside; the whole file without one."""
         return next(self._walls.around(at), self._whole)
 
     def _sees(self, binding: Binding, at: int, wall: Span, space: str) -> bool:
-        """True if a binding may hold at a byte."""
+        """True if a binding is known at a byte, whose wall is `wall`, for a name in `space`."""
         if not binding.start <= at < binding.end or binding.start < wall[0]:
             return False
         if binding.space and space and binding.space != space:
             return False
-        is_member = (binding.start, binding.end) in self._read.classes
-        return not is_member or self._sees_member(binding, at)
+        is_in_class = (binding.start, binding.end) in self._bindings.classes
+        return not is_in_class or self._sees_class_name(binding, at)
 
-    def _sees_member(self, binding: Binding, at: int) -> bool:
-        """True in the body of a class, behind what binds a name there."""
+    def _sees_class_name(self, binding: Binding, at: int) -> bool:
+        """True if a byte is after a binding of a class body, and in no function of the class."""
         return binding.effect <= at and self.level(at) == self.level_of(binding)
 
-    def _choose(self, bound: list[Binding], at: int, rest: str) -> Meaning:
-        """Of several bindings in one scope those that may hold at a byte."""
-        live = self._find_live(bound, at)
+    def _choose(self, bindings: list[Binding], at: int, rest: str) -> Meaning:
+        """What a name means at a byte, given its bindings in one scope. `rest` follows the name in a dotted name."""
+        live = self._find_live(bindings, at)
         imports: list[Binding] = []
         others: list[Binding] = []
         paths: dict[str, None] = {}
@@ -152,7 +154,7 @@ class Scopes:
                 others.append(binding)
             else:
                 imports.append(binding)
-                paths[self._above(binding.path + rest, binding)] = None
+                paths[self._follow_super(binding.path + rest, binding)] = None
         if not imports:
             return Meaning(is_other=True, is_local=self._is_local(live[0]))
         doubtful = [other for other in others if not any(_is_fallback(other, binding) for binding in imports)]
@@ -164,34 +166,34 @@ class Scopes:
         if not doubtful:
             return Meaning(tuple(paths))
         line = self._document.source_lines.at(doubtful[0].node.start_byte) + 1
-        return Meaning(tuple(paths), False, f"line {line} binds {bound[0].name} to something else")
+        return Meaning(tuple(paths), False, f"line {line} binds {bindings[0].name} to something else")
 
     def _is_local(self, binding: Binding) -> bool:
-        """False for what a file, and in other languages a class or a namespace, defines for all."""
+        """False for what a file binds outside of functions; in Python and scripts only for what it binds at the top."""
         is_inner = binding.start > 0 and self.language in ("python", *SCRIPTS)
         return is_inner or self.level_of(binding) != self._whole
 
-    def _find_live(self, bound: list[Binding], at: int) -> list[Binding]:
-        """The bindings that may be the last ones to have taken effect, the last first."""
-        if len(bound) == 1 or self.language == "rust":  # where conditional compilation takes one
-            return bound
-        before = bound
-        around: set[tuple[Span, Span]] = set()
-        if self.level(at) == self.level_of(bound[0]):
-            before = list(takewhile(lambda binding: binding.effect <= at, bound))
-            around.update(_list_branches(self.node_at(at)))
+    def _find_live(self, bindings: list[Binding], at: int) -> list[Binding]:
+        """The bindings that may be the last one to have taken effect when the code at a byte runs, the last first."""
+        if len(bindings) == 1 or self.language == "rust":  # in Rust, conditional compilation chooses one of several
+            return bindings
+        earlier = bindings  # the code of a function runs at any time after what is around it
+        branches_at: set[tuple[Span, Span]] = set()
+        if self.level(at) == self.level_of(bindings[0]):
+            earlier = list(takewhile(lambda binding: binding.effect <= at, bindings))
+            branches_at.update(_list_branches(self.node_at(at)))
         live: list[Binding] = []
-        for binding in reversed(before or bound):
+        for binding in reversed(earlier or bindings):
             live.append(binding)
-            is_sure = self.level(binding.node.start_byte) == self.level_of(binding)
-            if is_sure and all(branch in around for branch in _list_branches(binding.node)):
-                break
+            has_run = self.level(binding.node.start_byte) == self.level_of(binding)
+            if has_run and all(branch in branches_at for branch in _list_branches(binding.node)):
+                break  # it certainly has taken effect, which hides every earlier binding
         return live
 
     def runs_before(self, binding: Binding, at: int) -> bool:
-        """False if a binding holds under a condition that a byte does not stand under."""
-        around = set(_list_branches(self.node_at(at), _MAY_NOT_RUN))
-        return all(branch in around for branch in _list_branches(binding.node, _MAY_NOT_RUN))
+        """False if a binding is in a branch or a loop that may not run, and a byte is outside of that."""
+        branches_at = set(_list_branches(self.node_at(at), _MAY_NOT_RUN))
+        return all(branch in branches_at for branch in _list_branches(binding.node, _MAY_NOT_RUN))
 
     def node_at(self, at: int) -> tree_sitter.Node:
         return self.root.descendant_for_byte_range(at, at) or self.root
@@ -201,7 +203,7 @@ class Scopes:
         return next(self._bodies.around(at), self._whole)
 
     def level_of(self, binding: Binding) -> Span:
-        """The body of the function that a binding's scope is in or is."""
+        """The body of the innermost function that includes a binding's scope or is that; else the whole file."""
         around = (span for span in self._bodies.around(binding.start) if binding.end <= span[1])
         return next(around, self._whole)
 
@@ -213,26 +215,30 @@ class Scopes:
 
 @lru_cache(maxsize=4)
 def read_scopes(document: Document) -> Scopes:
-    """The scopes of a document; the last ones are kept."""
+    """The scopes of a document. Those of the last documents are kept, because many callers ask for the same one."""
     return Scopes(document)
 
 
 def _list_branches(node: tree_sitter.Node, kinds: tuple[str, ...] = _BRANCHES) -> Iterator[tuple[Span, Span]]:
-    """The statements around a node that run only one of their parts, each with that part."""
-    last = node
+    """The branching statements around a node, each with its part that the node is in. With `_MAY_NOT_RUN` without the
+    body of a `try`, which always runs.
+    """
+    part = node
     for above in list_above(node):
-        is_tried = above.type == "try_statement" and above.child_by_field_name("body") == last
+        is_tried = above.type == "try_statement" and above.child_by_field_name("body") == part
         if above.type in kinds and not (is_tried and kinds is _MAY_NOT_RUN):
-            yield (above.start_byte, above.end_byte), (last.start_byte, last.end_byte)
-        last = above
+            yield (above.start_byte, above.end_byte), (part.start_byte, part.end_byte)
+        part = above
 
 
-def _is_fallback(one: Binding, other: Binding) -> bool:
-    """True if only one of two bindings holds, or the first is before a `try` that may bind the name anew."""
-    branches = dict(_list_branches(one.node))
+def _is_fallback(binding: Binding, other: Binding) -> bool:
+    """True if two bindings are in different branches of a statement, or the first takes effect before the second, which
+    is in a `try`: so one stands in for the other.
+    """
+    branches = dict(_list_branches(binding.node))
     for whole, part in _list_branches(other.node):
         if branches.get(whole, part) != part:
             return True
-    if one.effect > other.effect:
+    if binding.effect > other.effect:
         return False
     return any(above.type == "try_statement" for above in list_above(other.node))

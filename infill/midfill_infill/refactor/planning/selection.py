@@ -1,4 +1,4 @@
-"""Selects the holes of a file: stubs, functions by name or `--where`, query matches, a recipe."""
+"""Selects the holes of a file: stubs, functions by name or by `--where`, matches of a query, holes of a recipe."""
 
 import operator
 import re
@@ -26,12 +26,12 @@ from midfill_infill.text.spans import Hole
 
 @dataclass(frozen=True)
 class Selection:
-    """All conditions must hold. The kind of hole comes from the recipe, otherwise the query, otherwise `stubs`,
-    otherwise it is every body.
+    """What the user selects: the holes of the recipe, without a recipe those of the query, without both all bodies.
 
-    The others restrict it: `stubs` to functions that are stubs, `names` to functions with one of the names, `where` to
-    those that match all conditions. `query` is the text of a query, `recipe` "NAME[=WORD]". A query's `@fill` is
-    filled; lines of its `@context` are shown to the model.
+    Every other field restricts the holes: `stubs` to functions that are stubs, `names` to functions with one of these
+    names (MODULE:FUNCTION), `where` to functions that meet all these conditions, and a query beside a recipe to what
+    its `@fill` captures. `query` is the text of a tree-sitter query, whose `@fill` is filled and whose `@context` is
+    shown to the model. `recipe` is "NAME" or "NAME=WORD". Raises MidfillError if a field cannot be understood.
     """
 
     stubs: bool = False
@@ -49,33 +49,33 @@ class Selection:
         for text in self.where:
             read_condition(text)
         if self.query is not None:
-            compiled = {language: _compile(self.query, language) for language in REGISTRY}
-            if all(isinstance(result, str) for result in compiled.values()):
-                language, result = next(iter(compiled.items()))
-                raise MidfillError("bad_query", f"no grammar takes the query ({language}: {result})")
+            results = {language: _compile(self.query, language) for language in REGISTRY}
+            if all(isinstance(result, str) for result in results.values()):
+                language, reason = next(iter(results.items()))
+                raise MidfillError("bad_query", f"no grammar takes the query ({language}: {reason})")
         if self.recipe is not None:
             get_recipe(self.recipe)
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
-        """Languages of the recipe; empty for all."""
+        """The languages that the recipe knows; empty if it knows all, and without a recipe."""
         return get_recipe(self.recipe)[0].languages if self.recipe else ()
 
     def may_match(self, path: str, language: str) -> bool:
-        """A cheap check before parsing: False only if there is certainly nothing."""
+        """A cheap check before parsing: False only if the file certainly has no hole."""
         if self.names and not any(_fits_module(name.split(":")[0], path) for name in self.names):
             return False
         return not (self.stubs and REGISTRY[language].is_interface(path))
 
     def find(self, document: Document, path: str) -> tuple[Hole, ...]:
-        """The document's holes in order. Of two overlapping ones the outer stays."""
+        """The selected holes in order. Of two holes that overlap only the outer one stays."""
         if document.syntax is None:
             return ()
-        taken = (hole for hole, functions in self._find(document) if self._takes(document, path, functions))
-        return tuple(_disjoint(taken))
+        selected = (hole for hole, functions in self._find(document) if self._takes(document, path, functions))
+        return tuple(_drop_overlaps(selected))
 
     def list_left(self, document: Document, path: str) -> Iterator[tuple[int, str]]:
-        """What the recipe does not follow, as bytes of the document's data and reasons."""
+        """What the recipe leaves as it is: a byte of the document's data, and the reason."""
         if document.syntax is None or self.recipe is None:
             return
         recipe, word = get_recipe(self.recipe)
@@ -84,7 +84,7 @@ class Selection:
                 yield document.to_raw(at), reason
 
     def _find(self, document: Document) -> Iterator[tuple[Hole, list[Function]]]:
-        """Yields holes with the functions around them, innermost first; a body comes only with its own function."""
+        """All holes, each with the functions around it, the innermost first; a body only with its own function."""
         if self.recipe is None and self.query is None:
             for function in outline(document).functions:
                 if not self.stubs or is_stub(document, function):
@@ -97,21 +97,22 @@ class Selection:
             yield hole, around
 
     def _find_holes(self, document: Document) -> Iterator[Hole]:
-        """The holes of the query, or those of the recipe, of both those of the recipe within the query's."""
+        """The holes of the query, or of the recipe; with both, the recipe's holes inside of the query's holes."""
         if self.recipe is None:
             if self.query is not None:
-                yield from _queried(document, self.query)
+                yield from _find_queried(document, self.query)
             return
         recipe, word = get_recipe(self.recipe)
         if self.query is None:
             yield from recipe.find(document, word)
             return
-        spans = [(hole.start_byte, hole.end_byte) for hole in _queried(document, self.query)]
+        spans = [(hole.start_byte, hole.end_byte) for hole in _find_queried(document, self.query)]
         for hole in recipe.find(document, word):
             if any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
                 yield hole
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
+        """True if the functions around a place meet `stubs`, `names` and `where`, each by any of them."""
         if self.stubs and not any(is_stub(document, function) for function in functions):
             return False
         if self.names and not any(_is_named(name, path, functions) for name in self.names):
@@ -120,27 +121,29 @@ class Selection:
 
 
 def _around(document: Document, at: int) -> list[Function]:
+    """The functions around a byte of the source, the innermost first."""
     return [function for function in reversed(outline(document).functions) if function.start <= at <= function.end]
 
 
 def _is_named(name: str, path: str, functions: list[Function]) -> bool:
-    """Code outside of functions has the empty name."""
+    """True if one of the functions has the name MODULE:FUNCTION. Code outside of functions has the empty name."""
     module, pattern = name.split(":")
-    known = [function.name or "" for function in functions] or [""]
-    return _fits_module(module, path) and any(fnmatchcase(known_as, pattern.replace("::", ".")) for known_as in known)
+    dotted = pattern.replace("::", ".")
+    names = [function.name or "" for function in functions] or [""]
+    return _fits_module(module, path) and any(fnmatchcase(function_name, dotted) for function_name in names)
 
 
-def _disjoint(holes: Iterable[Hole]) -> Iterator[Hole]:
-    last: Hole | None = None
+def _drop_overlaps(holes: Iterable[Hole]) -> Iterator[Hole]:
+    outer: Hole | None = None
     for hole in sorted(dict.fromkeys(holes), key=lambda hole: (hole.start_byte, -hole.end_byte)):
-        if last is None or (hole.start_byte >= last.end_byte and hole.start_byte != last.start_byte):
+        if outer is None or (hole.start_byte >= outer.end_byte and hole.start_byte != outer.start_byte):
             yield hole
-            last = hole
+            outer = hole
 
 
 @cache
 def _fits_module(pattern: str, path: str) -> bool:
-    """`src/pkg/mod.py` is `src.pkg.mod`, `pkg.mod` and `mod`; a package's `__init__` goes by the package's name."""
+    """True if a file has a module name: `a/b/c.py` is `a.b.c`, `b.c` and `c`; `a/b/__init__.py` is `a.b` and `b`."""
     parts = PurePosixPath(path).with_suffix("").parts
     if parts[-1] == "__init__" and len(parts) > 1:
         parts = parts[:-1]
@@ -149,7 +152,7 @@ def _fits_module(pattern: str, path: str) -> bool:
 
 @cache
 def _compile(query: str, language: str) -> tree_sitter.Query | str:
-    """The query for a language, or the grammar's error."""
+    """The query compiled for a language, or the reason why it cannot be."""
     try:
         compiled = compile_query(query, language)
     except (tree_sitter.QueryError, ValueError) as error:
@@ -158,8 +161,8 @@ def _compile(query: str, language: str) -> tree_sitter.Query | str:
     return compiled if "fill" in names else "it has no capture @fill"
 
 
-def _queried(document: Document, query: str) -> Iterator[Hole]:
-    """Empty for a language whose grammar rejects the query."""
+def _find_queried(document: Document, query: str) -> Iterator[Hole]:
+    """The holes that a query captures; none in a language whose grammar rejects it."""
     if document.language is None or isinstance(_compile(query, document.language), str):
         return iter(())
     return find_holes(document, query)
@@ -179,30 +182,33 @@ Condition = Callable[[Document, Function], bool]
 
 @lru_cache(maxsize=64)
 def read_condition(text: str) -> Condition:
-    """Raises `bad_selector`, naming the valid forms."""
+    """The condition that a text of `--where` says. Raises `bad_selector`, which names the valid forms."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise MidfillError("bad_selector", f"--where {text!r} is not understood", f"write {FORMS}")
     holds = _compile_condition(match)
-    return (lambda document, function: not holds(document, function)) if match["not"] else holds
+    if match["not"]:
+        return lambda document, function: not holds(document, function)
+    return holds
 
 
 def _compile_condition(match: re.Match[str]) -> Condition:
+    """The condition of a match of `_FORM`, without its `not`."""
     if callee := match["callee"]:
         return lambda document, function: any(
             function.head <= call.start < function.end and call.calls_named(callee) for call in _calls(document)
         )
     if word := match["word"]:
-        says = re.compile(rb"(?<!\w)" + re.escape(word.encode()) + rb"(?!\w)")
+        word_form = re.compile(rb"(?<!\w)" + re.escape(word.encode()) + rb"(?!\w)")
         return lambda document, function: any(
-            function.start <= start < function.end and says.search(document.source, start, end)
+            function.start <= start < function.end and word_form.search(document.source, start, end)
             for start, end in _comments(document)
         )
     if match["no"]:
-        wanted = match["no"] == "has"
-        return lambda document, function: _has_docstring(document, function) == wanted
-    compare, number = _OPERATORS[match["operator"]], int(match["lines"])
-    return lambda document, function: compare(_count_lines(document, function), number)
+        is_wanted = match["no"] == "has"
+        return lambda document, function: _has_docstring(document, function) == is_wanted
+    compare, limit = _OPERATORS[match["operator"]], int(match["lines"])
+    return lambda document, function: compare(_count_lines(document, function), limit)
 
 
 def _count_lines(document: Document, function: Function) -> int:
@@ -217,8 +223,11 @@ def _has_docstring(document: Document, function: Function) -> bool:
     if document.syntax.has_indented_blocks:
         return function.keep is not None
     above = lines.at(function.start) - 1
-    return any(lines.at(max(end - 1, start)) == above and lines.first_char(lines.at(start)) == start
-               for start, end in _comments(document))  # fmt: skip
+    for start, end in _comments(document):
+        starts_its_line = lines.first_char(lines.at(start)) == start
+        if starts_its_line and lines.at(max(end - 1, start)) == above:
+            return True
+    return False
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""How a function is spelled at a call: by an import that holds there, or by one that is added at the top."""
+"""Tells how to write a function's name at a call: by an import that is known there, or one to add at the top."""
 
 import re
 from collections.abc import Iterator
@@ -10,27 +10,27 @@ from midfill_infill.refactor.planning.scopes import Meaning, read_scopes
 from midfill_infill.text.document import Document
 
 Spelling = tuple[str, tuple[str, ...]]
-"""A name as a document writes it, and the (Python) imports that this needs."""
+"""A name as a document writes it, and the Python import statements that must be added for it."""
 
 
 def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
-    """How to call `new` in place of a call; None if every name for it is bound to something else there."""
+    """How to write the function `new` in place of a call; None if each name for it means something else there."""
     separator = "::" if "::" in new or document.language == "rust" else "."
     dotted = plain(new)
-    known = [name.replace(".", separator) for name in _list_known(document, dotted, call.start)]
-    fitting = [name for name in known if _is(document, name, dotted, call)]
+    imported = [name.replace(".", separator) for name in _list_imported(document, dotted, call.start)]
+    fitting = [name for name in imported if _certainly_means(document, name, dotted, call)]
     if fitting:
         return min(fitting, key=len), ()
-    if known and document.language in ("go", *SCRIPTS):
-        return None  # without an import no name means it
+    if imported and document.language in ("go", *SCRIPTS):
+        return None  # these languages know only imported names, and each is bound to something else here
     parts = dotted.split(".")
     if document.language == "python" and len(parts) > 1:
-        return _import(document, dotted)
+        return _add_import(document, dotted)
     written = parts
     if "/" in new:
-        known_by = {"go": 2, **dict.fromkeys(SCRIPTS, 1)}.get(document.language or "", 0)
-        written = parts[-known_by:]
-    meaning = _resolve(document, separator.join(written), call, len(written) > 1)
+        num_written = {"go": 2, **dict.fromkeys(SCRIPTS, 1)}.get(document.language or "", 0)
+        written = parts[-num_written:]
+    meaning = _resolve(document, separator.join(written), call, only_first=len(written) > 1)
     is_taken = meaning.is_local
     if len(written) == 1 < len(parts):
         is_taken = meaning.is_other or bool(meaning.paths)
@@ -39,29 +39,29 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
     return separator.join(written), ()
 
 
-def _list_known(document: Document, dotted: str, at: int) -> Iterator[str]:
-    """The names that the imports that hold at a byte give a path."""
+def _list_imported(document: Document, dotted: str, at: int) -> Iterator[str]:
+    """The names for the path `dotted` by the imports that are known at a byte."""
     for binding in read_scopes(document).imports:
         path = binding.path
         if binding.written.startswith(f"{path}."):
             path = binding.written
-        if path is None or not _holds(document, binding, at):
+        if path is None or not _is_bound_before(document, binding, at):
             continue
-        known = next((part for part in _list_ends(document, path) if _leads(part, dotted)), None)
-        if known is not None:
-            yield binding.written + dotted[len(known) :]
+        prefix = next((end for end in _list_ends(document, path) if _is_prefix(end, dotted)), None)
+        if prefix is not None:
+            yield binding.written + dotted[len(prefix) :]
 
 
 def _list_ends(document: Document, path: str) -> Iterator[str]:
-    """A path and its ends: but in Python the path of an import may be longer than the one that is asked for."""
+    """A path; except in Python also its ends, the longest first, because a user may leave out the first names."""
     yield path
     while document.language != "python" and "." in path:
         path = path.partition(".")[2]
         yield path
 
 
-def _holds(document: Document, binding: Binding, at: int) -> bool:
-    """True if what binds a name has run before a byte does."""
+def _is_bound_before(document: Document, binding: Binding, at: int) -> bool:
+    """True if a binding is known at a byte, and has certainly run when the code there runs."""
     if not binding.start <= at < binding.end:
         return False
     scopes = read_scopes(document)
@@ -69,48 +69,48 @@ def _holds(document: Document, binding: Binding, at: int) -> bool:
     return (binding.effect <= at or not is_same) and scopes.runs_before(binding, at)
 
 
-def _is(document: Document, written: str, dotted: str, call: CallSite) -> bool:
-    """True if a name certainly stands for a path in place of a call."""
+def _certainly_means(document: Document, written: str, dotted: str, call: CallSite) -> bool:
+    """True if a name, written in place of a call, can only stand for the path `dotted`."""
     meaning = _resolve(document, written, call)
     return not meaning.doubt and len(meaning.paths) == 1 and dotted in _list_ends(document, meaning.paths[0])
 
 
-def _resolve(document: Document, written: str, call: CallSite, is_first: bool = False) -> Meaning:
-    """What a name, or its first part, means in place of a call."""
+def _resolve(document: Document, written: str, call: CallSite, *, only_first: bool = False) -> Meaning:
+    """What a name means, written in place of a call. With `only_first` what its first part means."""
     space = space_of(call.kind, written, document.language or "")
     name = plain(written)
-    if is_first:
+    if only_first:
         name, _, _ = name.partition(".")
     return read_scopes(document).resolve(name, call.start, space)
 
 
-def _import(document: Document, dotted: str) -> Spelling:
-    """An import for the top of a Python file that binds no name that the file knows otherwise."""
+def _add_import(document: Document, dotted: str) -> Spelling:
+    """The spelling of `dotted` by a new import at the top of a Python file, which binds no name that the file uses."""
     parts = dotted.split(".")
     cut = 1
     while cut < len(parts) - 1 and not parts[cut][:1].isupper():
         cut += 1
     module = ".".join(parts[:cut])
-    first = parts[cut]
-    rest = ".".join(parts[cut:])
-    if not _says(document, first):
-        return rest, (f"from {module} import {first}",)
+    imported = parts[cut]
+    member = ".".join(parts[cut:])
+    if not _has_word(document, imported):
+        return member, (f"from {module} import {imported}",)
     bindings = read_scopes(document).bindings.get(parts[0], ())
     if all(binding.path == parts[0] for binding in bindings):
         return dotted, (f"import {module}",)
     alias = module.replace(".", "_").strip("_")
-    while _says(document, alias):
+    while _has_word(document, alias):
         alias += "_"
-    return f"{alias}.{rest}", (f"import {module} as {alias}",)
+    return f"{alias}.{member}", (f"import {module} as {alias}",)
 
 
-def _says(document: Document, name: str) -> bool:
+def _has_word(document: Document, name: str) -> bool:
     return re.search(rb"\b%b\b" % name.encode(), document.source) is not None
 
 
-def _leads(start: str, path: str) -> bool:
-    """True if `path` equals `start` or is inside it."""
-    if path == start:
+def _is_prefix(prefix: str, path: str) -> bool:
+    """True if `path` equals `prefix`, is a member of that, or a member of a class (a capitalized name) in that."""
+    if path == prefix:
         return True
-    first, _, rest = path[len(start) + 1 :].partition(".")
-    return path.startswith(f"{start}.") and (not rest or first[:1].isupper())
+    first, _, further = path[len(prefix) + 1 :].partition(".")
+    return path.startswith(f"{prefix}.") and (not further or first[:1].isupper())

@@ -1,4 +1,4 @@
-"""Reports a run: fills as git patches, holes as JSON lines, and what is left to do. Writes no file of the tree."""
+"""Exports a run: its fills as git patches, its holes as JSON lines, and what is left to do. Writes no file."""
 
 import json
 import os
@@ -25,12 +25,12 @@ from midfill_infill.text.visible import encodable, visible
 CHOSEN: Final = (State.ACCEPTED, *WRITTEN)
 """The states of holes that `apply` would write or has written."""
 
-_SPECIAL: Final = re.compile(rb'[\x00-\x1f"\\\x7f]')
+_ESCAPED_BYTES: Final = re.compile(rb'[\x00-\x1f"\\\x7f]')
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A planned file and its fills in document order."""
+    """A planned file, its planned bytes, and its fills in document order."""
 
     file: FileRow
     before: bytes
@@ -38,6 +38,7 @@ class Exported:
 
     @property
     def after(self) -> bytes:
+        """The planned bytes with the fills and their imports."""
         places: dict[int, tuple[int, int]] = {}
         texts: dict[int, bytes] = {}
         imports: set[str] = set()
@@ -54,7 +55,7 @@ class Exported:
 
 
 def exported(journal: Journal, states: Sequence[State] = CHOSEN, max_new_errors: float = inf) -> Iterator[Exported]:
-    """Files with fills in one of `states`, in plan order."""
+    """The files that have fills of holes in one of `states` with at most `max_new_errors`, in plan order."""
     for file in list(journal.files(*states)):
         before = journal.snapshot(file.planned_hash)
         if before is None:
@@ -70,21 +71,26 @@ def exported(journal: Journal, states: Sequence[State] = CHOSEN, max_new_errors:
             yield Exported(file, before, tuple(fills))
 
 
-def patch(one: Exported, context: int = 3) -> bytes:
-    """A patch of one file for `git apply`; empty if nothing differs."""
-    old, new = _name("a/", one.file.path), _name("b/", one.file.path)
-    *_, body = unified_diff(one.before, one.after, context=context).split(b"\n", 2)
-    return body and b"diff --git %b %b\n--- %b\n+++ %b\n%b" % (old, new, _tabbed(old), _tabbed(new), body)
+def patch(exported_file: Exported, context: int = 3) -> bytes:
+    """A patch of one file for `git apply`, with `context` lines around changes; empty if nothing differs."""
+    old, new = _git_name("a/", exported_file.file.path), _git_name("b/", exported_file.file.path)
+    diff = unified_diff(exported_file.before, exported_file.after, context=context)
+    *_, hunks = diff.split(b"\n", 2)  # without the lines of the names
+    if not hunks:
+        return b""
+    return b"diff --git %b %b\n--- %b\n+++ %b\n%b" % (old, new, _with_tab(old), _with_tab(new), hunks)
 
 
-def _name(prefix: str, path: str) -> bytes:
+def _git_name(prefix: str, path: str) -> bytes:
+    """A path as git writes it in a patch: in quotes with escapes if it has special bytes."""
     name = os.fsencode(prefix + path)
-    if not _SPECIAL.search(name):
+    if not _ESCAPED_BYTES.search(name):
         return name
-    return b'"%b"' % _SPECIAL.sub(lambda match: b"\\%03o" % match.group()[0], name)
+    return b'"%b"' % _ESCAPED_BYTES.sub(lambda match: b"\\%03o" % match.group()[0], name)
 
 
-def _tabbed(name: bytes) -> bytes:
+def _with_tab(name: bytes) -> bytes:
+    """A name for the lines `---` and `+++`, where git ends a name that has a space with a tab."""
     if b" " in name and not name.startswith(b'"'):
         return name + b"\t"
     return name
@@ -104,10 +110,10 @@ def json_lines(journal: Journal) -> Iterator[str]:
 
 
 def _describe(file: FileRow, hole: HoleRow, fill: FillRow | None, document: Document | None) -> dict[str, Any]:
-    """`line` and `column` count from 1, in code points; bytes refer to the planned file."""
+    """A hole for JSON. `line` and `column` count from 1, in code points; bytes refer to the planned file."""
     line, column = document.position_at(hole.start_byte) if document else (None, None)
     encoding = document.encoding if document else "utf-8"
-    known = {
+    values = {
         "hole": hole.id,
         "file": encodable(file.path),
         "file_sha256": file.planned_hash.hex(),
@@ -122,35 +128,35 @@ def _describe(file: FileRow, hole: HoleRow, fill: FillRow | None, document: Docu
         "reason": hole.reason,
     }
     if fill is not None:
-        known |= {name: getattr(fill, name) for name in ("seed", "attempt", "new_errors", "certainty", "ms")}
-        known |= {"old": fill.old.decode(encoding, "replace"), "new": fill.new.decode(encoding, "replace")}
-        known["imports"] = fill.imports or None
-    return {name: value for name, value in known.items() if value is not None}
+        values |= {name: getattr(fill, name) for name in ("seed", "attempt", "new_errors", "certainty", "ms")}
+        values |= {"old": fill.old.decode(encoding, "replace"), "new": fill.new.decode(encoding, "replace")}
+        values["imports"] = fill.imports or None
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def check(place: Repository, request: Request, planning: Planning) -> list[str]:
-    """One line for each hole in the files of `request`, and for accepted fills that the latest run has not written.
-    Raises MidfillError, also for an unreadable journal.
+def check(repository: Repository, request: Request, planning: Planning) -> list[str]:
+    """The findings of `midfill refactor check`: a line for each hole in the files of `request`, and a line for each
+    file with accepted fills that the latest run has not written. Raises MidfillError, also for an unreadable journal.
     """
     findings = []
-    for planned in find_holes(place, request, planning):
-        path = place.root / planned.path
+    for planned in find_holes(repository, request, planning):
+        path = repository.root / planned.path
         document = Document(path.read_bytes(), planned.language, path)
         for hole in planned.holes:
             line, column = document.position_at(hole.start_byte)
             findings.append(visible(f"{planned.path}:{line}:{column}: {hole.name or 'this'} waits to be filled"))
-    return findings + _unwritten(place, request.names)
+    return findings + _list_unwritten(repository, request.names)
 
 
-def _unwritten(place: Repository, names: Sequence[str] | None) -> list[str]:
-    """One line for each file with accepted fills that are not written."""
-    if not list_runs(place):
+def _list_unwritten(repository: Repository, names: Sequence[str] | None) -> list[str]:
+    """A line for each file (of `names`, if given) with accepted fills that the latest run has not written."""
+    if not list_runs(repository):
         return []
     chosen = None if names is None else {os.path.realpath(name) for name in names}
     findings: list[str] = []
-    with Journal(find_run(place), read_only=True) as journal:
+    with Journal(find_run(repository), read_only=True) as journal:
         for file in journal.files(State.ACCEPTED):
-            path = file.below(place.root)
+            path = file.below(repository.root)
             if chosen is not None and os.path.realpath(path) not in chosen:
                 continue
             num_fills = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))

@@ -1,4 +1,4 @@
-"""Reviews fills one by one; every answer is journaled at once. Knows no terminal."""
+"""Asks the user about fills one by one, and journals every answer at once. Knows no terminal."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -23,6 +23,7 @@ r  reroll: another fill with another seed
 s  show more context"""
 
 Reroll = Callable[[HoleRow], HoleRow]
+"""Fills a hole with another seed, and journals that as its next attempt."""
 
 
 class Screen(Protocol):
@@ -33,18 +34,18 @@ class Screen(Protocol):
     def show_diff(self, diff: bytes, encoding: str) -> None: ...
 
     def ask(self, question: str) -> str:
-        """One answer; "" at end of input."""
+        """The user's answer; "" at the end of the input."""
         ...
 
     def edit(self, text: str, suffix: str) -> str | None:
-        """The edited text; None if unchanged. Raises MidfillError."""
+        """The text as the user edited it in a file with `suffix`; None if unchanged. Raises MidfillError."""
         ...
 
 
 def review(journal: Journal, screen: Screen, reroll: Reroll) -> None:
     """Asks about every generated fill, in plan order."""
     waiting = [hole.id for hole in journal.holes_in(State.GENERATED)]
-    done: list[int] = []
+    done: list[int] = []  # ids, the last answered one at the end
     while waiting:
         hole = journal.hole(waiting[0])
         _show(journal, screen, hole, f"({len(done) + 1}/{len(done) + len(waiting)})", 3)
@@ -57,25 +58,25 @@ def review(journal: Journal, screen: Screen, reroll: Reroll) -> None:
                 journal.set_states([StateChange(back, State.GENERATED)])
                 waiting.insert(0, back)
             continue
-        taken = _taken(journal, hole, answer, waiting)
+        answered = _list_answered(journal, hole, answer, waiting)
         state = State.REJECTED if answer in "nd" else State.ACCEPTED
-        journal.set_states([StateChange(number, state) for number in taken])
-        done += taken
-        waiting = [number for number in waiting if number not in set(taken)]
+        journal.set_states([StateChange(hole_id, state) for hole_id in answered])
+        done += answered
+        waiting = [hole_id for hole_id in waiting if hole_id not in set(answered)]
 
 
-def _taken(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> list[int]:
-    """The holes that an answer applies to. `a` accepts no other fill that adds syntax errors."""
+def _list_answered(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> list[int]:
+    """The ids of the holes that an answer applies to. `a` accepts no other fill that adds syntax errors."""
     if answer == "d":
-        return [number for number in waiting if journal.hole(number).file == hole.file]
+        return [hole_id for hole_id in waiting if journal.hole(hole_id).file == hole.file]
     if answer != "a":
         return [hole.id]
-    others = [(number, journal.fill(journal.hole(number))) for number in waiting[1:]]
-    return [hole.id, *(number for number, fill in others if fill is not None and not fill.new_errors)]
+    others = [(hole_id, journal.fill(journal.hole(hole_id))) for hole_id in waiting[1:]]
+    return [hole.id, *(hole_id for hole_id, fill in others if fill is not None and fill.new_errors == 0)]
 
 
 def _ask(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> str:
-    """The final answer for a fill; handles `e`, `r`, `s` and `?`."""
+    """The user's answer for a fill: y, n, a, d, q or b. Does what `e`, `r` and `s` ask for, and asks again."""
     context = 3
     while True:
         answer = screen.ask("[y,n,a,d,q,e,b,r,s,?] ").strip().lower()[:1] or "q"
@@ -100,15 +101,15 @@ def _ask(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> str
 
 
 def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: int) -> None:
-    """Shows a fill and how sure it is."""
+    """Shows a fill as a diff with `context` lines around it, and how sure it is. `count` says how many are done."""
     file = journal.file(hole.file)
     fill = journal.fill(hole)
     source = journal.snapshot(file.planned_hash)
     assert fill is not None and source is not None
     exported = Exported(file, source, ((hole, fill),))
     line, _ = exported.document.position_at(hole.start_byte)
-    known = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)
-    title = f"{file.path}:{line} {hole.name or hole.kind} {count} {known}"
+    certainty = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)
+    title = f"{file.path}:{line} {hole.name or hole.kind} {count} {certainty}"
     if fill.new_errors:
         title += f", {fill.new_errors} syntax errors"
     screen.show(title.replace("  ", " "))
@@ -116,7 +117,9 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
 
 
 def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
-    """Stores the user's own text as the next attempt. Raises MidfillError."""
+    """Lets the user edit a fill, and stores the text as the next attempt. False if it is unchanged. Raises
+    MidfillError.
+    """
     file, fill = journal.file(hole.file), journal.fill(hole)
     source = journal.snapshot(file.planned_hash)
     assert fill is not None and source is not None
@@ -125,6 +128,6 @@ def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     if edited is None:
         return False
     text = document.encode(edited.removesuffix("\n"))
-    row = FillRow(hole.id, hole.attempt + 1, fill.seed, fill.old, text, 0, 1.0)
+    row = FillRow(hole.id, hole.attempt + 1, fill.seed, old=fill.old, new=text, new_errors=0, certainty=1.0)
     journal.add_fills([(row, source)])
     return True

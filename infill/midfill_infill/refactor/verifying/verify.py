@@ -1,6 +1,6 @@
-"""Runs a command over a copy of the tree with fills in it, finds the guilty ones and rolls back only those.
+"""Runs a command over a copy of the tree, finds the fills that make it fail, and takes only these out of the tree.
 
-The user's tree is written once, at the end, and by `apply.Writer` only.
+The user's tree is written once, at the end, and only by `apply.Writer`.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from pathlib import Path
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, Report, State, StateChange, Trouble
+from midfill_infill.refactor.journal.records import HoleRow, Report, State, StateChange, Trouble
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
@@ -28,8 +28,8 @@ Test = Callable[[Sequence[int]], bool]
 
 @dataclass
 class Verdict:
-    """`good` passes as a whole; adding any of `guilty` to it failed twice. `doubtful` items both passed and failed the
-    same test. `num_runs` counts tests.
+    """The result of a search, as ids of holes. `good` passes as a whole; adding any of `guilty` to it failed twice. Of
+    `doubtful` the same test both passed and failed. `num_runs` counts the tests.
     """
 
     good: list[int] = field(default_factory=list)
@@ -39,11 +39,13 @@ class Verdict:
 
 
 def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
-    """Splits `suspects` into good and guilty. `test(chosen)` says whether the tree passes with `chosen` in it.
+    """Splits the ids `suspects` into good and guilty ones. `test(chosen)` is True if the tree passes with `chosen` in
+    it.
 
-    One guilty item among n costs at most 2 + 2 * log2(n) tests; the last one repeats a known result and ends the search
-    if it passes. Items that pass stay in the tree while others are tested, so of two that fail only together one
-    becomes guilty. If one half passes, the other is known to fail and is not tested as a whole.
+    Suspects that pass stay in the tree while others are tested, so one of two that fail only together becomes guilty.
+    If one half of some suspects passes, the other half must fail, and is not tested as a whole. Before a suspect counts
+    as guilty, a test of it alone repeats the known result; if it passes then, it is doubtful, which ends the search.
+    One guilty suspect among n costs at most 2 + 2 * log2(n) tests.
     """
     verdict = Verdict()
 
@@ -76,8 +78,8 @@ Note = Callable[[str], None]
 
 
 class Verifier:
-    """Runs the command over a copy of the tree with any choice of fills in it. Counts its runs. If fills cannot be put
-    into a file, it is among `troubles`, and its holes are no longer suspects.
+    """Runs the command over a copy of the tree with any choice of fills in it, and counts the runs. A file that fills
+    cannot be put into is added to `troubles`, and its holes are no longer suspects.
     """
 
     def __init__(
@@ -90,61 +92,66 @@ class Verifier:
         self.troubles: list[Trouble] = []
         self._journal = journal
         self._mirror = copy.mirror
-        self._firsts = copy.folder / "firsts"
+        self._originals = copy.folder / "firsts"
+        # By the id of a file:
         self._names: dict[int, str] = {}
         self._suspects: dict[int, list[HoleRow]] = {}
-        self._standing: dict[int, frozenset[int] | None] = {}
-        self._firsts.mkdir()
-        for hole in map(journal.hole, suspects):
+        self._standing: dict[int, frozenset[int] | None] = {}  # the holes whose fills are in the copy's file
+        self._originals.mkdir()
+        for hole_id in suspects:
+            hole = journal.hole(hole_id)
             self._suspects.setdefault(hole.file, []).append(hole)
-        for number in list(self._suspects):
-            self._guarded(number, self._keep_first)
+        for file_id in list(self._suspects):
+            self._drop_if_it_fails(file_id, self._save_original)
 
     @property
     def suspects(self) -> list[int]:
+        """The ids of the holes that are still suspects."""
         return [hole.id for holes in self._suspects.values() for hole in holes]
 
     def put(self, chosen: Sequence[int]) -> None:
-        """Undoes what the last run did, and writes the files with exactly the fills of `chosen`. Raises `disk_full`,
-        and `file_changed` if fills cannot be removed from a file again.
+        """Undoes in the copy what the last run did, and puts exactly the fills of `chosen` into it. Raises `disk_full`,
+        and the error of a file whose fills cannot be taken out again.
         """
         self._mirror.reset()
-        wanted = frozenset(chosen)
-        for number, holes in list(self._suspects.items()):
-            here = wanted & {hole.id for hole in holes}
-            if self._standing.get(number) != here:
-                self._guarded(number, partial(self._put_file, chosen=here))
+        chosen_ids = frozenset(chosen)
+        for file_id, holes in list(self._suspects.items()):
+            chosen_here = chosen_ids & {hole.id for hole in holes}
+            if self._standing.get(file_id) != chosen_here:
+                self._drop_if_it_fails(file_id, partial(self._put_file, chosen=chosen_here))
         self._mirror.settle()
 
-    def _guarded(self, number: int, act: Callable[[int], None]) -> None:
-        """Calls `act` with a file; if it fails, the file's holes are no longer suspects."""
+    def _drop_if_it_fails(self, file_id: int, act: Callable[[int], None]) -> None:
+        """Calls `act` with the id of a file. If that fails, the file's holes are no longer suspects; but raises the
+        error if the file has fills in the copy, which would spoil every further run, or if the disk is full.
+        """
         try:
-            act(number)
+            act(file_id)
         except (MidfillError, OSError) as error:
-            trouble = Trouble.of(self._journal.file(number).path, error, reading=True)
-            if self._standing.get(number) or trouble.code == "disk_full":
+            trouble = Trouble.of(self._journal.file(file_id).path, error, reading=True)
+            if self._standing.get(file_id) or trouble.code == "disk_full":
                 raise MidfillError(trouble.code, trouble.message) from None
             self.troubles.append(trouble)
-            del self._suspects[number]
+            del self._suspects[file_id]
 
-    def _keep_first(self, number: int) -> None:
-        """Saves the file as it is in the copy: the user may edit the original meanwhile."""
-        target = guards.find_target(self.copy.root, self._journal.file(number).below(self.copy.root))
+    def _save_original(self, file_id: int) -> None:
+        """Saves a file as it is in the copy at first, because the user may edit the tree's file meanwhile."""
+        target = guards.find_target(self.copy.root, self._journal.file(file_id).below(self.copy.root))
         data = read_content(target).data
-        self._names[number] = target.relative_to(self.copy.root).as_posix()
-        (self._firsts / str(number)).write_bytes(data)
+        self._names[file_id] = target.relative_to(self.copy.root).as_posix()
+        (self._originals / str(file_id)).write_bytes(data)
 
-    def _put_file(self, number: int, chosen: frozenset[int]) -> None:
-        """Writes a file into the copy with the fills of `chosen`."""
-        file = self._journal.file(number)
-        data = (self._firsts / str(number)).read_bytes()
-        known = self._journal.snapshot(file.known_hash)
-        assert known is not None, "a file with fills has a snapshot"
-        regions = Regions.find(self._journal.holes(number), known, data)
+    def _put_file(self, file_id: int, chosen: frozenset[int]) -> None:
+        """Writes a file into the copy, with the fills of `chosen` and the old texts of its other suspects."""
+        file = self._journal.file(file_id)
+        data = (self._originals / str(file_id)).read_bytes()
+        known_data = self._journal.snapshot(file.known_hash)
+        assert known_data is not None, "a file with fills has a snapshot"
+        regions = Regions.find(self._journal.holes(file_id), known_data, data)
         texts: dict[int, bytes] = {}
         wanted: set[str] = set()
         unwanted: set[str] = set()
-        for hole in self._suspects[number]:
+        for hole in self._suspects[file_id]:
             fill = self._journal.fill(hole)
             assert fill is not None
             expected = fill.new if hole.is_written else fill.old
@@ -160,14 +167,14 @@ class Verifier:
         if wanted or unwanted:
             document = Document(data, file.language, Path(file.path))
             after = weave(document, after, wanted, unwanted)
-        self._mirror.write(self._names[number], after.data)
-        self._standing[number] = chosen
+        self._mirror.write(self._names[file_id], after.data)
+        self._standing[file_id] = chosen
 
     def passes(self, chosen: Sequence[int]) -> bool:
         return self.run(chosen).passed
 
     def run(self, chosen: Sequence[int]) -> Outcome:
-        """Raises `bad_request` if the command cannot be started."""
+        """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
         self.put(chosen)
         self.num_runs += 1
         outcome = self.copy.run(self.command)
@@ -195,57 +202,57 @@ class Verifier:
 
 
 def verify(
-    place: Repository,
+    repository: Repository,
     journal: Journal,
     writer: Writer,
     suspects: Sequence[int],
     command: Command,
     note: Note = lambda _: None,
 ) -> tuple[Verdict, Report]:
-    """Tests the holes of `suspects` and rolls back the guilty; the caller holds the lock.
+    """Finds the guilty ones of the holes `suspects` (ids), and rolls them back; the caller holds the lock.
 
-    Holes of unreadable files are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
+    Holes of files that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
-    with open_copy(place, sandboxed=command.sandboxed) as copy:
+    with open_copy(repository, sandboxed=command.sandboxed) as copy:
         verifier = Verifier(copy, journal, suspects, command, note)
         try:
             verifier.check_baseline()
         except MidfillError as error:
             if error.code != "verify_baseline" or not (verifier.suspects and verifier.passes(verifier.suspects)):
                 raise
-            verdict = Verdict(good=list(verifier.suspects))  # the fills make it pass
+            verdict = Verdict(good=list(verifier.suspects))  # only the fills make the command pass
         else:
             verdict = find_guilty(verifier.suspects, verifier.passes)
         if verdict.doubtful:
-            names = ", ".join(map(str, verdict.doubtful))
-            raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {names})")
-        again = [verifier.passes(verdict.good) for _ in range(command.flake_runs - 1)]
-        if not all(again):
-            often = f"{again.count(False)} of {len(again)} times"
+            ids = ", ".join(map(str, verdict.doubtful))
+            raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {ids})")
+        repeats = [verifier.passes(verdict.good) for _ in range(command.flake_runs - 1)]
+        if not all(repeats):
+            often = f"{repeats.count(False)} of {len(repeats)} times"
             raise MidfillError("verify_flaky", f"the command fails {often} at the end")
         verdict.num_runs = verifier.num_runs
-        suspected = set(verifier.suspects)
-        verdict.good = [hole for hole in verdict.good if hole in suspected]
-        verdict.guilty = [hole for hole in verdict.guilty if hole in suspected]
+        suspects_left = set(verifier.suspects)  # without those of files that failed in between
+        verdict.good = [hole_id for hole_id in verdict.good if hole_id in suspects_left]
+        verdict.guilty = [hole_id for hole_id in verdict.guilty if hole_id in suspects_left]
     report = _settle(journal, writer, verdict)
     report.troubles += verifier.troubles
     return verdict, report
 
 
 def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
-    """Rolls back the guilty, and keeps the good ones."""
+    """Takes the guilty fills out of the tree, and marks the good ones that are in it as verified."""
     reason = "the command fails with it"
-    written_ones: list[HoleRow] = []
+    guilty_written: list[HoleRow] = []
     changes: list[StateChange] = []
     for hole in map(journal.hole, verdict.guilty):
         if hole.is_written:
-            written_ones.append(hole)
+            guilty_written.append(hole)
         else:
             changes.append(StateChange(hole.id, State.ROLLED_BACK, reason))
     good = map(journal.hole, verdict.good)
-    kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.state in WRITTEN]
-    report = writer.undo(written_ones, State.ROLLED_BACK, reason)
+    kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.is_written]
+    report = writer.undo(guilty_written, State.ROLLED_BACK, reason)
     changes += kept
     journal.set_states(changes)
     report.holes += changes

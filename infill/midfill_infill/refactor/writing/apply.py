@@ -1,7 +1,7 @@
-"""Applies accepted fills to their files and undoes them. Knows regions and guards, no models.
+"""Writes the fills of a run into their files, and takes them out again. Knows regions and guards, no models.
 
-Each file is rewritten once, whichever of its holes change. Other people's edits stay: holes are found again in the new
-text, or marked stale, or refused.
+Each file is rewritten once for all of its holes. Edits that other people made since stay: a hole is found again in the
+new text; if it is not, `apply` marks it as stale, and `undo` refuses to take its fill out.
 """
 
 import os
@@ -25,14 +25,16 @@ from midfill_infill.syntax.problems import find_problems
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-# Tries per file if somebody else writes it meanwhile: first in a group of files, then alone.
+# Tries for a file that somebody else writes meanwhile: the first one in a group of files, the others alone.
 _TRIES: Final = 8
 
 Prepare = Callable[[FileRow, Sequence[HoleRow], Report], Rewrite | None]
 
 
 class Writer:
-    """Applies and undoes holes of one run; the caller holds the root's lock. The options turn guards off."""
+    """Writes the fills of one run, and takes them out; the caller holds the root's lock. The options turn guards of
+    `apply` off, against uncommitted changes and against files that say that they are generated.
+    """
 
     def __init__(
         self, journal: Journal, root: Path, *, allow_dirty: bool = False, include_generated: bool = False
@@ -45,27 +47,27 @@ class Writer:
 
     def apply(self, holes: Iterable[HoleRow], *, is_git: bool) -> Report:
         """Writes the latest fill of each hole. Raises `tree_dirty` before anything is written."""
-        wanted = list(holes)
-        self.guard(wanted, is_git=is_git)
-        return self._write(_by_file(wanted), self._prepare_apply)
+        chosen = list(holes)
+        self.guard(chosen, is_git=is_git)
+        return self._write(_group_by_file(chosen), self._prepare_apply)
 
     def guard(self, holes: Iterable[HoleRow], *, is_git: bool) -> None:
-        """Raises `tree_dirty` if `apply` would."""
-        by_file = _by_file(holes)
+        """Raises `tree_dirty` if `apply` would raise it for these holes."""
+        by_file = _group_by_file(holes)
         if is_git:
-            self._ignored = git.find_ignored(self.root, (self.journal.file(number).path for number in by_file))
+            self._ignored = git.find_ignored(self.root, (self.journal.file(file_id).path for file_id in by_file))
         if is_git and not self._allow_dirty:
-            guards.refuse_dirty(self.root, self._not_ours(by_file))
+            guards.refuse_dirty(self.root, self._list_foreign(by_file))
 
     def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
         """Restores the old text of each written hole. A hole whose text was changed since is refused and reported."""
         prepare = partial(self._prepare_undo, state=state, reason=reason)
-        return self._write(_by_file(hole for hole in holes if hole.is_written), prepare)
+        return self._write(_group_by_file(hole for hole in holes if hole.is_written), prepare)
 
-    def _not_ours(self, by_file: Mapping[int, object]) -> Iterator[str]:
-        """Files whose content differs from what this run wrote."""
-        for number in by_file:
-            file = self.journal.file(number)
+    def _list_foreign(self, by_file: Mapping[int, object]) -> Iterator[str]:
+        """The paths of files whose content this run has not written."""
+        for file_id in by_file:
+            file = self.journal.file(file_id)
             try:
                 content = read_content(Path(os.path.realpath(file.below(self.root))))
             except OSError:
@@ -74,26 +76,28 @@ class Writer:
                 yield file.path
 
     def _write(self, by_file: Mapping[int, list[HoleRow]], prepare: Prepare) -> Report:
+        """Writes what `prepare` makes of each file. Prepares a file again if others wrote it meanwhile."""
         report = Report(troubles=list(self.left_open))
-        waiting = list(by_file)
-        for left in range(_TRIES, 0, -1):
-            rewrites = self._prepare_all([(number, by_file[number]) for number in waiting], prepare, report)
+        waiting = list(by_file)  # ids of files
+        for attempt in range(_TRIES):
+            rewrites = self._prepare_all([(file_id, by_file[file_id]) for file_id in waiting], prepare, report)
             waiting = []
-            for group in in_groups(rewrites, GROUP if left == _TRIES else 1):
+            for group in in_groups(rewrites, GROUP if attempt == 0 else 1):
                 waiting += write_group(self.journal, self.run_id, group, report)
             if not waiting:
                 return report
-        names = [self.journal.file(number).path for number in waiting]
+        names = [self.journal.file(file_id).path for file_id in waiting]
         report.troubles += [Trouble(name, "file_changed", f"{name} is being written") for name in names]
         return report
 
     def _prepare_all(
         self, waiting: Iterable[tuple[int, list[HoleRow]]], prepare: Prepare, report: Report
     ) -> Iterator[Rewrite]:
-        for number, wanted in waiting:
-            file = self.journal.file(number)
+        """The rewrites of files, each with its holes; reports the files that cannot be prepared."""
+        for file_id, holes in waiting:
+            file = self.journal.file(file_id)
             try:
-                rewrite = prepare(file, wanted, report)
+                rewrite = prepare(file, holes, report)
             except (MidfillError, OSError) as error:
                 report.troubles.append(Trouble.of(file.path, error, reading=True))
                 continue
@@ -101,42 +105,43 @@ class Writer:
                 yield rewrite
 
     def _open(self, file: FileRow) -> tuple[Path, Content, list[HoleRow], Regions]:
+        """The path of a file without links, its content, all of its holes, and where they are in this content."""
         target = guards.find_target(self.root, file.below(self.root))
         content = read_content(target)
         guards.check_writable(target, content.status)
-        known = self.journal.snapshot(file.known_hash)
-        assert known is not None, "a file with fills has a snapshot"
+        known_data = self.journal.snapshot(file.known_hash)
+        assert known_data is not None, "a file with fills has a snapshot"
         holes = self.journal.holes(file.id)
-        return target, content, holes, Regions.find(holes, known, content.data)
+        return target, content, holes, Regions.find(holes, known_data, content.data)
 
-    def _prepare_apply(self, file: FileRow, wanted: Sequence[HoleRow], report: Report) -> Rewrite | None:
-        """The file with its fills; None if none can be written."""
+    def _prepare_apply(self, file: FileRow, chosen: Sequence[HoleRow], report: Report) -> Rewrite | None:
+        """The rewrite that writes the fills of the chosen holes; None if none can be written."""
         if file.path in self._ignored:
             raise MidfillError("target_refused", f"{file.path} is ignored by git", "track it, or leave it out")
         target, content, holes, regions = self._open(file)
         if guards.is_generated(content.data) and not self._include_generated:
             raise MidfillError("target_refused", f"{file.path} says that it is generated")
         document = Document(content.data, file.language, target)
-        is_moved = content.hash != file.known_hash
-        texts: dict[int, bytes] = {}
+        is_edited = content.hash != file.known_hash
+        texts: dict[int, bytes] = {}  # by the id of a hole
         imports_of: dict[int, tuple[str, ...]] = {}
-        for hole in wanted:
+        for hole in chosen:
             fill = self.journal.fill(hole)
             if fill is None or hole.is_written:
                 continue
-            if regions.text(hole.id) != fill.old or (is_moved and not _is_same_place(document, hole, regions)):
+            if regions.text(hole.id) != fill.old or (is_edited and not _is_in_its_function(document, hole, regions)):
                 change = StateChange(hole.id, State.STALE, "its text was changed by somebody else")
-                trouble = Trouble(file.path, "hole_stale", f"{_name(file, hole)}: {change.reason}")
-                self._leave(change, trouble, report)
+                trouble = Trouble(file.path, "hole_stale", f"{_describe_hole(file, hole)}: {change.reason}")
+                self._report_left(change, trouble, report)
                 continue
             texts[hole.id] = fill.new
             imports_of[hole.id] = fill.imports
-        for broken in _find_broken(document, regions, texts):
-            del texts[broken]
-            del imports_of[broken]
-            change = StateChange(broken, State.FAILED, "its fill adds a syntax error")
-            trouble = Trouble(file.path, "holes_failed", f"hole {broken} of {file.path}: {change.reason}")
-            self._leave(change, trouble, report)
+        for broken_id in _find_broken(document, regions, texts):
+            del texts[broken_id]
+            del imports_of[broken_id]
+            change = StateChange(broken_id, State.FAILED, "its fill adds a syntax error")
+            trouble = Trouble(file.path, "holes_failed", f"hole {broken_id} of {file.path}: {change.reason}")
+            self._report_left(change, trouble, report)
         if not texts:
             return None
         imports = set(chain.from_iterable(imports_of.values()))
@@ -144,37 +149,37 @@ class Writer:
         changes = tuple(StateChange(hole, State.APPLIED) for hole in texts)
         return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
-    def _leave(self, change: StateChange, trouble: Trouble, report: Report) -> None:
-        """Journals and reports why a hole is not written."""
+    def _report_left(self, change: StateChange, trouble: Trouble, report: Report) -> None:
+        """Journals and reports a hole whose fill is not written."""
         self.journal.set_states([change])
         report.holes.append(change)
         report.troubles.append(trouble)
 
     def _prepare_undo(
-        self, file: FileRow, wanted: Sequence[HoleRow], report: Report, state: State, reason: str
+        self, file: FileRow, chosen: Sequence[HoleRow], report: Report, state: State, reason: str
     ) -> Rewrite | None:
-        """The file as it was before its fills; None if none can be taken back."""
+        """The rewrite that restores the text of the chosen holes, which get `state`; None if none can be restored."""
         target, content, holes, regions = self._open(file)
         texts: dict[int, bytes] = {}
-        for hole in wanted:
+        for hole in chosen:
             fill = self.journal.fill(hole)
             assert fill is not None, "a written hole has a fill"
             if regions.text(hole.id) == fill.new:
                 texts[hole.id] = fill.old
             else:
-                message = f"{_name(file, hole)}: its text was changed since it was applied"
+                message = f"{_describe_hole(file, hole)}: its text was changed since it was applied"
                 report.troubles.append(Trouble(file.path, "undo_refused", message))
         if not texts:
             return None
-        unwanted = self._imports(hole for hole in holes if hole.id in texts)
-        unwanted -= self._imports(hole for hole in holes if hole.id not in texts)
+        unwanted = self._list_imports(hole for hole in holes if hole.id in texts)
+        unwanted -= self._list_imports(hole for hole in holes if hole.id not in texts)
         document = Document(content.data, file.language, target)
         after = weave(document, regions.replace(texts), (), unwanted)
         changes = tuple(StateChange(hole, state, reason) for hole in texts)
         return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
-    def _imports(self, holes: Iterable[HoleRow]) -> set[str]:
-        """Imports in the file that `holes` need."""
+    def _list_imports(self, holes: Iterable[HoleRow]) -> set[str]:
+        """The import statements that the written ones of `holes` need."""
         imports: set[str] = set()
         for hole in holes:
             fill = self.journal.fill(hole) if hole.is_written else None
@@ -183,22 +188,23 @@ class Writer:
         return imports
 
 
-def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
+def _group_by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
+    """The holes by the id of their file."""
     by_file: dict[int, list[HoleRow]] = {}
     for hole in holes:
         by_file.setdefault(hole.file, []).append(hole)
     return by_file
 
 
-def _name(file: FileRow, hole: HoleRow) -> str:
-    name = f"hole {hole.id} of {file.path}"
+def _describe_hole(file: FileRow, hole: HoleRow) -> str:
+    words = f"hole {hole.id} of {file.path}"
     if hole.name:
-        name += f" ({hole.name})"
-    return name
+        words += f" ({hole.name})"
+    return words
 
 
-def _is_same_place(document: Document, hole: HoleRow, regions: Regions) -> bool:
-    """True if a body that moved still belongs to the planned function."""
+def _is_in_its_function(document: Document, hole: HoleRow, regions: Regions) -> bool:
+    """True if a body is still in the function that it was planned for, and for holes that are no bodies."""
     at, length = regions.places[hole.id]
     if document.syntax is None or hole.kind not in ("body", "stub") or hole.name is None:
         return True
@@ -206,19 +212,19 @@ def _is_same_place(document: Document, hole: HoleRow, regions: Regions) -> bool:
 
 
 def _find_broken(document: Document, regions: Regions, texts: Mapping[int, bytes]) -> list[int]:
-    """The holes whose fills would add syntax errors to the current file."""
-    before = _count_errors(document, document.data)
-    if not texts or _count_errors(document, regions.replace(texts).data) <= before:
+    """The ids of the holes whose fills would add syntax errors to the current file."""
+    num_before = _count_errors(document, document.data)
+    if not texts or _count_errors(document, regions.replace(texts).data) <= num_before:
         return []
     kept: dict[int, bytes] = {}
-    for hole, text in texts.items():
-        if _count_errors(document, regions.replace({**kept, hole: text}).data) <= before:
-            kept[hole] = text
-    return [hole for hole in texts if hole not in kept]
+    for hole_id, text in texts.items():
+        if _count_errors(document, regions.replace({**kept, hole_id: text}).data) <= num_before:
+            kept[hole_id] = text
+    return [hole_id for hole_id in texts if hole_id not in kept]
 
 
 def _count_errors(document: Document, data: bytes) -> int:
-    """Syntax errors of `data` in the document's language; 0 without a language."""
+    """The number of syntax errors in `data`, read in the document's language; 0 without a language."""
     if document.syntax is None:
         return 0
     changed = Document(data, document.language, document.path, document.stored_as)
@@ -226,18 +232,20 @@ def _count_errors(document: Document, data: bytes) -> int:
 
 
 def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int] = ()) -> list[HoleRow]:
-    """Written holes of a run, of a file or folder below the root, or the named ones. Raises `no_such_hole`."""
+    """The written holes of a run: those with the ids `holes`, or those of `file` (a file or a folder, relative to the
+    root), by default all. Raises `no_such_hole` if an id is of no written hole, or `file` has none.
+    """
     if holes:
-        found = [journal.hole(number) for number in holes]
-        for hole in found:
+        named = [journal.hole(hole_id) for hole_id in holes]
+        for hole in named:
             if not hole.is_written:
                 raise MidfillError("no_such_hole", f"hole {hole.id} is {hole.state}, not applied")
-        return found
+        return named
     rows = journal.holes_in(*records.WRITTEN)
     if file is None:
         return list(rows)
     files = journal.files(*records.WRITTEN)
-    numbers = {row.id for row in files if file in (".", row.path) or row.path.startswith(f"{file}/")}
-    if not numbers:
+    file_ids = {row.id for row in files if file in (".", row.path) or row.path.startswith(f"{file}/")}
+    if not file_ids:
         raise MidfillError("no_such_hole", f"nothing was applied to {file}")
-    return [hole for hole in rows if hole.file in numbers]
+    return [hole for hole in rows if hole.file in file_ids]

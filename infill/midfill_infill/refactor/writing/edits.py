@@ -1,8 +1,8 @@
-"""Replaces regions of a file's bytes and tracks where every hole is. Knows bytes, no files and no language.
+"""Replaces the holes' regions in a file's bytes, and tracks where each region is. Knows bytes; no files, no language.
 
-Edits move the regions behind them, and so do other people's edits. After those, a region is found if its lines, and one
-more on either side, are unchanged: in the common prefix or suffix of the versions, or, between the changes, where those
-lines occur exactly once.
+An edit moves the regions after it. After edits of other people, a region is found again only if its lines and one line
+on either side are unchanged. These lines must be in the beginning or the end that both versions share, or, between
+changes, occur exactly once in the new version.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from midfill_infill.refactor.journal.records import HoleRow, Region
 from midfill_infill.text.diffs import common_ends
 from midfill_infill.text.spans import Edit, Patch
 
-# SequenceMatcher takes quadratic time in the worst case.
+# Of a longer changed part no region is found: SequenceMatcher takes quadratic time in the worst case.
 _MAX_CHANGED_LINES: Final = 4000
 
 
@@ -39,7 +39,7 @@ class Moved:
 
     @cached_property
     def _same_ends(self) -> tuple[int, int]:
-        """Length of the common prefix and suffix, in lines."""
+        """How many lines at the start and at the end are common to both."""
         return common_ends(*self._lines)
 
     @cached_property
@@ -59,7 +59,7 @@ class Moved:
         return blocks
 
     def find(self, at: int, length: int) -> int | None:
-        """Start in `after` of the region of `before` that starts at `at`; None if not certain."""
+        """Where a region of `before`, from byte `at` on, starts in `after`; None if that is not certain."""
         if at < 0:
             return None
         old_lines, new_lines = self._lines
@@ -67,7 +67,7 @@ class Moved:
         first = bisect_right(old_starts, at) - 1
         last = bisect_right(old_starts, at + length) - 1
         column = at - old_starts[first]
-        low = max(first - 1, 0)
+        low = max(first - 1, 0)  # with one line on either side
         high = min(last + 1, len(old_lines) - 1)
         head, tail = self._same_ends
         if high < head:
@@ -80,12 +80,14 @@ class Moved:
         return None
 
     def _is_unique(self, low: int, high: int) -> bool:
+        """True if the lines of `before` from `low` to `high` are not blank and occur once in `after`."""
         old, _ = self._lines
-        wanted = b"\n".join(old[low : high + 1])
-        return self.after.count(wanted) == 1 and wanted.strip() != b""
+        text = b"\n".join(old[low : high + 1])
+        return self.after.count(text) == 1 and text.strip() != b""
 
 
 def _line_starts(lines: Sequence[bytes]) -> list[int]:
+    """The byte at which each line begins."""
     return [0, *accumulate(len(line) + 1 for line in lines[:-1])]
 
 
@@ -94,64 +96,66 @@ LOST = -1
 
 @dataclass(frozen=True)
 class Regions:
-    """The places of a file's holes in `data`, in document order; holes whose place is unknown are missing."""
+    """A file's bytes `data`, and where each hole is in them: its start and its length by its id, in document order.
+    Holes whose place is unknown are missing.
+    """
 
     data: bytes
     places: Mapping[int, tuple[int, int]]
 
     @classmethod
-    def find(cls, holes: Sequence[HoleRow], known: bytes, data: bytes) -> "Regions":
-        """Transfers the regions from `known`, the bytes they refer to, to `data`."""
-        mapping = Moved(known, data)
+    def find(cls, holes: Sequence[HoleRow], known_data: bytes, data: bytes) -> "Regions":
+        """The regions of `holes` in `data`, given the bytes `known_data` that their rows refer to."""
+        mapping = Moved(known_data, data)
         places: dict[int, tuple[int, int]] = {}
         for hole in holes:
             if hole.is_lost:
                 continue
-            at = hole.at if known == data else mapping.find(hole.at, hole.length)
+            at = hole.at if known_data == data else mapping.find(hole.at, hole.length)
             if at is not None:
                 places[hole.id] = (at, hole.length)
         return cls(data, places)
 
-    def text(self, hole: int) -> bytes | None:
-        """The current text of a hole's region."""
-        if hole not in self.places:
+    def text(self, hole_id: int) -> bytes | None:
+        """The bytes of a hole's region; None if the region is unknown."""
+        if hole_id not in self.places:
             return None
-        at, length = self.places[hole]
+        at, length = self.places[hole_id]
         return self.data[at : at + length]
 
     def replace(self, texts: Mapping[int, bytes]) -> "Regions":
-        """The bytes with `texts[hole]` in each region; updates all regions. Raises ValueError for overlapping regions.
-        A region that an edit overlaps partly becomes unknown.
+        """The regions after `texts` (by hole id) have replaced theirs. A region that the edit of another hole overlaps
+        becomes unknown. Raises ValueError if regions to replace overlap.
         """
         edits: dict[int, Edit] = {}
-        for hole, (at, length) in self.places.items():
-            if hole in texts:
-                edits[hole] = Edit(at, at + length, texts[hole])
+        for hole_id, (at, length) in self.places.items():
+            if hole_id in texts:
+                edits[hole_id] = Edit(at, at + length, texts[hole_id])
         after = Patch.of(edits.values()).apply(self.data)
         places: dict[int, tuple[int, int]] = {}
         earlier: set[int] = set()
-        for hole, (at, length) in self.places.items():
-            others = [(other, edit) for other, edit in edits.items() if other != hole]
-            if not any(_reaches_into(edit, at, at + length) for _, edit in others):
+        for hole_id, (at, length) in self.places.items():
+            others = [(other, edit) for other, edit in edits.items() if other != hole_id]
+            if not any(_overlaps(edit, at, at + length) for _, edit in others):
                 # At the same byte (adjacent empty holes) the later hole's text comes last.
                 before = [edit for other, edit in others if edit.start_byte < at or other in earlier]
-                if hole in edits:
-                    length = len(texts[hole])
-                places[hole] = Patch(tuple(before)).shift(at), length
-            earlier.add(hole)
+                new_length = len(texts[hole_id]) if hole_id in edits else length
+                places[hole_id] = Patch(tuple(before)).shift(at), new_length
+            earlier.add(hole_id)
         return Regions(after, places)
 
     def edit(self, edit: Edit) -> "Regions":
-        """The bytes after an edit outside of holes; unchanged if it overlaps one."""
-        if any(_reaches_into(edit, at, at + length) for at, length in self.places.values()):
+        """The regions after an edit outside of them; the same regions if it overlaps one."""
+        if any(_overlaps(edit, at, at + length) for at, length in self.places.values()):
             return self
         patch = Patch((edit,))
-        places = {hole: (patch.shift(at), length) for hole, (at, length) in self.places.items()}
+        places = {hole_id: (patch.shift(at), length) for hole_id, (at, length) in self.places.items()}
         return Regions(patch.apply(self.data), places)
 
     def rows(self, holes: Sequence[HoleRow]) -> tuple[Region, ...]:
+        """The regions of `holes` for the journal."""
         return tuple((hole.id, *self.places.get(hole.id, (LOST, hole.length))) for hole in holes)
 
 
-def _reaches_into(edit: Edit, start: int, end: int) -> bool:
+def _overlaps(edit: Edit, start: int, end: int) -> bool:
     return edit.start_byte < end and start < edit.end_byte

@@ -19,21 +19,24 @@ from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 
-# Longest line; a name that does not fit gets its own statement.
+# The longest line that a name is added to; a name that does not fit gets its own statement.
 _MAX_LINE: Final = 88
 _FORM: Final = re.compile(r"(?:from (?P<module>[\w.]+) )?import (?P<name>[\w.]+)(?: as (?P<alias>\w+))?")
-_EVERYWHERE: Final = frozenset((*dir(builtins), "__file__", "__path__", "__builtins__", "__annotations__"))
-_FUTURE: Final = re.compile(r"^from __future__ import annotations\b", re.MULTILINE)
-_STAR: Final = re.compile(r"^\s*from\s+\S+\s+import\s+\*", re.MULTILINE)
+_NEVER_UNDEFINED: Final = frozenset((*dir(builtins), "__file__", "__path__", "__builtins__", "__annotations__"))
+# With this statement `symtable` leaves out the names in annotations.
+_FUTURE_ANNOTATIONS: Final = re.compile(r"^from __future__ import annotations\b", re.MULTILINE)
+_STAR_IMPORT: Final = re.compile(r"^\s*from\s+\S+\s+import\s+\*", re.MULTILINE)
 # What may follow a statement on its line.
-_REST: Final = (b"", b"#")
-_TYPES: Final = ("import_statement", "import_from_statement", "future_import_statement")
+_MAY_FOLLOW: Final = (b"", b"#")
+_IMPORT_TYPES: Final = ("import_statement", "import_from_statement", "future_import_statement")
 _DEFINITIONS: Final = ("function_definition", "class_definition", "decorated_definition")
 
 
 @dataclass(frozen=True)
 class _Import:
-    """A statement that has its lines to itself. `names` are as written."""
+    """A statement that has its lines to itself, from byte `start` to `end`. `module` is its module, the first one of
+    `import a, b`; `names` are as written. `takes_names`: names can be added to it.
+    """
 
     start: int
     end: int
@@ -44,31 +47,32 @@ class _Import:
 
     @property
     def order(self) -> tuple[int, bool, str]:
+        """The key by which statements are sorted."""
         return _section(self.module), self.is_from, self.module.lower()
 
     def find(self, form: re.Match[str]) -> tree_sitter.Node | None:
-        """The node of the name that the statement `form` would import."""
+        """The node of the name here that the statement `form` would import; None if it is not here."""
         written = form["name"]
         if form["module"]:
-            fits = self.is_from and self.module == form["module"]
+            may_be_here = self.is_from and self.module == form["module"]
         else:
-            fits = not self.is_from
+            may_be_here = not self.is_from
             if form["alias"]:
                 written += f" as {form['alias']}"
-        if not fits:
+        if not may_be_here:
             return None
         return next((node for node in self.names if _text(node) == written), None)
 
 
 @lru_cache(maxsize=64)
 def find_undefined(source: bytes) -> frozenset[str] | None:
-    """Names that a module uses and does not bind; None if that cannot be told."""
+    """The names that a module uses and does not bind; None for source with a syntax error or a wildcard import."""
     text = source.decode("utf-8", "replace")
     try:
-        module = symtable.symtable(_FUTURE.sub("pass", text), "?", "exec")
+        module = symtable.symtable(_FUTURE_ANNOTATIONS.sub("pass", text), "?", "exec")
     except (SyntaxError, ValueError, RecursionError):
         return None
-    if _STAR.search(text):
+    if _STAR_IMPORT.search(text):
         return None
     used: set[str] = set()
     bound: set[str] = set()
@@ -82,10 +86,11 @@ def find_undefined(source: bytes) -> frozenset[str] | None:
                 bound.add(symbol.get_name())
             elif table is module or symbol.is_global():
                 used.add(symbol.get_name())
-    return frozenset(used - bound - _EVERYWHERE)
+    return frozenset(used - bound - _NEVER_UNDEFINED)
 
 
 def bound_name(statement: str) -> str:
+    """The name that an import statement binds; "" if it is no statement of the three forms."""
     form = _FORM.fullmatch(statement)
     if form is None:
         return ""
@@ -93,13 +98,13 @@ def bound_name(statement: str) -> str:
 
 
 def put_in(document: Document, statement: str) -> Edit | None:
-    """The edit that adds a statement; None if it exists, or if the document's encoding lacks a name."""
+    """The edit that adds a statement; None if the document has that already, or if its encoding lacks a character."""
     form = _FORM.fullmatch(statement)
-    known = _read(document)
-    if form is None or document.language != "python" or _find_import(known, form) is not None:
+    present = _read_imports(document)
+    if form is None or document.language != "python" or _find_import(present, form) is not None:
         return None
-    at, text = _join(form, known) or _insert(document, form, known)
-    if at == len(document.source) and not _ends_line(document) and text.endswith("\n"):
+    at, text = _join(form, present) or _insert(document, form, present)
+    if at == len(document.source) and not _ends_with_newline(document) and text.endswith("\n"):
         text = text.rstrip("\n")
         if at:
             text = "\n" + text
@@ -110,71 +115,72 @@ def put_in(document: Document, statement: str) -> Edit | None:
         return None
 
 
-def _find_import(known: list[_Import], form: re.Match[str]) -> _Import | None:
-    """The statement that imports what the statement `form` would import."""
-    return next((statement for statement in known if statement.find(form) is not None), None)
+def _find_import(present: list[_Import], form: re.Match[str]) -> _Import | None:
+    """The statement of the document that imports what the statement `form` would import."""
+    return next((statement for statement in present if statement.find(form) is not None), None)
 
 
-def _ends_line(document: Document) -> bool:
+def _ends_with_newline(document: Document) -> bool:
     return document.source.endswith((b"\n", b"\r"))
 
 
 def take_out(document: Document, statement: str) -> Edit | None:
-    """The edit that removes a statement and what `put_in` added around it; None if it is not separate."""
+    """The edit that removes a statement and what `put_in` added around it; None if it is not on lines of its own."""
     form = _FORM.fullmatch(statement)
     if form is None:
         return None
-    known = _read(document)
-    found = _find_import(known, form)
+    present = _read_imports(document)
+    found = _find_import(present, form)
     if found is None:
         return None
     if len(found.names) > 1:
-        start, end = _own_part(found, form)
+        start, end = _name_span(found, form)
     else:
-        start, end = _own_lines(document, found, known)
-        if start and end == len(document.source) and not _ends_line(document):
+        start, end = _lines_span(document, found, present)
+        if start and end == len(document.source) and not _ends_with_newline(document):
             lines = document.source_lines
             start = lines.end(lines.at(start) - 1)
     return Edit(document.to_raw(start), document.to_raw(end), b"")
 
 
 def weave(document: Document, regions: Regions, wanted: Collection[str], unwanted: Collection[str] = ()) -> Regions:
-    """The document's new bytes, `regions`, with the wanted statements and without the unwanted ones. An unwanted
-    statement stays while its name is used; a wanted one is skipped if it does not fit.
+    """Adds the wanted import statements to `regions`, the document's new bytes, and removes the unwanted ones. Skips a
+    wanted one that would make a readable module unreadable, and an unwanted one whose name is still used.
     """
     for statement in sorted(wanted):
         edit = put_in(replace(document, data=regions.data), statement)
         if edit is not None:
             after = regions.edit(edit)
-            if _undefined(document, after) is not None or _undefined(document, regions) is None:
+            if _find_undefined_in(document, after) is not None or _find_undefined_in(document, regions) is None:
                 regions = after
     for statement in sorted(set(unwanted) - set(wanted), reverse=True):
         edit = take_out(replace(document, data=regions.data), statement)
         if edit is not None:
             after = regions.edit(edit)
-            if bound_name(statement) not in (_undefined(document, after) or ()):
+            if bound_name(statement) not in (_find_undefined_in(document, after) or ()):
                 regions = after
     return regions
 
 
-def _undefined(document: Document, regions: Regions) -> frozenset[str] | None:
+def _find_undefined_in(document: Document, regions: Regions) -> frozenset[str] | None:
+    """As `find_undefined`, for the bytes of `regions` in the encoding of the document."""
     return find_undefined(replace(document, data=regions.data).source)
 
 
-def _read(document: Document) -> list[_Import]:
-    """The top-level import statements."""
+def _read_imports(document: Document) -> list[_Import]:
+    """The import statements at the top level that have their lines to themselves, in document order."""
     if document.language != "python" or document.syntax is None:
         return []
     lines = document.source_lines
     statements: list[_Import] = []
     for node in document.syntax.parse(document.source).root_node.children:
-        if node.type not in _TYPES or node.has_error:
+        if node.type not in _IMPORT_TYPES or node.has_error:
             continue
         start = lines.start(lines.at(node.start_byte))
         end = _line_start(document, lines.at(node.end_byte - 1) + 1)
         before = document.source[start : node.start_byte]
         behind = document.source[node.end_byte : end].lstrip()
-        if before.strip() or behind[:1] not in _REST:
+        if before.strip() or behind[:1] not in _MAY_FOLLOW:
             continue
         names = tuple(node.children_by_field_name("name"))
         is_from = node.type != "import_statement"
@@ -194,7 +200,7 @@ def _read(document: Document) -> list[_Import]:
 
 
 def _find_module(node: tree_sitter.Node, names: Sequence[tree_sitter.Node]) -> str:
-    """The module of an import statement; the first one of several."""
+    """The module of an import statement, the first one of `import a, b`."""
     module = node.child_by_field_name("module_name")
     if module is not None:
         return _text(module)
@@ -204,18 +210,19 @@ def _find_module(node: tree_sitter.Node, names: Sequence[tree_sitter.Node]) -> s
 
 
 def _line_start(document: Document, line: int) -> int:
-    """Where a line begins; behind the last one the end of the document."""
+    """The byte at which a line begins; after the last line the end of the source."""
     if line < len(document.source_lines):
         return document.source_lines.start(line)
     return len(document.source)
 
 
 def _text(node: tree_sitter.Node) -> str:
+    """The text of a node with single spaces."""
     return " ".join((node.text or b"").decode("utf-8", "replace").split())
 
 
 def _section(module: str) -> int:
-    """`__future__`, standard library, third party, or local."""
+    """The section that a module is sorted into: 0 `__future__`, 1 standard library, 2 other packages, 3 relative."""
     top = module.partition(".")[0]
     if top == "__future__":
         return 0
@@ -224,8 +231,8 @@ def _section(module: str) -> int:
     return 2 if top else 3
 
 
-def _rank(name: str) -> tuple[int, str]:
-    """Constants, then classes, then others, as isort sorts."""
+def _sort_key(name: str) -> tuple[int, str]:
+    """The key that sorts imported names as isort does: constants, then classes, then others."""
     if name.isupper() and len(name) > 1:
         return 0, name
     if name[:1].isupper():
@@ -233,10 +240,10 @@ def _rank(name: str) -> tuple[int, str]:
     return 2, name
 
 
-def _join(form: re.Match[str], known: list[_Import]) -> tuple[int, str] | None:
-    """Returns the position and text that add a name to an existing statement for its module."""
+def _join(form: re.Match[str], present: list[_Import]) -> tuple[int, str] | None:
+    """The byte and the text that add a name to a statement `from m import n` of its module; None if none takes it."""
     name = form["name"]
-    for statement in known:
+    for statement in present:
         if not form["module"] or not statement.takes_names or statement.module != form["module"]:
             continue
         first, last = statement.names[0], statement.names[-1]
@@ -247,14 +254,14 @@ def _join(form: re.Match[str], known: list[_Import]) -> tuple[int, str] | None:
         if first.start_point.row == last.end_point.row and size > _MAX_LINE:
             continue
         for node in statement.names:
-            if _rank(_text(node)) > _rank(name):
+            if _sort_key(_text(node)) > _sort_key(name):
                 return node.start_byte, f"{name},{gap}"
         return last.end_byte, f",{gap}{name}"
     return None
 
 
-def _own_part(statement: _Import, form: re.Match[str]) -> tuple[int, int]:
-    """A name in a longer statement, with its comma."""
+def _name_span(statement: _Import, form: re.Match[str]) -> tuple[int, int]:
+    """The span of a name in a statement with several names, with a comma."""
     node = statement.find(form)
     assert node is not None
     index = statement.names.index(node)
@@ -263,83 +270,84 @@ def _own_part(statement: _Import, form: re.Match[str]) -> tuple[int, int]:
     return statement.names[index - 1].end_byte, node.end_byte
 
 
-def _insert(document: Document, form: re.Match[str], known: list[_Import]) -> tuple[int, str]:
-    """Position and text of a new statement, with blank lines."""
+def _insert(document: Document, form: re.Match[str], present: list[_Import]) -> tuple[int, str]:
+    """The byte and the text of a new statement with blank lines, beside those of its package or of its section."""
     line = form.group() + "\n"
-    if not known:
-        return _open(document, line)
+    if not present:
+        return _insert_first(document, line)
     module = form["module"] or form["name"]
     section = _section(module)
     order = (section, bool(form["module"]), module.lower())
     top = module.partition(".")[0]
-    beside = [statement for statement in known if top and statement.module.partition(".")[0] == top]
-    if not beside:
-        beside = [statement for statement in known if _section(statement.module) == section]
-    if beside:
-        block = _block(known, beside[0])
+    related = [statement for statement in present if top and statement.module.partition(".")[0] == top]
+    if not related:
+        related = [statement for statement in present if _section(statement.module) == section]
+    if related:
+        block = _block(present, related[0])
         before = [statement for statement in block if statement.order <= order]
         return (before[-1].end if before else block[0].start), line
-    lower = [statement for statement in known if _section(statement.module) < section]
-    if lower:
-        return lower[-1].end, "\n" + line
-    return known[0].start, line + "\n"
+    earlier_sections = [statement for statement in present if _section(statement.module) < section]
+    if earlier_sections:
+        return earlier_sections[-1].end, "\n" + line
+    return present[0].start, line + "\n"
 
 
-def _block(known: list[_Import], statement: _Import) -> list[_Import]:
-    """Statements adjacent to one, without blank lines between."""
-    first = last = known.index(statement)
-    while first and known[first - 1].end == known[first].start:
+def _block(present: list[_Import], statement: _Import) -> list[_Import]:
+    """A statement and those above and below it, up to the first line between them that is no import."""
+    first = last = present.index(statement)
+    while first and present[first - 1].end == present[first].start:
         first -= 1
-    while last + 1 < len(known) and known[last].end == known[last + 1].start:
+    while last + 1 < len(present) and present[last].end == present[last + 1].start:
         last += 1
-    return known[first : last + 1]
+    return present[first : last + 1]
 
 
-def _open(document: Document, line: str) -> tuple[int, str]:
-    """Returns the place of a file's first import: below its docstring, otherwise above its first statement."""
-    docstring, rest = _head(document)
+def _insert_first(document: Document, line: str) -> tuple[int, str]:
+    """The byte and the text of a file's first import: below its docstring, otherwise above its first statement."""
+    docstring, first_statement = _find_head(document)
     lines = document.source_lines
     if docstring is not None:
         below = lines.at(docstring.end_byte - 1) + 1
         return _line_start(document, below), "\n" + line
-    text = line + "\n" * _blanks_before(rest)
-    if rest is None:
+    text = line + "\n" * _count_blanks_before(first_statement)
+    if first_statement is None:
         return len(document.source), text
-    return lines.start(lines.at(rest.start_byte)), text
+    return lines.start(lines.at(first_statement.start_byte)), text
 
 
-def _head(document: Document) -> tuple[tree_sitter.Node | None, tree_sitter.Node | None]:
-    """A file's docstring, and its first other statement that is not an import."""
+def _find_head(document: Document) -> tuple[tree_sitter.Node | None, tree_sitter.Node | None]:
+    """A file's docstring, and its first statement that is neither that nor an import; None for what it lacks."""
     assert document.syntax is not None
     children = document.syntax.parse(document.source).root_node.children
     nodes = [node for node in children if node.type != "comment"]
     docstring = None
     if nodes and nodes[0].type == "expression_statement" and nodes[0].children[0].type == "string":
         docstring = nodes.pop(0)
-    rest = (node for node in nodes if node.type not in _TYPES)
-    return docstring, next(rest, None)
+    statements = (node for node in nodes if node.type not in _IMPORT_TYPES)
+    return docstring, next(statements, None)
 
 
-def _blanks_before(node: tree_sitter.Node | None) -> int:
+def _count_blanks_before(node: tree_sitter.Node | None) -> int:
+    """The number of blank lines between imports and the first statement of a file."""
     if node is None:
         return 0
     return 2 if node.type in _DEFINITIONS else 1
 
 
-def _own_lines(document: Document, statement: _Import, known: list[_Import]) -> tuple[int, int]:
-    """A statement's lines, with the blank lines that separated it."""
+def _lines_span(document: Document, statement: _Import, present: list[_Import]) -> tuple[int, int]:
+    """The span of a statement's lines, with the blank lines that `put_in` adds to separate it."""
     lines = document.source_lines
     start, end = statement.start, statement.end
-    if len(_block(known, statement)) > 1:
+    if len(_block(present, statement)) > 1:
         return start, end
-    docstring, rest = _head(document)
-    is_alone = len(known) == 1
-    if statement is not known[0] or (is_alone and docstring is not None):
+    docstring, first_statement = _find_head(document)
+    is_alone = len(present) == 1
+    if statement is not present[0] or (is_alone and docstring is not None):
         above = lines.at(start) - 1
         if above >= 0 and lines.is_blank(above):
             start = lines.start(above)
         return start, end
-    num_blank = _blanks_before(rest) if is_alone else 1
+    num_blank = _count_blanks_before(first_statement) if is_alone else 1
     for _ in range(num_blank):
         below = lines.at(end)
         if end < len(document.source) and lines.is_blank(below) and below + 1 < len(lines):

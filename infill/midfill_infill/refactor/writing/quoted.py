@@ -1,4 +1,4 @@
-"""Shows quoted Python types to tools that read names: `def f(a: 'T')` as `def f(a: (T))`. Knows no files."""
+"""Unquotes Python types for tools that read names: `def f(a: 'T')` becomes `def f(a: (T))`. Knows no files."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,8 @@ import tree_sitter
 
 from midfill_infill.languages import get_language
 
-_NEWER: Final = """
+# Type parameters and `type` statements, which Python 3.11 does not read.
+_TYPE_PARAMETERS: Final = """
 (function_definition type_parameters: (_) @blank) (class_definition type_parameters: (_) @blank)
 (type_alias_statement "type" @word) (type_alias_statement left: (type (generic_type (type_parameter) @blank)))
 """
@@ -17,7 +18,7 @@ _ROUNDS: Final = 3  # a quoted type may hold another one
 
 
 def parse_type(text: str) -> ast.expr | None:
-    """The tree of a quoted type; None if it is no expression."""
+    """The syntax tree of a type, given the text between its quotes; None if that is no expression."""
     try:
         return ast.parse(f"({text.strip().removeprefix('*')}\n)", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -25,7 +26,7 @@ def parse_type(text: str) -> ast.expr | None:
 
 
 def list_quoted(node: ast.AST) -> Iterator[ast.Constant]:
-    """The strings in a type that are types themselves: not those of `Literal`, nor what `Annotated` adds."""
+    """The strings in a type that are quoted types; not the values of `Literal` nor the metadata of `Annotated`."""
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):
             yield node
@@ -43,24 +44,24 @@ def list_quoted(node: ast.AST) -> Iterator[ast.Constant]:
 
 @lru_cache(maxsize=16)
 def unquote(source: bytes) -> bytes:
-    """A module whose quoted types are bare, without type parameters if this Python does not read them."""
-    if _parse(source) is None:
-        source = _blank(source)
+    """A module with its quoted types in brackets. If this Python cannot read it, first blanks its type parameters."""
+    unquoted = source if _parse(source) is not None else _blank_type_parameters(source)
     for _ in range(_ROUNDS):
-        tree = _parse(source)
+        tree = _parse(unquoted)
         types = list(_list_types(tree)) if tree is not None else []
         if not types:
             break
-        lines = [0]
-        for line in source.splitlines(keepends=True):
-            lines.append(lines[-1] + len(line))
+        line_starts = [0]
+        for line in unquoted.splitlines(keepends=True):
+            line_starts.append(line_starts[-1] + len(line))
         for quoted in sorted(types, key=lambda quoted: (quoted.lineno, quoted.col_offset), reverse=True):
-            start, end = (lines[line - 1] + column for line, column in _ends(quoted))
-            source = source[:start] + b"(%b)" % str(quoted.value).encode() + source[end:]
-    return source
+            start, end = (line_starts[line - 1] + column for line, column in _ends(quoted))
+            unquoted = unquoted[:start] + b"(%b)" % str(quoted.value).encode() + unquoted[end:]
+    return unquoted
 
 
 def _ends(node: ast.Constant) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The start and the end of a node, each as its line (from 1) and its column in bytes (from 0)."""
     assert node.end_lineno is not None and node.end_col_offset is not None
     return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
 
@@ -74,7 +75,7 @@ def _parse(source: bytes) -> ast.Module | None:
 
 
 def _list_types(tree: ast.Module) -> Iterator[ast.Constant]:
-    """The quoted types of a module that can be read."""
+    """The strings in the annotations of a module that are types and can be parsed."""
     for node in ast.walk(tree):
         for type_ in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if not isinstance(type_, ast.expr):
@@ -85,13 +86,14 @@ def _list_types(tree: ast.Module) -> Iterator[ast.Constant]:
                     yield quoted
 
 
-def _blank(source: bytes) -> bytes:
+def _blank_type_parameters(source: bytes) -> bytes:
+    """A module of the same size, with spaces for its type parameters, and `_ = ` for the word of a `type` statement."""
     language = get_language("python")
-    root, blank = language.parse_once(source).root_node, bytearray(source)
-    for _, match in tree_sitter.QueryCursor(language.compile(_NEWER)).matches(root):
+    root, blanked = language.parse_once(source).root_node, bytearray(source)
+    for _, match in tree_sitter.QueryCursor(language.compile(_TYPE_PARAMETERS)).matches(root):
         for node in match.get("word", []):
-            blank[node.start_byte : node.end_byte] = b"_ = "
+            blanked[node.start_byte : node.end_byte] = b"_ = "
         for node in match.get("blank", []):
             text = source[node.start_byte : node.end_byte]
-            blank[node.start_byte : node.end_byte] = b"".join(b"\n" if sign == 10 else b" " for sign in text)
-    return bytes(blank)
+            blanked[node.start_byte : node.end_byte] = b"".join(b"\n" if byte == ord("\n") else b" " for byte in text)
+    return bytes(blanked)

@@ -1,8 +1,9 @@
 """Writes many files so that a crash at any moment loses nothing. Knows the order of journal and disk writes, no holes.
 
-For a group of files: journal the names of temporary files; stage and sync the files; journal the intent with old and
-new bytes; exchange each file with its staged one, which then holds the old bytes and is deleted once they are verified;
-sync folders; journal the group as done. `recover` completes what a crash interrupted by looking at the files.
+For each group of files: (1) journal the names of temporary files; (2) stage the files: write the new bytes under these
+names, and sync; (3) journal the intent with the old and the new bytes; (4) exchange each file with its staged one,
+which then holds the old bytes; verify these, and delete it; (5) sync the folders, and journal the group as done.
+`recover` looks at the files to complete or cancel what a crash interrupted.
 """
 
 import os
@@ -24,20 +25,21 @@ _MIN_FREE_BYTES: Final = 1 << 16
 
 
 def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite], report: Report) -> list[int]:
-    """Replaces the files of `rewrites`, each completely or not at all. Returns the files that others wrote first.
-    Raises MidfillError `disk_full` before it changes any file, and `journal_failed`. A problem with one file goes into
-    `report` and does not stop the others.
+    """Replaces the files of `rewrites`, each completely or not at all. Returns the ids of the files that somebody else
+    wrote first. A problem with one file goes into `report` and does not stop the others. Raises MidfillError
+    `journal_failed`, and `disk_full` before it changes any file.
     """
     _check_space(rewrites)
     rows = journal.reserve(rewrites, run_id)
-    work = list(zip(rows, rewrites, strict=True))
-    staged, troubles = _stage_all(work)
-    kept = [(row, rewrite) for row, rewrite in work if row.id in staged]
-    dropped = [row.id for row, _ in work if row.id not in staged]
-    journal.intend([row for row, _ in kept], [(r.before, r.after) for _, r in kept], dropped)
+    writes = list(zip(rows, rewrites, strict=True))
+    staged_ids, troubles = _stage_all(writes)
+    staged = [(row, rewrite) for row, rewrite in writes if row.id in staged_ids]
+    dropped = [row.id for row, _ in writes if row.id not in staged_ids]
+    contents = [(rewrite.before, rewrite.after) for _, rewrite in staged]
+    journal.intend([row for row, _ in staged], contents, dropped)
     done: list[tuple[WriteRow, Rewrite]] = []
     changed: list[int] = []
-    for row, rewrite in kept:
+    for row, rewrite in staged:
         outcome, trouble = _put(journal, row, rewrite)
         if outcome is Swap.DONE:
             done.append((row, rewrite))
@@ -53,11 +55,11 @@ def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite], repo
     return changed
 
 
-def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list[Trouble]]:
-    """Writes all temporary files, then syncs all: the first sync flushes most of the others."""
+def _stage_all(writes: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list[Trouble]]:
+    """Writes all temporary files, then syncs all: the first sync flushes most others. Returns the staged rows' ids."""
     open_files: list[tuple[WriteRow, Rewrite, int]] = []
-    staged, troubles = set[int](), []
-    for row, rewrite in work:
+    staged_ids, troubles = set[int](), list[Trouble]()
+    for row, rewrite in writes:
         path = rewrite.target.with_name(row.temporary)
         try:
             descriptor = replace.stage(path, rewrite.target, rewrite.after, rewrite.status)
@@ -70,16 +72,16 @@ def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            staged.add(row.id)
+            staged_ids.add(row.id)
         except OSError as error:
             with suppress(OSError):  # the next start deletes it, because the journal names it
                 rewrite.target.with_name(row.temporary).unlink(missing_ok=True)
             troubles.append(Trouble.of(rewrite.file.path, error))
-    return staged, troubles
+    return staged_ids, troubles
 
 
 def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None, Trouble | None]:
-    """Writes one file. After an error the file is checked: None leaves the write open for `recover`."""
+    """Exchanges a file with its staged one. After an error the files tell the outcome; None leaves it to `recover`."""
     target = rewrite.target
     trouble = None
     try:
@@ -100,7 +102,7 @@ def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None
 
 
 def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
-    """Cancels a write that is not in its file.
+    """Cancels a write that is not in its file, and deletes the staged file.
 
     The journal is updated before the staged file is deleted, because an intent without a staged file means that the
     exchange happened. Raises `write_unclear`, with the journal updated, if somebody wrote into the staged file too.
@@ -124,12 +126,12 @@ def _sync_folders(folders: Iterable[Path]) -> list[Trouble]:
 
 
 def _check_space(rewrites: Sequence[Rewrite]) -> None:
-    """Raises `disk_full` unless the disks have room for all files twice."""
-    wanted: dict[int, tuple[Path, int]] = {}
+    """Raises `disk_full` unless each disk has room for its files twice."""
+    sizes: dict[int, tuple[Path, int]] = {}  # by disk: a folder on it, and the bytes to write
     for rewrite in rewrites:
-        folder, size = wanted.get(rewrite.status.st_dev, (rewrite.target.parent, 0))
-        wanted[rewrite.status.st_dev] = folder, size + len(rewrite.after)
-    for folder, size in wanted.values():
+        folder, size = sizes.get(rewrite.status.st_dev, (rewrite.target.parent, 0))
+        sizes[rewrite.status.st_dev] = folder, size + len(rewrite.after)
+    for folder, size in sizes.values():
         facts = os.statvfs(folder)
         free = facts.f_bavail * facts.f_frsize
         if free < max(2 * size, _MIN_FREE_BYTES):
@@ -138,10 +140,10 @@ def _check_space(rewrites: Sequence[Rewrite]) -> None:
 
 
 def recover(journal: Journal, root: Path) -> list[Trouble]:
-    """Completes or cancels every write that a crash left open, and deletes its temporary file.
+    """Completes or cancels each write that a crash left open, and deletes its temporary file.
 
-    Returns the files that cannot be resolved. These contain neither the old bytes nor the new ones nor an edit of them,
-    and stay unchanged. Raises OSError only for problems that a later start can resolve.
+    Returns a trouble for each write that it cannot settle: its files cannot be read, hold what Midfill did not write,
+    or were both edited. It leaves the target of such a write unchanged.
     """
     troubles = []
     for row in journal.unsettled_writes():
@@ -155,35 +157,37 @@ def recover(journal: Journal, root: Path) -> list[Trouble]:
 
 
 def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
-    """Finds out whether a write reached its file, and retracts it if not. Leaves no temporary file."""
+    """Finds out whether an open write reached its file, and retracts it if not. Leaves no temporary file."""
     temporary = target.with_name(row.temporary)
     if row.state == "reserved":
         return _settle_reserved(journal, row, target)
     if row.state == "retracted" or not os.path.lexists(target):
         return _retract(journal, row, target)
-    now = read_content(target).hash
+    target_hash = read_content(target).hash
     if not os.path.lexists(temporary):  # it is deleted last, so the exchange is done
-        return Swap.DONE if now != row.old_hash else _retract(journal, row, target)
-    staged = read_content(temporary).hash
-    if now == row.old_hash or staged == row.new_hash:
+        return Swap.DONE if target_hash != row.old_hash else _retract(journal, row, target)
+    staged_hash = read_content(temporary).hash
+    if target_hash == row.old_hash or staged_hash == row.new_hash:
         return _retract(journal, row, target)
-    if now == row.new_hash:
+    if target_hash == row.new_hash:
         outcome = replace.resolve(temporary, target, row.old_hash, row.new_hash)
         return outcome if outcome is Swap.DONE else _retract(journal, row, target)
-    if staged == row.old_hash:  # exchanged and edited since
+    if staged_hash == row.old_hash:  # the files were exchanged, and the target was edited since
         temporary.unlink(missing_ok=True)
         return Swap.DONE
     raise MidfillError("write_unclear", f"{target} and {temporary.name} both hold what Midfill did not write")
 
 
 def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
-    """If the disk lost the intent despite syncs, the old bytes are only in the staged file, and are restored."""
+    """Cancels a write whose intent is not journaled. If a disk lost the intent despite the syncs, the old bytes are
+    only in the staged file; then restores them first.
+    """
     temporary = target.with_name(row.temporary)
     if os.path.lexists(temporary) and read_content(temporary).hash == row.old_hash:
-        now = read_content(target).hash
-        if now not in (row.old_hash, row.new_hash):
+        target_hash = read_content(target).hash
+        if target_hash not in (row.old_hash, row.new_hash):
             raise MidfillError("write_unclear", f"{target} was edited, what it held before is in {temporary.name}")
-        if now == row.new_hash:
+        if target_hash == row.new_hash:
             if not replace.exchange(temporary, target):
                 os.replace(temporary, target)
             return _retract(journal, row, target)
@@ -193,6 +197,7 @@ def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
 
 
 def in_groups(rewrites: Iterable[Rewrite], size: int = GROUP) -> Iterable[list[Rewrite]]:
+    """The rewrites in lists of `size`; the last one may be shorter."""
     stream = iter(rewrites)
     while group := list(islice(stream, size)):
         yield group

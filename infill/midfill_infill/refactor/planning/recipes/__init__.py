@@ -1,4 +1,4 @@
-"""The registry of recipes: one module each. The error for an unknown name lists the known ones."""
+"""The registry of recipes. A recipe finds the holes of one kind of task; each is in its own module here."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,7 +20,7 @@ REGISTRY: Final[Mapping[str, Recipe]] = MappingProxyType({recipe.name: recipe fo
 
 
 def get_recipe(text: str) -> tuple[Recipe, str]:
-    """The recipe of "NAME" or "NAME=WORD" and its word. Raises `bad_recipe`, naming the known ones."""
+    """The recipe of "NAME" or "NAME=WORD", and the word or "". Raises `bad_recipe`, which says what is known."""
     name, _, word = text.partition("=")
     if name not in REGISTRY:
         raise MidfillError("bad_recipe", f"there is no recipe {name!r}", f"known are {', '.join(REGISTRY)}")

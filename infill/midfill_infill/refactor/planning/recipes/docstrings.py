@@ -16,16 +16,19 @@ _WORD: Final = re.compile(rb"""['"]([A-Za-z_]\w*)['"]""")
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """An empty hole between quotes below each header, or before a body on the header's line.
+    """Yields an empty hole between quotes for each public function without a docstring, below its header, or before a
+    body on the header's line.
 
     Stubs and broken functions are skipped. Names with a leading underscore and everything inside them, names missing in
     `__all__`, and nested functions are private.
     """
     if document.syntax is None or (document.path is not None and _is_private_module(document.path.parts)):
         return
-    exported, outer_end = _read_exports(document), 0
+    exported = _read_exports(document)
+    last_end = 0  # of the functions so far
     for function in outline(document).functions:
-        is_nested, outer_end = function.head < outer_end, max(outer_end, function.end)
+        is_nested = function.head < last_end
+        last_end = max(last_end, function.end)
         is_exported = exported is None or function.path[0].encode() in exported
         is_left_out = is_nested or not is_exported or function.is_broken or function.is_stub
         if not (is_left_out or _is_private(document, function) or _is_described(document, function)):
@@ -47,7 +50,7 @@ def _read_exports(document: Document) -> frozenset[bytes] | None:
 
 
 def _is_private(document: Document, function: Function) -> bool:
-    """True also for functions that another docstring describes: overrides, overloads, setters and deleters."""
+    """True for private names, and for what another docstring describes: overrides, overloads, setters and deleters."""
     *owners, name = function.path
     is_hidden = name.startswith("_") and not (owners and name in _PUBLIC_MARKS)
     decorators = document.source[function.start : function.head].decode("utf-8", "replace")
@@ -62,23 +65,25 @@ def _is_described(document: Document, function: Function) -> bool:
 
 
 def _hole(document: Document, function: Function) -> Hole:
-    lines, colon = document.source_lines, find_header_end(document.source_lines, function)
-    first = lines.at(function.body[0])
-    if first != lines.at(colon):
+    lines = document.source_lines
+    colon = find_header_end(lines, function)
+    body_line = lines.at(function.body[0])
+    if body_line != lines.at(colon):
         start = end = lines.end(lines.at(colon))
-        indent, below = lines.indent(first).replace(b"\f", b"").decode("ascii"), ""
+        indent = lines.indent(body_line).replace(b"\f", b"").decode("ascii")
+        before_body = ""
     else:
         start, end = colon, function.body[0]
         indent = lines.indent(lines.at(function.head)).replace(b"\f", b"").decode("ascii") + document.indent_unit
-        below = f"\n{indent}"
-    start, end = document.to_raw(start), document.to_raw(end)
+        before_body = f"\n{indent}"
+    raw_start, raw_end = document.to_raw(start), document.to_raw(end)
     return Hole(
-        start,
-        end,
-        kind="cursor" if start == end else "range",
+        raw_start,
+        raw_end,
+        kind="cursor" if raw_start == raw_end else "range",
         name=function.name,
         lead=f'\n{indent}"""',
-        tail=f'"""{below}',
+        tail=f'"""{before_body}',
         indent=indent,
     )
 

@@ -1,4 +1,4 @@
-"""Rewrites calls of a function, as calls of another one if it is named: `migrate-call=old.load:new.api.read`."""
+"""Finds calls of a function to write anew, or as calls of another: `migrate-call=old.load:new.api.read`."""
 
 import re
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ from midfill_infill.syntax.holes import hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-_BETWEEN: Final = re.compile(r"(?<!:):(?!:)")
+_COLON: Final = re.compile(r"(?<!:):(?!:)")
 _CREATIONS: Final = ("new_expression", "object_creation_expression")
 _MAX_NOTE: Final = 200
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """The whole call, from the function's name to the closing bracket. Of nested calls only the outer one is a hole.
+    """Yields each whole call, from the function's name to the closing bracket. The selection drops nested ones.
 
-    Names are resolved where they stand: `old.api.load` also matches `load(x)` after `from old.api import load`. The
-    model sees the old call as a comment. If the new function is named, the model writes only the arguments.
+    Names are resolved where they are used: `old.api.load` also matches `load(x)` after `from old.api import load`. The
+    model sees the old call as a comment. If the user names a new function, the model writes only the arguments.
     """
     for call, spelling in _list_calls(document, word):
-        if isinstance(spelling, str):
+        if isinstance(spelling, str):  # the reason why it is left
             continue
         hole = hole_at_range(document, document.to_raw(call.start), document.to_raw(call.end))
         text = " ".join(document.source[call.start : call.end].decode("utf-8", "replace").split())
@@ -40,16 +40,16 @@ def find(document: Document, word: str) -> Iterator[Hole]:
 
 
 def list_left(document: Document, word: str) -> Iterator[tuple[int, str]]:
-    """The calls and other uses of the function that are not written anew, each with the reason."""
-    taken = list[tuple[int, int]]()
+    """The calls and other uses of the function that are not written anew: a byte of the source, and the reason."""
+    rewritten: list[tuple[int, int]] = []
     for call, spelling in _list_calls(document, word):
         if isinstance(spelling, str):
             yield call.start, f"{call.name} {spelling}"
-        elif any(start <= call.start < end for start, end in taken):
+        elif any(start <= call.start < end for start, end in rewritten):
             yield call.start, f"{call.name} is called within a call that is written anew"
         else:
-            taken.append((call.start, call.end))
-    yield from find_mentions(document, _BETWEEN.split(word, maxsplit=1)[0])
+            rewritten.append((call.start, call.end))
+    yield from find_mentions(document, _COLON.split(word, maxsplit=1)[0])
 
 
 @lru_cache(maxsize=2)
@@ -58,22 +58,29 @@ def _list_calls(document: Document, word: str) -> tuple[tuple[CallSite, Spelling
 
 
 def _find_calls(document: Document, word: str) -> Iterator[tuple[CallSite, Spelling | str]]:
-    """The calls of the old function, each with the new one's name there, or with why it is left as it is."""
-    old, *new = _BETWEEN.split(word, maxsplit=1)
-    for call in find_calls(document) if may_call(document, old) else ():
+    """The calls of the old function, each with how the new one is spelled there ("" without a new one), or with the
+    reason why it is left as it is.
+    """
+    old, *new = _COLON.split(word, maxsplit=1)
+    if not may_call(document, old):
+        return
+    for call in find_calls(document):
         if not call.may_call(old):
             continue
-        if call.is_broken or call.is_template:
-            yield call, "is called with a syntax error" if call.is_broken else "is called with a template"
+        if call.is_broken:
+            yield call, "is called with a syntax error"
+        elif call.is_template:
+            yield call, "is called with a template"
         elif call.meaning.doubt:
             yield call, f"may be another function: {call.meaning.doubt}"
+        elif not new:
+            yield call, ("", ())
         else:
-            spelling = spell(document, new[0], call) if new else ("", ())
-            yield call, spelling or f"is called where {new[0]} is something else"
+            yield call, spell(document, new[0], call) or f"is called where {new[0]} is something else"
 
 
 def _frame(call: CallSite, callee: str) -> tuple[str, str]:
-    """The text around the arguments of the new call. A capitalized name is a class if the old one was."""
+    """The text before and after the new call's arguments. A capitalized name is a class if the old one was."""
     name = re.split(r"\W+", callee.rstrip("!"))[-1]
     if call.kind == "composite_literal" and not name.startswith("New"):
         return f"{callee}{{", "}"
@@ -85,9 +92,9 @@ def _frame(call: CallSite, callee: str) -> tuple[str, str]:
     opening = "("
     if call.is_optional or any(call.chain[len(parts) - 1 :]):
         opening = "?.("
-    for index, is_chained in zip(range(len(parts) - 1, 0, -1), call.chain, strict=False):
-        sign = "?." if is_chained else "."
-        parts[index] = sign + parts[index]
+    for index, is_optional in zip(range(len(parts) - 1, 0, -1), call.chain, strict=False):
+        dot = "?." if is_optional else "."
+        parts[index] = dot + parts[index]
     return "".join(parts) + opening, ")"
 
 

@@ -1,4 +1,4 @@
-"""Fills bodies of functions and arms of a `match` that are only a placeholder."""
+"""Finds holes where only a placeholder stands: bodies of functions, and arms of a `match` statement."""
 
 from midfill_infill.refactor.planning.queries import find_holes
 from midfill_infill.refactor.planning.recipes.recipe import Recipe

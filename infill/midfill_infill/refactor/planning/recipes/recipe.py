@@ -9,8 +9,10 @@ from midfill_infill.text.spans import Hole
 
 @dataclass(frozen=True)
 class Recipe:
-    """`find(document, word)` yields holes in any order; `list_left` what they leave out although it may
-    belong to them, as bytes of the source and reasons. `word` describes the text after `NAME=`, "" for none.
+    """A named way to find holes. `find(document, WORD)` yields the holes of a document in any order, where WORD is what
+    the user writes in "NAME=WORD"; `word` describes it for the user, "" if there is none. `list_left(document, WORD)`
+    yields what is not made a hole although it may have to change: a byte of the source, and the reason. `languages` is
+    empty if the recipe takes all.
     """
 
     name: str

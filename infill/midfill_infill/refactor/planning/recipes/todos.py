@@ -1,4 +1,4 @@
-"""Fills the part of a body at a TODO: after the comment, replacing a placeholder that follows."""
+"""Finds holes at TODO comments: the code that a TODO asks for goes below it, in place of a placeholder there."""
 
 import re
 from collections.abc import Iterator
@@ -17,13 +17,12 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 _MARK: Final = re.compile(r"\b(?:TODO|FIXME)\b(?:\([^)]*\))?:?\s*")
-_SIGNS: Final = re.compile(r"^[ \t]*(?:#+|//+!?|/\*+|\*+(?!/))?[ \t]*|[ \t]*(?:\*+/)?\s*$", re.MULTILINE)
+_COMMENT_MARKERS: Final = re.compile(r"^[ \t]*(?:#+|//+!?|/\*+|\*+(?!/))?[ \t]*|[ \t]*(?:\*+/)?\s*$", re.MULTILINE)
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """Comments in functions on lines of their own that begin with TODO, with the comment lines that continue them.
-
-    The comment stays above the fill, without the TODO.
+    """Yields a hole for each comment in a function that begins with TODO and has its lines to itself. The hole includes
+    the comment lines that continue it, and a placeholder below. The comment stays above the fill, without the TODO.
     """
     language = document.syntax
     if language is None or not re.search(rb"TODO|FIXME", document.source):
@@ -35,16 +34,16 @@ def find(document: Document, word: str) -> Iterator[Hole]:
     for index, node in enumerate(nodes):
         start = document.to_raw(node.start_byte)
         around = [body for body in bodies if body.start_byte <= start <= body.end_byte]
-        if around and _asks(document, node) and _is_alone(document, node):
+        if around and _is_todo(document, node) and _is_alone(document, node):
             hole = _hole(document, language, _gather(document, nodes[index:]))
             yield replace(hole, name=around[-1].name)
 
 
 def _gather(document: Document, nodes: list[tree_sitter.Node]) -> list[tree_sitter.Node]:
-    """The first line, its continuation lines, and a placeholder after them."""
+    """The first of `nodes`, the comment lines that continue it, and a placeholder after them."""
     group = nodes[:1]
     for below in nodes[1:]:
-        if not _is_comment(group[-1]) or not _follows(document, group[-1], below) or _asks(document, below):
+        if not _is_comment(group[-1]) or not _follows(document, group[-1], below) or _is_todo(document, below):
             break
         group.append(below)
     return group
@@ -54,7 +53,7 @@ def _hole(document: Document, language: Language, group: list[tree_sitter.Node])
     start = document.to_raw(group[0].start_byte)
     end = document.to_raw(group[-1].end_byte)
     hole = hole_at_range(document, start, end)
-    text = "\n".join(_plain(document, node) for node in group if _is_comment(node))
+    text = "\n".join(_comment_text(document, node) for node in group if _is_comment(node))
     comments: list[str] = []
     for line in _MARK.sub("", text, count=1).splitlines():
         comment = f"{language.comment} {line}".rstrip()
@@ -62,17 +61,18 @@ def _hole(document: Document, language: Language, group: list[tree_sitter.Node])
     return replace(hole, lead="".join(comments))
 
 
-def _asks(document: Document, node: tree_sitter.Node) -> bool:
-    return _is_comment(node) and _MARK.match(_plain(document, node)) is not None
+def _is_todo(document: Document, node: tree_sitter.Node) -> bool:
+    return _is_comment(node) and _MARK.match(_comment_text(document, node)) is not None
 
 
 def _is_comment(node: tree_sitter.Node) -> bool:
     return "comment" in node.type
 
 
-def _plain(document: Document, node: tree_sitter.Node) -> str:
+def _comment_text(document: Document, node: tree_sitter.Node) -> str:
+    """The text of a comment without the characters that make it a comment."""
     text = document.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
-    return _SIGNS.sub("", text.replace("\r", "")).strip()
+    return _COMMENT_MARKERS.sub("", text.replace("\r", "")).strip()
 
 
 def _is_alone(document: Document, node: tree_sitter.Node) -> bool:
@@ -85,7 +85,7 @@ def _is_alone(document: Document, node: tree_sitter.Node) -> bool:
 
 
 def _follows(document: Document, above: tree_sitter.Node, below: tree_sitter.Node) -> bool:
-    """True if `below` is on the next line with the same indent."""
+    """True if `below` is alone on the line after `above`, with the same indentation."""
     lines = document.source_lines
     last = lines.at(max(above.start_byte, above.end_byte - 1))
     if lines.at(below.start_byte) != last + 1:
