@@ -79,6 +79,7 @@ class Part:
         return NAMED.match(first) is not None
 
     def may_end(self, fill: bytes) -> bool:
+        """True if the brackets of a fill are as they must be."""
         if not self.balances:
             return True
         text = fill.decode(errors="ignore")
@@ -129,14 +130,14 @@ class AnchoredFiller(Filler):
         self.encode = cache(self.encode)  # because every path encodes the same anchors
 
     async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """Texts that contain the anchors, best first."""
+        """Drafts that contain the anchors, best first. A hole that keeps anchors has no proposals."""
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
         self.timer = self.timer.begin(LAST * self.allowed_s)
         ways = await self.cross(prefix)
         anchor_nats = 0.0
         if ways:
             anchor_nats = ways[0].nats  # the anchors are given, so their likelihood says nothing about a fill
-        texts = list(map(self._to_text, ways))
+        texts = [self._to_text(way) for way in ways]
         fitting_texts = self.keep_within_bounds(texts)
         judged = await self.judge_all(prefix, fitting_texts, [], anchor_nats)
         return self.rank(judged)
@@ -282,7 +283,7 @@ class AnchoredFiller(Filler):
         elif not part.anchor and own and part.may_end(own) and self._may_end_all(path):
             ended = self.add_end(path, logs)
             ends.append(replace(way, path=ended))
-        limit = way.limit + self.stretch.min_tokens
+        limit = way.limit + self.stretch.min_tokens  # room to become long enough
         has_too_many_lines = self.stretch.has_too_many_lines(self._own_text(path))
         if len(path.ids) >= limit or has_too_many_lines:
             return ends, grown

@@ -136,8 +136,8 @@ async def _score_group(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Ten
         successors_of_texts.append(tree.add_scored([*text, *end_ids]))
     first_logs = first_scores(runtime, prefix)
     log_of: dict[Successor, float] = {}
-    inner: list[Successor] = []
-    at_ends: list[Successor] = []
+    inner: list[Successor] = []  # tokens behind a row of the tree
+    at_ends: list[Successor] = []  # ends behind a row of the tree
     for successor in dict.fromkeys(chain.from_iterable(successors_of_texts)):
         row, token = successor
         if row == ROOT and token == END:

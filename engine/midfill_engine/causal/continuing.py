@@ -59,8 +59,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     drawing = Drawing(request.n, request.temperature, request.top_p, generator)
     judge = Judge(request.judge)
     forwards = ForwardCounter()
-    done: list[list[Candidate]] = []
-    cut: list[bool] = []
+    done: list[list[Candidate]] = []  # the candidates of each hole that is done, best first
+    cut: list[bool] = []  # whether the time ended the hole's search
     for index, spec in enumerate(specs):
         await Show(event_of(specs, done, forwards.count))
         split = Split.of(spec)
@@ -70,14 +70,14 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
             stretch = lay_stretch(runtime, texts, specs, done, index, split)
 
             def show(draft: Candidate, split: Split = split) -> StepEvent:
-                return event_of(specs, done, forwards.count, split.put(draft))
+                return event_of(specs, done, forwards.count, split.to_whole(draft))
 
             filling = fill_hole(runtime, request, stretch, drawing, spec, split, judge, timer, show)
             candidates, is_cut = await forwards.run(filling)
         if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
             message = "no text with so many lines or tokens was found"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "ask with another seed, or write a line of it yourself")
-        done.append(candidates or [split.stay()])
+        done.append(candidates or [split.unchanged()])
         cut.append(is_cut)
     await Show(event_of(specs, done, forwards.count))
     if not request.temperature and not timer.is_over:
@@ -85,11 +85,11 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         await forwards.run(judging)
     fills = []
     for row in list_rows(done, request.n):
-        fills.append(list(map(answer_hole, row, cut)))
+        fills.append([answer_hole(candidate, is_cut) for candidate, is_cut in zip(row, cut, strict=True)])
     ranked = []
     num_tokens = 0
     for candidates in done:
-        ranked.append(list(map(answer_hole, candidates)))
+        ranked.append([answer_hole(candidate) for candidate in candidates])
         num_tokens += len(candidates[0].logs)
     stats = Stats(
         steps=forwards.count,
@@ -122,11 +122,11 @@ async def fill_hole(
 ) -> tuple[list[Candidate], bool]:
     """Returns the candidates for a hole, best first, and whether the time was over before the search was."""
     line_end = find_line_end(stretch, split)
-    stretch = replace(stretch, after=line_end + stretch.after)
-    effort, allowed_s = limit_search(runtime, request, stretch)
+    searched = replace(stretch, after=line_end + stretch.after)
+    effort, allowed_s = limit_search(runtime, request, searched)
     if request.temperature:
         drawing = replace(drawing, count=max(request.n, effort.drawn))
-    filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, judge, timer, effort, allowed_s)
+    filler = open_filler(runtime, searched, drawing, request.excerpts, spec, split, judge, timer, effort, allowed_s)
     filler.show = show
     proposed = []
     for given in rank_given(spec.candidates):
@@ -139,8 +139,9 @@ async def fill_hole(
     candidates = add_line_end(candidates, line_end)
     if request.temperature:
         candidates = shuffle(candidates, filler.kind, drawing, judge)
-    whole_fills = [split.put(candidate) for candidate in candidates]
-    return list(filter(split.balances, whole_fills)), filler.timer.is_over
+    fills = [split.to_whole(candidate) for candidate in candidates]
+    balanced_fills = [fill for fill in fills if split.balances(fill)]
+    return balanced_fills, filler.timer.is_over
 
 
 def list_rows(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Candidate]]:
@@ -181,7 +182,7 @@ def lay_stretch(
         before += text + fill
     masked = "".join(split.parts[::2])
     has_draft = bool(masked.strip()) or split.has_anchors
-    is_drafted_line = has_draft and "\n" not in masked
+    is_drafted_line = has_draft and "\n" not in masked  # what was a line stays one
     single = is_drafted_line or "\n" in spec.forbid or spec.indent is None
     max_tokens = runtime.loaded.config.max_hole
     if spec.max_tokens:
@@ -257,8 +258,8 @@ async def judge_jointly(
         stretch = lay_stretch(runtime, texts, specs, done, index, split)
         line_end = find_line_end(stretch, split)
         shown = line_end + stretch.after  # as in the fill, so that the prompt is the same
-        stretch = replace(stretch, after=line_end + filled_after, behind=shown)
-        filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split, judge)
+        filled_stretch = replace(stretch, after=line_end + filled_after, behind=shown)
+        filler = open_filler(runtime, filled_stretch, Drawing(), excerpts, spec, split, judge)
         proposed = []
         for candidate in candidates:
             text = candidate.text.removesuffix(line_end)
@@ -360,7 +361,7 @@ def event_of(
         states.append(state.model_copy(update={"settled": list(draft.kept), "masked": 1}))
         max_steps = MAX_LINE_TOKENS + MAX_BLOCK_TOKENS
     for spec in specs[len(states) :]:
-        kept_text = Split.of(spec).skip().text
+        kept_text = Split.of(spec).only_known().text
         settled = whole_range(kept_text)
         states.append(HoleState(text=kept_text, settled=settled, masked=1))
     return StepEvent(step=step, num_steps=max(step, max_steps), holes=states)

@@ -119,7 +119,7 @@ class Filler(TokenWriter):
         """The texts that are neither too short nor too long in lines or tokens; all if the stretch has no bounds."""
         if not self.stretch.is_bounded:
             return list(texts)
-        return list(filter(self._is_within_bounds, texts))
+        return [candidate for candidate in texts if self._is_within_bounds(candidate)]
 
     def _is_within_bounds(self, candidate: Candidate) -> bool:
         bounds = self.stretch
@@ -143,8 +143,8 @@ class Filler(TokenWriter):
         return counted
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
-        """Ranks candidates, best first, each with the chance that it is right; the chance is None for all models but
-        BASE. Once the time is over, texts that were not weighed come last, and `bound_chance` bounds each chance.
+        """Ranks candidates, best first, each with the chance that it is right. It is None for all models but BASE, for
+        which the judge was fitted. Once the time is over, unweighed texts come last, and `bound_chance` bounds chances.
         """
         if self.timer.is_over:
             weighed = []
@@ -173,7 +173,7 @@ class Filler(TokenWriter):
             names = unused = ()
         search = LineSearch(self, names, unused)
         paths = await search.run(prefix)
-        drafts = list(map(self.to_candidate, paths))
+        drafts = [self.to_candidate(path) for path in paths]
         return drafts, search.begun_nats
 
     def _choose_firsts(self, lines: Sequence[Candidate], given: Sequence[Candidate]) -> list[str]:
@@ -182,8 +182,8 @@ class Filler(TokenWriter):
         """
         texts = [candidate.text for candidate in lines]
         if self.timer.is_over:
-            texts = list(filter(str.strip, texts))
-            return list(dict.fromkeys(texts[: self.num_firsts]))
+            nonblank = [text for text in texts if text.strip()]
+            return list(dict.fromkeys(nonblank[: self.num_firsts]))
         firsts = texts[: self.num_firsts]
         for candidate in given[: self.effort.begun]:
             first, _, _ = candidate.text.partition("\n")

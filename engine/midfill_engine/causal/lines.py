@@ -204,7 +204,7 @@ class LineSearch:
             # Where few lines are enough, blank ones do not count, because they would end the search without a text.
             counted = complete
             if enough < WHOLE.enough:
-                counted = list(filter(self._has_text, complete))
+                counted = [path for path in complete if self._has_text(path)]
             best_log = lines[0].path.log
             if len(counted) < enough or counted[enough - 1].log < best_log:
                 kept += lines

@@ -26,21 +26,21 @@ _PAIRS: Final = re.compile(r"\(\)|\[\]|\{\}")
 @dataclass(frozen=True)
 class Split:
     """A hole's draft: the known `head`, the `parts`, and the known `tail`. Masked and known parts alternate; the first
-    and the last one are masked. If all is known, there are no parts, and the text is the `tail`.
+    and the last one are masked. If all is known, there are no parts, and the text is the `head`.
 
-    Known are the anchors and the line breaks beside them (`keep_breaks`). `asked` are the ranges of the anchors alone,
-    counted in the known characters.
+    Known are the anchors and the line breaks beside them (`keep_breaks`). `anchor_ranges` are those of the anchors
+    alone, counted in the known characters.
     """
 
     head: str
     parts: tuple[str, ...]
     tail: str
-    asked: tuple[Range, ...] = field(default=(), compare=False)
+    anchor_ranges: tuple[Range, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, spec: HoleSpec) -> "Split":
         known_ranges = keep_breaks(spec.draft, spec.keep)
-        parts = [""]
+        parts = [""]  # known and masked in turns, the head first
         is_masked = False
         for text, is_kept in split_draft(spec.model_copy(update={"keep": known_ranges})):
             if is_kept == is_masked:
@@ -49,14 +49,14 @@ class Split:
             parts[-1] += text
         tail = "" if is_masked else parts.pop()
         indices = _list_indices(known_ranges)
-        asked = []
+        anchor_ranges = []
         for start, end in spec.keep:
             first = bisect_left(indices, start)
-            asked.append((first, first + end - start))
+            anchor_ranges.append((first, first + end - start))
         if not parts:
-            return cls(tail, (), "", tuple(asked))
+            return cls(tail, (), "", tuple(anchor_ranges))
         head, *others = parts
-        return cls(head, tuple(others), tail, tuple(asked))
+        return cls(head, tuple(others), tail, tuple(anchor_ranges))
 
     @property
     def has_anchors(self) -> bool:
@@ -69,7 +69,7 @@ class Split:
         """The draft's brackets without a partner."""
         return find_unmatched(self.head + "".join(self.parts) + self.tail)
 
-    def put(self, candidate: Candidate) -> Candidate:
+    def to_whole(self, candidate: Candidate) -> Candidate:
         """Turns a text for the parts into one for the whole hole, whose `kept` ranges are the anchors alone."""
         start = len(self.head)
         end = start + len(candidate.text)
@@ -80,7 +80,7 @@ class Split:
         known_ranges.append((end, len(text)))
         indices = _list_indices(known_ranges)
         kept = []
-        for first, last in self.asked:
+        for first, last in self.anchor_ranges:
             anchor_end = indices[last - 1] + 1
             kept.append((indices[first], anchor_end))
         logs = candidate.logs
@@ -94,15 +94,15 @@ class Split:
             return True
         return find_unmatched(candidate.text) in ("", self.unmatched)
 
-    def skip(self) -> Candidate:
+    def only_known(self) -> Candidate:
         """The known text alone, without the masked parts."""
         known = "".join(self.parts[1::2])
-        return self.put(Candidate(known, kept=((0, len(known)),)))
+        return self.to_whole(Candidate(known, kept=((0, len(known)),)))
 
-    def stay(self) -> Candidate:
+    def unchanged(self) -> Candidate:
         """The draft as it is, for a hole without any candidate; but only its known text, "", if it has no anchors."""
         if not self.has_anchors:
-            return self.skip()
+            return self.only_known()
         text = ""
         kept: list[Range] = []
         for index, part in enumerate(self.parts):
@@ -110,7 +110,7 @@ class Split:
             text += part
             if index % 2:
                 kept.append((start, len(text)))
-        return self.put(Candidate(text, kept=tuple(kept)))
+        return self.to_whole(Candidate(text, kept=tuple(kept)))
 
 
 def keep_breaks(draft: str, keep: Sequence[Range]) -> list[Range]:

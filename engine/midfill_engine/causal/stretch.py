@@ -54,7 +54,7 @@ class Stretch:
     def next_line(self) -> str | None:
         """The first non-blank line after the line in which the stretch ends; None if there is none."""
         _, *later = self.after.split("\n")
-        return next(filter(str.strip, later), None)
+        return next((line for line in later if line.strip()), None)
 
     @property
     def is_inside(self) -> bool:

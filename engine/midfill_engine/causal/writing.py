@@ -93,7 +93,12 @@ class Edge:
 
 @dataclass
 class TokenWriter:
-    """The prompt of a stretch, the tokens that may come after it, and texts that are written there."""
+    """The prompt of a stretch, the tokens that may come after it, and texts that are written there.
+
+    A text first spells the bytes `pending` (see `Prompt`). `stops` [V] marks the special tokens, which end a text.
+    `ends` are ids: a text ends as likely as one of them comes next. They are the tokens with which the text after may
+    begin; but if the prompt shows that text, only the stops, and line breaks if one is next.
+    """
 
     runtime: Runtime
     stretch: Stretch
@@ -107,12 +112,7 @@ class TokenWriter:
         runtime = self.runtime
         stretch = self.stretch
         prompt = lay_prompt(
-            runtime,
-            stretch.before,
-            stretch.after,
-            self.excerpts,
-            is_block=stretch.is_block,
-            behind=stretch.behind,
+            runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
         )
         self.prompt = prompt
         self.pending = prompt.pending
@@ -203,7 +203,7 @@ class TokenWriter:
     async def write_anew(
         self, prefix: Prefix, count: int, choose: Choose, usual_limit: int, *, must_have_line: bool = False
     ) -> list[Row]:
-        """Writes `count` texts behind the prefix (see `write`)."""
+        """Writes `count` texts from their beginning (see `write`)."""
         rows = []
         for _ in range(count):
             block = Block(self.stretch, "")
