@@ -91,7 +91,7 @@ class RowCache:
 
     def _select(self, sequence: Sequence, compute: Array, kept: Array, computed_bytes: bytes) -> Selection:
         frame, computed = sequence.frame, compute.nonzero()[0]
-        if self._fresh is not None and not compute[self._fresh[0]].all():
+        if self._fresh is not None and not compute[self._fresh[0]].all():  # some of them are reused now
             self._store(*self._fresh)
         reused, past = np.arange(frame.num_context), self.context_keys
         if past is None or compute[: frame.num_context].any():

@@ -80,7 +80,7 @@ class Plan:
                 kv_bytes = (sum(filled) + num_context * len(filled)) * token_bytes
         if shares_context:  # each trial has a copy of the shared KV cache, rotated to its positions; one is being made
             kv_bytes = max(kv_bytes, (2 + TRIALS_AT_ONCE) * num_context * token_bytes)
-        state_bytes = min(max_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
+        state_bytes = min(max_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size  # as measured
         num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
         score_bytes = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
         mask_bytes = count_rules(self.outline.holes) * shape.vocab_size * max(len(filled), len(tried))

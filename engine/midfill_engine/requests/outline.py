@@ -120,12 +120,12 @@ def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
     weights = weigh_sides(len(texts))
     min_tokens = [len(text) // MAX_CHARACTERS_PER_TOKEN for text in texts]
     shares = share_budget(budget, min_tokens, weights)
-    unit = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
-    if sum(shares) < budget:
-        unit = budget
+    edge_tokens = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
+    if sum(shares) < budget:  # short texts may leave all of it to one
+        edge_tokens = budget
     if len(texts) == 1:
-        return [(0, unit)]
-    return [(0, unit), *[(unit, unit)] * (len(texts) - 2), (unit, 0)]
+        return [(0, edge_tokens)]
+    return [(0, edge_tokens), *[(edge_tokens, edge_tokens)] * (len(texts) - 2), (edge_tokens, 0)]
 
 
 def encode_ends(text: str, encode: Encode, num_first: int, num_last: int) -> list[int]:

@@ -60,7 +60,7 @@ class Ticket:
 def kind_of(request: InfillRequest) -> Kind:
     """SHORT for a request of a few lines with few alternatives, as an editor sends at the cursor."""
     holes = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
-    is_short = len(holes) <= SHORT_HOLES and request.n <= SHORT_ALTERNATIVES and all(map(is_line, holes))
+    is_short = len(holes) <= SHORT_HOLES and request.n <= SHORT_ALTERNATIVES and all(is_line(hole) for hole in holes)
     return Kind.SHORT if is_short else Kind.LONG
 
 

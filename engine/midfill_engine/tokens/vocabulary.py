@@ -64,7 +64,7 @@ class Vocabulary:
     def allowed(
         self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False, may_expand: bool = False
     ) -> Tensor:
-        """The mask [V] of tokens without a string of `forbid`; with a `leading`, of those that begin with it alone."""
+        """The mask [V] of tokens without a string of `forbid`; with a `leading`, only of those that begin with it."""
         mask = self._fillable.clone()
         for text in forbid:
             mask &= ~self._containing(text.encode("utf-8", errors="replace"))
