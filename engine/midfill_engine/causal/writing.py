@@ -39,9 +39,7 @@ Choose = Callable[[Path, Tensor], int]
 
 @dataclass(frozen=True)
 class Drawing:
-    """How to draft: the `count` likeliest texts, or with a `temperature` as many that are sampled token by token from
-    the `top_p` nucleus.
-    """
+    """How to draft: the `count` likeliest texts, or with a `temperature` as many sampled from the `top_p` nucleus."""
 
     count: int = 1
     temperature: float = 0.0
@@ -68,7 +66,9 @@ def widen(drawing: Drawing) -> Drawing:
 
 
 class Edge:
-    """The tokens that may come first in a text, without white space if it `is_spaced` already, and those for later."""
+    """Which tokens may come where in a text: `opening` [V] at its beginning, `later` [V] behind that. None has a string
+    of `forbid`. If white space is before the text (`is_spaced`), the text does not begin with more of it.
+    """
 
     def __init__(self, vocabulary: Vocabulary, is_spaced: bool, forbid: tuple[str, ...]) -> None:
         self.vocabulary = vocabulary

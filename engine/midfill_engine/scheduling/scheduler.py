@@ -62,8 +62,9 @@ class Metrics:
 
 @dataclass(eq=False)
 class Scheduler:
-    """`open_fill` opens a request's coroutine. `run` computes passes in one forward pass. With a `launch`, this does so
-    instead: it begins the pass, steps are shown meanwhile, and what it returns waits for the results.
+    """Runs fills on a thread of its own. `open_fill` opens a request's coroutine, `run` computes passes in one forward
+    pass. A `launch`, if there is one, does so instead: it begins the pass, steps are shown meanwhile, and what it
+    returns waits for the results.
 
     `max_requests` may be open; `max_active` fills of any kind run at once, and half as many short ones more. A forward
     pass has at most `max_rows` rows; if it has short fills, at most `shared_rows` are of long ones. The claims of all
@@ -151,12 +152,12 @@ class Scheduler:
             self._changed.notify()
 
     def _retry_after_s(self) -> int:
-        """Estimated time until a place is free, from recent fills."""
+        """The estimated seconds until a place is free, by the time that recent fills took."""
         expected_s = self._mean_fill_s * len(self._waiting) / self._turns.num_places
         return max(1, min(MAX_RETRY_AFTER_S, math.ceil(expected_s)))
 
     def _serve(self) -> None:
-        """Runs on the thread: advances all fills to their next passes, runs some of these together, and so on."""
+        """Runs on the thread. Each round advances all fills to their next passes, and runs some of these together."""
         while self._wait():
             self._join_waiting()
             for ticket in list(self._active):
