@@ -172,7 +172,7 @@ def test_line_breaks_beside_kept_text_are_kept(marked: str, known: str) -> None:
     draft, keep = _read_ranges(marked)
     assert keep_breaks(draft, keep) == _read_ranges(known)[1] and _read_ranges(known)[0] == draft
     split = Split.of(HoleSpec(draft=draft, keep=keep))
-    stays = split.stay()
+    stays = split.unchanged()
     assert stays.text == draft and "".join(draft[a:b] for a, b in stays.kept) == "".join(draft[a:b] for a, b in keep)
 
 
@@ -249,7 +249,7 @@ def test_known_ends_of_a_hole_are_text_around_a_stretch(base: Runtime) -> None:
 
 
 def test_anchors_alone_stand_where_nothing_was_found(base: Runtime) -> None:
-    skipped = Split.of(spec_of("a = 1 + y", " = ", " + ")).skip()
+    skipped = Split.of(spec_of("a = 1 + y", " = ", " + ")).only_known()
     assert (skipped.text, skipped.kept) == (" =  + ", ((0, 6),))
     whole = HoleSegment(hole=HoleSpec(draft="kept", keep=[(0, 4)]))
     line = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=4))

@@ -1,5 +1,5 @@
-"""KV caches by name: each decides which positions a step computes; all others reuse stored keys and values. A cache is
-exact if the skipped positions could not have changed. Knows no tensors of keys.
+"""KV caches by name. A cache decides which positions a step computes; the other positions reuse stored keys and values.
+It is exact if the keys and values of these could not have changed. Knows no tensors of keys.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,10 @@ REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes 
 
 @dataclass(frozen=True)
 class StepView:
-    """A step over T positions of context and holes; arrays are [T], but `masked` [Th], the holes' positions that are to
-    be settled. `kept` positions have cached keys and values, of the `tokens`; others have -1 there. Block-causal
-    attention computes blocks up to `active_block`. `age` counts steps since everything was computed.
+    """A step over T positions: first those of the context, then the Th of the holes. `masked` [Th] are to be settled.
+    `kept` [T] positions have stored keys and values, which were computed from the `tokens` [T]; the tokens are -1 where
+    nothing is stored. Block-causal attention computes blocks up to `active_block`. `age` counts the steps since all
+    positions were computed.
     """
 
     sequence: Sequence
@@ -31,15 +32,15 @@ class StepView:
 
     @property
     def stale(self) -> Array:
-        """[T]: the positions whose keys and values are missing or due."""
+        """[T]: the positions whose keys and values are missing; all if they are to be refreshed."""
         return np.ones_like(self.kept) if self.age >= REFRESH_STEPS else ~self.kept
 
 
 @dataclass(frozen=True)
 class Cache:
-    """`compute` returns the positions [T] of a step to compute: masked positions of active blocks must be true.
+    """`compute` returns which positions [T] a step computes. Masked positions of active blocks must be among them.
 
-    `attentions` are the attention patterns it supports. `keeps_rows` is false if a row's own keys are not kept.
+    `attentions` are the attention patterns that it supports. `keeps_rows` is false if it keeps no row's own keys.
     """
 
     compute: Callable[[StepView], Array]
@@ -48,10 +49,10 @@ class Cache:
 
 
 def compute_open_blocks(view: StepView) -> Array:
-    """A block is computed again once settled. A changed token changes the keys of its block and all later ones."""
+    """Computes a block again once settled: changed tokens change the keys of their block and of all later ones."""
     frame = view.sequence.frame
-    news = frame.blocks[view.tokens != view.sequence.ids]
-    first = int(news.min()) if len(news) else frame.last_block + 1
+    changed_blocks = frame.blocks[view.tokens != view.sequence.ids]
+    first = int(changed_blocks.min()) if len(changed_blocks) else frame.last_block + 1
     compute = frame.blocks >= first
     compute[frame.num_context :] |= view.masked
     return compute & (frame.blocks <= view.active_block)
@@ -65,7 +66,7 @@ CACHES: Final = Registry(
         "none": Cache(lambda view: np.ones_like(view.kept), frozenset(get_args(Attention)), keeps_rows=False),
         # Fast-dLLM's (arXiv 2505.22618): keeps the text before the first hole, whose keys change as holes are filled.
         "prefix": Cache(lambda view: ~view.sequence.frame.is_before_holes | view.stale, BIDIRECTIONAL),
-        # Fast-dLLM's DualCache: keeps prefix and suffix.
+        # Fast-dLLM's DualCache: keeps the text before, between and behind the holes.
         "dual": Cache(lambda view: view.sequence.frame.is_hole | view.stale, BIDIRECTIONAL),
         # The context is encoded once for all steps, rows and requests: exact where it attends only to itself.
         "frozen": Cache(

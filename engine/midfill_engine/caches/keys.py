@@ -1,4 +1,4 @@
-"""The keys and values of one row, kept between its steps, and the passes that compute the others. Knows no sampler."""
+"""Keeps the keys and values of one row between its steps; builds the passes that compute others. Knows no sampler."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,27 +17,28 @@ from midfill_engine.models.transformer import KeyValues, StackedKeys, Transforme
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The positions `computed` [C] of a pass over T, and `index` [T], a position's number among them. `rest` [P] are
-    those whose keys are the `past`. Steps mostly compute the same as the step before, so it is made once for all.
+    """The positions `computed` [C] of a pass over T, and the `index` [T] of each position among them, -1 for others.
+    The positions `reused` [P] are those whose keys and values are the `past`. It serves several steps, because most
+    compute the same positions as the step before.
     """
 
     frame: Frame
-    bits: bytes  # which positions are computed
+    computed_bytes: bytes  # which of the T positions are computed, to compare with
     computed: Array
     index: Array
-    rest: Array
+    reused: Array
     past: KeyValues | None
     positions: Tensor
     mask: Tensor | None
 
-    def serves(self, frame: Frame, bits: bytes) -> bool:
-        """True if it is that of a pass over `frame` that computes the positions of `bits`."""
-        return self.frame is frame and self.bits == bits
+    def serves(self, frame: Frame, computed_bytes: bytes) -> bool:
+        """True for a pass over the same frame that computes the same positions."""
+        return self.frame is frame and self.computed_bytes == computed_bytes
 
 
 @dataclass
 class RowCache:
-    """`layers` are keys and values of T positions, computed from `tokens` [T], -1 where there are none yet.
+    """`layers` are the keys and values of T positions, computed from `tokens` [T], which are -1 where there are none.
 
     `context_keys` is the context's KV cache, if it was computed once; `age` counts steps since everything was computed.
     """
@@ -48,72 +49,72 @@ class RowCache:
     layers: StackedKeys | None = None
     tokens: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     age: int = 0
-    _asked: tuple[Array, KeyValues] | None = None  # the last result of `_past`, while it is valid
+    _taken: tuple[Array, KeyValues] | None = None  # the last positions and result of `_take`, while they are valid
     _fresh: tuple[Array, KeyValues] | None = None  # positions and keys of the last pass, not in `layers` yet
     _selection: Selection | None = None  # of the last pass
     _sequence: Sequence = field(init=False)  # of the last pass
 
     def reset(self, length: int) -> None:
-        self.layers, self._asked, self._fresh, self._selection, self.age = None, None, None, None, 0
+        """Forgets everything, for a canvas of `length` positions, context included."""
+        self.layers, self._taken, self._fresh, self._selection, self.age = None, None, None, None, 0
         self.tokens = np.full(length, -1)
 
     def build_pass(
-        self, sequence: Sequence, masked: Array, active: int, targets: Array, choice: Choice, shows_states: bool
+        self, sequence: Sequence, masked: Array, active_block: int, targets: Array, choice: Choice, shows_states: bool
     ) -> Pass:
-        """The forward pass that scores the positions `targets` [M]; `masked` [Th] are those of the holes that are to be
-        settled, `active` is the last block to compute.
+        """The forward pass that scores the positions `targets` [M]. `masked` [Th] are the holes' positions that are to
+        be settled, `active_block` is the last block to compute.
         """
         if len(self.tokens) != len(sequence.ids):
             self.reset(len(sequence.ids))
         kept = self.tokens >= 0
-        compute = self.cache.compute(StepView(sequence, masked, kept, self.tokens, active, self.age))
+        compute = self.cache.compute(StepView(sequence, masked, kept, self.tokens, active_block, self.age))
         rows = sequence.frame.rows_of_scores(targets)
         compute[rows] = True
-        self._sequence, bits = sequence, compute.tobytes()
-        if self._selection is None or not self._selection.serves(sequence.frame, bits):
-            self._selection = self._select(sequence, compute, kept, bits)
-        chosen = self._selection
-        is_hybrid = sequence.frame.family.hybrid  # whose mask depends on the tokens
-        mask = (
-            sequence.mask(chosen.computed, np.concatenate((chosen.rest, chosen.computed))) if is_hybrid else chosen.mask
-        )
+        self._sequence, computed_bytes = sequence, compute.tobytes()
+        if self._selection is None or not self._selection.serves(sequence.frame, computed_bytes):
+            self._selection = self._select(sequence, compute, kept, computed_bytes)
+        selection = self._selection
+        mask = selection.mask
+        if sequence.frame.family.hybrid:  # its mask depends on the tokens
+            mask = sequence.mask(selection.computed, np.concatenate((selection.reused, selection.computed)))
         return Pass(
-            ids=torch.from_numpy(sequence.ids[chosen.computed]),
-            positions=chosen.positions,
-            wanted=torch.from_numpy(chosen.index[rows]),
-            past=chosen.past,
+            ids=torch.from_numpy(sequence.ids[selection.computed]),
+            positions=selection.positions,
+            wanted=torch.from_numpy(selection.index[rows]),
+            past=selection.past,
             mask=mask,
             keeps=self.cache.keeps_rows,
             choice=choice,
             shows_states=shows_states,
         )
 
-    def _select(self, sequence: Sequence, compute: Array, kept: Array, bits: bytes) -> Selection:
+    def _select(self, sequence: Sequence, compute: Array, kept: Array, computed_bytes: bytes) -> Selection:
         frame, computed = sequence.frame, compute.nonzero()[0]
-        if self._fresh is not None and not compute[self._fresh[0]].all():
+        if self._fresh is not None and not compute[self._fresh[0]].all():  # some of them are reused now
             self._store(*self._fresh)
-        rest, past = np.arange(frame.num_context), self.context_keys
+        reused, past = np.arange(frame.num_context), self.context_keys
         if past is None or compute[: frame.num_context].any():
-            rest = np.flatnonzero(kept & ~compute)
-            past = self._past(rest)
+            reused = np.flatnonzero(kept & ~compute)
+            past = self._take(reused)
         index = np.full(len(compute), -1)
         index[computed] = np.arange(len(computed))
         positions = frame.for_heads(computed, self.config.num_heads)
-        mask = sequence.mask(computed, np.concatenate((rest, computed)))
-        return Selection(frame, bits, computed, index, rest, past, positions, mask)
+        mask = sequence.mask(computed, np.concatenate((reused, computed)))
+        return Selection(frame, computed_bytes, computed, index, reused, past, positions, mask)
 
-    def _past(self, where: Array) -> KeyValues | None:
-        """Keys and values of `where` [P], as a view of a range; the same object until new ones are stored."""
+    def _take(self, where: Array) -> KeyValues | None:
+        """The stored keys and values of `where` [P], a view for a range; the same object until new ones are stored."""
         if not len(where):
             return None
-        if self._asked is None or not np.array_equal(self._asked[0], where):
+        if self._taken is None or not np.array_equal(self._taken[0], where):
             assert self.layers is not None
-            self._asked = (where, self.layers.take(_index(where, self.layers.keys.device)))
-        return self._asked[1]
+            self._taken = (where, self.layers.take(_index(where, self.layers.keys.device)))
+        return self._taken[1]
 
     def keep(self, result: Result) -> None:
-        """Takes the keys and values that the last pass returned. They are stored when a pass reads them: most are
-        computed anew before.
+        """Keeps the keys and values that the last pass returned. They are stored only when a later pass reads them,
+        because most are computed anew before.
         """
         if result.own is None:
             return
@@ -127,8 +128,8 @@ class RowCache:
     def _store(self, where: Array, own: KeyValues) -> None:
         """Writes the keys and values `own` of the positions `where` [C] into `layers`."""
         self._fresh = None
-        if self._asked is not None and np.isin(where, self._asked[0]).any():
-            self._asked = None
+        if self._taken is not None and np.isin(where, self._taken[0]).any():
+            self._taken = None
         fresh = StackedKeys.of(own)
         if self.layers is None and len(where) == len(self.tokens):
             self.layers = fresh
@@ -140,33 +141,37 @@ class RowCache:
         self.layers.keys[:, :, :, index], self.layers.values[:, :, :, index] = fresh.keys, fresh.values
 
     def begin_with(self, other: "RowCache", sequence: Sequence, *, with_room: bool) -> None:
-        """Reuses the context's keys of another canvas's last pass; `with_room` to keep the holes' keys too.
+        """Reuses the context's keys of another canvas's last pass; `with_room` for the holes' keys in the same memory.
 
-        Rotating keys to their new positions is exact; the effect of attention to a hole of another length remains.
+        Rotating keys to their new positions is exact. But the context had attended to holes of other lengths.
         """
         if other._fresh is not None:
             other._store(*other._fresh)
-        frame, there = sequence.frame, other._sequence.frame
-        num, room = frame.num_context, (0, 0, 0, len(sequence.ids) - frame.num_context)
-        by = frame.positions[0, :num] - there.positions[0, :num]
+        frame, other_frame = sequence.frame, other._sequence.frame
+        num_context, num_positions = frame.num_context, len(sequence.ids)
+        shifts = frame.positions[0, :num_context] - other_frame.positions[0, :num_context]
         assert other.layers is not None
-        layers = other.layers.take(slice(num))
-        layers = _turned(layers, torch.from_numpy(by), self.config) if by.any() else layers
-        self.reset(len(sequence.ids))
-        self.layers = StackedKeys(F.pad(layers.keys, room), F.pad(layers.values, room)) if with_room else layers
-        self.tokens[:num] = sequence.ids[:num]
+        layers = other.layers.take(slice(num_context))
+        if shifts.any():
+            layers = _rotate_keys(layers, torch.from_numpy(shifts), self.config)
+        self.reset(num_positions)
+        if with_room:
+            padding = (0, 0, 0, num_positions - num_context)
+            layers = StackedKeys(F.pad(layers.keys, padding), F.pad(layers.values, padding))
+        self.layers = layers
+        self.tokens[:num_context] = sequence.ids[:num_context]
 
 
 def _index(where: Array, device: torch.device) -> Any:
-    """The ascending positions `where` [P] as an index of keys on `device`: a range as a slice, which is faster."""
+    """The ascending positions `where` [P] as an index of keys on `device`: a range as a slice, because it is faster."""
     first, last = int(where[0]), int(where[-1])
     return slice(first, last + 1) if last - first + 1 == len(where) else torch.from_numpy(where).to(device)
 
 
-def _turned(layers: StackedKeys, by: Tensor, config: TransformerConfig) -> StackedKeys:
-    """Rotates keys `by` [C] positions: a copy of them, and the same values."""
-    first, keys = int(by.nonzero()[0]), layers.keys.clone()
-    tables = rotary_tables(by[None, first:].to(keys.device), config, torch.float32)
-    for moved in keys[:, :, :, first:]:  # one after the other: all in fp32 would take as much again
-        moved.copy_(rotate(moved.float(), *tables))
+def _rotate_keys(layers: StackedKeys, shifts: Tensor, config: TransformerConfig) -> StackedKeys:
+    """Moves C tokens by `shifts` [C] positions, not all of them 0: a rotated copy of the keys, and the same values."""
+    first, keys = int(shifts.nonzero()[0]), layers.keys.clone()
+    tables = rotary_tables(shifts[None, first:].to(keys.device), config, torch.float32)
+    for shifted in keys[:, :, :, first:]:  # layer by layer, because all in fp32 would take as much memory again
+        shifted.copy_(rotate(shifted.float(), *tables))
     return StackedKeys(keys, layers.values)

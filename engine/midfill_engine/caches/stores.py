@@ -1,4 +1,4 @@
-"""Keeps KV caches of earlier requests: encoded contexts, and prefixes that were read causally. Knows ids, no text."""
+"""Stores KV caches of earlier requests: encoded contexts, and prefixes that were read causally. Knows ids, no text."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -23,8 +23,8 @@ class EncodedContext:
 class Prefix:
     """Keys and values [1, K, P, E] per layer of the tokens `ids` [P], and the state [1, D] of the last one.
 
-    A token's keys depend only on the tokens before it, so they are exact for every text that begins with `ids`. For
-    kernels they are parts of one `stack` [L, 2, K, P, E].
+    A token's keys depend only on the tokens before it, so they are exact for every text that begins with `ids`. If
+    kernels read them, they are views of one `stack` [L, 2, K, P, E].
     """
 
     ids: tuple[int, ...]
@@ -38,7 +38,7 @@ Entry = TypeVar("Entry", EncodedContext, Prefix)
 
 @dataclass
 class LruStore(Generic[Entry]):
-    """Entries by key; drops the least recently used beyond its limits. Not thread-safe, except `num_bytes`."""
+    """Entries by key. It drops the least recently used ones beyond its limits. Only `num_bytes` is thread-safe."""
 
     max_bytes: int
     max_entries: int
@@ -62,7 +62,7 @@ class LruStore(Generic[Entry]):
 
 @dataclass
 class ContextStore(LruStore[EncodedContext]):
-    """`hits` and `misses` are metrics."""
+    """Contexts by their ids and positions. `hits` and `misses` count the lookups, for the metrics."""
 
     max_bytes: int = 256 * 1024 * 1024
     max_entries: int = 32
@@ -70,12 +70,12 @@ class ContextStore(LruStore[EncodedContext]):
     misses: int = 0
 
     def get(self, key: Hashable) -> EncodedContext | None:
-        found = self._entries.get(key)
-        self.hits += found is not None
-        self.misses += found is None
-        if found is not None:
+        entry = self._entries.get(key)
+        self.hits += entry is not None
+        self.misses += entry is None
+        if entry is not None:
             self._entries.move_to_end(key)
-        return found
+        return entry
 
 
 @dataclass
@@ -84,18 +84,18 @@ class PrefixStore(LruStore[Prefix]):
     max_entries: int = 16
 
     def find(self, ids: tuple[int, ...]) -> tuple[int, Prefix | None]:
-        """The longest cached prefix of `ids`: its length and its entry."""
-        best, found = 0, None
+        """Returns how many of `ids` are cached, counted from the first, and the entry that begins with most of them."""
+        max_shared, best_entry = 0, None
         for entry in self._entries.values():
-            length = len(commonprefix([ids, entry.ids]))
-            if length > best:
-                best, found = length, entry
-        if found is not None:
-            self._entries.move_to_end(found.ids)
-        return best, found
+            num_shared = len(commonprefix([ids, entry.ids]))
+            if num_shared > max_shared:
+                max_shared, best_entry = num_shared, entry
+        if best_entry is not None:
+            self._entries.move_to_end(best_entry.ids)
+        return max_shared, best_entry
 
     def add(self, prefix: Prefix) -> None:
-        """Replaces entries that are prefixes of this one."""
+        """Stores a prefix in place of those that it begins with."""
         for entry in list(self._entries.values()):
             if prefix.ids[: len(entry.ids)] == entry.ids:
                 del self._entries[entry.ids]

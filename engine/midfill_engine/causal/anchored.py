@@ -19,16 +19,16 @@ from midfill_engine.judging import Candidate
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.tokens.vocabulary import NAMED
 
-MORE_TOKENS: Final = 6  # beyond twice those of a masked text
-MAX_ANCHOR_TOKENS: Final = 8  # read at once
+MORE_TOKENS: Final = 6  # a fill may have so many tokens more than twice those of the masked text
+MAX_ANCHOR_TOKENS: Final = 8  # of a path that are read in one pass
 HOPELESS: Final = 5.0  # nats behind the likeliest path through the same anchor
 
 
 @dataclass(frozen=True)
 class Part:
-    """A `masked` text and the `anchor` behind it, "" behind the last one. A fill begins with the white space `lead`,
-    the end of the anchor before it, and has at most `limit` tokens. If it `balances`, its brackets without a partner
-    are those of the masked text.
+    """A `masked` text and the `anchor` behind it, which is "" for the last part. A fill for it begins with the bytes
+    `lead`, the white space at the end of the anchor before it or what is pending, and has at most `limit` tokens. If it
+    `balances`, its brackets without a partner must be those of the masked text.
     """
 
     masked: str
@@ -44,21 +44,23 @@ class Part:
         return self.anchor.rstrip() or self.anchor
 
     def joints(self, fill: bytes) -> list[str]:
-        """What may come between a fill and the stem: nothing or a space."""
+        """The texts that may come between a fill and the stem: "" and " ". None may if the stem begins with a line
+        break and the fill ends with white space.
+        """
         stem = self.stem
         num_spaces = len(stem) - len(stem.lstrip())
-        lead = stem[:num_spaces]
-        if "\n" in lead:
+        stem_spaces = stem[:num_spaces]
+        if "\n" in stem_spaces:
             return [] if fill[-1:].isspace() else [""]
         joints = []
-        if fill and not self._grows(fill):
+        if fill and not self._joins_words(fill):
             joints.append("")
-        if not lead:
+        if not stem_spaces:
             joints.append(" ")
         return joints
 
-    def _grows(self, fill: bytes) -> bool:
-        """True if the anchor would go on with the last word of a fill, and did not go on with a word before."""
+    def _joins_words(self, fill: bytes) -> bool:
+        """True if the fill's last word and the anchor's first one would become one word, which the draft lacks."""
         first = self.stem[0].encode()
         if not NAMED.match(fill[-1:]) or not NAMED.match(first):
             return False
@@ -70,13 +72,14 @@ class Part:
 
     @property
     def may_begin_word(self) -> bool:
-        """False if the masked text begins with no word, so that the text before it does not go on."""
+        """False if the masked text has text but begins with no word: so the word before it ends there."""
         if not self.masked.strip():
             return True
         first = self.masked[0].encode()
         return NAMED.match(first) is not None
 
     def may_end(self, fill: bytes) -> bool:
+        """True if the brackets of a fill are as they must be."""
         if not self.balances:
             return True
         text = fill.decode(errors="ignore")
@@ -85,31 +88,31 @@ class Part:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A path through the parts. Its masked part begins at the byte `opened` and ends before the token `limit`; or the
-    tokens `rest` of an anchor must come next. Anchors begin at the bytes `starts`; ln P of their tokens is `nats`, and
-    was `nats_before` when the part began.
+    """A path through the parts. The fill of its last part begins at byte `opened` and ends before token `limit` of the
+    path. Within an anchor `anchor_rest` has the anchor's tokens that must come next; before it, it is None. Anchors
+    begin at the bytes `starts`; ln P of all their tokens is `nats`, and was `nats_before` when the last part began.
     """
 
     path: Path = Path()
     opened: int = 0
     limit: int = 0
-    rest: tuple[int, ...] | None = None
+    anchor_rest: tuple[int, ...] | None = None
     starts: tuple[int, ...] = ()
     nats: float = 0.0
     nats_before: float = 0.0
 
     def go_on(self, logs: Tensor) -> "Crossing":
-        """The path with the next token of its anchor."""
-        assert self.rest
-        token, *rest = self.rest
+        """The path with the next token of its anchor, by the log-probabilities `logs` [V]."""
+        assert self.anchor_rest
+        token, *anchor_rest = self.anchor_rest
         log = float(logs[token])
         path = self.path.add(token, log)
         nats = self.nats + log
-        return replace(self, path=path, rest=tuple(rest), nats=nats)
+        return replace(self, path=path, anchor_rest=tuple(anchor_rest), nats=nats)
 
 
 def bound_tokens(runtime: Runtime, masked: str) -> int:
-    """The most tokens in place of a masked text."""
+    """The maximum number of tokens of a fill in place of a masked text."""
     if not masked.strip():
         return MAX_LINE_TOKENS
     ids = runtime.loaded.tokenizer.encode(masked)
@@ -118,24 +121,24 @@ def bound_tokens(runtime: Runtime, masked: str) -> int:
 
 @dataclass
 class AnchoredFiller(Filler):
-    """Fills a stretch of `parts`, masked texts and anchors in turns. The first and the last one are masked."""
+    """Fills a stretch of `parts`: masked texts and anchors alternate, and the first and the last one are masked."""
 
     parts: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.encode = cache(self.encode)  # every path begins the same anchors
+        self.encode = cache(self.encode)  # because every path encodes the same anchors
 
     async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """Texts that contain the anchors, best first."""
+        """Drafts that contain the anchors, best first. A hole that keeps anchors has no proposals."""
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
-        self.timer = self.timer.begin(LAST * self.most_s)
+        self.timer = self.timer.begin(LAST * self.allowed_s)
         ways = await self.cross(prefix)
         anchor_nats = 0.0
         if ways:
-            anchor_nats = ways[0].nats  # anchors are no news
-        texts = list(map(self._text, ways))
-        fitting_texts = self.within(texts)
+            anchor_nats = ways[0].nats  # the anchors are given, so their likelihood says nothing about a fill
+        texts = [self._to_text(way) for way in ways]
+        fitting_texts = self.keep_within_bounds(texts)
         judged = await self.judge_all(prefix, fitting_texts, [], anchor_nats)
         return self.rank(judged)
 
@@ -146,13 +149,15 @@ class AnchoredFiller(Filler):
         for part in self._list_parts():
             begun = []
             for way, logs in ways:
-                opened = self._open(way, part.limit)
+                opened = self._open_part(way, part.limit)
                 begun.append((opened, logs))
-            ways = await self._cross(beam, begun, part)
+            ways = await self._cross_part(beam, begun, part)
         return [way for way, _ in ways]
 
     def _list_parts(self) -> list[Part]:
-        """The masked texts, each with the anchor behind it."""
+        """The masked texts, each with the anchor behind it. A masked text of one line gets a fill of one line. Brackets
+        are balanced if those of the whole draft are.
+        """
         whole = "".join(self.parts)
         balances = not find_unmatched(whole)
         lead = self.pending
@@ -164,15 +169,15 @@ class AnchoredFiller(Filler):
             if "\n" not in masked and "\n" not in forbid:
                 forbid = (*forbid, "\n")
             edge = Edge(self.runtime.vocabulary, is_spaced, forbid)
-            most = bound_tokens(self.runtime, masked)
-            limit = min(most, self.stretch.max_tokens) + len(lead)
+            max_tokens = min(bound_tokens(self.runtime, masked), self.stretch.max_tokens)
+            limit = max_tokens + len(lead)
             part = Part(masked, anchor, lead, edge, limit, balances)
             parts.append(part)
             lead = anchor[len(part.stem) :].encode()
             is_spaced = lead[-1:].isspace()
         return parts
 
-    async def _cross(
+    async def _cross_part(
         self, beam: Beam, begun: Sequence[tuple[Crossing, Tensor]], part: Part
     ) -> list[tuple[Crossing, Tensor]]:
         """The likeliest paths through a part and its anchor, each with the log-probabilities [V] of the next token."""
@@ -181,27 +186,27 @@ class AnchoredFiller(Filler):
         while reads:
             grown: list[Crossing] = []
             for way, scores in reads:
-                if way.rest is None:
+                if way.anchor_rest is None:
                     logs = scores[0]
                     ends, longer = self._grow(way, logs, part)
                     crossed += [(end, logs) for end in ends]
                     grown += longer
                     continue
-                way, next_logs = self._go_on(way, scores)
+                in_anchor, next_logs = self._follow_anchor(way, scores)
                 if next_logs is None:
-                    grown.append(way)
+                    grown.append(in_anchor)
                 else:
-                    crossed.append((way, next_logs))
+                    crossed.append((in_anchor, next_logs))
             crossed.sort(key=lambda pair: -pair[0].path.log)
             crossed = crossed[: self.width]
-            ways = self._keep(grown, [way for way, _ in crossed])
+            ways = self._keep_open(grown, [way for way, _ in crossed])
             if not ways:
                 break
             paths = [way.path for way in ways]
             guesses = []
             for way in ways:
-                rest = way.rest or ()
-                guesses.append(rest[:MAX_ANCHOR_TOKENS])
+                anchor_rest = way.anchor_rest or ()
+                guesses.append(anchor_rest[:MAX_ANCHOR_TOKENS])
             paths, next_scores = await beam.read(paths, guesses)
             reads = []
             for way, path, scores in zip(ways, paths, next_scores, strict=True):
@@ -209,35 +214,36 @@ class AnchoredFiller(Filler):
                 reads.append((read_way, scores))
         return crossed
 
-    def _go_on(self, way: Crossing, scores: Tensor) -> tuple[Crossing, Tensor | None]:
-        """The path with the tokens of its anchor that `scores` [1 + G, V] tell; and the log-probabilities of the token
-        behind the anchor, if they tell these too.
+    def _follow_anchor(self, way: Crossing, scores: Tensor) -> tuple[Crossing, Tensor | None]:
+        """Returns the path with as many tokens of its anchor as `scores` [1 + G, V] have log-probabilities for. Also
+        returns those of the token behind the anchor, None if the scores do not reach so far.
         """
+        longer = way
         for logs in scores:
-            if not way.rest:
-                return way, logs
-            way = way.go_on(logs)
-        return way, None
+            if not longer.anchor_rest:
+                return longer, logs
+            longer = longer.go_on(logs)
+        return longer, None
 
-    def _keep(self, grown: Sequence[Crossing], crossed: Sequence[Crossing]) -> list[Crossing]:
-        """The likeliest paths that may still become likelier than those that have crossed. Those before the anchor
-        count as if it were as likely after them as after the best of these.
+    def _keep_open(self, grown: Sequence[Crossing], crossed: Sequence[Crossing]) -> list[Crossing]:
+        """The likeliest paths before the anchor and in it that may still become likelier than the `crossed` ones. To
+        paths before it, the anchor counts as likely as it was to the crossed path that makes it likeliest.
         """
         nats_of_anchor = [way.nats - way.nats_before for way in crossed]
         anchor_nats = max(nats_of_anchor, default=0.0)
         crossed_logs = [way.path.log for way in crossed]
         width = self.width
-        least = -math.inf
+        lowest_nats = -math.inf
         if crossed:
-            least = crossed_logs[0] - HOPELESS
+            lowest_nats = crossed_logs[0] - HOPELESS
         if len(crossed) >= width:
-            least = max(least, crossed_logs[width - 1])
+            lowest_nats = max(lowest_nats, crossed_logs[width - 1])
         rated: list[tuple[float, Crossing]] = []
         for way in grown:
             nats = way.path.log
-            if way.rest is None:
+            if way.anchor_rest is None:
                 nats += anchor_nats
-            if nats > least:
+            if nats > lowest_nats:
                 rated.append((nats, way))
         rated.sort(key=lambda pair: -pair[0])
         enough = self.effort.enough
@@ -248,20 +254,22 @@ class AnchoredFiller(Filler):
         open_ways: list[Crossing] = []
         ways_in_anchor: list[Crossing] = []
         for _, way in rated:
-            if way.rest is None:
+            if way.anchor_rest is None:
                 open_ways.append(way)
             else:
                 ways_in_anchor.append(way)
         return open_ways[:width] + ways_in_anchor[:width]
 
-    def _open(self, way: Crossing, limit: int) -> Crossing:
-        """The path with a new masked part of at most `limit` tokens."""
-        opened = self.spelled(way.path)
+    def _open_part(self, way: Crossing, limit: int) -> Crossing:
+        """The path, at the beginning of a part whose fill has at most `limit` tokens."""
+        opened = self.count_spelled(way.path)
         end = len(way.path.ids) + limit
-        return replace(way, opened=opened, limit=end, rest=None, nats_before=way.nats)
+        return replace(way, opened=opened, limit=end, anchor_rest=None, nats_before=way.nats)
 
     def _grow(self, way: Crossing, logs: Tensor, part: Part) -> tuple[list[Crossing], list[Crossing]]:
-        """The path that ends where the last part may end; and paths with an anchor's first or a likely next token."""
+        """Returns the path with its end, in a list, if the stretch may end here; and the longer paths, with the first
+        token of the anchor or with a likely next one.
+        """
         path = way.path
         spelled = self._bytes(path)[way.opened :]
         own = spelled[len(part.lead) :]
@@ -273,11 +281,11 @@ class AnchoredFiller(Filler):
                 in_anchor = self._begin_anchor(way, part, joint, logs)
                 grown.append(in_anchor)
         elif not part.anchor and own and part.may_end(own) and self._may_end_all(path):
-            ended = self.ended(path, logs)
+            ended = self.add_end(path, logs)
             ends.append(replace(way, path=ended))
-        limit = way.limit + self.stretch.min_tokens
-        is_too_long = self.stretch.has_too_many_lines(self._show(path))
-        if len(path.ids) >= limit or is_too_long:
+        limit = way.limit + self.stretch.min_tokens  # room to become long enough
+        has_too_many_lines = self.stretch.has_too_many_lines(self._own_text(path))
+        if len(path.ids) >= limit or has_too_many_lines:
             return ends, grown
         allowed = self._allow(way, part, spelled)
         for token, log in find_likeliest(logs, allowed, self.width):
@@ -287,7 +295,7 @@ class AnchoredFiller(Filler):
         return ends, grown
 
     def _allow(self, way: Crossing, part: Part, spelled: bytes) -> Tensor:
-        """The mask [V] of tokens that may come next in a masked part that has spelled so much."""
+        """The mask [V] of tokens that may come next in the fill of a part that is `spelled` so far."""
         path = way.path
         left = part.lead[len(spelled) :]
         own = spelled[len(part.lead) :]
@@ -296,7 +304,7 @@ class AnchoredFiller(Filler):
             allowed = allowed & ~self.runtime.vocabulary.worded
         if self.stretch.min_lines and own and not part.anchor:
             room = way.limit - len(path.ids)
-            obliged = self.oblige(self._show(path), path, room)
+            obliged = self.oblige(self._own_text(path), path, room)
             if obliged is not None:
                 allowed = allowed & obliged
         return allowed
@@ -304,19 +312,20 @@ class AnchoredFiller(Filler):
     def _begin_anchor(self, way: Crossing, part: Part, joint: str, logs: Tensor) -> Crossing:
         """The path with the first token of the part's anchor, behind the `joint`."""
         ids = tuple(self.encode(joint + part.stem))
-        start = self.spelled(way.path) + len(joint)
-        in_anchor = replace(way, rest=ids, starts=(*way.starts, start))
+        start = self.count_spelled(way.path) + len(joint)
+        in_anchor = replace(way, anchor_rest=ids, starts=(*way.starts, start))
         return in_anchor.go_on(logs)
 
     def _may_end_all(self, path: Path) -> bool:
+        """True if the whole text is not too short."""
         if not self.stretch.is_bounded:
             return True
-        text = self._show(path)
+        text = self._own_text(path)
         num_tokens = self.count_own(path)
         return self.stretch.is_long_enough(text, num_tokens)
 
-    def _show(self, path: Path) -> str:
-        """The text of a path behind what is pending."""
+    def _own_text(self, path: Path) -> str:
+        """The text of a path behind the pending bytes."""
         own = self._bytes(path)[len(self.pending) :]
         return own.decode(errors="ignore")
 
@@ -325,20 +334,21 @@ class AnchoredFiller(Filler):
 
     def _is_indented(self, path: Path) -> bool:
         """True if the last line is the first one, blank, or indented like the stretch."""
-        _, is_later, last = self._show(path).rpartition("\n")
+        _, is_later, last = self._own_text(path).rpartition("\n")
         if not is_later or not last.strip():
             return True
         return last.startswith(self.stretch.indent)
 
-    def _text(self, way: Crossing) -> Candidate:
+    def _to_text(self, way: Crossing) -> Candidate:
+        """The text of a path with the ranges of its anchors; without likelihoods, which `judge_all` adds."""
         data = self._bytes(way.path)
-        lead = len(self.pending)
+        num_pending = len(self.pending)
         kept = []
         anchors = self.parts[1::2]
         for start_byte, anchor in zip(way.starts, anchors, strict=True):
-            before = data[lead:start_byte].decode(errors="ignore")
+            before = data[num_pending:start_byte].decode(errors="ignore")
             start = len(before)
             end = start + len(anchor)
             kept.append((start, end))
-        text = self._show(way.path)
+        text = self._own_text(way.path)
         return Candidate(text, kept=tuple(kept))

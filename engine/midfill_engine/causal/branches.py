@@ -1,7 +1,7 @@
 """Scores texts after a causally read prefix, and finds the likeliest texts by beam search. Knows ids, no text.
 
-Texts with a common beginning share its rows: one pass holds a tree, and the attention mask shows each row the prefix
-and the row's ancestors. So the tree's log-probabilities equal those of the texts one by one.
+Texts with a common beginning share its rows: one pass holds a tree, and the attention mask lets each row see the
+prefix, the row's ancestors and itself. So the log-probabilities in a tree equal those of the texts one by one.
 """
 
 import math
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.causal.held import Laid, lay_behind, open_prompt, open_tail
+from midfill_engine.causal.held import LaidRows, lay_behind, open_prompt, open_tail
 from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
@@ -22,12 +22,12 @@ from midfill_engine.models.packed import Pass, Result, score_rows
 from midfill_engine.scheduling.work import Showing, forward
 
 MAX_TREE_ROWS: Final = 768
-READ_ROWS: Final = 256
+READ_ROWS: Final = 256  # tokens of a prompt in one pass
 GROWN_ROWS: Final = 64
-ROOT: Final = -1  # the last token of the prefix
-END: Final = -1  # in place of a next token: one of those that end a text
-PIECE: Final = 64  # tokens
-MORE: Final = 16  # tokens that may not be allowed
+ROOT: Final = -1  # in place of a row: the last token of the prefix
+END: Final = -1  # in place of a next token: any of those that end a text
+PIECE: Final = 64  # tokens in each piece of the vocabulary
+MORE: Final = 16  # more tokens than asked for, because some may not be allowed
 
 Texts = Sequence[Sequence[int]]
 """The token ids of several texts."""
@@ -36,36 +36,36 @@ TextLogs = list[list[float]]
 """The log-probabilities of the tokens of several texts."""
 
 Successor = tuple[int, int]
-"""A row of a tree, or ROOT, and a token behind it, or END."""
+"""A row of a tree or ROOT, and the token that comes after it or END."""
 
 
 async def read_prefix(
     runtime: Runtime, ids: tuple[int, ...], is_over: Callable[[], bool] = lambda: False
 ) -> tuple[Prefix, int]:
-    """Returns the prefix of these ids and the number of cached ones; computes only the others. When it `is_over`, the
-    prefix ends early, and is kept for the next time.
+    """Returns the prefix of these ids, and how many of them were cached; computes only the others. Once the time
+    `is_over` it stops reading; the shorter prefix is returned, and kept for the next time.
     """
     size = len(ids)
-    known, entry = runtime.prefixes.find(ids)
-    if entry is not None and known == size == len(entry.ids):
-        return entry, known
-    known = min(known, size - 1)
-    held = open_prompt(runtime, entry, known, size)
-    for start in range(known, size, READ_ROWS):  # attention is causal, so reading in parts saves work
+    num_cached, entry = runtime.prefixes.find(ids)
+    if entry is not None and num_cached == size == len(entry.ids):
+        return entry, num_cached
+    num_cached = min(num_cached, size - 1)  # the last token is read anew for its state
+    memory = open_prompt(runtime, entry, num_cached, size)
+    for start in range(num_cached, size, READ_ROWS):  # attention is causal, so reading in parts saves work
         part = ids[start : start + READ_ROWS]
-        reading = held.read(part, size - start)
+        reading = memory.read(part, size - start)
         (result,) = await forward([reading])
-        held.grow(len(part))
-        if held.length < size and is_over():
+        memory.grow(len(part))
+        if memory.length < size and is_over():
             break
-    prefix = held.keep(ids[: held.length], result.hidden)
+    prefix = memory.keep(ids[: memory.length], result.hidden)
     runtime.prefixes.add(prefix)
-    return prefix, known
+    return prefix, num_cached
 
 
 @dataclass
 class Tree:
-    """A tree of texts after a prefix: row i holds the token `ids[i]`, which follows `parents[i]`, a row or ROOT."""
+    """A tree of texts after a prefix: row i holds the token `ids[i]`, whose parent is the row `parents[i]` or ROOT."""
 
     ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Tree:
     _children: dict[Successor, int] = field(default_factory=dict)
 
     def add(self, ids: Sequence[int]) -> list[int]:
-        """Adds a text and returns its rows; texts with a common beginning share its rows."""
+        """Adds a text and returns its rows; it shares those of its beginning with other texts that begin alike."""
         rows: list[int] = []
         parent = ROOT
         for token in ids:
@@ -84,8 +84,8 @@ class Tree:
             parent = row
         return rows
 
-    def ask(self, ids: Sequence[int]) -> list[Successor]:
-        """Adds a text but for its last token; returns all of its tokens, each with the row before it."""
+    def add_scored(self, ids: Sequence[int]) -> list[Successor]:
+        """Adds the rows that score a text, all tokens but the last. Returns each token of it with the row before it."""
         rows_before = [ROOT, *self.add(ids[:-1])]
         successors = zip(rows_before, ids, strict=False)
         return list(successors)
@@ -101,8 +101,8 @@ class Tree:
         self.depths.append(depth)
         return row
 
-    def lay(self, num_past: int, choice: Choice) -> Laid:
-        """Its T rows behind `num_past` tokens that all see; each row sees its ancestors and itself."""
+    def lay(self, num_past: int, choice: Choice) -> LaidRows:
+        """The tree's T rows, behind `num_past` tokens that all rows see. Each row sees its ancestors and itself."""
         size = len(self.ids)
         seen = torch.zeros(size, size, dtype=torch.bool)
         for row, parent in enumerate(self.parents):
@@ -111,13 +111,14 @@ class Tree:
             seen[row, row] = True
         ids = torch.tensor(self.ids)
         positions = torch.tensor(self.depths) + num_past
-        return Laid(ids, positions, seen, choice)
+        return LaidRows(ids, positions, seen, choice)
 
 
 async def score(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | None = None) -> TextLogs:
     """The exact log-probability of every token of each text, given the prefix and the text's earlier tokens.
 
-    With `ends`, a mask [V] or ids, each text gets one more value: the log-probability that one of them comes next.
+    With `ends`, tokens as a mask [V] or as ids, each text gets one more value: the log-probability that one of these
+    comes next.
     """
     scores: TextLogs = []
     for group in split(texts, len, MAX_TREE_ROWS):
@@ -127,34 +128,33 @@ async def score(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | N
 
 async def _score_group(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | None) -> TextLogs:
     tree = Tree()
-    asked: list[list[Successor]] = []  # of each text
-    ending: list[int] = []
+    successors_of_texts: list[list[Successor]] = []
+    end_ids: list[int] = []
     if ends is not None:
-        ending = [END]
+        end_ids = [END]
     for text in texts:
-        next_ids = [*text, *ending]
-        asked.append(tree.ask(next_ids))
-    first = first_scores(runtime, prefix)
+        successors_of_texts.append(tree.add_scored([*text, *end_ids]))
+    first_logs = first_scores(runtime, prefix)
     log_of: dict[Successor, float] = {}
-    inner: list[Successor] = []
-    at_ends: list[Successor] = []
-    for pair in dict.fromkeys(chain.from_iterable(asked)):
-        row, token = pair
+    inner: list[Successor] = []  # tokens behind a row of the tree
+    at_ends: list[Successor] = []  # ends behind a row of the tree
+    for successor in dict.fromkeys(chain.from_iterable(successors_of_texts)):
+        row, token = successor
         if row == ROOT and token == END:
-            log_of[pair] = float(first[ends].logsumexp(dim=0))
+            log_of[successor] = float(first_logs[ends].logsumexp(dim=0))
         elif row == ROOT:
-            log_of[pair] = float(first[token])
+            log_of[successor] = float(first_logs[token])
         elif token == END:
-            at_ends.append(pair)
+            at_ends.append(successor)
         else:
-            inner.append(pair)
+            inner.append(successor)
     if inner or at_ends:
         inner_logs, end_logs = await _score_rows(runtime, prefix, tree, inner, at_ends, ends)
         log_of |= zip(inner, inner_logs, strict=True)
         log_of |= zip(at_ends, end_logs, strict=True)
     scores = []
-    for pairs in asked:
-        scores.append([log_of[pair] for pair in pairs])
+    for successors in successors_of_texts:
+        scores.append([log_of[successor] for successor in successors])
     return scores
 
 
@@ -166,7 +166,9 @@ async def _score_rows(
     at_ends: Sequence[Successor],
     ends: Tensor | None,
 ) -> tuple[list[float], list[float]]:
-    """The log-probabilities of the tokens of the `inner` rows, and of one of the `ends` behind the others."""
+    """Returns the log-probability of the token of each `inner` successor, and for each one of `at_ends` that any of the
+    `ends` comes after its row.
+    """
     rows: list[int] = []
     forced_ids: list[int] = []
     for row, token in inner:
@@ -176,9 +178,9 @@ async def _score_rows(
         rows.append(row)
         forced_ids.append(0)  # its probability is not used
     choice = force(runtime, torch.tensor(forced_ids))
-    laid = tree.lay(len(prefix.ids), choice)
+    laid_rows = tree.lay(len(prefix.ids), choice)
     wanted = torch.tensor(rows)
-    reading = lay_behind(runtime, prefix, laid, wanted)
+    reading = lay_behind(runtime, prefix, laid_rows, wanted)
     (result,) = await forward([reading])
     assert result.chosen is not None
     num_inner = len(inner)
@@ -192,7 +194,7 @@ async def _score_rows(
 
 
 def force(runtime: Runtime, ids: Tensor) -> Choice:
-    """The choice of `ids` [M], which gives the probability of each among all tokens."""
+    """A choice that takes the tokens `ids` [M], so that the confidence of each is its probability among all tokens."""
     shape = runtime.loaded.config.transformer
     every = torch.ones(1, shape.vocab_size, dtype=torch.bool)
     return Choice(every, torch.zeros_like(ids), forced=ids)
@@ -217,7 +219,7 @@ def log_probs(runtime: Runtime, states: Tensor) -> Tensor:
 
 
 def _fetch(logs: Tensor) -> Tensor:
-    """The values on the CPU; from a GPU in pinned memory, which it copies to several times as fast."""
+    """The values on the CPU. A GPU copies them into pinned memory, because that is several times as fast."""
     if not logs.is_cuda:
         return logs.cpu()
     fetched = torch.empty(logs.shape, dtype=logs.dtype, pin_memory=True)
@@ -227,13 +229,13 @@ def _fetch(logs: Tensor) -> Tensor:
 
 
 def find_likeliest(logs: Tensor, allowed: Tensor, count: int) -> list[tuple[int, float]]:
-    """The `count` likeliest tokens by the log-probabilities `logs` [V] that are `allowed`, with theirs.
+    """The `count` likeliest of the `allowed` tokens by the log-probabilities `logs` [V], each with its own.
 
-    First among a few more of all tokens, which lie in as many pieces with the greatest maxima: torch's topk over a
-    vocabulary of 49,152 takes ten times as long.
+    Looks for them among a few more of all tokens first, because these are found in a tenth of the time that torch's
+    topk over a vocabulary of 49,152 takes.
     """
-    ids = _find_candidates(logs, count + MORE)
-    ids = ids[allowed[ids]]
+    likeliest_ids = _find_likeliest_ids(logs, count + MORE)
+    ids = likeliest_ids[allowed[likeliest_ids]]
     if len(ids) < count:
         ids = allowed.nonzero().flatten()
     num_best = min(count, len(ids))
@@ -247,8 +249,10 @@ def find_likeliest(logs: Tensor, allowed: Tensor, count: int) -> list[tuple[int,
     return likeliest
 
 
-def _find_candidates(logs: Tensor, count: int) -> Tensor:
-    """Ids of the `count` likeliest tokens, in no order."""
+def _find_likeliest_ids(logs: Tensor, count: int) -> Tensor:
+    """Ids of the `count` likeliest of all tokens, in no order. They are in the `count` pieces of the vocabulary with
+    the greatest maxima, or in its rest, which is shorter than a piece.
+    """
     size = len(logs)
     rest_start = size - size % PIECE
     logs_of_pieces = logs[:rest_start].view(-1, PIECE)
@@ -266,7 +270,9 @@ def _find_candidates(logs: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Path:
-    """A path of the beam: `logs` are its tokens' log-probabilities, `places` their positions in the KV cache."""
+    """A text of the beam search: `logs` are its tokens' log-probabilities, `places` the places in the KV cache of those
+    that were read. Behind the tokens, `logs` may have one more value, of the text's end, and `places` those of guesses.
+    """
 
     ids: tuple[int, ...] = ()
     logs: tuple[float, ...] = ()
@@ -285,50 +291,52 @@ class Path:
 
 @dataclass(frozen=True)
 class LinePath:
-    """A line that is being searched. `has` is the sum of the kinds of names in it: 1 for names that the text after
-    needs, 2 for unused ones. The tokens `rest` of a name must come next; after the last one the word must end.
+    """A line that is being searched. `kinds` is the sum of the kinds of names in it: 1 for names that the text after
+    needs, 2 for unused ones. The tokens `name_rest` complete a name, so they must come next. Right behind a name, where
+    they are an empty tuple, the word must end.
     """
 
     path: Path = Path()
-    has: int = 0
-    rest: tuple[int, ...] | None = None
+    kinds: int = 0
+    name_rest: tuple[int, ...] | None = None
 
-    def grow(self, logs: Tensor, allowed: Tensor, count: int, words: Tensor) -> "list[LinePath]":
-        """The paths with each of the `count` likeliest next tokens by `logs` [V] that are `allowed`; `words` [V] go on
-        with a word.
+    def grow(self, logs: Tensor, allowed: Tensor, count: int, worded: Tensor) -> "list[LinePath]":
+        """The line with the next token of its name; or with each of the `count` likeliest by `logs` [V] that are
+        `allowed` [V]. A token of `worded` [V] begins like a word, so it would not end one.
         """
-        if self.rest:
-            return self.begin(logs, allowed, [self.rest], self.has)
-        if self.rest is not None:
-            allowed = allowed & ~words
+        if self.name_rest:
+            return self.begin(logs, allowed, [self.name_rest], self.kinds)
+        choosable = allowed
+        if self.name_rest is not None:
+            choosable = allowed & ~worded
         grown = []
-        for token, log in find_likeliest(logs, allowed, count):
+        for token, log in find_likeliest(logs, choosable, count):
             path = self.path.add(token, log)
-            grown.append(LinePath(path, self.has))
+            grown.append(LinePath(path, self.kinds))
         return grown
 
-    def begin(self, logs: Tensor, allowed: Tensor, texts: Sequence[tuple[int, ...]], has: int) -> "list[LinePath]":
-        """The paths with the first token of each text, whose other tokens must follow."""
+    def begin(self, logs: Tensor, allowed: Tensor, texts: Sequence[tuple[int, ...]], kinds: int) -> "list[LinePath]":
+        """The line with the first token of each text if that is `allowed`; the text's other tokens must follow."""
         begun = []
-        for first, *rest in texts:
+        for first, *others in texts:
             if allowed[first]:
                 log = float(logs[first])
                 path = self.path.add(first, log)
-                begun.append(LinePath(path, has, tuple(rest)))
+                begun.append(LinePath(path, kinds, tuple(others)))
         return begun
 
 
 class Beam:
-    """Beam search after a prefix: one KV cache holds all tokens that were read, and each path attends to its own."""
+    """Reads texts after a prefix: one KV cache has all tokens that were read, and each path attends to its own ones."""
 
     def __init__(self, runtime: Runtime, prefix: Prefix) -> None:
         self.runtime = runtime
         self.prefix = prefix
-        self._held = open_tail(runtime, prefix)
+        self._memory = open_tail(runtime, prefix)
         self._spare = len(prefix.ids) // 4 + GROWN_ROWS
 
     async def open(self, texts: Sequence[tuple[int, ...]]) -> tuple[list[Path], Tensor]:
-        """Reads whole texts. Returns the path of each, and log-probabilities [L, V] of the next token of each."""
+        """Reads L whole texts. Returns the path of each, and the log-probabilities [L, V] of the token after each."""
         begun: list[Path] = []
         later_ids: list[tuple[int, ...]] = []
         forced_ids: list[int] = []
@@ -340,7 +348,7 @@ class Beam:
         result, confidence = await self._read_forced(begun, later_ids, forced_ids)
         hidden = result.hidden
         first_logs = first_scores(self.runtime, self.prefix)
-        start = self._held.grow(len(hidden))
+        start = self._memory.grow(len(hidden))
         sizes = list(map(len, texts))
         later_logs = torch.split(_to_logs(confidence), sizes)
         paths = []
@@ -357,7 +365,9 @@ class Beam:
         return paths, next_logs
 
     async def follow(self, paths: Sequence[Path], texts: Texts) -> TextLogs:
-        """The exact log-probability of every token of each text after its path; all of the path must have been read."""
+        """The exact log-probability of every token of each text after its path. Keeps nothing of the texts. All tokens
+        of the paths must have been read before.
+        """
         scores: TextLogs = []
         start = 0
         for group in split(texts, len, MAX_TREE_ROWS):
@@ -383,8 +393,8 @@ class Beam:
     async def _read_forced(
         self, paths: Sequence[Path], behind: Texts, next_ids: Sequence[int]
     ) -> tuple[Result, Tensor]:
-        """The result of a pass over the last token of each path and those `behind` it, and the probability of the token
-        that comes next after each.
+        """Runs a pass over the last token of each path and the tokens `behind` it. Returns its result, and for each of
+        these tokens the probability that the one of `next_ids` comes next.
         """
         choice = force(self.runtime, torch.tensor(next_ids))
         reading = self._lay(paths, behind, choice)
@@ -396,15 +406,16 @@ class Beam:
     async def read(
         self, paths: Sequence[Path], guesses: Texts | None = None, showing: Showing | None = None
     ) -> tuple[list[Path], list[Tensor]]:
-        """Reads the last token of each path and its G guessed tokens. Returns the paths, whose `places` include the
-        guessed tokens, and log-probabilities [1 + G, V] of the token after each of these. `showing` is for the pass.
+        """Reads the last token of each path and the G tokens that are guessed behind it. Returns the paths, whose
+        `places` include the guessed tokens, and for each path the log-probabilities [1 + G, V] of the token after each
+        of these. `showing` is the event of the pass.
         """
-        guesses = guesses or [()] * len(paths)
-        reading = self._lay(paths, guesses)
+        guessed = guesses or [()] * len(paths)
+        reading = self._lay(paths, guessed)
         (result,) = await forward([reading], showing)
         hidden = result.hidden
-        start = self._held.grow(len(hidden))
-        sizes = [1 + len(guess) for guess in guesses]
+        start = self._memory.grow(len(hidden))
+        sizes = [1 + len(guess) for guess in guessed]
         read_paths: list[Path] = []
         for path, size in zip(paths, sizes, strict=True):
             num_earlier = len(path.ids) - 1
@@ -418,11 +429,11 @@ class Beam:
         return read_paths, list(logs)
 
     def _lay(self, paths: Sequence[Path], behind: Texts, choice: Choice | None = None) -> Pass:
-        """A pass over the last token of each path and the tokens `behind` it, with an attention mask for each path."""
-        held = self._held
+        """A pass over the last token of each path and the tokens `behind` it, which see the prefix and their path."""
+        memory = self._memory
         num_shared = len(self.prefix.ids)
-        num_shown = held.num_shown
-        num_past = held.length - num_shown
+        num_shown = memory.num_shown
+        num_past = memory.length - num_shown
         num_behind = sum(map(len, behind))
         num_rows = len(paths) + num_behind
         mask = torch.zeros(num_rows, num_past + num_rows, dtype=torch.bool)
@@ -447,5 +458,5 @@ class Beam:
             row += size
         all_ids = torch.tensor(ids)
         all_positions = torch.tensor(positions)
-        laid = Laid(all_ids, all_positions, mask, choice)
-        return held.lay(laid, self._spare)
+        laid_rows = LaidRows(all_ids, all_positions, mask, choice)
+        return memory.lay(laid_rows, self._spare)

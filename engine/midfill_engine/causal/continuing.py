@@ -1,8 +1,8 @@
-"""Fills a request with a causal base, hole by hole: each prompt contains the earlier fills, and later fills re-rank
+"""Fills a request with a causal model, hole by hole: each prompt contains the earlier fills, and later fills re-rank
 the candidates of earlier holes. Knows requests; no files.
 
-Given candidates compete with the base's drafts; without drafts they are judged alone. A hole with anchors is filled by
-one search through all its parts.
+Given candidates compete with the model's drafts; in a request without drafts they are judged alone. A hole with anchors
+is filled by one search through all its parts.
 """
 
 import math
@@ -43,7 +43,7 @@ from midfill_engine.wire import (
 
 
 async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.perf_counter) -> InfillResponse:
-    """The time that the request has is one of `clock`, in seconds. Raises RequestError."""
+    """Fills all holes of a request. `clock` gives seconds; it measures the request's `max_ms`. Raises RequestError."""
     started_s = clock()
     timer = Timer.of(request.max_ms, clock)
     request = with_seed(request)
@@ -59,25 +59,25 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     drawing = Drawing(request.n, request.temperature, request.top_p, generator)
     judge = Judge(request.judge)
     forwards = ForwardCounter()
-    done: list[list[Candidate]] = []
-    cut: list[bool] = []
-    for number, spec in enumerate(specs):
+    done: list[list[Candidate]] = []  # the candidates of each hole that is done, best first
+    cut: list[bool] = []  # whether the time ended the hole's search
+    for index, spec in enumerate(specs):
         await Show(event_of(specs, done, forwards.count))
         split = Split.of(spec)
         candidates: list[Candidate] = []
         is_cut = False
         if split.parts:
-            stretch = lay_stretch(runtime, texts, specs, done, number, split)
+            stretch = lay_stretch(runtime, texts, specs, done, index, split)
 
             def show(draft: Candidate, split: Split = split) -> StepEvent:
-                return event_of(specs, done, forwards.count, split.put(draft))
+                return event_of(specs, done, forwards.count, split.to_whole(draft))
 
             filling = fill_hole(runtime, request, stretch, drawing, spec, split, judge, timer, show)
             candidates, is_cut = await forwards.run(filling)
         if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
             message = "no text with so many lines or tokens was found"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "ask with another seed, or write a line of it yourself")
-        done.append(candidates or [split.stay()])
+        done.append(candidates or [split.unchanged()])
         cut.append(is_cut)
     await Show(event_of(specs, done, forwards.count))
     if not request.temperature and not timer.is_over:
@@ -85,11 +85,11 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         await forwards.run(judging)
     fills = []
     for row in list_rows(done, request.n):
-        fills.append(list(map(answer_hole, row, cut)))
+        fills.append([answer_hole(candidate, is_cut) for candidate, is_cut in zip(row, cut, strict=True)])
     ranked = []
     num_tokens = 0
     for candidates in done:
-        ranked.append(list(map(answer_hole, candidates)))
+        ranked.append([answer_hole(candidate) for candidate in candidates])
         num_tokens += len(candidates[0].logs)
     stats = Stats(
         steps=forwards.count,
@@ -120,31 +120,32 @@ async def fill_hole(
     timer: Timer,
     show: Callable[[Candidate], StepEvent],
 ) -> tuple[list[Candidate], bool]:
-    """The candidates for a hole, best first, and whether the time was over before all were found."""
+    """Returns the candidates for a hole, best first, and whether the time was over before the search was."""
     line_end = find_line_end(stretch, split)
-    stretch = replace(stretch, after=line_end + stretch.after)
-    effort, most_s = limit_search(runtime, request, stretch)
+    searched = replace(stretch, after=line_end + stretch.after)
+    effort, allowed_s = limit_search(runtime, request, searched)
     if request.temperature:
         drawing = replace(drawing, count=max(request.n, effort.drawn))
-    filler = open_filler(runtime, stretch, drawing, request.excerpts, spec, split, judge, timer, effort, most_s)
+    filler = open_filler(runtime, searched, drawing, request.excerpts, spec, split, judge, timer, effort, allowed_s)
     filler.show = show
-    given = []
-    for one in rank_given(spec.candidates):
-        text = one.text.removesuffix(line_end)
-        given.append(Candidate(text, certainty=one.certainty))
+    proposed = []
+    for given in rank_given(spec.candidates):
+        text = given.text.removesuffix(line_end)
+        proposed.append(Candidate(text, certainty=given.certainty))
     if request.drafts:
-        candidates = await filler.fill(given)
+        candidates = await filler.fill(proposed)
     else:
-        candidates = await filler.compare(given)
+        candidates = await filler.compare(proposed)
     candidates = add_line_end(candidates, line_end)
     if request.temperature:
         candidates = shuffle(candidates, filler.kind, drawing, judge)
-    whole = [split.put(candidate) for candidate in candidates]
-    return list(filter(split.balances, whole)), filler.timer.is_over
+    fills = [split.to_whole(candidate) for candidate in candidates]
+    balanced_fills = [fill for fill in fills if split.balances(fill)]
+    return balanced_fills, filler.timer.is_over
 
 
 def list_rows(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Candidate]]:
-    """At most `count` distinct fills of all holes, best first."""
+    """At most `count` distinct rows, best first: row i has the i-th candidate of each hole, or the hole's last one."""
     rows: list[list[Candidate]] = []
     for index in range(count):
         row = []
@@ -157,7 +158,7 @@ def list_rows(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Cand
 
 
 def check_variants(runtime: Runtime, cache: str | None, lengths: str | None) -> None:
-    """Raises RequestError for the name of a cache or length policy: here neither takes part."""
+    """Raises RequestError if a cache or length policy is named, because neither takes part in a causal fill."""
     if cache or lengths:
         family = runtime.family.name
         message = f"models of the family {family!r} read from the left, without a sampler, cache or length policy"
@@ -169,37 +170,37 @@ def lay_stretch(
     texts: Sequence[str],
     specs: Sequence[HoleSpec],
     done: Sequence[Sequence[Candidate]],
-    number: int,
+    index: int,
     split: Split,
 ) -> Stretch:
-    """The stretch of hole `number`, behind the holes that are done."""
-    spec = specs[number]
-    earlier_fills = [candidates[0].text for candidates in done[:number]]
+    """The stretch of hole `index`, behind the best candidates of the holes before it."""
+    spec = specs[index]
+    earlier_fills = [candidates[0].text for candidates in done[:index]]
     fills = [*earlier_fills, split.head]
     before = ""
-    for text, fill in zip(texts, fills, strict=False):
+    for text, fill in zip(texts, fills, strict=False):  # not the texts behind the hole
         before += text + fill
     masked = "".join(split.parts[::2])
-    is_known = bool(masked.strip()) or split.has_anchors
-    is_known_line = is_known and "\n" not in masked
-    single = is_known_line or "\n" in spec.forbid or spec.indent is None
-    most = runtime.loaded.config.max_hole
+    has_draft = bool(masked.strip()) or split.has_anchors
+    is_drafted_line = has_draft and "\n" not in masked  # what was a line stays one
+    single = is_drafted_line or "\n" in spec.forbid or spec.indent is None
+    max_tokens = runtime.loaded.config.max_hole
     if spec.max_tokens:
-        most = min(spec.max_tokens, most)
+        max_tokens = min(spec.max_tokens, max_tokens)
     if single and split.has_anchors:
-        most = min(most, bound_tokens(runtime, masked))
-    text_after = texts[number + 1]
+        max_tokens = min(max_tokens, bound_tokens(runtime, masked))
+    text_after = texts[index + 1]
     behind = None
     if split.has_anchors:
         behind = text_after
     return Stretch(
         before,
-        split.tail + text_after,
-        single,
-        tuple(spec.forbid),
-        most,
-        spec.indent or "",
-        behind,
+        after=split.tail + text_after,
+        single=single,
+        forbid=tuple(spec.forbid),
+        max_tokens=max_tokens,
+        indent=spec.indent or "",
+        behind=behind,
         min_tokens=spec.min_tokens,
         min_lines=spec.min_lines,
         max_lines=spec.max_lines,
@@ -209,12 +210,12 @@ def lay_stretch(
 
 
 def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> tuple[Effort, float]:
-    """How widely a stretch is searched, and how many seconds that should take."""
-    most_ms = request.line_ms if stretch.single else request.body_ms
-    if most_ms is None:
+    """Returns how widely a stretch is searched, and how many seconds that should take at most."""
+    allowed_ms = request.line_ms if stretch.single else request.body_ms
+    if allowed_ms is None:
         return WHOLE, math.inf
-    most_s = allow_small(most_ms / 1000, runtime.loaded.parameters)
-    return choose_effort(runtime.pace, most_s, is_body=not stretch.single), most_s
+    allowed_s = allow_small(allowed_ms / 1000, runtime.loaded.parameters)
+    return choose_effort(runtime.pace, allowed_s, is_body=not stretch.single), allowed_s
 
 
 def open_filler(
@@ -227,12 +228,13 @@ def open_filler(
     judge: Judge = SHIPPED,
     timer: Timer = ENDLESS,
     effort: Effort = WHOLE,
-    most_s: float = math.inf,
+    allowed_s: float = math.inf,
 ) -> Filler:
+    """The filler of a stretch: an AnchoredFiller if it has anchors between masked parts."""
     common = (runtime, stretch, drawing, excerpts, spec.names, spec.unused)
     if len(split.parts) == 1:
-        return Filler(*common, judge=judge, timer=timer, effort=effort, most_s=most_s)
-    return AnchoredFiller(*common, split.parts, judge=judge, timer=timer, effort=effort, most_s=most_s)
+        return Filler(*common, judge=judge, timer=timer, effort=effort, allowed_s=allowed_s)
+    return AnchoredFiller(*common, split.parts, judge=judge, timer=timer, effort=effort, allowed_s=allowed_s)
 
 
 async def judge_jointly(
@@ -243,27 +245,27 @@ async def judge_jointly(
     excerpts: Sequence[str],
     judge: Judge,
 ) -> None:
-    """Re-ranks candidates whose following lines contain a hole that is now filled."""
-    for number, (spec, candidates) in enumerate(zip(specs, done, strict=True)):
-        text_after, *later_texts = texts[number + 1 :]
-        behind = text_after
-        for later, text in zip(done[number + 1 :], later_texts, strict=True):
-            behind += later[0].text + text
+    """Re-ranks, in `done`, the candidates of each hole whose following lines contain a hole that is filled now."""
+    for index, (spec, candidates) in enumerate(zip(specs, done, strict=True)):
+        text_after, *later_texts = texts[index + 1 :]
+        filled_after = text_after
+        for later, text in zip(done[index + 1 :], later_texts, strict=True):
+            filled_after += later[0].text + text
         split = Split.of(spec)
-        is_same = find_following(behind) == find_following(text_after)
+        is_same = find_following(filled_after) == find_following(text_after)
         if is_same or split.has_anchors or len(candidates) < 2:
             continue
-        stretch = lay_stretch(runtime, texts, specs, done, number, split)
+        stretch = lay_stretch(runtime, texts, specs, done, index, split)
         line_end = find_line_end(stretch, split)
-        shown = line_end + stretch.after  # so the prompt is the same
-        stretch = replace(stretch, after=line_end + behind, behind=shown)
-        filler = open_filler(runtime, stretch, Drawing(), excerpts, spec, split, judge)
+        shown = line_end + stretch.after  # as in the fill, so that the prompt is the same
+        filled_stretch = replace(stretch, after=line_end + filled_after, behind=shown)
+        filler = open_filler(runtime, filled_stretch, Drawing(), excerpts, spec, split, judge)
         proposed = []
         for candidate in candidates:
             text = candidate.text.removesuffix(line_end)
             proposed.append(replace(candidate, text=text))
         ranked = await filler.compare(proposed)
-        done[number] = add_line_end(ranked, line_end) or candidates
+        done[index] = add_line_end(ranked, line_end) or candidates
 
 
 def add_line_end(candidates: Sequence[Candidate], line_end: str) -> list[Candidate]:
@@ -271,8 +273,8 @@ def add_line_end(candidates: Sequence[Candidate], line_end: str) -> list[Candida
 
 
 def find_line_end(stretch: Stretch, split: Split) -> str:
-    """The line break at the end of a stretch of whole lines, which is between two line starts; empty for others. With a
-    bound of lines, also the one at the end of a known text.
+    """The line break with which a fill of whole lines must end, because the stretch is between two line starts. Where
+    lines are bounded, also the one with which the last masked part ends. Otherwise "".
     """
     if "\n" in stretch.forbid or stretch.after[:1] == "\n":
         return ""
@@ -286,10 +288,10 @@ def find_line_end(stretch: Stretch, split: Split) -> str:
 
 def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
     """The distinct given texts, most certain first; independent of the order of `given`."""
-    best: dict[str, GivenText] = {}
-    for text in sorted(given, key=lambda text: (-text.certainty, text.text)):
-        best.setdefault(text.text, text)
-    return list(best.values())
+    most_certain: dict[str, GivenText] = {}
+    for candidate in sorted(given, key=lambda candidate: (-candidate.certainty, candidate.text)):
+        most_certain.setdefault(candidate.text, candidate)
+    return list(most_certain.values())
 
 
 def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge: Judge = SHIPPED) -> list[Candidate]:
@@ -300,43 +302,43 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge
     weights = judge.choose_weights(candidates, kind)
     keys = []
     scores = weights.score(candidates)
-    for score, luck in zip(scores, noise, strict=True):
-        keys.append(score / drawing.temperature + float(luck))
+    for score, gumbel in zip(scores, noise, strict=True):
+        keys.append(score / drawing.temperature + float(gumbel))
     order = sorted(range(len(candidates)), key=lambda index: -keys[index])
     return [candidates[index] for index in order]
 
 
-def answer_hole(one: Candidate, is_cut: bool = False) -> FilledHole:
-    """The text with its tokens; what was known has a confidence of 1."""
-    rated = [(span, 1.0) for span in one.kept]
+def answer_hole(candidate: Candidate, is_cut: bool = False) -> FilledHole:
+    """The hole of the answer: the text with its tokens and their confidence, which is 1 for anchors."""
+    rated = [(span, 1.0) for span in candidate.kept]
     start = 0
-    for piece, log in one.logs:
-        end = min(start + len(piece), len(one.text))
+    for piece, log in candidate.logs:
+        end = min(start + len(piece), len(candidate.text))
         confidence = math.exp(min(0.0, log))
-        for span in cut_out(start, end, one.kept):
+        for span in cut_out(start, end, candidate.kept):
             rated.append((span, confidence))
         start = end
     rated.sort()
     log_likelihood = None
-    if math.isfinite(one.nats):
-        log_likelihood = one.nats
+    if math.isfinite(candidate.nats):
+        log_likelihood = candidate.nats
     return FilledHole(
-        text=one.text,
+        text=candidate.text,
         tokens=[span for span, _ in rated],
         confidence=[confidence for _, confidence in rated],
-        anchors=list(one.kept),
+        anchors=list(candidate.kept),
         cut=is_cut,
-        certainty=one.chance,
+        certainty=candidate.chance,
         log_likelihood=log_likelihood,
-        following=one.following,
-        names=one.names,
-        unused=one.used,
-        proposed=one.certainty,
+        following=candidate.following,
+        names=candidate.names,
+        unused=candidate.used,
+        proposed=candidate.certainty,
     )
 
 
 def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The parts of a range outside the `kept` ones."""
+    """The parts of a range that lie outside the `kept` ranges, which ascend."""
     for first, last in kept:
         part_end = min(first, end)
         if start < part_end:
@@ -349,22 +351,25 @@ def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[t
 def event_of(
     specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int, draft: Candidate | None = None
 ) -> StepEvent:
-    """The holes that are done, the one that `draft` is written for, and the others with what is known of them."""
+    """The event that shows the holes that are done, the one that `draft` is written for, and of the others the text
+    that is kept.
+    """
     states = [state_of(candidates[0]) for candidates in done]
-    most_steps = 1
+    max_steps = 1
     if draft is not None:
         state = state_of(draft)
         states.append(state.model_copy(update={"settled": list(draft.kept), "masked": 1}))
-        most_steps = MAX_LINE_TOKENS + MAX_BLOCK_TOKENS
+        max_steps = MAX_LINE_TOKENS + MAX_BLOCK_TOKENS
     for spec in specs[len(states) :]:
-        known = Split.of(spec).skip().text
-        settled = whole_range(known)
-        states.append(HoleState(text=known, settled=settled, masked=1))
-    return StepEvent(step=step, num_steps=max(step, most_steps), holes=states)
+        kept_text = Split.of(spec).only_known().text
+        settled = whole_range(kept_text)
+        states.append(HoleState(text=kept_text, settled=settled, masked=1))
+    return StepEvent(step=step, num_steps=max(step, max_steps), holes=states)
 
 
-def state_of(one: Candidate) -> HoleState:
-    filled = answer_hole(one)
+def state_of(candidate: Candidate) -> HoleState:
+    """The state of a hole whose fill is the candidate."""
+    filled = answer_hole(candidate)
     return HoleState(
         text=filled.text,
         settled=whole_range(filled.text),
@@ -381,14 +386,16 @@ def whole_range(text: str) -> list[tuple[int, int]]:
 
 
 def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[str]) -> int:
-    """Memory of a fill: the KV caches of the prompt and two searches, one of which grows, and most logits at once."""
+    """Memory that a fill claims: KV caches of the prompt and of two searches, one of which is being copied into larger
+    memory; and the logits that are there at once.
+    """
     config = runtime.loaded.config
     shape = config.transformer
     size = runtime.dtype.itemsize
     excerpt_tokens = sum(map(len, excerpts))  # a token has at least one character
     context_tokens = sum(map(len, outline.pieces)) + excerpt_tokens
-    most_tokens = MAX_BEFORE + AHEAD_CHARACTERS
-    num_tokens = min(context_tokens, most_tokens) + config.max_hole
+    max_read = MAX_BEFORE + AHEAD_CHARACTERS  # tokens of the prompt
+    num_tokens = min(context_tokens, max_read) + config.max_hole
     token_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     num_scored = MAX_TREE_ROWS
     if runtime.device.type == "cpu":

@@ -1,9 +1,9 @@
 """How widely and how long a causal search goes on: by what the model's passes cost, at last by a clock. Knows no model.
 
-The cost is measured once, as a process loads the model: so the same request gets the same text however long a fill has
-taken. Searches are narrower only where one of usual length would take `LATE` times as long as it may. The clock ends
-them after `LAST` times as long. A model as small as the default one has up to `MOST_SMALLER` times as long as it may: a
-busy machine must not change its fills.
+The cost is measured once in a process, so the same request gets the same text however long other fills have taken. A
+search is narrower only if one of usual length would take more than `LATE` times the allowed seconds. The clock ends it
+after `LAST` times the allowed seconds. A model as small as the default one gets up to `MOST_SMALLER` times as many of
+them, so that a busy machine does not change its fills.
 """
 
 from dataclasses import dataclass
@@ -12,25 +12,27 @@ from typing import Final
 from midfill_engine.loading.pace import Pace
 
 LATE: Final = 2.0
-SMALL: Final = 400e6  # parameters; the widths were chosen for a model of a third
+SMALL: Final = 400e6  # parameters; the widths were chosen for a model with a third of them
 MOST_SMALLER: Final = 3.0
 LAST: Final = 5.0
-WORTH: Final = 1.25  # a search is no narrower than one that costs so many times as much as the narrowest
+WORTH: Final = 1.25  # a search may always be so wide that it costs so many times as much as the narrowest one
 LINE_TOKENS: Final = 12  # of a usual line
 BODY_TOKENS: Final = 60  # of a usual body
-PASSES_A_TOKEN: Final = 0.5  # of a body: the others are guessed
+PASSES_A_TOKEN: Final = 0.5  # of a body, because half of its tokens are guessed
 FOLLOWING_TOKENS: Final = 30
-HEAD_TOKENS: Final = 24  # of a given body, by which it is likely or not
-NUM_LIKELY: Final = 1  # of usually three given bodies
+HEAD_TOKENS: Final = 24  # of a given body: by their likelihood the whole body is read or dropped
+NUM_LIKELY: Final = 1  # bodies that are read whole, of usually three given ones
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How widely a hole is searched. `width`: paths at once. `enough`: complete lines that are likelier than all open
-    ones end the search. Bodies are drafted from so many likely first lines (`blocks`) and first lines of given texts
-    (`begun`), texts of several lines from so many first tokens (`through`); so many are `drawn`, if texts are. So many
-    given texts are `judged` by their likelihood, bodies at first by that of their first tokens, and so many candidates
-    `compared` by that of the text after them.
+    """How widely a hole is searched; each field is a number.
+
+    `width`: paths at once. `enough`: the complete lines that end the search once they are likelier than all open ones.
+    Bodies are drafted from `blocks` likely first lines and from the first lines of `begun` given texts, texts of
+    several lines from `through` first tokens. If texts are sampled, `drawn` are. `judged` given texts are judged by
+    their likelihood, bodies at first by that of their first tokens. `compared` candidates are compared by the
+    likelihood of the text after them.
     """
 
     width: int = 5
@@ -65,15 +67,15 @@ EFFORTS: Final = (
 )
 
 
-def allow_small(most_s: float, num_parameters: float) -> float:
-    """The seconds that a model of this size may take."""
-    return most_s * min(max(1.0, SMALL / num_parameters), MOST_SMALLER)
+def allow_small(requested_s: float, num_parameters: float) -> float:
+    """The seconds that a model of this size may take: the requested ones, or more of them for a small model."""
+    return requested_s * min(max(1.0, SMALL / num_parameters), MOST_SMALLER)
 
 
-def choose_effort(pace: Pace, most_s: float, *, is_body: bool) -> Effort:
-    """The widest search that is not much too late by its estimate, or hardly later than the narrowest: where passes
-    cost much more than rows, as in large models, a narrow search of a line saves nothing.
+def choose_effort(pace: Pace, allowed_s: float, *, is_body: bool) -> Effort:
+    """The widest search that by its estimate is not much too late, or takes hardly longer than the narrowest one. Where
+    passes cost much more than rows, as in large models, a narrow search of a line would save nothing.
     """
     narrowest_s = EFFORTS[-1].estimate_s(pace, is_body=is_body)
-    limit_s = max(LATE * most_s, WORTH * narrowest_s)
+    limit_s = max(LATE * allowed_s, WORTH * narrowest_s)
     return next(effort for effort in EFFORTS if effort.estimate_s(pace, is_body=is_body) <= limit_s)

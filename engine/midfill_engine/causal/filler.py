@@ -1,6 +1,6 @@
-"""Fills one stretch with a causal base: drafts from left to right, and judges each candidate by the text after it.
+"""Fills one stretch with a causal model: drafts from left to right, and judges each candidate by the text after it.
 
-By Bayes' rule P(text | both sides) is proportional to P(text | before) P(after | before, text), so a base that reads
+By Bayes' rule P(text | both sides) is proportional to P(text | before) P(after | before, text), so a model that reads
 from left to right fills gaps without any training. A model that was trained with fill-in-the-middle tokens computes
 P(text | both sides) directly. Knows tokens and texts; no requests, no files.
 """
@@ -20,18 +20,18 @@ from midfill_engine.causal.effort import HEAD_TOKENS, LAST
 from midfill_engine.causal.lines import LineSearch
 from midfill_engine.causal.prompt import find_following
 from midfill_engine.causal.stretch import Block
-from midfill_engine.causal.writing import Drawing, Row, TokenWriter, others_of
+from midfill_engine.causal.writing import Drawing, Row, TokenWriter, widen
 from midfill_engine.judging import SHIPPED, Candidate, Judge, Kind, Logs
 from midfill_engine.scheduling.work import gather
 from midfill_engine.wire import BASE
 
-MAX_THROUGH: Final = 12
-MAX_THROUGH_TOKENS: Final = 96
-MAX_BEHIND: Final = 5.0  # nats behind the first: of 300 lines a fifth of the five, and no right choice
+MAX_THROUGH: Final = 12  # drafts of several lines
+MAX_THROUGH_TOKENS: Final = 96  # of a draft of several lines
+MAX_BEHIND: Final = 5.0  # nats behind the first: for 300 lines a fifth of the five candidates were, and no right one
 MAX_BLOCK_TOKENS: Final = 192
-LEAST_LIKELY: Final = -1.0  # ln P on average: of 302 given bodies below it 1 was right, of 165 above it 22
-LIKELY_RIGHT: Final = 0.5
-NEAR_LINES: Final = 3  # the last one is the beginning of the stretch's own line
+LEAST_LIKELY: Final = -1.0  # mean ln P of the first tokens: of 302 given bodies below it 1 was right, of 165 above 22
+LIKELY_RIGHT: Final = 0.5  # certainty of a proposer whose body is read whole even if its first tokens are unlikely
+NEAR_LINES: Final = 3  # including the beginning of the stretch's own line
 NEAR_CHARACTERS: Final = 240
 WORDS: Final = re.compile(r"[\w$]+")
 
@@ -43,7 +43,7 @@ class Filler(TokenWriter):
     names: Sequence[str] = ()  # words that the text after needs
     unused: Sequence[str] = ()  # words that the text before binds and nothing uses
     judge: Judge = field(default=SHIPPED, kw_only=True)
-    most_s: float = field(default=math.inf, kw_only=True)  # that the search should take, once the prompt is read
+    allowed_s: float = field(default=math.inf, kw_only=True)  # for the search, from when the prompt is read
 
     @property
     def kind(self) -> Kind:
@@ -54,8 +54,8 @@ class Filler(TokenWriter):
         return "line"
 
     async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """Drafts and proposals for the stretch, best first. Of a time that is over only proposals, if there are any."""
-        fitting = self.fitting(proposed)
+        """Returns drafts and proposals, best first; only proposals if some fit and the time ends before all is read."""
+        fitting = self.keep_fitting(proposed)
 
         def is_over() -> bool:
             return bool(fitting) and self.timer.is_over
@@ -65,10 +65,10 @@ class Filler(TokenWriter):
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids, is_over)
         if is_over():
             return self.rank(fitting)
-        self.timer = self.timer.begin(LAST * self.most_s)
+        self.timer = self.timer.begin(LAST * self.allowed_s)
         stretch = self.stretch
-        judged_texts = fitting[: self.effort.judged]
-        weighing = self.weigh_likely(prefix, judged_texts) if stretch.is_block else self.weigh(prefix, judged_texts)
+        texts = fitting[: self.effort.judged]
+        weighing = self.weigh_likely(prefix, texts) if stretch.is_block else self.weigh(prefix, texts)
         begun_nats = 0.0
         if self.drawing.temperature and not (stretch.single and stretch.is_bounded):
             given, drafted = await gather(weighing, self.draw(prefix, self.drawing))
@@ -83,19 +83,19 @@ class Filler(TokenWriter):
         else:
             drafting = self.draft_lines(prefix)
             drafting_through = self.draft_through(prefix)
-            given, (lines, begun_nats), through = await gather(weighing, drafting, drafting_through)
-            drafted = [*lines, *through]
+            given, (lines, begun_nats), several_lines = await gather(weighing, drafting, drafting_through)
+            drafted = [*lines, *several_lines]
         if stretch.is_bounded and not stretch.single:
             found = [*drafted, *given]
-            if not self.within(found):
-                drafted = await self.draw(prefix, others_of(self.drawing))
-        fitting_drafts = self.within(drafted)
+            if not self.keep_within_bounds(found):
+                drafted = await self.draw(prefix, widen(self.drawing))
+        fitting_drafts = self.keep_within_bounds(drafted)
         judged = await self.judge_all(prefix, fitting_drafts, given, begun_nats)
         return self.rank(judged)
 
     async def compare(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Ranks the proposed texts, best first, without drafts."""
-        fitting = self.fitting(proposed)
+        fitting = self.keep_fitting(proposed)
         if self.timer.is_over:
             return self.rank(fitting)
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
@@ -103,8 +103,8 @@ class Filler(TokenWriter):
         judged = await self.judge_all(prefix, [], given, compares_all=True)
         return self.rank(judged)
 
-    def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """The proposals without a forbidden string and with at most `max_tokens` tokens."""
+    def keep_fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
+        """The proposals without a forbidden string, with at most `max_tokens` tokens, and within the bounds."""
         fitting = []
         for candidate in proposed:
             text = candidate.text
@@ -113,15 +113,15 @@ class Filler(TokenWriter):
             num_tokens = len(self.encode(text))
             if num_tokens <= self.stretch.max_tokens:
                 fitting.append(candidate)
-        return self.within(fitting)
+        return self.keep_within_bounds(fitting)
 
-    def within(self, texts: Sequence[Candidate]) -> list[Candidate]:
-        """The texts within the bounds of lines and not below those of tokens."""
+    def keep_within_bounds(self, texts: Sequence[Candidate]) -> list[Candidate]:
+        """The texts that are neither too short nor too long in lines or tokens; all if the stretch has no bounds."""
         if not self.stretch.is_bounded:
             return list(texts)
-        return list(filter(self._is_within, texts))
+        return [candidate for candidate in texts if self._is_within_bounds(candidate)]
 
-    def _is_within(self, candidate: Candidate) -> bool:
+    def _is_within_bounds(self, candidate: Candidate) -> bool:
         bounds = self.stretch
         text = candidate.text
         num_tokens = sum(bool(piece) for piece, _ in candidate.logs)
@@ -132,30 +132,30 @@ class Filler(TokenWriter):
         return bounds.is_long_enough(text, num_tokens)
 
     def count_names(self, texts: Sequence[Candidate]) -> list[Candidate]:
-        """The texts, each with the number of the stretch's names that it has."""
-        line = self.stretch.before.rpartition("\n")[2]
+        """Returns the texts, each with its numbers of needed and of unused names, those in the begun line included."""
+        begun_line = self.stretch.before.rpartition("\n")[2]
         counted = []
         for candidate in texts:
-            words = set(WORDS.findall(line + candidate.text))
+            words = set(WORDS.findall(begun_line + candidate.text))
             names = len(words.intersection(self.names))
             used = len(words.intersection(self.unused))
             counted.append(replace(candidate, names=names, used=used))
         return counted
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
-        """Ranks candidates, best first, each with its chance to be right, which is None except for BASE. If the time
-        was over before all were compared, none is surer than its proposer or, by itself, the model.
+        """Ranks candidates, best first, each with the chance that it is right. It is None for all models but BASE, for
+        which the judge was fitted. Once the time is over, unweighed texts come last, and `bound_chance` bounds chances.
         """
         if self.timer.is_over:
-            known = []
-            unknown = []
+            weighed = []
+            unweighed = []
             for candidate in judged:
                 if math.isfinite(candidate.nats):
-                    known.append(candidate)
+                    weighed.append(candidate)
                 else:
-                    unknown.append(candidate)
+                    unweighed.append(candidate)
             ranked = []
-            for candidate in [*self.judge.rank(known, self.kind), *unknown]:
+            for candidate in [*self.judge.rank(weighed, self.kind), *unweighed]:
                 chance = bound_chance(candidate)
                 ranked.append(replace(candidate, chance=chance))
         else:
@@ -165,23 +165,25 @@ class Filler(TokenWriter):
         return [replace(candidate, chance=None) for candidate in ranked]
 
     async def draft_lines(self, prefix: Prefix) -> tuple[list[Candidate], float]:
-        """The likeliest texts without a line break, also ones with names (`LineSearch`), and ln P of the word that all
-        of them go on with, 0.0 if none is begun.
+        """Returns the likeliest texts without a line break, and the likeliest with names (`LineSearch`); also ln P of
+        the begun word that each text must first complete, 0.0 if the text before ends with no word.
         """
         names, unused = self.names, self.unused
         if self.stretch.is_block:  # its later lines may have them
             names = unused = ()
         search = LineSearch(self, names, unused)
         paths = await search.run(prefix)
-        drafts = list(map(self.to_candidate, paths))
+        drafts = [self.to_candidate(path) for path in paths]
         return drafts, search.begun_nats
 
     def _choose_firsts(self, lines: Sequence[Candidate], given: Sequence[Candidate]) -> list[str]:
-        """The first lines that a body is drafted from: likely ones, and those of the first given texts."""
+        """The first lines that bodies are drafted from: likely ones, and those of the first given texts. Once the time
+        is over, only likely ones that are not blank.
+        """
         texts = [candidate.text for candidate in lines]
         if self.timer.is_over:
-            texts = list(filter(str.strip, texts))
-            return list(dict.fromkeys(texts[: self.num_firsts]))
+            nonblank = [text for text in texts if text.strip()]
+            return list(dict.fromkeys(nonblank[: self.num_firsts]))
         firsts = texts[: self.num_firsts]
         for candidate in given[: self.effort.begun]:
             first, _, _ = candidate.text.partition("\n")
@@ -189,11 +191,13 @@ class Filler(TokenWriter):
         return list(dict.fromkeys(firsts))
 
     async def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> list[Candidate]:
-        """Continues each first line greedily, and scores the following text after each result."""
+        """Drafts bodies: continues each first line greedily, and scores the following text after each result. Without
+        a following text the drafts have no likelihoods yet; once the time is over, that text is not scored.
+        """
         beam = Beam(self.runtime, prefix)
         rows = await self._write_bodies(beam, firsts)
         path_of_text: dict[str, Path] = {}
-        for path, block in self.whole(rows):
+        for path, block in self.keep_whole(rows):
             path_of_text |= dict.fromkeys(block.endings(), path)
         is_over = self.timer.is_over
         following = self.following
@@ -201,18 +205,18 @@ class Filler(TokenWriter):
             return [Candidate(text) for text in path_of_text]
         drafts: list[Candidate] = []
         read_paths: list[Path] = []
-        behind: list[list[int]] = []
+        following_ids: list[list[int]] = []
         for text, path in path_of_text.items():
-            read_path, rest = self._cut(path, text)
-            # A text that ends within its first token is blank: that token ends with what is pending.
+            read_path, unread = self._split_path(path, text)
+            # A text that ends within its first token is blank, as where that token is the pending line break and more.
             if read_path.ids:
                 draft = self.to_candidate(read_path)
                 drafts.append(replace(draft, text=text))
                 read_paths.append(read_path)
-                behind.append(self.encode(rest + following))
+                following_ids.append(self.encode(unread + following))
         if is_over:
             return drafts
-        scores = await beam.follow(read_paths, behind)
+        scores = await beam.follow(read_paths, following_ids)
         scored = []
         for draft, logs in zip(drafts, scores, strict=True):
             nats = sum(logs)
@@ -220,12 +224,12 @@ class Filler(TokenWriter):
         return scored
 
     async def _write_bodies(self, beam: Beam, firsts: Sequence[str]) -> list[Row]:
-        """Bodies with these first lines, of which each token is the likeliest one."""
-        lead = self.pending.decode()
+        """Writes a body behind each first line, always with the likeliest next token."""
+        pending_text = self.pending.decode()
         blocks: list[Block] = []
         ids_of_firsts: list[tuple[int, ...]] = []
         for first in firsts:
-            ids = tuple(self.encode(lead + first))
+            ids = tuple(self.encode(pending_text + first))
             if ids:
                 blocks.append(Block(self.stretch, first))
                 ids_of_firsts.append(ids)
@@ -234,17 +238,17 @@ class Filler(TokenWriter):
         paths, scores = await beam.open(ids_of_firsts)
         rows = list(zip(paths, blocks, strict=True))
         next_scores = list(scores[:, None])
-        most = self.room(MAX_BLOCK_TOKENS)
-        return await self.write(beam, rows, next_scores, choose_likeliest, most)
+        limit = self.limit_tokens(MAX_BLOCK_TOKENS)
+        return await self.write(beam, rows, next_scores, choose_likeliest, limit)
 
-    def whole(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """For a body the rows whose blocks ended by themselves, if there are any; otherwise all rows."""
+    def keep_whole(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows whose block ended by itself; all rows if there is none, or if the stretch is no body."""
         if not self.stretch.is_block:
             return rows
         return [row for row in rows if row[1].is_whole] or rows
 
-    def _cut(self, path: Path, text: str) -> tuple[Path, str]:
-        """The part of a path that was read and lies within `text`, and the rest of `text`."""
+    def _split_path(self, path: Path, text: str) -> tuple[Path, str]:
+        """Returns the part of a path whose tokens were read and lie within `text`, and the text behind that part."""
         data = self.pending + text.encode()
         num_bytes = 0
         count = 0
@@ -257,11 +261,13 @@ class Filler(TokenWriter):
         ids = path.ids[:count]
         logs = path.logs[:count]
         places = path.places[:count]
-        rest = data[num_bytes:].decode(errors="ignore")
-        return Path(ids, logs, places), rest
+        unread = data[num_bytes:].decode(errors="ignore")
+        return Path(ids, logs, places), unread
 
     async def draft_through(self, prefix: Prefix) -> list[Candidate]:
-        """Drafts of several lines (`Block.endings`): continues different first tokens greedily up to the text after."""
+        """Drafts texts of several lines: continues the likeliest first tokens greedily up to the text after. A text may
+        end at each of its lines (`Block.endings`); texts that reached the text after come first.
+        """
         count = self.effort.through
         num_begun = 0
 
@@ -287,17 +293,19 @@ class Filler(TokenWriter):
         return drafts[:MAX_THROUGH]
 
     async def draw(self, prefix: Prefix, drawing: Drawing) -> list[Candidate]:
-        """Samples `drawing.count` texts token by token; drops duplicates."""
+        """Samples `drawing.count` texts token by token; drops duplicates. Only once the time is over, when nothing
+        weighs them any more, the texts have the likelihoods with which they were drawn.
+        """
 
         def choose(_: Path, logs: Tensor) -> int:
             return drawing.choose(logs)
 
-        rows = await self.write_anew(prefix, drawing.count, choose, MAX_BLOCK_TOKENS, must=True)
+        rows = await self.write_anew(prefix, drawing.count, choose, MAX_BLOCK_TOKENS, must_have_line=True)
         is_over = self.timer.is_over
         if is_over:
             rows = [row for row in rows if row[1].has_line] or rows
         path_of_text: dict[str, Path] = {}
-        for path, block in self.whole(rows):
+        for path, block in self.keep_whole(rows):
             endings = block.endings() or [block.first]
             if not self.stretch.max_lines:
                 endings = endings[-1:]
@@ -313,17 +321,17 @@ class Filler(TokenWriter):
 
     @property
     def following(self) -> str:
-        """The text that judges candidates, unless the prompt shows the text after."""
+        """The next lines, whose likelihood judges candidates; empty if the prompt already contains them."""
         if self.prompt.has_suffix:
             return ""
         return find_following(self.stretch.after)
 
     async def weigh_likely(self, prefix: Prefix, texts: Sequence[Candidate]) -> list[Candidate]:
-        """The texts that are likely by their first tokens or certain by their proposer, weighed; the others are not
-        read any further.
+        """Weighs the texts that are likely by their first tokens, or whose proposer is certain enough. Drops the others
+        without reading them any further.
         """
-        lead = self.pending.decode()
-        heads = [self.encode(lead + candidate.text)[:HEAD_TOKENS] for candidate in texts]
+        pending_text = self.pending.decode()
+        heads = [self.encode(pending_text + candidate.text)[:HEAD_TOKENS] for candidate in texts]
         likely = []
         for candidate, logs in zip(texts, await score(self.runtime, prefix, heads), strict=True):
             if not logs or fmean(logs) > LEAST_LIKELY or candidate.certainty >= LIKELY_RIGHT:
@@ -331,20 +339,20 @@ class Filler(TokenWriter):
         return await self.weigh(prefix, likely)
 
     async def weigh(self, prefix: Prefix, texts: Sequence[Candidate]) -> list[Candidate]:
-        """The texts, each with its log-likelihood, and for a body with that of the following text."""
-        through = ""
+        """Returns the texts, each with its log-likelihood, and bodies also with that of the following text."""
+        following = ""
         if self.stretch.is_block:
-            through = self.following
+            following = self.following
         ends: Tensor | None = self.ends
-        if through:  # no end comes between
+        if following:  # which comes right behind the body
             ends = None
-        whole_texts = [candidate.text + through for candidate in texts]
+        whole_texts = [candidate.text + following for candidate in texts]
         scores = await self._score(prefix, whole_texts, ends)
         weighed = []
         for candidate, (all_logs, total) in zip(texts, scores, strict=True):
-            logs = keep_within(all_logs, len(candidate.text))
+            logs = cut_logs(all_logs, len(candidate.text))
             nats = total
-            if through:
+            if following:
                 nats = sum(log for _, log in logs)
             following_nats = total - nats
             weighed.append(replace(candidate, nats=nats, logs=logs, following=following_nats))
@@ -359,34 +367,34 @@ class Filler(TokenWriter):
         *,
         compares_all: bool = False,
     ) -> list[Candidate]:
-        """Drafts and weighed proposals, each with its log-likelihood, less `begun_nats`, and that of the following
-        text. Unless `compares_all`, only the best few.
+        """Returns drafts and weighed proposals, each with its log-likelihood less `begun_nats` and, unless the time is
+        over, that of the following text. Of whole lines it keeps only the best few, unless `compares_all`.
         """
-        known = {candidate.text: candidate for candidate in given}
+        candidate_of_text = {candidate.text: candidate for candidate in given}
         drafts: dict[str, Candidate] = {}
         for draft in reversed(drafted):
             text = draft.text
-            if text in known:
-                draft = replace(draft, certainty=known[text].certainty)
+            if text in candidate_of_text:
+                draft = replace(draft, certainty=candidate_of_text[text].certainty)
             if text.strip():
                 drafts[text] = draft
         if self.timer.is_over:
             candidates = list(drafts.values())
-            for text, candidate in known.items():
+            for text, candidate in candidate_of_text.items():
                 if text not in drafts:
                     candidates.append(candidate)
             return self.count_names(candidates)
-        new_drafts = []
+        unweighed = []
         for text, draft in drafts.items():
-            if not draft.logs and text not in known:
-                new_drafts.append(draft)
-        for draft in await self.weigh(prefix, new_drafts):
-            known[draft.text] = draft
+            if not draft.logs and text not in candidate_of_text:
+                unweighed.append(draft)
+        for draft in await self.weigh(prefix, unweighed):
+            candidate_of_text[draft.text] = draft
         for text, draft in drafts.items():
             if draft.logs:
-                known[text] = draft
+                candidate_of_text[text] = draft
         judged = []
-        for candidate in self.count_names(list(known.values())):
+        for candidate in self.count_names(list(candidate_of_text.values())):
             nats = candidate.nats - begun_nats
             judged.append(replace(candidate, nats=nats))
         if self.following and self.stretch.is_block:
@@ -399,43 +407,45 @@ class Filler(TokenWriter):
         return await self._weigh_near(ranked)
 
     async def _weigh_leading(self, prefix: Prefix, ranked: Sequence[Candidate], begun_nats: float) -> list[Candidate]:
-        """The best few of the texts, each with the log-likelihood of the following text; those far behind count as if
-        it were least likely after them.
+        """Returns the best few of the texts, each with the log-likelihood of the following text. That text is not read
+        after the ones far behind: it counts there as least likely as after any of the others.
         """
-        leading, behind = self._leading(ranked)
-        weighed = await self._weigh_following(prefix, leading, begun_nats)
-        least = min((candidate.following for candidate in weighed), default=0.0)
-        for candidate in behind:
-            weighed.append(replace(candidate, following=least))
+        compared, far_behind = self._choose_compared(ranked)
+        weighed = await self._weigh_following(prefix, compared, begun_nats)
+        lowest = min((candidate.following for candidate in weighed), default=0.0)
+        for candidate in far_behind:
+            weighed.append(replace(candidate, following=lowest))
         return weighed
 
-    def _leading(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-        """The candidates to compare: the first ones, the most certain one, and drafts of several lines. Also those of
-        the first ones that are too far behind.
+    def _choose_compared(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+        """Returns the candidates to compare by the following text: the first few, the most certain one, and drafts of
+        several lines. Also returns those of the first few that are left out because they are too far behind.
         """
         if not ranked:
             return [], []
         most_certain = max(ranked, key=lambda candidate: candidate.certainty)
         num_first = max(self.effort.compared, self.drawing.count)
         distinct = dict.fromkeys([most_certain, *ranked])
-        first = list(distinct)[:num_first]
+        first_few = list(distinct)[:num_first]
         weights = self.judge.choose_weights(ranked, self.kind)
         scores = weights.score(ranked)
-        least = scores[0] - MAX_BEHIND
-        num_near = sum(score >= least for score in scores)
+        lowest_score = scores[0] - MAX_BEHIND
+        num_near = sum(score >= lowest_score for score in scores)
         near = [*ranked[:num_near], most_certain]
         compared = []
-        for candidate in first:
+        for candidate in first_few:
             if candidate in near:
                 compared.append(candidate)
         for candidate in ranked:
             if not candidate.certainty and "\n" in candidate.text and candidate not in compared:
                 compared.append(candidate)
-        behind = [candidate for candidate in first if candidate not in compared]
-        return compared, behind
+        far_behind = [candidate for candidate in first_few if candidate not in compared]
+        return compared, far_behind
 
     async def _weigh_following(self, prefix: Prefix, texts: Sequence[Candidate], begun_nats: float) -> list[Candidate]:
-        """The texts, each with the log-likelihood of the following text, and of its line's end if that is known."""
+        """Returns the texts, each with the log-likelihood of the following text, and of a line break behind that text
+        if the text after has one there.
+        """
         following = self.following
         ends = None
         if self.stretch.after.startswith(following + "\n"):
@@ -449,17 +459,19 @@ class Filler(TokenWriter):
         return weighed
 
     async def _weigh_near(self, texts: Sequence[Candidate]) -> list[Candidate]:
-        """The texts, inside a line with their log-likelihood after the last lines alone (whole lines did not gain)."""
+        """Returns the texts; inside a line, each with its log-likelihood after the last few lines alone. Texts of whole
+        lines stay as they are, because that likelihood did not help to choose among them.
+        """
         if self.prompt.has_suffix or self.kind != "inside" or not texts:
             return list(texts)
         runtime = self.runtime
         opening = runtime.tokens.special_ids[0]
-        start, _ = await read_prefix(runtime, (opening,))
+        prefix, _ = await read_prefix(runtime, (opening,))
         lines = self.stretch.before.splitlines(keepends=True)
         last_lines = "".join(lines[-NEAR_LINES:])
-        near = last_lines[-NEAR_CHARACTERS:]
-        ids = [self.encode(near + candidate.text) for candidate in texts]
-        scores = await score(runtime, start, ids, self.ends)
+        near_text = last_lines[-NEAR_CHARACTERS:]
+        ids = [self.encode(near_text + candidate.text) for candidate in texts]
+        scores = await score(runtime, prefix, ids, self.ends)
         weighed = []
         for candidate, logs in zip(texts, scores, strict=True):
             nats = sum(logs)
@@ -469,15 +481,17 @@ class Filler(TokenWriter):
     async def _score(
         self, prefix: Prefix, texts: Sequence[str], ends: Tensor | None = None
     ) -> list[tuple[Logs, float]]:
-        """The tokens of every text with their log-probabilities, and their sum, with the end's if `ends` is given."""
-        lead = self.pending.decode()
-        ids_of_texts = [self.encode(lead + text) for text in texts]
+        """Returns for each text its tokens with their log-probabilities, and the sum of these. With `ends`, the sum
+        includes the log-probability that one of these ids comes next.
+        """
+        pending_text = self.pending.decode()
+        ids_of_texts = [self.encode(pending_text + text) for text in texts]
         scores = await score(self.runtime, prefix, ids_of_texts, ends)
         scored = []
         for ids, logs in zip(ids_of_texts, scores, strict=True):
             text, ranges = self.decode_own(ids)
             tokens = [text[start:end] for start, end in ranges]
-            pairs = tuple(zip(tokens, logs, strict=False))
+            pairs = tuple(zip(tokens, logs, strict=False))  # with `ends`, one more value than tokens
             total = sum(logs)
             scored.append((pairs, total))
         return scored
@@ -487,21 +501,21 @@ def choose_likeliest(_: Path, logs: Tensor) -> int:
     return int(logs.argmax())
 
 
-def keep_within(logs: Logs, size: int) -> Logs:
-    """The tokens that end within the first `size` characters."""
+def cut_logs(logs: Logs, num_characters: int) -> Logs:
+    """The tokens that end within the first `num_characters` of their text, with their log-probabilities."""
     kept = []
     end = 0
     for piece, log in logs:
         end += len(piece)
-        if end <= size:
+        if end <= num_characters:
             kept.append((piece, log))
     return tuple(kept)
 
 
 def bound_chance(candidate: Candidate) -> float:
-    """Its chance, but at most its proposer's certainty or, if that is more, its own likelihood."""
+    """The candidate's chance, but at most its proposer's certainty or its likelihood, whichever is greater."""
     likelihood = math.exp(min(0.0, candidate.nats))
-    most = max(candidate.certainty, likelihood)
+    highest = max(candidate.certainty, likelihood)
     if candidate.chance is None:
-        return most
-    return min(candidate.chance, most)
+        return highest
+    return min(candidate.chance, highest)

@@ -18,16 +18,16 @@ from midfill_engine.causal.writing import TokenWriter
 from midfill_engine.judging import add_logs
 from midfill_engine.tokens.vocabulary import NAMED
 
-INSIDE: Final = 2  # times as many drafts inside a line
+INSIDE: Final = 2  # inside a line, so many times as many drafts are kept
 MAX_LINE_TOKENS: Final = 64
-MAX_READ_ALONG: Final = 2  # guessed tokens a path
-NEARLY_CERTAIN: Final = -0.1  # ln P
+MAX_READ_ALONG: Final = 2  # guessed tokens of a path in one pass
+NEARLY_CERTAIN: Final = -0.1  # ln P of a guessed token
 
 
 @dataclass(frozen=True)
 class ReadLine:
-    """A line whose last token was read along with a `guess` of the next ones. `scores` are the log-probabilities [V] of
-    the token behind its last one and behind each guessed one.
+    """A line whose last token was read, along with a `guess` of the next ones. `scores` are the log-probabilities [V]
+    of the token after its last one, and then of the token after each guessed one.
     """
 
     line: LinePath
@@ -37,8 +37,8 @@ class ReadLine:
 
 @dataclass
 class Round:
-    """The lines that are one token longer, by the kinds of names in them, and how many lines of each kind were read
-    along: each of these leaves its room to another one.
+    """The lines of one round, each one token longer, by the kinds of names in them (`LinePath.kinds`). `num_along`
+    counts by the same the lines that went on over a guessed token: each of these leaves its room to another line.
     """
 
     grown: dict[int, list[LinePath]] = field(default_factory=dict)
@@ -46,12 +46,13 @@ class Round:
 
 
 class LineSearch:
-    """Beam search for texts without a line break; the likelihood includes that a text ends there.
+    """Beam search for texts without a line break, by a likelihood which includes that the text ends.
 
-    Also for the likeliest ones with a name that the text after needs, with an unused one, and with both (grid beam
-    search, Hokamp 2017): their beams begin a name behind each path without it. Guessed tokens are read along, and a
-    path goes on over those that are nearly certain. Lines are `complete` by the kinds of names in them; of each kind
-    `num_complete` are kept, and a search may end once `enough` of them are likelier than all open ones.
+    One beam is free. Others are for lines with a name that the text after needs, with an unused name, and with both
+    (grid beam search, Hokamp 2017): a name of a kind that a line lacks may begin after each of its tokens. Guessed
+    tokens are read along, and a path goes on over those that are nearly certain. `complete` has the finished lines by
+    their kinds of names. Of each beam `num_complete` lines are kept, and it may end once `enough` of them are likelier
+    than all its open ones.
     """
 
     def __init__(self, writer: TokenWriter, names: Sequence[str] = (), unused: Sequence[str] = ()) -> None:
@@ -62,25 +63,26 @@ class LineSearch:
         self.limit = max_tokens + len(writer.pending)
         self.num_complete = max(writer.widest, WHOLE.width)
         self.enough = max(writer.effort.enough, writer.drawing.count)
-        if stretch.is_inside:  # the rest of the line judges them
+        if stretch.is_inside:  # the rest of the line will judge them
             self.num_complete *= INSIDE
             self.enough = writer.widest
-        elif stretch.is_block:  # bodies begin with the first ones
+        elif stretch.is_block:  # bodies will begin with the likeliest ones
             self.enough = writer.num_firsts
         self.complete: dict[int, list[Path]] = {0: []}
         self._vocabulary = writer.runtime.vocabulary
         self._in_line = ~self._vocabulary.beginning(b"\n")
         self._spell_names = cache(self._encode_names)
-        self._spelled: list[float] = []  # ln P of each way to spell what is pending
+        self._pending_nats: list[float] = []  # ln P of each way to spell the pending bytes
 
     @property
     def begun_nats(self) -> float:
-        """ln P of the word that is begun, 0.0 if none is."""
+        """ln P of the word that the text before begins; 0.0 if it begins none."""
         if not WORD.match(self.writer.pending[-1:]):
             return 0.0
-        return add_logs(self._spelled)
+        return add_logs(self._pending_nats)
 
     async def run(self, prefix: Prefix) -> list[Path]:
+        """Returns the complete lines of all kinds; the last value of their `logs` is of the end."""
         runtime = self.writer.runtime
         beam = Beam(runtime, prefix)
         first = first_scores(runtime, prefix)
@@ -97,7 +99,7 @@ class LineSearch:
         paths = [line.path for line in lines]
         guesses = []
         for line, guess in zip(lines, self.writer.guess(paths, is_sure=True), strict=True):
-            next_ids = line.rest or guess
+            next_ids = line.name_rest or guess
             guesses.append(next_ids[:MAX_READ_ALONG])
         likeliest = max(paths, key=lambda path: path.log)
         paths, scores = await beam.read(paths, guesses, self.writer.showing(likeliest))
@@ -108,97 +110,101 @@ class LineSearch:
         return reads
 
     def _grow_all(self, reads: Sequence[ReadLine]) -> Round:
-        """The lines that were read, each with its likeliest next tokens and with the beginnings of names."""
+        """Returns the lines that were read, each with its likeliest next tokens and with the beginnings of names."""
         this_round = Round()
-        for read in reversed(reads):
-            following: ReadLine | None = read
-            while following is not None:
-                following = self._grow(following, this_round)
+        for read_line in reversed(reads):
+            to_grow: ReadLine | None = read_line
+            while to_grow is not None:
+                to_grow = self._grow(to_grow, this_round)
         return this_round
 
     def _grow(self, read: ReadLine, this_round: Round) -> ReadLine | None:
-        """Ends a line where it may end, and adds its next tokens. Returns the line with its guessed token if that is
-        the next one for certain.
+        """Adds a line to the complete ones where it may end, and each line with a next token to the round. But if the
+        next token is nearly certain and was guessed, returns the line with this one, which is to grow at once.
         """
         line = read.line
         path = line.path
         logs, *later_scores = read.scores
         writer = self.writer
-        num_spelled = writer.spelled(path)
+        num_spelled = writer.count_spelled(path)
         num_pending = len(writer.pending)
         left = writer.pending[num_spelled:]
-        if left and not line.has:
+        if left and not line.kinds:
             next_logs = logs[self._vocabulary.beginning(left)]
             log = float(next_logs.logsumexp(dim=0))
-            self._spelled.append(path.log + log)
-        elif num_spelled > num_pending and not line.rest and self._may_end(path):
-            complete = self.complete.setdefault(line.has, [])
-            complete.append(writer.ended(path, logs))
+            self._pending_nats.append(path.log + log)
+        elif num_spelled > num_pending and not line.name_rest and self._may_end(path):
+            complete = self.complete.setdefault(line.kinds, [])
+            complete.append(writer.add_end(path, logs))
         is_first = num_spelled == num_pending
         allowed = writer.edge.allowed(left, is_first)
         if not left:
             allowed = allowed & self._in_line
         grown = line.grow(logs, allowed, writer.width, self._vocabulary.worded)
-        following = None
+        guessed_line = None
         if self._is_guessed(read, grown):
-            following = ReadLine(grown.pop(0), later_scores, read.guess[1:])
-            this_round.num_along[line.has] += 1
+            guessed_line = ReadLine(grown.pop(0), later_scores, read.guess[1:])
+            this_round.num_along[line.kinds] += 1
         grown += self._begin_names(line, logs, allowed, left)
         for longer in grown:
-            same_kind = this_round.grown.setdefault(longer.has, [])
-            same_kind.append(longer)
-        return following
+            same_kinds = this_round.grown.setdefault(longer.kinds, [])
+            same_kinds.append(longer)
+        return guessed_line
 
     def _is_guessed(self, read: ReadLine, grown: Sequence[LinePath]) -> bool:
-        """True if the likeliest of the `grown` lines goes on with the guessed token, and is nearly certain."""
+        """True if the likeliest of the `grown` lines goes on with the guessed token, which is nearly certain or belongs
+        to a name.
+        """
         line = read.line
         if not read.guess or not grown or len(line.path.ids) + 1 >= self.limit:
             return False
         path = grown[0].path
-        is_certain = bool(line.rest) or path.logs[-1] > NEARLY_CERTAIN
+        is_certain = bool(line.name_rest) or path.logs[-1] > NEARLY_CERTAIN
         return is_certain and path.ids[-1] == read.guess[0]
 
     def _begin_names(self, line: LinePath, logs: Tensor, allowed: Tensor, left: bytes) -> list[LinePath]:
-        """The line with the first tokens of names of each kind that it lacks."""
-        if line.rest:
+        """Returns the line with the first token of each name of a kind that it lacks; nothing inside of a name."""
+        if line.name_rest:
             return []
-        last = b""
+        last_byte = b""
         if line.path.ids:
             last_token = line.path.ids[-1]
-            last = self._vocabulary.pieces[last_token][-1:]
+            last_byte = self._vocabulary.pieces[last_token][-1:]
         begun = []
         for kind in self.names:
-            if not line.has & kind:
-                spelled = self._spell_names(kind, left, last)
-                has = line.has | kind
-                begun += line.begin(logs, allowed, spelled, has)
+            if not line.kinds & kind:
+                spelled = self._spell_names(kind, left, last_byte)
+                kinds = line.kinds | kind
+                begun += line.begin(logs, allowed, spelled, kinds)
         return begun
 
     def _keep_open(self, this_round: Round) -> list[LinePath]:
-        """The open lines that may become likelier than the complete ones, of which the likeliest are kept."""
+        """Returns the likeliest open lines of each beam, as many as it has room for, unless the complete ones are
+        likelier. Drops all but the likeliest complete lines.
+        """
         is_over = self.writer.timer.is_over
         enough = self.enough
         if is_over:
             enough = 1
         kept: list[LinePath] = []
-        for has, grown in this_round.grown.items():
-            complete = self._keep_complete(has)
-            least = -math.inf
+        for kinds, grown in this_round.grown.items():
+            complete = self._keep_complete(kinds)
+            lowest_log = -math.inf
             if len(complete) == self.num_complete:
-                least = complete[-1].log
+                lowest_log = complete[-1].log
             likeliest = sorted(grown, key=lambda line: -line.path.log)
-            room = self.writer.width + this_round.num_along[has]
+            room = self.writer.width + this_round.num_along[kinds]
             lines = []
             for line in likeliest[:room]:
                 path = line.path
-                if path.log > least and len(path.ids) < self.limit:
+                if path.log > lowest_log and len(path.ids) < self.limit:
                     lines.append(line)
             if not lines:
                 continue
-            # Of a few, blank ones do not count, as they would end the search without a text.
+            # Where few lines are enough, blank ones do not count, because they would end the search without a text.
             counted = complete
             if enough < WHOLE.enough:
-                counted = list(filter(self._has_text, complete))
+                counted = [path for path in complete if self._has_text(path)]
             best_log = lines[0].path.log
             if len(counted) < enough or counted[enough - 1].log < best_log:
                 kept += lines
@@ -206,16 +212,16 @@ class LineSearch:
             return self._keep_likeliest(kept)
         return kept
 
-    def _keep_complete(self, has: int) -> list[Path]:
-        """The likeliest of the complete lines with these kinds of names, which alone are kept."""
-        complete = self.complete.get(has, [])
+    def _keep_complete(self, kinds: int) -> list[Path]:
+        """Drops all but the likeliest complete lines with these kinds of names. Returns them, best first."""
+        complete = self.complete.get(kinds, [])
         best_first = sorted(complete, key=lambda path: -path.log)
         kept = best_first[: self.num_complete]
-        self.complete[has] = kept
+        self.complete[kinds] = kept
         return kept
 
     def _keep_likeliest(self, lines: Sequence[LinePath]) -> list[LinePath]:
-        """The likeliest line of a search whose time is over, unless a likelier one is complete."""
+        """The only line that goes on when the time is over: the likeliest, unless a complete text is as likely."""
         best = max(lines, key=lambda line: line.path.log)
         best_log = best.path.log
         for path in chain.from_iterable(self.complete.values()):
@@ -233,18 +239,18 @@ class LineSearch:
             return True
         return self.writer.count_own(path) >= stretch.min_tokens
 
-    def _encode_names(self, kind: int, left: bytes, last: bytes) -> list[tuple[int, ...]]:
-        """Tokens of each name of a kind, alone and behind a space after the byte `last`; or behind what is `left` to be
-        spelled, which may be a part of a name.
+    def _encode_names(self, kind: int, left: bytes, last_byte: bytes) -> list[tuple[int, ...]]:
+        """Tokens of each name of a kind. They spell the pending bytes that are `left` first, which may begin the name
+        already. If none are left, the name comes behind a space and, if `last_byte` ends no word, also without one.
         """
         names = self.names[kind]
-        begun = left.decode(errors="ignore")
+        left_text = left.decode(errors="ignore")
         texts: list[str] = []
         if NAMED.match(left[-1:]):
-            texts = [name for name in names if name.startswith(begun)]
+            texts = [name for name in names if name.startswith(left_text)]
         elif left:
-            texts = [begun + name for name in names]
-        elif NAMED.match(last):
+            texts = [left_text + name for name in names]
+        elif NAMED.match(last_byte):
             texts = [" " + name for name in names]
         else:
             for name in names:

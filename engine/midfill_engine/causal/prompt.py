@@ -1,7 +1,7 @@
-"""Builds the prompt of a causal base, and finds the lines that judge candidates. Knows text and tokens; no requests.
+"""Builds the prompt of a causal model, and finds the lines that judge candidates. Knows text and tokens; no requests.
 
-The prompt shows a part of the text after the stretch above the text before it. With it one or two more of 129 lines
-from packages of 2025 and later were right.
+The prompt shows a part of the text after the stretch above the text before it. Because of that part, one or two more of
+129 lines from packages of 2025 and later were right.
 """
 
 import re
@@ -15,22 +15,24 @@ from midfill_engine.loading.runtime import Runtime
 MAX_BEFORE: Final = 2048  # tokens that are read
 READ_CHARACTERS: Final = 3072  # of the text before, at most
 YIELDED: Final = 1536  # at most so many of these make room for excerpts
-AHEAD_YIELDS: Final = 4  # for so many of them the text after gives up one character
-READ_SHARE: Final = 3  # of a longer text up to one part in so many is left out
+AHEAD_YIELDS: Final = 4  # for so many characters that make room, the text after gives up one, too
+READ_SHARE: Final = 3  # up to one part in so many of READ_CHARACTERS is left out to begin at a stable line
 BREAK: Final = "\n\n\n"  # between texts that are not adjacent
-AHEAD_CHARACTERS: Final = 1200  # of the text after, which are read first
-AHEAD_STEP: Final = 512  # they start up to so many characters after the lines that judge
+AHEAD_CHARACTERS: Final = 1200  # of the text after, at most; the prompt begins with them
+AHEAD_STEP: Final = 512  # they start up to so many characters behind the lines that judge
 FOLLOWING_LINES: Final = 2
 FOLLOWING_CHARACTERS: Final = 120
 LINE_END: Final = re.compile(r"\n")
 WORD: Final = re.compile(rb"\w")
-WORD_BYTES: Final = 32
+WORD_BYTES: Final = 32  # of a begun word; a longer one is not left to the fill as a whole
 HASHED: Final = 32  # characters of a line
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The `ids` to read; the fill must begin with the bytes `pending`. `has_suffix`: `ids` include the text after."""
+    """The `ids` to read, and the bytes `pending` with which a fill must begin, because the text before ends with them
+    behind `ids`. `has_suffix`: the ids include the text after between fill-in-the-middle tokens.
+    """
 
     ids: tuple[int, ...]
     pending: bytes
@@ -46,21 +48,21 @@ def lay_prompt(
     is_block: bool = False,
     behind: str | None = None,
 ) -> Prompt:
-    """The text around a stretch with fill-in-the-middle tokens, if the model was trained with them. Otherwise a part of
-    the text after (`behind`, by default `after`), then the excerpts and the end of the text before.
+    """Lays the excerpts and the text around a stretch with fill-in-the-middle tokens, if the model was trained with
+    them. Otherwise a part of the text after (of `behind`, by default `after`), the excerpts, and the end of the text
+    before.
     """
     opening = runtime.tokens.opening(None)
     markers = runtime.tokens.markers
-    above, most_ahead = lay_before(before, excerpts, is_block=is_block)
+    above, num_ahead = lay_before(before, excerpts, is_block=is_block)
     if markers is not None:
         encode = runtime.loaded.tokenizer.encode
         ids_before = encode(above)[-MAX_BEFORE:]
-        ids_after = encode(after[:most_ahead])
+        ids_after = encode(after[:num_ahead])
         marked = markers.lay(ids_before, ids_after)
         return Prompt((*opening, *marked), b"", has_suffix=True)
-    if behind is None:
-        behind = after
-    ahead = lay_ahead(behind, most_ahead)
+    shown = after if behind is None else behind
+    ahead = lay_ahead(shown, num_ahead)
     ids, pending = open_edge(runtime, ahead + above)
     if not opening and not ids:
         opening = [runtime.tokens.special_ids[0]]
@@ -68,59 +70,60 @@ def lay_prompt(
 
 
 def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
-    """The ids of `text` without its last token, and that token's bytes, because the token at the edge may differ. All
-    tokens of a word that may go on are left out: half a word is seldom made of the whole word's tokens.
+    """Returns the ids of `text` without its last token, and that token's bytes: in the whole text another token may
+    stand at the edge. All tokens of a word at the end are left out, because the word may go on, and half a word seldom
+    has the tokens of the whole word. So are those of an incomplete character.
     """
     tokenizer = runtime.loaded.tokenizer
     ids = tokenizer.encode(text)[-MAX_BEFORE:]
     if not ids:
         return [], b""
     pending = tokenizer.token_bytes(ids.pop())
-    if len(pending) > 1 and pending.isspace() and pending.endswith(b" "):  # the last space belongs to the next word
+    if len(pending) > 1 and pending.isspace() and pending.endswith(b" "):  # only the last space joins the next word
         ids += tokenizer.encode(pending[:-1].decode())
         pending = b" "
     while ids and pending.decode(errors="ignore").encode() != pending:  # a part of a character
         pending = tokenizer.token_bytes(ids.pop()) + pending
     while ids and len(pending) < WORD_BYTES and WORD.match(pending):
-        before = tokenizer.token_bytes(ids[-1])
-        if not WORD.match(before[-1:]):
+        token_before = tokenizer.token_bytes(ids[-1])
+        if not WORD.match(token_before[-1:]):
             break
-        pending = before + pending
+        pending = token_before + pending
         ids.pop()
     return ids, pending
 
 
 def lay_before(before: str, excerpts: Sequence[str], *, is_block: bool = False) -> tuple[str, int]:
-    """The excerpts and the end of the text before, and the number of characters to read of the text after.
+    """Returns the excerpts and the end of the text before, and the number of characters to read of the text after.
 
-    Excerpts replace near text, but not for a block, because a block mostly resembles its neighbors.
+    Excerpts take room from the near text, but not for a block, because a block mostly resembles its neighbors.
     """
     shown = "".join(text.strip("\n") + BREAK for text in excerpts)
-    room = 0
+    num_yielded = 0
     if not is_block:
-        room = min(len(shown), YIELDED)
-    near = take_stable_end(before, READ_CHARACTERS - room)
-    most_ahead = AHEAD_CHARACTERS - room // AHEAD_YIELDS
-    return shown + near, most_ahead
+        num_yielded = min(len(shown), YIELDED)
+    near = take_stable_end(before, READ_CHARACTERS - num_yielded)
+    num_ahead = AHEAD_CHARACTERS - num_yielded // AHEAD_YIELDS
+    return shown + near, num_ahead
 
 
-def take_stable_end(text: str, most: int = READ_CHARACTERS) -> str:
-    """The end of `text`, at most `most` characters, from a line start that mostly stays while the text grows."""
-    surplus = len(text) - most
+def take_stable_end(text: str, max_characters: int = READ_CHARACTERS) -> str:
+    """The end of `text`, of at most so many characters, from a line start that mostly stays while the text grows."""
+    surplus = len(text) - max_characters
     if surplus <= 0:
         return text
-    most_surplus = surplus + most // READ_SHARE
-    start = find_start(text, surplus, most_surplus)
+    max_surplus = surplus + max_characters // READ_SHARE
+    start = find_start(text, surplus, max_surplus)
     return text[start:]
 
 
-def lay_ahead(text: str, most: int = AHEAD_CHARACTERS) -> str:
-    """Whole lines of the text after, at most `most` characters and without the lines that judge, and BREAK; or ""."""
-    judging = len(find_following(text))
-    if not judging:
+def lay_ahead(text: str, max_characters: int = AHEAD_CHARACTERS) -> str:
+    """Whole lines of the text after, behind those that judge and with at most so many characters, and BREAK; or ""."""
+    num_judging = len(find_following(text))
+    if not num_judging:
         return ""
-    start = find_start(text, judging, judging + AHEAD_STEP)
-    part = text[start : start + most]
+    start = find_start(text, num_judging, num_judging + AHEAD_STEP)
+    part = text[start : start + max_characters]
     if start + len(part) < len(text):
         part = part[: part.rfind("\n") + 1]
     if not part.strip():
@@ -129,8 +132,8 @@ def lay_ahead(text: str, most: int = AHEAD_CHARACTERS) -> str:
 
 
 def find_start(text: str, low: int, high: int) -> int:
-    """The line start between `low` and `high` whose line has the smallest hash. It mostly stays as the cursor
-    moves the bounds, so the KV cache of the text after it stays valid.
+    """The line start between `low` and `high` whose line has the smallest hash, which mostly stays the same while the
+    bounds move with the cursor. So the KV cache of the text from there on stays valid. `low` if no line starts there.
     """
     starts = [match.end() for match in LINE_END.finditer(text, max(0, low - 1), high)]
     filled = [start for start in starts if text[start : start + 1].strip()]
@@ -138,14 +141,14 @@ def find_start(text: str, low: int, high: int) -> int:
 
 
 def find_following(after: str) -> str:
-    """The next non-blank lines after a stretch; their likelihood judges candidates."""
+    """The text up to the second non-blank line after a stretch, or less of it; its likelihood judges candidates."""
     num_lines = 0
-    taken = 0
+    size = 0
     for line in after[: 4 * FOLLOWING_CHARACTERS].splitlines(keepends=True):
-        if taken and taken + len(line) > FOLLOWING_CHARACTERS:
+        if size and size + len(line) > FOLLOWING_CHARACTERS:
             break
-        taken += len(line)
+        size += len(line)
         num_lines += bool(line.strip())
         if num_lines == FOLLOWING_LINES:
             break
-    return after[: min(taken, 2 * FOLLOWING_CHARACTERS)].rstrip()
+    return after[: min(size, 2 * FOLLOWING_CHARACTERS)].rstrip()

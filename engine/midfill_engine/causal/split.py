@@ -14,10 +14,10 @@ from midfill_engine.wire import HoleSpec
 
 Range = tuple[int, int]
 
-_BREAK_AHEAD: Final = re.compile(r"[ \t]*\n\s*")
-_INDENT_AHEAD: Final = re.compile(r"\s*")
-_BREAKS_BEHIND: Final = re.compile(r"(?:(?<=\S)[ \t]*[:{(\[]|)\s*\n[ \t]*\Z")  # and what opens the block of a kept line
-_BREAK_BEHIND: Final = re.compile(r"\n[ \t]*\Z")
+_BREAK_AHEAD: Final = re.compile(r"[ \t]*\n\s*")  # at the start of a masked part
+_INDENT_AHEAD: Final = re.compile(r"\s*")  # at the start of one that begins in an indentation
+_BREAKS_BEHIND: Final = re.compile(r"(?:(?<=\S)[ \t]*[:{(\[]|)\s*\n[ \t]*\Z")  # at its end, with what opens a block
+_BREAK_BEHIND: Final = re.compile(r"\n[ \t]*\Z")  # at the end of a blank one
 _QUOTED: Final = re.compile(r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\\n])*`""")
 _NO_BRACKETS: Final = re.compile(r"[^()\[\]{}]+")
 _PAIRS: Final = re.compile(r"\(\)|\[\]|\{\}")
@@ -25,36 +25,38 @@ _PAIRS: Final = re.compile(r"\(\)|\[\]|\{\}")
 
 @dataclass(frozen=True)
 class Split:
-    """A hole's draft: `parts`, masked and known in turns, the first and the last masked, between the known `head` and
-    `tail`. A hole that is all known has no parts. Line breaks beside kept text are known, too: of all known characters
-    the request keeps those in the ranges `asked`.
+    """A hole's draft: the known `head`, the `parts`, and the known `tail`. Masked and known parts alternate; the first
+    and the last one are masked. If all is known, there are no parts, and the text is the `head`.
+
+    Known are the anchors and the line breaks beside them (`keep_breaks`). `anchor_ranges` are those of the anchors
+    alone, counted in the known characters.
     """
 
     head: str
     parts: tuple[str, ...]
     tail: str
-    asked: tuple[Range, ...] = field(default=(), compare=False)
+    anchor_ranges: tuple[Range, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, spec: HoleSpec) -> "Split":
-        known = keep_breaks(spec.draft, spec.keep)
-        parts = [""]
+        known_ranges = keep_breaks(spec.draft, spec.keep)
+        parts = [""]  # known and masked in turns, the head first
         is_masked = False
-        for text, is_kept in split_draft(spec.model_copy(update={"keep": known})):
+        for text, is_kept in split_draft(spec.model_copy(update={"keep": known_ranges})):
             if is_kept == is_masked:
                 parts.append("")
                 is_masked = not is_kept
             parts[-1] += text
         tail = "" if is_masked else parts.pop()
-        chars = _list_chars(known)
-        asked = []
+        indices = _list_indices(known_ranges)
+        anchor_ranges = []
         for start, end in spec.keep:
-            first = bisect_left(chars, start)
-            asked.append((first, first + end - start))
+            first = bisect_left(indices, start)
+            anchor_ranges.append((first, first + end - start))
         if not parts:
-            return cls(tail, (), "", tuple(asked))
+            return cls(tail, (), "", tuple(anchor_ranges))
         head, *others = parts
-        return cls(head, tuple(others), tail, tuple(asked))
+        return cls(head, tuple(others), tail, tuple(anchor_ranges))
 
     @property
     def has_anchors(self) -> bool:
@@ -67,40 +69,40 @@ class Split:
         """The draft's brackets without a partner."""
         return find_unmatched(self.head + "".join(self.parts) + self.tail)
 
-    def put(self, one: Candidate) -> Candidate:
-        """A text for the parts as one for the whole hole."""
+    def to_whole(self, candidate: Candidate) -> Candidate:
+        """Turns a text for the parts into one for the whole hole, whose `kept` ranges are the anchors alone."""
         start = len(self.head)
-        end = start + len(one.text)
-        text = self.head + one.text + self.tail
-        known = [(0, start)]
-        for first, last in one.kept:
-            known.append((start + first, start + last))
-        known.append((end, len(text)))
-        chars = _list_chars(known)
+        end = start + len(candidate.text)
+        text = self.head + candidate.text + self.tail
+        known_ranges = [(0, start)]
+        for kept_start, kept_end in candidate.kept:
+            known_ranges.append((start + kept_start, start + kept_end))
+        known_ranges.append((end, len(text)))
+        indices = _list_indices(known_ranges)
         kept = []
-        for first, last in self.asked:
-            end_char = chars[last - 1] + 1
-            kept.append((chars[first], end_char))
-        logs = one.logs
+        for first, last in self.anchor_ranges:
+            anchor_end = indices[last - 1] + 1
+            kept.append((indices[first], anchor_end))
+        logs = candidate.logs
         if self.head:
             logs = ((self.head, 0.0), *logs)
-        return replace(one, text=text, logs=logs, kept=tuple(merge(kept)))
+        return replace(candidate, text=text, logs=logs, kept=tuple(merge(kept)))
 
-    def balances(self, one: Candidate) -> bool:
-        """True for a text of the whole hole whose brackets have partners, or lack those that the draft's lack."""
+    def balances(self, candidate: Candidate) -> bool:
+        """True if a whole text's brackets have partners, or lack the same as the draft's; or if there is no anchor."""
         if not self.has_anchors:
             return True
-        return find_unmatched(one.text) in ("", self.unmatched)
+        return find_unmatched(candidate.text) in ("", self.unmatched)
 
-    def skip(self) -> Candidate:
-        """The known text alone."""
+    def only_known(self) -> Candidate:
+        """The known text alone, without the masked parts."""
         known = "".join(self.parts[1::2])
-        return self.put(Candidate(known, kept=((0, len(known)),)))
+        return self.to_whole(Candidate(known, kept=((0, len(known)),)))
 
-    def stay(self) -> Candidate:
-        """The draft as it is, which stands where nothing was found; what is known alone if nothing is."""
+    def unchanged(self) -> Candidate:
+        """The draft as it is, for a hole without any candidate; but only its known text, "", if it has no anchors."""
         if not self.has_anchors:
-            return self.skip()
+            return self.only_known()
         text = ""
         kept: list[Range] = []
         for index, part in enumerate(self.parts):
@@ -108,29 +110,29 @@ class Split:
             text += part
             if index % 2:
                 kept.append((start, len(text)))
-        return self.put(Candidate(text, kept=tuple(kept)))
+        return self.to_whole(Candidate(text, kept=tuple(kept)))
 
 
 def keep_breaks(draft: str, keep: Sequence[Range]) -> list[Range]:
-    """The ranges `keep` of a draft, each with the line break beside it, and with the indentation behind that: what was
-    a line stays one, and what opens the block of a kept line stays, too. A masked part that is all white space stays,
-    as a place to insert, only where it has a break.
+    """The known ranges of a draft: those of `keep`, each with the line break beside it and the indentation behind that,
+    so that a line stays a line, and with what opens the block of a kept line. An indentation between two kept ranges
+    joins them; white space with a line break leaves an empty masked part between them, where text may be inserted.
     """
     known: list[Range] = []
-    start = 0  # of a masked part
-    for first, last in keep:
-        end = _find_break_behind(draft, start, first)
+    masked_start = 0
+    for kept_start, kept_end in keep:
+        masked_end = _find_break_behind(draft, masked_start, kept_start)
         if known:
-            known[-1] = (known[-1][0], _find_break_ahead(draft, start, end))
-        known.append((end, last))
-        start = last
+            known[-1] = (known[-1][0], _find_break_ahead(draft, masked_start, masked_end))
+        known.append((masked_end, kept_end))
+        masked_start = kept_end
     if known:
-        known[-1] = (known[-1][0], _find_break_ahead(draft, start, len(draft)))
+        known[-1] = (known[-1][0], _find_break_ahead(draft, masked_start, len(draft)))
     return _join_indents(draft, known, keep)
 
 
 def _find_break_behind(draft: str, start: int, end: int) -> int:
-    """Where a masked part ends before the line break behind it."""
+    """The end of a masked part without the line break at its end."""
     masked = draft[start:end]
     pattern = _BREAKS_BEHIND if masked.strip() else _BREAK_BEHIND
     line_break = pattern.search(masked)
@@ -138,7 +140,7 @@ def _find_break_behind(draft: str, start: int, end: int) -> int:
 
 
 def _find_break_ahead(draft: str, start: int, end: int) -> int:
-    """Where a masked part begins after the line break ahead of it, or after the indentation of its first line."""
+    """The start of a masked part without the line break at its start, or without the indentation of its first line."""
     _, is_later, line = draft[:start].rpartition("\n")
     pattern = _INDENT_AHEAD if is_later and not line.strip() else _BREAK_AHEAD
     line_break = pattern.match(draft, start, end)
@@ -146,7 +148,7 @@ def _find_break_ahead(draft: str, start: int, end: int) -> int:
 
 
 def _join_indents(draft: str, known: Sequence[Range], keep: Sequence[Range]) -> list[Range]:
-    """The ranges, joined where an indentation between two kept ranges is known now."""
+    """The known ranges, joined where only an indentation, which is known now, was between two kept ranges."""
     joined: list[Range] = []
     for index, (start, end) in enumerate(known):
         masked = ""
@@ -168,8 +170,9 @@ def find_unmatched(text: str) -> str:
         brackets = unmatched
 
 
-def _list_chars(ranges: Sequence[Range]) -> list[int]:
-    chars: list[int] = []
+def _list_indices(ranges: Sequence[Range]) -> list[int]:
+    """The indices of all characters in the ranges."""
+    indices: list[int] = []
     for start, end in ranges:
-        chars += range(start, end)
-    return chars
+        indices += range(start, end)
+    return indices

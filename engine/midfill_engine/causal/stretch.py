@@ -1,4 +1,4 @@
-"""A stretch of text to fill, and a text of several lines that is being written there. Knows text only."""
+"""A stretch of text to fill, and a text that is being written there. Knows text only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ JOINT_CHARACTERS: Final = 16
 
 @dataclass(frozen=True)
 class Stretch:
-    """The gap between `before` and `after`, which ends where the next unknown text begins.
+    """The gap between `before` and `after`. The text `after` ends where the next unknown text begins.
 
     The prompt shows `behind`, the text after the whole hole, or `after` if `behind` is None. Drafts for a `single`
     stretch have no line break; in all others each line but the first begins with `indent`. The bounds of lines are
-    those of the whole hole, which has `head` before the stretch and `tail` behind it.
+    those of the whole hole, which has the kept texts `head` before the stretch and `tail` behind it.
     """
 
     before: str
@@ -46,24 +46,24 @@ class Stretch:
         return self.max_lines is not None and self.count_lines(text) > self.max_lines
 
     def count_lines(self, text: str) -> int:
-        """Lines with text in the whole hole."""
+        """The number of lines with text in the whole hole if it is filled with `text`."""
         whole = self.head + text + self.tail
         return sum(bool(line.strip()) for line in whole.split("\n"))
 
     @property
     def next_line(self) -> str | None:
-        """The first non-blank line after the stretch's last line."""
+        """The first non-blank line after the line in which the stretch ends; None if there is none."""
         _, *later = self.after.split("\n")
-        return next(filter(str.strip, later), None)
+        return next((line for line in later if line.strip()), None)
 
     @property
     def is_inside(self) -> bool:
-        """True if the rest of a line follows the stretch."""
+        """True if the stretch ends within a line, so that the rest of this line follows."""
         return self.after[:1] not in ("", "\n")
 
     @property
     def joint(self) -> str:
-        """The beginning of the text after, which marks the end of a draft that reaches it; empty if it is blank."""
+        """The beginning of the text after: a draft that reaches it ends there. Empty if it is blank."""
         start = self.after[:JOINT_CHARACTERS]
         if start.strip():
             return start
@@ -71,7 +71,7 @@ class Stretch:
 
     @property
     def is_block(self) -> bool:
-        """True if the next line is less indented, so that a text ends at the first line without `indent`."""
+        """True for a body: the next line lacks its `indent`, so a text ends at the first line without it."""
         if self.single or not self.indent:
             return False
         next_line = self.next_line or ""
@@ -80,18 +80,20 @@ class Stretch:
 
 @dataclass
 class Block:
-    """A text of several lines that is being written."""
+    """A text that is being written: a first line or "" as `text`, and behind it the bytes `data` of tokens."""
 
     stretch: Stretch
     text: str
     data: bytes = b""
     is_open: bool = True
-    is_whole: bool = False  # it ended by itself: its last line left the block or met the text after
+    is_whole: bool = False  # it ended by itself, neither by a limit nor because it repeats itself
     is_met: bool = False  # the draft reached the text after, which was cut off
     loop: int | None = None  # the number of lines after which it repeats itself
 
     def write(self, piece: bytes) -> None:
-        """Adds a token; ends the text if its last line is not a part of the block, or if it repeats itself."""
+        """Adds the bytes of a token. Ends the text if its last line lacks the indent, or is the next line; if it has
+        reached the text after, which it cuts off; if it repeats itself; or if it has too many lines.
+        """
         self.data += piece
         written = self.written
         joint = self.stretch.joint
@@ -106,7 +108,7 @@ class Block:
         if is_endless(last):
             self.loop = len(lines)
         elif b"\n" in piece:
-            self._look_back(lines)
+            self._mark_loop(lines)
         leaves = bool(lines) and bool(last.strip()) and not last.startswith(self.stretch.indent)
         meets = len(lines) > 1 and lines[-1] == self.stretch.next_line
         if self.loop is not None:
@@ -114,16 +116,18 @@ class Block:
         elif leaves or meets:
             self.end()
         else:
-            most = max(MAX_LINES, self.stretch.min_lines + 1)
-            if len(lines) > most or self.stretch.has_too_many_lines(written):
+            max_lines = max(MAX_LINES, self.stretch.min_lines + 1)
+            if len(lines) > max_lines or self.stretch.has_too_many_lines(written):
                 self.is_open = False
 
     def end(self) -> None:
-        self._look_back(self.written.split("\n"))
+        """Ends the text; it is whole unless its last lines repeat themselves."""
+        self._mark_loop(self.written.split("\n"))
         self.is_open = False
         self.is_whole = self.loop is None
 
-    def _look_back(self, lines: Sequence[str]) -> None:
+    def _mark_loop(self, lines: Sequence[str]) -> None:
+        """Sets `loop`. The first line counts as indented like the others, because a loop may include it."""
         first, *later = lines
         indented = self.stretch.indent + first
         self.loop = find_loop([indented, *later])
@@ -138,12 +142,13 @@ class Block:
 
     @property
     def has_line(self) -> bool:
-        """True if it ended by itself or has a line break."""
+        """True if it has at least one whole line: it ended by itself, or has a line break."""
         return self.is_whole or "\n" in self.written
 
     def endings(self) -> list[str]:
-        """The text up to each of its line ends, for a block the longest unless it must be short; inside a line only the
-        text up to `joint`.
+        """The texts that may be taken of what was written: up to each end of a line with text, without lines that leave
+        the block or repeat others. For a body only the longest of them, unless its lines are bounded. If the rest of a
+        line follows the stretch, only a text that has met it.
         """
         if not self.stretch.single and not self.stretch.is_block and self.stretch.is_inside:
             return [self.written] if self.is_met else []
@@ -154,17 +159,17 @@ class Block:
         elif self.loop is not None:
             lines = lines[: max(self.loop - 1, 0)]
         endings = [first]
-        taken = first
-        seen = {first.strip()}
+        text = first
+        seen_lines = {first.strip()}
         for line in lines:
-            bare = line.strip()
-            leaves = bool(bare) and not line.startswith(self.stretch.indent)
-            if leaves or line == self.stretch.next_line or (is_cut and bare in seen):
+            stripped = line.strip()
+            leaves = bool(stripped) and not line.startswith(self.stretch.indent)
+            if leaves or line == self.stretch.next_line or (is_cut and stripped in seen_lines):
                 break
-            taken += "\n" + line
-            if bare:
-                seen.add(bare)
-                endings.append(taken)
+            text += "\n" + line
+            if stripped:
+                seen_lines.add(stripped)
+                endings.append(text)
         if self.stretch.is_block and not self.stretch.max_lines:
             return endings[-1:]
         return endings

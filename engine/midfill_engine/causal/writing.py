@@ -23,11 +23,11 @@ from midfill_engine.tokens.pieces import Spans, decode
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ALTERNATIVE_TEMPERATURE, StepEvent
 
-LONGER: Final = 1.5  # times the longest finished body: the limit of the others
-MIN_COMPARED: Final = 3
+LONGER: Final = 1.5  # an open body may have so many times the tokens of the longest finished one
+MIN_COMPARED: Final = 3  # fewer bodies are not compared by their number of tokens
 LINE_TOKENS: Final = 24  # room for each line that a text must have
-LAST_TOKENS: Final = 64  # of a line that goes on alone when the time is over
-NUM_OTHERS: Final = 8
+LAST_TOKENS: Final = 64  # length up to which one text goes on alone once the time is over
+NUM_WIDENED: Final = 8
 MAX_REFUSED: Final = 64  # tokens in a row that would end a text too early
 
 Row = tuple[Path, Block]
@@ -39,7 +39,7 @@ Choose = Callable[[Path, Tensor], int]
 
 @dataclass(frozen=True)
 class Drawing:
-    """The number of drafts: the likeliest, or with a `temperature` sampled token by token from the `top_p` nucleus."""
+    """How to draft: the `count` likeliest texts, or with a `temperature` as many sampled from the `top_p` nucleus."""
 
     count: int = 1
     temperature: float = 0.0
@@ -56,9 +56,9 @@ class Drawing:
         return int(order[drawn])
 
 
-def others_of(drawing: Drawing) -> Drawing:
-    """Drafts for a hole where none of `drawing` is long or short enough."""
-    count = max(drawing.count, NUM_OTHERS)
+def widen(drawing: Drawing) -> Drawing:
+    """A drawing of more texts, for a hole where no text by `drawing` keeps the bounds of lines and tokens."""
+    count = max(drawing.count, NUM_WIDENED)
     if drawing.temperature:
         return replace(drawing, count=count)
     generator = torch.Generator().manual_seed(0)
@@ -66,7 +66,9 @@ def others_of(drawing: Drawing) -> Drawing:
 
 
 class Edge:
-    """The tokens that may come where a text begins, which is behind white space if `is_spaced`, and inside it."""
+    """Which tokens may come where in a text: `opening` [V] at its beginning, `later` [V] behind that. None has a string
+    of `forbid`. If white space is before the text (`is_spaced`), the text does not begin with more of it.
+    """
 
     def __init__(self, vocabulary: Vocabulary, is_spaced: bool, forbid: tuple[str, ...]) -> None:
         self.vocabulary = vocabulary
@@ -78,11 +80,12 @@ class Edge:
             self.opening = self.later & ~vocabulary.spaced
 
     def allowed(self, left: bytes, is_first: bool) -> Tensor:
-        """The mask [V] of tokens that may come next while the bytes `left` are not spelled yet."""
+        """The mask [V] of tokens that may come next where the bytes `left` must be spelled first."""
         if left:
-            known = self.vocabulary.allowed() | self.vocabulary.spelling_only(left)
+            # What spells no more than `left` may be any token, because this text is given.
+            choosable = self.vocabulary.allowed() | self.vocabulary.spelling_only(left)
             spelling = self.vocabulary.spelling(left, self.is_spaced, self.forbid)
-            return known & spelling
+            return choosable & spelling
         if is_first:
             return self.opening
         return self.later
@@ -90,7 +93,12 @@ class Edge:
 
 @dataclass
 class TokenWriter:
-    """The prompt of a stretch, the tokens that may come after it, and texts that are written there."""
+    """The prompt of a stretch, the tokens that may come after it, and texts that are written there.
+
+    A text first spells the bytes `pending` (see `Prompt`). `stops` [V] marks the special tokens, which end a text.
+    `ends` are ids: a text ends as likely as one of them comes next. They are the tokens with which the text after may
+    begin; but if the prompt shows that text, only the stops, and line breaks if one is next.
+    """
 
     runtime: Runtime
     stretch: Stretch
@@ -98,18 +106,13 @@ class TokenWriter:
     excerpts: Sequence[str] = ()
     effort: Effort = field(default=WHOLE, kw_only=True)
     timer: Timer = field(default=ENDLESS, kw_only=True)
-    show: Callable[[Candidate], StepEvent] | None = field(default=None, kw_only=True)  # of a body that is being written
+    show: Callable[[Candidate], StepEvent] | None = field(default=None, kw_only=True)  # builds the event of a draft
 
     def __post_init__(self) -> None:
         runtime = self.runtime
         stretch = self.stretch
         prompt = lay_prompt(
-            runtime,
-            stretch.before,
-            stretch.after,
-            self.excerpts,
-            is_block=stretch.is_block,
-            behind=stretch.behind,
+            runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
         )
         self.prompt = prompt
         self.pending = prompt.pending
@@ -129,16 +132,17 @@ class TokenWriter:
         if prompt.has_suffix:
             line_ends = ends & vocabulary.beginning(b"\n")
             ends = self.stops | line_ends
-        self.ends = ends.nonzero().flatten()  # ids: a mask is searched anew for every path
+        self.ends = ends.nonzero().flatten()  # as ids, because a mask would be searched anew for every path
 
     @property
     def widest(self) -> int:
+        """The number of paths at once while there is time."""
         return max(self.effort.width, self.drawing.count)
 
     @property
     def num_firsts(self) -> int:
-        """The number of likely first lines that a body is drafted from: at least one fewer than the alternatives that
-        are asked for, because a given text is mostly one of these.
+        """The number of likely first lines that bodies are drafted from. One fewer than the requested alternatives is
+        enough, because mostly a given text is one of the alternatives.
         """
         return max(self.effort.blocks, self.drawing.count - 1)
 
@@ -149,21 +153,21 @@ class TokenWriter:
             return 1
         return self.widest
 
-    def spelled(self, path: Path) -> int:
+    def count_spelled(self, path: Path) -> int:
         """The number of bytes of a path, pending ones included."""
         return sum(len(self.pieces[token]) for token in path.ids)
 
     def decode_own(self, ids: Sequence[int]) -> tuple[str, Spans]:
-        """The text of tokens without what is pending, and the range of each of them in it."""
+        """The text of tokens without the pending text, and each token's character range in it."""
         pieces = [self.pieces[token] for token in ids]
         text, ranges = decode(pieces, "ignore")
-        lead = len(self.pending.decode())
+        num_pending = len(self.pending.decode())
         own_ranges = []
         for start, end in ranges:
-            own_start = max(start - lead, 0)
-            own_end = max(end - lead, 0)
+            own_start = max(start - num_pending, 0)
+            own_end = max(end - num_pending, 0)
             own_ranges.append((own_start, own_end))
-        return text[lead:], own_ranges
+        return text[num_pending:], own_ranges
 
     def to_candidate(self, path: Path) -> Candidate:
         text, ranges = self.decode_own(path.ids)
@@ -174,32 +178,32 @@ class TokenWriter:
         return Candidate(text, path.log, logs=tuple(logs))
 
     def showing(self, path: Path) -> Showing | None:
-        """What builds the event of a body that is written as far as `path`."""
+        """A function that builds the event of a body that is written as far as `path`; None if nothing is shown."""
         show = self.show
         if show is None or not self.stretch.is_block:
             return None
         return lambda: show(self.to_candidate(path))
 
     def count_own(self, path: Path) -> int:
-        """The number of tokens of a path with text behind what is pending."""
+        """The number of a path's tokens that have text behind the pending bytes."""
         _, ranges = self.decode_own(path.ids)
         return sum(start < end for start, end in ranges)
 
-    def room(self, most: int) -> int:
-        """At most so many tokens of a text of several lines: `most`, or what the lines that it must have need."""
+    def limit_tokens(self, usual_limit: int) -> int:
+        """The maximum number of tokens of a text of several lines: more than the usual limit if it must be longer."""
         line_tokens = LINE_TOKENS * self.stretch.min_lines
-        least_tokens = 2 * self.stretch.min_tokens
-        return max(most, line_tokens, least_tokens)
+        needed_tokens = 2 * self.stretch.min_tokens
+        return max(usual_limit, line_tokens, needed_tokens)
 
-    def ended(self, path: Path, logs: Tensor) -> Path:
-        """The path with the log-probability that it ends where `logs` [V] are those of its next token."""
+    def add_end(self, path: Path, logs: Tensor) -> Path:
+        """The path with one more log-probability, that it ends here, by the `logs` [V] of its next token."""
         end_log = float(logs[self.ends].logsumexp(dim=0))
         return replace(path, logs=(*path.logs, end_log))
 
     async def write_anew(
-        self, prefix: Prefix, count: int, choose: Choose, most: int, *, must: bool = False
+        self, prefix: Prefix, count: int, choose: Choose, usual_limit: int, *, must_have_line: bool = False
     ) -> list[Row]:
-        """`count` texts; one of them `must` have a whole line even when the time is over."""
+        """Writes `count` texts from their beginning (see `write`)."""
         rows = []
         for _ in range(count):
             block = Block(self.stretch, "")
@@ -207,8 +211,8 @@ class TokenWriter:
         first = first_scores(self.runtime, prefix)
         scores = [first[None]] * count
         beam = Beam(self.runtime, prefix)
-        most = self.room(most) + len(self.pending)
-        return await self.write(beam, rows, scores, choose, most, must=must)
+        limit = self.limit_tokens(usual_limit) + len(self.pending)
+        return await self.write(beam, rows, scores, choose, limit, must_have_line=must_have_line)
 
     async def write(
         self,
@@ -216,16 +220,20 @@ class TokenWriter:
         begun: Sequence[Row],
         scores: Sequence[Tensor],
         choose: Choose,
-        most: int,
+        limit: int,
         *,
-        must: bool = False,
+        must_have_line: bool = False,
     ) -> list[Row]:
-        """Writes token by token, with prompt lookup decoding (Saxena 2023): guesses are read along, kept if chosen."""
+        """Continues the `begun` rows token by token, each by at most `limit` tokens; returns all of them. Their next
+        tokens have the log-probabilities `scores` [1, V]. Prompt lookup decoding (Saxena 2023) saves passes: guessed
+        tokens are read along, and kept if they are chosen. When the time is over all rows end; but if there
+        `must_have_line` at least one row with a whole line, the likeliest row goes on up to it.
+        """
         rows = list(begun)
         num_rows = len(rows)
         going = list(range(num_rows))
         max_tokens = self.stretch.max_tokens + len(self.pending)
-        most = min(max_tokens, most)
+        max_size = min(max_tokens, limit)
         begun_sizes = [len(path.ids) for path, _ in begun]
         sizes = [0] * num_rows
         guesses: list[Sequence[int]] = [()] * num_rows
@@ -235,16 +243,16 @@ class TokenWriter:
                 path = self._extend(path, block, logs, guess, choose)
                 rows[index] = path, block
                 sizes[index] = len(path.ids) - begun_sizes[index]
-            going = self._list_going(rows, sizes, going, most)
+            going = self._list_going(rows, sizes, going, max_size)
             if going and self.timer.is_over:
-                going = self._keep_likeliest(rows, going, must)
+                going = self._keep_likeliest(rows, going, must_have_line)
             if not going:
                 break
             paths = [rows[index][0] for index in going]
             ended = [path for index, (path, _) in enumerate(rows) if index not in going]
             guesses = []
             for index, guess in zip(going, self.guess(paths, ended), strict=True):
-                room = most - sizes[index] - 1
+                room = max_size - sizes[index] - 1
                 guesses.append(guess[:room])
             first_path, _ = rows[0]
             paths, scores = await beam.read(paths, guesses, self.showing(first_path))
@@ -253,21 +261,21 @@ class TokenWriter:
                 rows[index] = path, block
         return rows
 
-    def _list_going(self, rows: Sequence[Row], sizes: Sequence[int], going: Sequence[int], most: int) -> list[int]:
-        """Those of the rows that are `going` which are still open and not too long."""
-        longest = self._longest(rows, sizes)
+    def _list_going(self, rows: Sequence[Row], sizes: Sequence[int], going: Sequence[int], max_size: int) -> list[int]:
+        """The indices among `going` whose rows are still open and not too long. `sizes` are the rows' new tokens."""
+        max_body_size = self._limit_bodies(rows, sizes)
         still_going = []
         for index in going:
             _, block = rows[index]
             size = sizes[index]
-            if block.is_open and size < most and size <= longest:
+            if block.is_open and size < max_size and size <= max_body_size:
                 still_going.append(index)
         return still_going
 
-    def _keep_likeliest(self, rows: Sequence[Row], going: Sequence[int], must: bool) -> list[int]:
-        """The likeliest of the rows that are `going` when the time is over, if there `must` be a line and none is."""
+    def _keep_likeliest(self, rows: Sequence[Row], going: Sequence[int], must_have_line: bool) -> list[int]:
+        """The index of the row that goes on once the time is over: the likeliest one if some row must have a line."""
         has_line = any(block.has_line for _, block in rows)
-        if has_line or not must:
+        if has_line or not must_have_line:
             return []
         best = max(going, key=lambda index: rows[index][0].log)
         path, _ = rows[best]
@@ -275,7 +283,7 @@ class TokenWriter:
             return []
         return [best]
 
-    def _longest(self, rows: Sequence[Row], sizes: Sequence[int]) -> float:
+    def _limit_bodies(self, rows: Sequence[Row], sizes: Sequence[int]) -> float:
         """The maximum number of tokens of a body once half of the bodies have ended: a longer one was never chosen."""
         is_drawn = self.drawing.temperature > 0
         if not self.stretch.is_block or is_drawn or len(rows) < MIN_COMPARED:
@@ -284,13 +292,15 @@ class TokenWriter:
         for size, (_, block) in zip(sizes, rows, strict=True):
             if block.is_whole:
                 ended_sizes.append(size)
-        least = max(len(rows) / 2, self.drawing.count)
-        if len(ended_sizes) < least:
+        min_ended = max(len(rows) / 2, self.drawing.count)
+        if len(ended_sizes) < min_ended:
             return math.inf
         return LONGER * max(ended_sizes)
 
     def _extend(self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Choose) -> Path:
-        """Appends the token chosen by `scores` [1 + G, V], and the next ones as long as they equal the guesses."""
+        """Returns the path with the token chosen by the first of `scores` [1 + G, V], and with further ones as long as
+        the token before was guessed right. Writes their text into the block.
+        """
         read_places = path.places
         for logs, guessed in zip(scores, [*guess, None], strict=True):
             offer = self._offer(path, block, logs)
@@ -309,14 +319,15 @@ class TokenWriter:
         return path
 
     def _own_bytes(self, path: Path, token: int) -> bytes:
-        """The bytes of a path's next token behind what is pending."""
-        num_left = len(self.pending) - self.spelled(path)
+        """The bytes of a path's next token behind the pending ones."""
+        num_left = len(self.pending) - self.count_spelled(path)
         num_pending = max(0, num_left)
         return self.pieces[token][num_pending:]
 
     def oblige(self, text: str, path: Path, room: int) -> Tensor | None:
-        """The mask [V] of tokens that may come next in a text that lacks lines, with `room` for so many tokens: those
-        of the next line's indentation, or a line break after too long a line; None for any.
+        """The mask [V] of tokens that may come next in a text that still lacks lines; None if any may, because none is
+        lacking. At a line's beginning these spell the indentation. After a line that repeats itself, or is so long that
+        not all lines have `room` (in tokens), they break the line. Elsewhere they are all that do not end the text.
         """
         vocabulary = self.runtime.vocabulary
         num_lacking = self.stretch.min_lines - self.stretch.count_lines(text)
@@ -334,24 +345,24 @@ class TokenWriter:
             return vocabulary.beginning(b"\n")
         return ~self.stops
 
-    def _count_last(self, path: Path, most_bytes: int) -> int:
-        """The number of tokens at the end of a path that have together at most so many bytes."""
+    def _count_last(self, path: Path, max_bytes: int) -> int:
+        """The number of tokens at the end of a path that together have at most `max_bytes` bytes."""
         num_tokens = 0
         num_bytes = 0
         for token in reversed(path.ids):
             num_bytes += len(self.pieces[token])
-            if num_bytes > most_bytes:
+            if num_bytes > max_bytes:
                 break
             num_tokens += 1
         return num_tokens
 
     def _pick(self, path: Path, block: Block, offer: Tensor, choose: Choose) -> int:
-        """The chosen token; while that would end the text too early, the next choice."""
+        """Chooses the next token by `offer` [V + 1]; bars a choice there that would end the text early, and repeats."""
         bounds = self.stretch
         if bounds.min_lines and not bounds.single and path.ids:
-            most = min(bounds.max_tokens, self.room(0))
-            left = most - self.count_own(path)
-            allowed = self.oblige(block.written, path, left)
+            limit = min(bounds.max_tokens, self.limit_tokens(0))
+            room = limit - self.count_own(path)
+            allowed = self.oblige(block.written, path, room)
             if allowed is not None:
                 next_logs = offer[:-1]
                 is_offered = next_logs > -torch.inf
@@ -368,16 +379,17 @@ class TokenWriter:
         return token
 
     def _ends_early(self, path: Path, block: Block, token: int) -> bool:
-        after = replace(block)
+        """True if the text would end with this token and be too short."""
+        next_block = replace(block)
         if token >= len(self.stops) or self.stops[token]:
-            after.end()
+            next_block.end()
         else:
             own_bytes = self._own_bytes(path, token)
-            after.write(own_bytes)
-        if after.is_open:
+            next_block.write(own_bytes)
+        if next_block.is_open:
             return False
         num_tokens = self.count_own(path)
-        for text in after.endings():
+        for text in next_block.endings():
             if self.stretch.is_long_enough(text, num_tokens):
                 return False
         return True
@@ -385,32 +397,33 @@ class TokenWriter:
     def guess(
         self, paths: Sequence[Path], ended: Sequence[Path] = (), *, is_sure: bool = False
     ) -> list[tuple[int, ...]]:
-        """Guesses each path's next tokens by the prompt, the `ended` paths, and the other paths."""
-        known = [self.prompt_letters, *(spell(path.ids) for path in ended)]
+        """Guesses each path's next tokens: what followed its last ones in the prompt, an `ended` path or any other."""
+        ended_texts = [spell(path.ids) for path in ended]
         texts = [spell(path.ids) for path in paths]
         guesses = []
         for index, text in enumerate(texts):
             others = texts[:index] + texts[index + 1 :]
-            guesses.append(guess_next(text, BREAK.join([*known, *others, text]), is_sure=is_sure))
+            sources = BREAK.join([self.prompt_letters, *ended_texts, *others, text])
+            guesses.append(guess_next(text, sources, is_sure=is_sure))
         return guesses
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
         """Log-probabilities [V + 1] of the allowed next tokens; the last one is that of the end of the text."""
-        size = self.spelled(path)
-        left = self.pending[size:]
+        num_spelled = self.count_spelled(path)
+        left = self.pending[num_spelled:]
         is_single = self.stretch.single
         has_text = bool(block.data.strip())
         breaks_line = self.runtime.vocabulary.beginning(b"\n")
-        is_first = size == len(self.pending)
+        is_first = num_spelled == len(self.pending)
         allowed = self.edge.allowed(left, is_first)
-        if block.text and not block.data:  # the first line is complete
+        if block.text and not block.data:  # a body behind a complete first line
             allowed = allowed & breaks_line
-        over = torch.full((1,), -torch.inf)
+        end_log = torch.full((1,), -torch.inf)
         if is_single and not left and has_text:
             allowed = allowed & ~breaks_line
-            end_logs = logs[self.ends]
-            over = end_logs.logsumexp(dim=0, keepdim=True)
+            logs_of_ends = logs[self.ends]
+            end_log = logs_of_ends.logsumexp(dim=0, keepdim=True)
         elif not is_single and has_text:
             allowed = allowed | self.stops
         next_logs = logs.masked_fill(~allowed, -torch.inf)
-        return torch.cat((next_logs, over))
+        return torch.cat((next_logs, end_log))

@@ -1,4 +1,4 @@
-"""The canvas of one fill: token ids of all holes, which are masked, and their text. Knows no sampler, no request."""
+"""The canvas of one fill: the token ids of all holes, some of them masked, and their text. Knows no request."""
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -16,13 +16,14 @@ from midfill_engine.wire import FilledHole, HoleState
 
 @dataclass
 class Canvas:
-    """T hole positions, all holes side by side. Changed in place by `apply` and `reshape`.
+    """T positions: those of all G holes, one after the other. Changed in place, for instance by `apply` and `reshape`.
 
     `ids`, `masked`, `confidence` are [T]. `anchored` [T] marks positions that never change. `hole_of` [T] and
-    `rule_of` [T] give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes each position must
-    begin with. Each hole has `least` [G] to `most` [G] positions that are neither anchors nor deletions.
-    `is_length_chosen`: the lengths were chosen, not only an upper bound. The last `spill` positions only complete a
-    block and are not part of the fill. All but `allowed` are numpy's: nothing of it is ever on a device.
+    `rule_of` [T] give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes with which each
+    position's token must begin. Each hole has `least` [G] to `most` [G] positions that are neither anchors nor
+    deletions. `is_length_chosen`: a length policy chose the lengths; otherwise they are only upper bounds. The last
+    `spill` positions only complete a block and are not part of the fill. All arrays but `allowed` are numpy's, because
+    they are never on a device.
     """
 
     outlines: list[HoleOutline]
@@ -42,11 +43,11 @@ class Canvas:
 
     def __post_init__(self) -> None:
         self.guesses = np.full_like(self.ids, -1)
-        self.guessed = np.zeros_like(self.confidence)  # the guesses' confidence
+        self.guess_confidence = np.zeros_like(self.confidence)
         self._find_holes()
 
     def _find_holes(self) -> None:
-        """`lengths` [G] are the numbers of positions of the holes, anchors included."""
+        """Sets `lengths` [G], the number of positions of each hole, anchors included, and where the holes are."""
         self.lengths: tuple[int, ...] = tuple(np.bincount(self.hole_of, minlength=len(self.outlines)).tolist())
         self._holes = [slice(start, end) for start, end in pairwise(accumulate(self.lengths, initial=0))]
 
@@ -62,18 +63,20 @@ class Canvas:
     def deletable(self) -> Array:
         """[G]: the number of deletions that each hole can still settle without becoming too short."""
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
-        room: Array = self._count(~(self.anchored | is_deleted)) - self.least
-        return room
+        num_deletable: Array = self._count(~(self.anchored | is_deleted)) - self.least
+        return num_deletable
 
     @property
     def expandable(self) -> Array:
         """[G]: the number of positions that each hole can still gain."""
-        room: Array = np.maximum(self.most - self._count(~self.anchored), 0)
-        return room
+        num_expandable: Array = np.maximum(self.most - self._count(~self.anchored), 0)
+        return num_expandable
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
-        """Settles and remasks. The least confident deletions and expansions beyond a hole's limits stay masked."""
-        self.guesses, self.guessed = proposals.ids, proposals.confidence
+        """Replaces, settles and remasks positions as decided. But where a hole has no room for all deletions or
+        expansions, the least confident ones are left as they were.
+        """
+        self.guesses, self.guess_confidence = proposals.ids, proposals.confidence
         if decision.edit is not None:
             self._write(decision.edit & ~self.masked & ~self.anchored)
         settle = decision.settle & self.masked
@@ -87,13 +90,14 @@ class Canvas:
             self.masked |= decision.remask & ~settle & ~self.anchored
 
     def _write(self, where: Array) -> Array:
-        """Writes the guesses at `where` [T] except deletions beyond a hole's limit; returns the written positions."""
+        """Writes the guesses at `where` [T], except deletions beyond a hole's limit; returns the written positions."""
+        written = where
         deletes = where & self.vocabulary.is_deletion(self.guesses)
         if np.count_nonzero(deletes):
-            where = where & ~self._excess(deletes, self.deletable)
-        self.ids = np.where(where, self.guesses, self.ids)
-        self.confidence = np.where(where, self.guessed, self.confidence)
-        return where
+            written = where & ~self._excess(deletes, self.deletable)
+        self.ids = np.where(written, self.guesses, self.ids)
+        self.confidence = np.where(written, self.guess_confidence, self.confidence)
+        return written
 
     def cut_spill(self, mask_id: int) -> None:
         """Drops the positions that only completed a block."""
@@ -103,39 +107,39 @@ class Canvas:
             self.reshape(list(range(num_kept)), mask_id)
 
     def _excess(self, chosen: Array, room: Array) -> Array:
-        """The positions among `chosen` [T] that exceed the `room` [G] of their hole, the least confident ones."""
+        """The least confident of the `chosen` [T] positions: those for which their hole has no `room` [G]."""
         excess = np.zeros_like(chosen)
-        for hole, most in zip(self._holes, room.tolist(), strict=True):
+        for hole, num_fitting in zip(self._holes, room.tolist(), strict=True):
             here = np.flatnonzero(chosen[hole])
-            best = (-self.guessed[hole][here]).argsort(kind="stable")
-            excess[hole.start + here[best[max(most, 0) :]]] = True
+            best_first = (-self.guess_confidence[hole][here]).argsort(kind="stable")
+            excess[hole.start + here[best_first[max(num_fitting, 0) :]]] = True
         return excess
 
     def delete_behind(self, *, ends_text: bool) -> None:
-        """Deletes the masked positions after a deletion, up to the next anchor and within the hole's limit. With
-        `ends_text` deletes all positions, but only after a deletion that has no mask before it.
+        """Deletes the masked positions after a deletion, up to the next anchor and within the hole's limit. If one
+        ends the text (`ends_text`), deletes settled ones, too, but only after a deletion with no mask before it.
         """
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
         if not np.count_nonzero(is_deleted & ~self.anchored):
             return
-        running, is_final = False, True
+        is_behind, has_no_mask = False, True
         room = self.deletable.tolist()
         for index, hole in enumerate(self.hole_of.tolist()):
             if index == 0 or hole != self.hole_of[index - 1] or self.anchored[index]:
-                running, is_final = False, True
-            if running and not is_deleted[index] and (ends_text or self.masked[index]):
+                is_behind, has_no_mask = False, True
+            if is_behind and not is_deleted[index] and (ends_text or self.masked[index]):
                 if room[hole] > 0 and not self.leading[index]:
                     self.ids[index] = self.vocabulary.delete_ids[0]
                     self.confidence[index] = 1.0
                     self.masked[index] = False
                     room[hole] -= 1
             elif self.masked[index]:
-                is_final = False
+                has_no_mask = False
             elif is_deleted[index] and not self.anchored[index]:
-                running = running or is_final or not ends_text
+                is_behind = is_behind or has_no_mask or not ends_text
 
-    def growth(self) -> list[int | None] | None:
-        """The order for `reshape`: no deletions, two masks for each settled expansion; None if nothing changes."""
+    def order_grown(self) -> list[int | None] | None:
+        """The order for `reshape` that drops deletions and doubles settled expansions; None if nothing changes."""
         is_free = ~self.masked & ~self.anchored
         shrinks = is_free & self.vocabulary.is_deletion(self.ids)
         expands = is_free & (self.ids == self.vocabulary.expand_id)
@@ -150,7 +154,9 @@ class Canvas:
         return order
 
     def reshape(self, order: list[int | None], mask_id: int) -> None:
-        """Position i becomes the old position `order[i]`, or a new mask like the position before it if that is None."""
+        """Moves the old position `order[i]` to position i; where that is None, a new mask comes, otherwise like the
+        position before it. Settled expansions become masks, too. Masks have the id `mask_id`.
+        """
         sources: list[int] = []
         leading: list[bytes] = []
         for source in order:
@@ -161,7 +167,7 @@ class Canvas:
         if self.vocabulary.expand_id is not None:
             is_new |= ~self.anchored[index] & ~self.masked[index] & (self.ids[index] == self.vocabulary.expand_id)
         self.leading = leading
-        for name in ("anchored", "hole_of", "rule_of", "ids", "masked", "confidence", "guesses", "guessed"):
+        for name in ("anchored", "hole_of", "rule_of", "ids", "masked", "confidence", "guesses", "guess_confidence"):
             setattr(self, name, getattr(self, name)[index])
         self.ids[is_new] = mask_id
         self.masked[is_new] = True
@@ -170,13 +176,13 @@ class Canvas:
         self._find_holes()
 
     def state(self, hole: int) -> HoleState:
-        """The current state of a hole: settled tokens, and guesses where there are any."""
+        """The current state of a hole: its settled tokens, and guesses at masked positions that have one."""
         here = self._holes[hole]
         if hole == len(self.outlines) - 1:
             here = slice(here.start, here.stop - self.spill)
         is_masked = self.masked[here]
         shown = np.where(is_masked, self.guesses[here], self.ids[here]).tolist()
-        confidence = np.where(is_masked, self.guessed[here], self.confidence[here]).tolist()
+        confidence = np.where(is_masked, self.guess_confidence[here], self.confidence[here]).tolist()
         pieces = []
         for token, lead in zip(shown, self.leading[here], strict=True):
             pieces.append(self.vocabulary.pieces[token] if token >= 0 else lead)
@@ -195,13 +201,13 @@ class Canvas:
         )
 
     def fill(self, hole: int, certainty: float | None = None) -> FilledHole:
-        """The finished text. Invalid UTF-8 and tokens without text are left out."""
+        """The finished text of a hole. Invalid UTF-8 and tokens without text are left out."""
         here = self._holes[hole]
         pieces = [self.vocabulary.pieces[token] for token in self.ids[here].tolist()]
         text, ranges, whole_ranges = self._text(hole, pieces, "ignore")
         confidence = self.confidence[here].tolist()
         visible = [(span, value) for span, value in zip(ranges, confidence, strict=True) if span[0] < span[1]]
-        anchors = []  # the part of each token that the request keeps: all, nothing, or the space moved from an anchor
+        anchors = []  # of each token the range that the request keeps: all, nothing, or the space moved from an anchor
         for (start, end), anchored, lead in zip(whole_ranges, self.anchored[here], self.leading[here], strict=True):
             anchors.append((start, end if anchored else start + len(lead)))
         return FilledHole(
@@ -214,13 +220,13 @@ class Canvas:
         )
 
     def _is_cut(self, hole: int) -> bool:
-        """True if the text may continue: all positions are used, and the length was only a limit."""
-        deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids)
+        """True if a limit may have cut the text off: no position is deleted, and the length is the limit itself."""
+        is_deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids)
         has_room = int(self.expandable[hole]) > 0
-        return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
+        return not bool(is_deleted.any()) and not (self.is_length_chosen and has_room)
 
     def _without_lead(self, hole: int, spans: Spans) -> Spans:
-        """Ranges relative to the answer, which starts behind the text that belongs to the context."""
+        """The ranges as ones of the answer, which begins behind the outline's `lead`."""
         lead = len(self.outlines[hole].lead)
         if not lead:
             return spans

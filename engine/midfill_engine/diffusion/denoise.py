@@ -40,7 +40,6 @@ from midfill_engine.wire import (
     StepEvent,
 )
 
-# Temperature of alternatives if the request has none: all greedy ones would be the same.
 MAX_STEPS: Final = 1024
 EMPTY: Final = 1e-3  # certainty of a fill without tokens
 
@@ -52,8 +51,8 @@ async def fill_by_denoising(
     cache: str | None = None,
     lengths: str | None = None,
 ) -> InfillResponse:
-    """`cache` and `lengths` name variants, None the model's own. The time that the request has is one of `clock`, in
-    seconds. Raises RequestError.
+    """Fills a request by denoising. `cache` and `lengths` name variants, None the model's own. `clock` gives seconds;
+    it measures the request's `max_ms`. Raises RequestError.
     """
     started_s = clock()
     timer = Timer.of(request.max_ms, clock)
@@ -61,7 +60,7 @@ async def fill_by_denoising(
     plan = read_request(runtime, request, cache, lengths)
     forwards = ForwardCounter()
     await Claim(plan.count_bytes())
-    rows, reused = await forwards.run(begin_rows(plan))
+    rows, is_cached = await forwards.run(begin_rows(plan))
     first = rows[0]
     step = 0
     while open_rows := [row for row in rows if not row.is_done]:
@@ -79,17 +78,17 @@ async def fill_by_denoising(
         forwards=forwards.count,
         tokens=0,
         ms=(clock() - started_s) * 1000,
-        cached_context=reused,
+        cached_context=is_cached,
         context_tokens=len(plan.context_ids),
     )
     return answer(plan, rows, stats)
 
 
 async def begin_rows(plan: Plan) -> tuple[list[CanvasRow] | list[UniformRow], bool]:
-    """The rows to denoise, and if the context was cached. Raises RequestError."""
+    """Returns the rows to denoise, and whether the context was cached. Raises RequestError."""
     if plan.runtime.family.attention == "canvas":
         return await begin_uniform_rows(plan), False
-    context, reused = await encode_context(plan)
+    context, is_cached = await encode_context(plan)
     canvases, shared = await choose_lengths(plan, context)
     rows: list[CanvasRow] = []
     for index in range(plan.request.n):
@@ -97,7 +96,7 @@ async def begin_rows(plan: Plan) -> tuple[list[CanvasRow] | list[UniformRow], bo
     if shared is not None and plan.cache.keeps_rows:
         for row in rows:
             row.cache.begin_with(shared, row.sequence(), with_room=True)
-    return rows, reused
+    return rows, is_cached
 
 
 async def begin_uniform_rows(plan: Plan) -> list[UniformRow]:
@@ -111,7 +110,7 @@ async def begin_uniform_rows(plan: Plan) -> list[UniformRow]:
 
 
 async def encode_context(plan: Plan) -> tuple[EncodedContext | None, bool]:
-    """The context if nothing behind it can change its keys, and whether it was cached."""
+    """Returns the encoded context, None if the holes can change its keys; and whether it was cached."""
     runtime = plan.runtime
     if runtime.family.attention != "context_frozen":
         return None, False
@@ -119,9 +118,9 @@ async def encode_context(plan: Plan) -> tuple[EncodedContext | None, bool]:
     key = (tuple(plan.context_ids.tolist()), tuple(frame.layout.context_positions.tolist()))
     is_stored = plan.cache.attentions == {"context_frozen"}
     if is_stored:
-        known = runtime.contexts.get(key)
-        if known is not None:
-            return known, True
+        stored = runtime.contexts.get(key)
+        if stored is not None:
+            return stored, True
     positions = frame.for_heads(slice(None), runtime.loaded.config.transformer.num_heads)
     (result,) = await forward([Pass(plan.context_ids, positions, frame.layout.edges.flatten(), keeps=True)])
     assert result.own is not None
@@ -138,7 +137,7 @@ def trial_row(plan: Plan, lengths: Lengths, context: EncodedContext | None) -> C
 
 
 def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index: int) -> CanvasRow:
-    """The row of alternative number `index`. Raises RequestError."""
+    """The row of an alternative, from its `index` on; the first one is 0. Raises RequestError."""
     request = plan.request
     canvas = lay_canvas(plan, lengths)
     sampler = plan.sampler()
@@ -152,7 +151,7 @@ def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index
     if context and plan.cache.attentions == {"context_frozen"}:
         context_keys = context.keys_values
     temperature = request.temperature
-    if index and not temperature:
+    if index and not temperature:  # otherwise all alternatives would be the same
         temperature = ALTERNATIVE_TEMPERATURE
     return CanvasRow(
         plan=plan,
@@ -172,18 +171,18 @@ def event_of(row: CanvasRow | UniformRow, step: int) -> StepEvent:
 
 
 def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> InfillResponse:
-    """Builds the response: rows ranked by the confidence of their tokens; with the given texts, by their certainty, if
-    the model knows its own.
+    """Builds the response from the rows with the most confident tokens. If the certainty of the model's texts is known,
+    the fills of each hole are ranked by it, together with the given texts.
     """
     best = sorted(rows, key=lambda row: row.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
     fills = [fill_holes(plan, row.canvas) for row in best]
     candidates: list[list[FilledHole]] = []
     if plan.runtime.family.own_certainty is not None:
         specs = [segment.hole for segment in plan.request.segments if isinstance(segment, HoleSegment)]
-        compared = [rank_certain(plan, [row[hole] for row in fills], spec) for hole, spec in enumerate(specs)]
-        fills = [[texts[index] for texts in compared] for index in range(len(fills))]
-        for texts in compared:
-            candidates.append([FilledHole(text=text.text, certainty=text.certainty) for text in texts])
+        ranked_by_hole = [rank_certain(plan, [row[hole] for row in fills], spec) for hole, spec in enumerate(specs)]
+        fills = [[ranked[index] for ranked in ranked_by_hole] for index in range(len(fills))]
+        for ranked in ranked_by_hole:
+            candidates.append([FilledHole(text=fill.text, certainty=fill.certainty) for fill in ranked])
     return InfillResponse(
         model=plan.runtime.names[0],
         holes=fills[0],
@@ -202,8 +201,8 @@ def fill_holes(plan: Plan, canvas: Canvas) -> list[FilledHole]:
 def rank_certain(plan: Plan, fills: Sequence[FilledHole], spec: HoleSpec) -> list[FilledHole]:
     """A hole's fills and its given texts that fit, the most certain first; fills without a certainty before all."""
     encode = plan.runtime.loaded.tokenizer.encode
-    most = spec.max_tokens or plan.runtime.loaded.config.max_hole
-    given = [take_given(text) for text in spec.candidates if len(encode(text.text)) <= most]
+    max_tokens = spec.max_tokens or plan.runtime.loaded.config.max_hole
+    given = [take_given(text) for text in spec.candidates if len(encode(text.text)) <= max_tokens]
     return sorted([*fills, *given], key=lambda fill: -1.0 if fill.certainty is None else -fill.certainty)
 
 
@@ -215,18 +214,20 @@ def take_given(given: GivenText) -> FilledHole:
 
 
 def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
-    """`own`, the probability that a text of this model is right; None if that is unknown, or the text partly given."""
+    """The probability that the fill is right: the model's `own`, or EMPTY for a fill without tokens of the model. None
+    if the model's is unknown, or if the text is partly known.
+    """
     if own is None:
         return None
-    here = (canvas.hole_of == hole) & ~canvas.anchored
+    in_hole = (canvas.hole_of == hole) & ~canvas.anchored
     is_deleted = canvas.vocabulary.is_deletion(canvas.ids)
-    if here.any() and not (here & ~is_deleted).any():
+    if in_hole.any() and not (in_hole & ~is_deleted).any():
         return EMPTY
     return own if is_blank(canvas.outlines[hole]) else None
 
 
 async def choose_lengths(plan: Plan, context: EncodedContext | None) -> tuple[list[Lengths], RowCache | None]:
-    """The canvases to fill, and the context's KV cache if the trials shared it."""
+    """Returns the lengths of the canvases to fill, and the context's KV cache if trials of lengths shared it."""
     needs = [hole.need(plan.runtime.loaded.config.max_hole) for hole in plan.outline.holes]
     if not any(need.hints for need in needs):  # all holes are anchors
         return [[[] for _ in needs]], None
@@ -237,14 +238,16 @@ async def choose_lengths(plan: Plan, context: EncodedContext | None) -> tuple[li
 
 @dataclass
 class Trials:
-    """Forward passes over canvases of several lengths; `shared` is the context's KV cache once one has computed it."""
+    """Forward passes over canvases that a length policy compares. `shared` is the context's KV cache, once one of the
+    passes has computed it for all.
+    """
 
     plan: Plan
     context: EncodedContext | None
     shared: RowCache | None = None
 
     async def measure(self, canvases: list[Lengths]) -> list[list[float]]:
-        """Each canvas's mean confidence per hole. Raises RequestError."""
+        """The mean confidence of each hole on each canvas of these lengths. Raises RequestError."""
         attention = self.plan.runtime.family.attention
         if attention == "canvas":
             message = "this length policy asks how sure a model is of its masks, and this one has none"
@@ -258,25 +261,26 @@ class Trials:
 
 
 async def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> tuple[list[Result], RowCache]:
-    """Results of the trial passes, and the context's KV cache. The middle row also computes the context and is shown
-    meanwhile; the others compute only their holes.
+    """Returns the results of the rows' passes, and the context's KV cache. If none is `shared` yet, the middle row also
+    computes the context, and is shown meanwhile. All other rows compute only their holes.
     """
     results: dict[int, Result] = {}
     for row in rows:
         row.cache.cache = CACHES.find("dual")  # computes the holes alone if the context is stored, else everything
-    if shared is None:
+    context_cache = shared
+    if context_cache is None:
         middle = len(rows) // 2
         row = rows[middle]
         (results[middle],) = await forward([row.open_pass()], partial(event_of, row, 0))
-        shared = row.cache
-        shared.keep(results[middle])
+        context_cache = row.cache
+        context_cache.keep(results[middle])
     left = [index for index in range(len(rows)) if index not in results]
     for part in split(left, lambda _: 1, TRIALS_AT_ONCE):
         showing = None if results else partial(event_of, rows[part[0]], 0)
         for index in part:
-            rows[index].cache.begin_with(shared, rows[index].sequence(), with_room=False)
+            rows[index].cache.begin_with(context_cache, rows[index].sequence(), with_room=False)
         results |= zip(part, await forward([rows[index].open_pass() for index in part], showing), strict=True)
-    return [results[index] for index in range(len(rows))], shared
+    return [results[index] for index in range(len(rows))], context_cache
 
 
 def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
@@ -289,12 +293,12 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
 
 
 def mean_confidences(row: CanvasRow, result: Result) -> list[float]:
-    """Mean confidence of each hole's masked positions after one forward pass."""
+    """The mean confidence of each hole's masked positions after one forward pass; 0 for a hole that was not scored."""
     assert result.chosen is not None
-    shown = result.chosen.confidence
-    hole_of = torch.from_numpy(row.canvas.hole_of[row.canvas.masked])[: len(shown)]
+    confidence = result.chosen.confidence
+    hole_of = torch.from_numpy(row.canvas.hole_of[row.canvas.masked])[: len(confidence)]
     means = []
     for hole in range(len(row.canvas.outlines)):
-        values = shown[hole_of == hole]
+        values = confidence[hole_of == hole]
         means.append(float(values.mean()) if len(values) else 0.0)
     return means

@@ -1,4 +1,4 @@
-"""Parses a request into a plan: what to fill, with which variants, settings and seed. Knows tokens; runs no model."""
+"""Reads a request into a plan: what to fill, with which variants and settings. Knows tokens; runs no model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from midfill_engine.scheduling.work import MAX_ROWS
 from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, Segment, TextSegment
 
-MAX_RULES: Final = 64  # token masks of a request; every string in one is compared with all tokens
-TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
+MAX_RULES: Final = 64  # token masks of a request, because every string of one is compared with all tokens
+TRIALS_AT_ONCE: Final = 4  # each has a copy of the context's KV cache
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A parsed request and its variants. `texts` are the ids of the visible texts in the model's order."""
+    """A request that was read, and its variants. `texts` are the ids of the visible texts in the model's order."""
 
     runtime: Runtime
     request: InfillRequest
@@ -44,19 +44,19 @@ class Plan:
         return torch.tensor(list(chain.from_iterable(self.texts)), dtype=torch.int64)
 
     def frame(self, hole_lengths: Sequence[int]) -> Frame:
-        """Assigns positions to holes of these lengths."""
+        """The positions of the context and of holes with these lengths."""
         family, config = self.runtime.family, self.runtime.loaded.config
         layout = family.lay_out([len(text) for text in self.texts], list(hole_lengths), config.hole_span)
         return Frame(layout, family, config.block_size)
 
     @property
     def quality(self) -> float:
-        """The request's dial as a number."""
-        asked = self.request.quality
-        return asked if isinstance(asked, (int, float)) else self.runtime.family.quality
+        """The request's dial as a number; the family's if the request has none."""
+        requested = self.request.quality
+        return requested if isinstance(requested, (int, float)) else self.runtime.family.quality
 
     def count_bytes(self) -> int:
-        """Upper bound of the memory a fill holds: KV caches, token masks, the largest forward. Raises RequestError."""
+        """Upper bound of a fill's memory: KV caches, token masks, the largest forward pass. Raises RequestError."""
         runtime, request, config = self.runtime, self.request, self.runtime.loaded.config
         shape = config.transformer
         size = runtime.dtype.itemsize
@@ -64,37 +64,37 @@ class Plan:
         tried = [self._count_positions(total) for total in self.policy.tries]
         num_context = len(self.context_ids)
         token_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
-        tries_over_one = runtime.family.attention == "bidirectional" and bool(tried)
+        shares_context = runtime.family.attention == "bidirectional" and bool(tried)  # all trials share one
         num_hole = max(sum(filled), sum(tried))
         num_contexts = max(len(filled), len(tried))
-        if tries_over_one:
+        if shares_context:
             num_hole = max(sum(filled), sum(sorted(tried)[-TRIALS_AT_ONCE:]))
             num_contexts = len(filled)
-        if runtime.family.attention == "context_frozen":  # the context is computed once, before all others
-            most_rows = max(num_context, num_hole)
-            kept = num_context * token_bytes
+        if runtime.family.attention == "context_frozen":  # the context is computed once, before all holes
+            max_rows = max(num_context, num_hole)
+            kv_bytes = num_context * token_bytes
         else:
-            most_rows = num_hole + num_context * num_contexts
-            kept = 0
+            max_rows = num_hole + num_context * num_contexts
+            kv_bytes = 0
             if self.cache.keeps_rows:
-                kept = (sum(filled) + num_context * len(filled)) * token_bytes
-        if tries_over_one:  # each trial holds a copy of the shared KV cache, rotated to its positions
-            kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * token_bytes)  # plus one being made
-        states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
+                kv_bytes = (sum(filled) + num_context * len(filled)) * token_bytes
+        if shares_context:  # each trial has a copy of the shared KV cache, rotated to its positions; one is being made
+            kv_bytes = max(kv_bytes, (2 + TRIALS_AT_ONCE) * num_context * token_bytes)
+        state_bytes = min(max_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size  # as measured
         num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
-        scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
-        masks = count_rules(self.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
-        return int(kept + masks + states + scores)
+        score_bytes = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
+        mask_bytes = count_rules(self.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
+        return int(kv_bytes + mask_bytes + state_bytes + score_bytes)
 
     def _count_positions(self, total: int) -> int:
-        """Positions of all holes if each has up to `total` masked ones."""
+        """The number of positions of all holes if each has up to `total` masked ones."""
         max_hole = self.runtime.loaded.config.max_hole
         needs = [hole.need(max_hole) for hole in self.outline.holes]
         return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
 
 
 def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
-    """Tokenizes the request and looks up its variants. Raises RequestError."""
+    """Tokenizes the request and looks up its variants; `cache` and `lengths` are names. Raises RequestError."""
     family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
     if not request.drafts:
         message = f"{runtime.names[0]} cannot tell how likely a given text is"
@@ -118,16 +118,16 @@ def find_variants(
 ) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
     """Looks up variants by name; defaults are the family's. Raises RequestError for unknown and unfit ones."""
     family, next_step = runtime.family, "leave it out to take the model's own"
-    cache_name = cache_name or family.cache
+    chosen_cache = cache_name or family.cache
     try:
         make_sampler = SAMPLERS.find(sampler_name or family.sampler)
         policy = LENGTHS.find(lengths_name or family.lengths)
-        cache = CACHES.find(cache_name)
+        cache = CACHES.find(chosen_cache)
     except UnknownName as error:
         raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
     if family.attention not in cache.attentions:
-        fitting = ", ".join(name for name, known in CACHES.items() if family.attention in known.attentions)
-        message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
+        fitting = ", ".join(name for name, other in CACHES.items() if family.attention in other.attentions)
+        message = f"the cache {chosen_cache!r} does not fit models of the family {family.name!r}; these do: {fitting}"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     if family.attention == "canvas" and make_sampler.takes_back:  # here every step may change every token
         raise RequestError(ErrorCode.BAD_REQUEST, "this sampler is for models with a mask token", next_step)
@@ -138,13 +138,15 @@ def find_variants(
 
 
 def usual_cache(runtime: Runtime) -> str:
-    """The engine's default cache: on a CPU `dual` for bidirectional models, where exact decoding is too slow."""
+    """The name of the engine's default cache: the family's, but `dual` for bidirectional models on a CPU, because exact
+    decoding is too slow there.
+    """
     is_slow = runtime.device.type == "cpu" and runtime.family.attention == "bidirectional"
     return "dual" if is_slow else runtime.family.cache
 
 
 def count_rules(outlines: list[HoleOutline]) -> int:
-    """Number of token masks that the holes need. Raises RequestError if masks or forbidden strings are too many."""
+    """The number of token masks that the holes need. Raises RequestError for too many masks or forbidden strings."""
     strings: set[str] = set()
     rules: set[tuple[frozenset[str], str]] = set()
     for outline in outlines:
@@ -159,7 +161,7 @@ def count_rules(outlines: list[HoleOutline]) -> int:
 
 
 def take_authors(family: Family, request: InfillRequest) -> InfillRequest:
-    """`request` with the authors' settings wherever it leaves the default. Raises RequestError if none are known."""
+    """Puts the authors' settings in place of defaults if quality is "authors". Raises RequestError if none is known."""
     if request.quality != "authors":
         return request
     setting = family.authors
@@ -173,12 +175,12 @@ def take_authors(family: Family, request: InfillRequest) -> InfillRequest:
             "steps": request.steps or setting.steps,
             "temperature": request.temperature or setting.temperature,
             "top_p": request.top_p if request.top_p < 1 else setting.top_p,
-            "segments": [_limited(segment, setting) for segment in request.segments],
+            "segments": [_limit_hole(segment, setting) for segment in request.segments],
         }
     )
 
 
-def _limited(segment: Segment, setting: AuthorsSetting) -> Segment:
+def _limit_hole(segment: Segment, setting: AuthorsSetting) -> Segment:
     if setting.max_tokens is None or not isinstance(segment, HoleSegment) or segment.hole.max_tokens is not None:
         return segment
     limit = max(setting.max_tokens, segment.hole.min_tokens)

@@ -1,4 +1,4 @@
-"""One alternative of a fill: selects the positions of each step, applies the sampler, keeps keys and values."""
+"""One alternative of a fill: chooses the positions of each step, applies the sampler, keeps keys and values."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +18,8 @@ from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 @dataclass
 class CanvasRow:
+    """A canvas that is denoised in at most `num_steps` steps, by its own sampler, KV cache and generator."""
+
     plan: Plan
     canvas: Canvas
     sampler: Sampler
@@ -26,9 +28,9 @@ class CanvasRow:
     temperature: float
     generator: torch.Generator
     step: int = 0
-    _places: Array = field(init=False)  # [M]: positions that this step may settle or revise
-    _active: int = 0
-    _laid: tuple[tuple[int, ...], Frame] | None = None  # the holes' lengths, and their frame
+    _open_positions: Array = field(init=False)  # [M]: hole positions that this step may settle or revise
+    _active_block: int = 0  # the last block that takes part in this step
+    _laid: tuple[tuple[int, ...], Frame] | None = None  # the holes' lengths, and the frame for these
 
     @property
     def is_done(self) -> bool:
@@ -40,7 +42,7 @@ class CanvasRow:
 
     @property
     def frame(self) -> Frame:
-        """That of the canvas as it is: a new one once a hole has another length."""
+        """The frame of the canvas as it is now: a new one whenever a hole has another length."""
         if self._laid is None or self._laid[0] != self.canvas.lengths:
             self._laid = (self.canvas.lengths, self.plan.frame(self.canvas.lengths))
         return self._laid[1]
@@ -50,7 +52,7 @@ class CanvasRow:
         return self.plan.context_ids.numpy()
 
     def sequence(self) -> Sequence:
-        """The canvas as model input. Deletions are shown as masks if the model never saw one in training."""
+        """Context and canvas as model input. Deletions are shown as masks if the model never saw one in training."""
         family, mask_id = self.plan.runtime.family, self.plan.runtime.tokens.mask_id
         hidden = self.canvas.masked
         if not family.shows_deleted:
@@ -62,45 +64,45 @@ class CanvasRow:
         """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""
         self.step += 1
         sequence, masked = self.sequence(), self.canvas.masked
-        blocks, last = sequence.frame.hole_blocks, sequence.frame.last_block
-        self._active = self._active_block(blocks, last)
+        blocks, last_block = sequence.frame.hole_blocks, sequence.frame.last_block
+        self._active_block = self._find_active_block(blocks, last_block)
         is_open = masked
-        if last > self._active:
-            is_open = masked & (blocks <= self._active)
+        if last_block > self._active_block:
+            is_open = masked & (blocks <= self._active_block)
         if self.sampler.revises:
-            is_open = is_open | (~masked & ~self.canvas.anchored & (blocks == self._active))
-        self._places = is_open.nonzero()[0]
-        targets = self._places + sequence.frame.num_context
-        choice = self._choice(self._places)
-        return self.cache.build_pass(sequence, masked, self._active, targets, choice, self.is_last_step)
+            is_open = is_open | (~masked & ~self.canvas.anchored & (blocks == self._active_block))
+        self._open_positions = is_open.nonzero()[0]
+        targets = self._open_positions + sequence.frame.num_context
+        choice = self._build_choice(self._open_positions)
+        return self.cache.build_pass(sequence, masked, self._active_block, targets, choice, self.is_last_step)
 
-    def _active_block(self, blocks: Array, last: int) -> int:
-        """The last block that takes part in this step: the first with masks, or as far as the pipeline reaches; of the
-        holes' positions' `blocks` [Th], and the `last` one of all.
+    def _find_active_block(self, blocks: Array, last_block: int) -> int:
+        """The last block that takes part in this step: the first one with masks, or as far as the pipeline reaches; in
+        the last step, the last one of all. `blocks` [Th] are those of the holes' positions.
         """
-        if self.is_last_step or not last:
-            return last
+        if self.is_last_step or not last_block:
+            return last_block
         if self.sampler.goes_on:
-            return self._active
-        first = int(blocks[self.canvas.masked].min())
+            return self._active_block
+        first_masked = int(blocks[self.canvas.masked].min())
         if not self.plan.runtime.family.pipelined:
-            return first
+            return first_masked
         reach = self.sampler.reach(self.canvas.masked)
-        return max(first, int(blocks[reach - 1])) if reach else first
+        return max(first_masked, int(blocks[reach - 1])) if reach else first_masked
 
-    def _choice(self, places: Array) -> Choice:
-        """The token choice at the canvas positions `places` [M]."""
+    def _build_choice(self, positions: Array) -> Choice:
+        """The choice of tokens at the canvas `positions` [M]; deletions and expansions without room are barred."""
         canvas, tokens = self.canvas, self.plan.runtime.tokens
         barred: dict[int, Tensor] = {}
         if self.plan.policy.may_delete:
-            is_short = torch.from_numpy((canvas.deletable <= 0)[canvas.hole_of[places]])
+            is_short = torch.from_numpy((canvas.deletable <= 0)[canvas.hole_of[positions]])
             barred.update(dict.fromkeys(tokens.delete_ids, is_short))
         if tokens.expand_id is not None and self.plan.policy.may_expand:
             is_full = (canvas.expandable <= 0) | self.is_last_step
-            barred[tokens.expand_id] = torch.from_numpy(is_full[canvas.hole_of[places]])
+            barred[tokens.expand_id] = torch.from_numpy(is_full[canvas.hole_of[positions]])
         return Choice(
             allowed=canvas.allowed,
-            rule_of=torch.from_numpy(canvas.rule_of[places]),
+            rule_of=torch.from_numpy(canvas.rule_of[positions]),
             barred=barred,
             temperature=self.temperature,
             top_p=self.plan.request.top_p,
@@ -113,9 +115,9 @@ class CanvasRow:
         """Finishes the step: applies the sampler's decision, then lets the canvas shrink and grow."""
         assert result.chosen is not None
         self.cache.keep(result)
-        self._settle(self._places, result.chosen)
+        self._settle(self._open_positions, result.chosen)
         if self.is_last_step:
-            self._settle_all(self._places, result.hidden[: len(self._places)])
+            self._settle_all(self._open_positions, result.hidden[: len(self._open_positions)])
         tokens, may_delete = self.plan.runtime.tokens, self.plan.policy.may_delete
         if tokens.deletes_rest and may_delete:
             self.canvas.delete_behind(ends_text=False)
@@ -125,29 +127,29 @@ class CanvasRow:
             if self.is_done:
                 self.canvas.cut_spill(tokens.mask_id)
         if self.plan.policy.removes:
-            order = self.canvas.growth()
+            order = self.canvas.order_grown()
             if order is not None:
                 self.canvas.reshape(order, tokens.mask_id)
                 self.cache.reset(0)
 
-    def _settle(self, places: Array, chosen: Chosen) -> None:
-        """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
+    def _settle(self, positions: Array, chosen: Chosen) -> None:
+        """Applies the sampler, which in the last step is not asked, to the tokens `chosen` at the `positions` [M]."""
         canvas = self.canvas
-        proposals = Proposals.of(chosen).spread(places, len(canvas.ids))
+        proposals = Proposals.of(chosen).spread(positions, len(canvas.ids))
         masked = canvas.masked
-        if len(places) != canvas.num_masked or self.sampler.revises:
+        if len(positions) != canvas.num_masked or self.sampler.revises:
             masked = np.zeros(len(canvas.ids), dtype=bool)
-            masked[places] = canvas.masked[places]
+            masked[positions] = canvas.masked[positions]
         if self.is_last_step:
             decision = Decision(masked)
         else:
-            decision = self.sampler.decide(self._show(proposals, masked))
+            decision = self.sampler.decide(self._describe_step(proposals, masked))
         if self.plan.policy.may_expand:
             decision = delay_neighbors(decision, proposals.ids == self.plan.runtime.tokens.expand_id)
         canvas.apply(decision, proposals)
 
-    def _show(self, proposals: Proposals, masked: Array) -> StepState:
-        """What the sampler sees; `masked` [Th] positions may be settled."""
+    def _describe_step(self, proposals: Proposals, masked: Array) -> StepState:
+        """What the sampler sees of this step, in which the `masked` [Th] positions may be settled."""
         block_size = self.plan.runtime.loaded.config.block_size
         places = self.frame.positions[0, self.frame.num_context :] if block_size else None
         return StepState(
@@ -164,24 +166,27 @@ class CanvasRow:
             block_size=block_size,
         )
 
-    def _settle_all(self, places: Array, hidden: Tensor) -> None:
-        """Settles whatever is still masked after the last step; deletions that the hole cannot afford are replaced."""
+    def _settle_all(self, positions: Array, hidden: Tensor) -> None:
+        """Settles the `positions` [M] that are still masked after the last step, because a hole cannot afford the
+        deletions that were proposed there: chooses other tokens from their states `hidden` [M, D].
+        """
         transformer, operators = self.plan.runtime.loaded.model.transformer, self.plan.runtime.operators
-        while self.canvas.masked[places].any():
-            is_left = self.canvas.masked[places]
-            places = places[is_left]
-            hidden = hidden[torch.from_numpy(is_left).to(hidden.device)]
-            self._settle(places, choose_again(transformer, hidden, self._choice(places), operators))
+        left, left_hidden = positions, hidden
+        while self.canvas.masked[left].any():
+            is_masked = self.canvas.masked[left]
+            left = left[is_masked]
+            left_hidden = left_hidden[torch.from_numpy(is_masked).to(left_hidden.device)]
+            self._settle(left, choose_again(transformer, left_hidden, self._build_choice(left), operators))
 
 
 def delay_neighbors(decision: Decision, expands: Array) -> Decision:
-    """Does not settle the neighbors of settled expansions, whose proposals were made for a shorter text; `expands` [T]
-    is true where the proposal is one.
+    """The decision that leaves the neighbors of settled expansions masked, because their proposals were made for a
+    shorter text. `expands` [T] is true where the proposal is an expansion.
     """
     grows = decision.settle & expands
     if not grows.any():
         return decision
-    beside = np.zeros_like(grows)
-    beside[1:] |= grows[:-1]
-    beside[:-1] |= grows[1:] & ~beside[:-1]
-    return Decision(decision.settle & (grows | ~beside), decision.remask, decision.edit)
+    is_beside = np.zeros_like(grows)
+    is_beside[1:] |= grows[:-1]
+    is_beside[:-1] |= grows[1:] & ~is_beside[:-1]
+    return Decision(decision.settle & (grows | ~is_beside), decision.remask, decision.edit)

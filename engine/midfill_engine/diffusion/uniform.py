@@ -1,7 +1,7 @@
 """Fills for models with uniform noise, whose unsettled positions hold random tokens instead of masks.
 
-After every forward pass the sampler picks the proposals that stay, and all others are drawn again (DiffusionGemma;
-EB-Sampler, arXiv 2505.24857). Text behind a hole is part of the canvas, so that the model sees it.
+After every forward pass the sampler picks the proposals that stay, and all other positions get new random tokens
+(DiffusionGemma; EB-Sampler, arXiv 2505.24857). Text behind a hole is part of the canvas, so that the model sees it.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from midfill_engine.models.sequence import Array
 from midfill_engine.samplers import Decision, Proposals, StepState
 from midfill_engine.wire import ErrorCode
 
-ENDLESS: Final = 1024  # without a quota: the best guesses are taken at the end
+ENDLESS: Final = 1024  # steps that the sampler is told, so that its quota is one position: the end takes the rest
 
 
 @dataclass
 class UniformRow:
-    """One alternative; `past` is the context's KV cache. Raises RequestError if the canvas has no room."""
+    """One alternative of a fill. `past` is the context's KV cache. Raises RequestError if the canvas has no room."""
 
     plan: Plan
     canvas: Canvas
@@ -33,8 +33,8 @@ class UniformRow:
     past: Any
     step: int = 0
     is_done: bool = False
-    _scores: Tensor | None = None
-    _before: Array | None = None
+    _scores: Tensor | None = None  # of the last pass, which the next one gets
+    _last_guesses: Array | None = None
 
     def __post_init__(self) -> None:
         assert isinstance(self.plan.runtime.loaded, CanvasModel)
@@ -43,32 +43,34 @@ class UniformRow:
         self.num_steps = min(self.plan.request.steps or self.model.num_steps, self.model.num_steps)
         lengths = list(self.canvas.lengths)
         behind = texts_behind(self.plan.texts, lengths, self.model.canvas_length)
-        line: list[int] = []
-        hole_places: list[int] = []
+        ids: list[int] = []
+        hole_indices: list[int] = []
         for length, text in zip(lengths, behind, strict=True):
-            hole_places += range(len(line), len(line) + length)
-            line += [0] * length + text
-        # The canvas with zeros in place of the holes' tokens, and where these are.
-        self._line = torch.tensor(line)
-        self._hole_places = torch.tensor(hole_places, dtype=torch.int64)
+            hole_indices += range(len(ids), len(ids) + length)
+            ids += [0] * length + text
+        # The holes and the texts behind them, with zeros in place of the holes' tokens; and the indices of these.
+        self._ids = torch.tensor(ids)
+        self._hole_indices = torch.tensor(hole_indices, dtype=torch.int64)
         self.is_done = not bool(self.canvas.masked.any())
         self._fillable = self.canvas.allowed.any(dim=0).nonzero().flatten()
 
     def open_pass(self) -> CanvasPass:
         self.step += 1
-        drawn = torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)
+        drawn = torch.randint(len(self._fillable), (len(self._hole_indices),), generator=self.generator)
         noise = self._fillable[drawn]
-        line = self._line.clone()
-        line[self._hole_places] = torch.from_numpy(np.where(self.canvas.masked, noise.numpy(), self.canvas.ids))
-        return CanvasPass(line, self.past, self._scores)
+        ids = self._ids.clone()
+        ids[self._hole_indices] = torch.from_numpy(np.where(self.canvas.masked, noise.numpy(), self.canvas.ids))
+        return CanvasPass(ids, self.past, self._scores)
 
     def absorb(self, scores: Tensor) -> None:
-        """`scores` [T, V] are the result of the pass."""
+        """Finishes the step, of whose pass `scores` [T, V] are the result. The best tokens become the fill in the last
+        step, or once they stay the same and the model is sure enough.
+        """
         temperature = self.model.temperature(self.step)
         self._scores = scores / temperature
-        scores = scores[self._hole_places.to(scores.device)]
-        drawn = choose(scores, self._choice(temperature))
-        best = choose(scores, self._choice(0.0))
+        hole_scores = scores[self._hole_indices.to(scores.device)]
+        drawn = choose(hole_scores, self._choice(temperature))
+        best = choose(hole_scores, self._choice(0.0))
         assert drawn.entropy is not None
         canvas = self.canvas
         free = ~canvas.anchored
@@ -77,10 +79,10 @@ class UniformRow:
         canvas.masked = free.copy()
         canvas.apply(Decision(self.sampler.decide(state).settle), proposed)
         canvas.guesses = best.ids.numpy()
-        canvas.guessed = best.confidence.numpy()
-        is_stable = self._before is not None and bool((self._before == canvas.guesses)[free].all())
+        canvas.guess_confidence = best.confidence.numpy()
+        is_stable = self._last_guesses is not None and bool((self._last_guesses == canvas.guesses)[free].all())
         is_sure = float(drawn.entropy[torch.from_numpy(free)].mean()) < self.model.stop_entropy
-        self._before = canvas.guesses
+        self._last_guesses = canvas.guesses
         if self.step >= self.num_steps or (is_stable and is_sure):
             canvas.masked = free.copy()
             canvas.apply(Decision(free), Proposals.of(best))
@@ -98,7 +100,7 @@ class UniformRow:
 
 
 def texts_behind(pieces: list[list[int]], hole_lengths: list[int], canvas_length: int) -> list[list[int]]:
-    """`pieces` without the first, the last one truncated to the canvas. Raises RequestError if they do not fit."""
+    """The texts behind the holes; the last one is cut to the canvas. Raises RequestError if the others do not fit."""
     *between, last = pieces[1:]
     room = canvas_length - sum(hole_lengths) - sum(len(piece) for piece in between)
     if room < 0:

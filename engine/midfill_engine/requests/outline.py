@@ -1,6 +1,6 @@
-"""Tokenizes segments: context pieces around holes of anchors and masked stretches. Knows no model.
+"""Tokenizes a request: pieces of context, and between them holes of anchors and masked stretches. Knows no model.
 
-Families trained with healing (`tokenizer.heal`) get white space before a masked stretch moved into the stretch.
+For families trained with healing (`tokenizer.heal`), white space before a masked stretch moves into the stretch.
 """
 
 import re
@@ -13,23 +13,24 @@ from midfill_engine.lengths.base import HoleNeed
 from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
-# Only long runs of white space are longer tokens: text further away is not even tokenized.
+# Only long runs of white space are longer tokens. So text that is too far away is not even tokenized.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 USUAL_CHARACTERS_PER_TOKEN: Final = 8
-MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes: more than a canvas holds
-# No tokenizer rule joins text across it.
+MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes together: more than a canvas holds
+# Text is cut only at a line that begins with text, because no tokenizer rule joins text across its start.
 LINE_START: Final = re.compile(r"\n(?=\S)")
 LAST_LINE_START: Final = re.compile(r"(?s).*\n(?=\S)")
 
 Encode = Callable[[str], list[int]]
-Heal = Callable[[str, str], HealedEdges]
+Heal = Callable[[str, str], HealedEdges]  # takes the texts before and behind a hole
 no_healing: Final[Heal] = HealedEdges  # leaves the text around a hole as it is
 
 
 @dataclass(frozen=True)
 class HolePart:
-    """A part of a hole: an anchor with its `ids`, or masked (`ids` None) with the token count of its draft as a `hint`.
-    `leading` is at most one character that the first token of a masked stretch begins with.
+    """A part of a hole: an anchor with its `ids`, or a masked stretch, whose `ids` are None. The `hint` of a masked
+    stretch is the number of its draft's tokens, None if the draft is blank. Its first token must begin with `leading`,
+    which is at most one character.
     """
 
     ids: tuple[int, ...] | None
@@ -39,7 +40,7 @@ class HolePart:
 
 @dataclass(frozen=True)
 class HoleOutline:
-    """A hole as stretches. The answer is their text without `lead`, which belongs to the context, plus `tail`."""
+    """A hole as stretches. The answer is their text without `lead`, which the text before already has, plus `tail`."""
 
     stretches: tuple[HolePart, ...]
     lead: str
@@ -57,14 +58,15 @@ class HoleOutline:
         return sum(len(stretch.ids) for stretch in self.stretches if stretch.ids is not None)
 
     def need(self, max_hole: int) -> HoleNeed:
-        """Length bounds of the hole; `max_hole` is what the model can fill at once, anchors included."""
+        """Length bounds of the hole; `max_hole` tokens, anchors included, are what the model can fill at once."""
         room = max_hole - self.num_anchored
         has_limit = self.max_tokens is not None
-        most = room
+        max_tokens = room
         if self.max_tokens is not None:
-            most = min(room, self.max_tokens)
+            max_tokens = min(room, self.max_tokens)
         hints = tuple(stretch.hint for stretch in self.masked)
-        return HoleNeed(hints, self.num_anchored, min(self.min_tokens, room), most, has_limit)
+        min_tokens = min(self.min_tokens, room)
+        return HoleNeed(hints, self.num_anchored, min_tokens, max_tokens, has_limit)
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,10 @@ def outline_request(
         raise RequestError(ErrorCode.TOO_LARGE, message, "send fewer holes, or shorter drafts")
     holes: list[HoleOutline] = []
     for index, spec in enumerate(specs):
-        spec, healed = heal_hole(spec, texts[index], texts[index + 1], heal)
-        texts[index] = healed.prefix
-        texts[index + 1] = healed.suffix
-        holes.append(outline_hole(spec, tokens, healed.lead, healed.tail, heal))
+        healed_spec, edges = heal_hole(spec, texts[index], texts[index + 1], heal)
+        texts[index] = edges.prefix
+        texts[index + 1] = edges.suffix
+        holes.append(outline_hole(healed_spec, tokens, edges.lead, edges.tail, heal))
     budget = max_context - len(opening) - len(closing)
     pieces = []
     for text, (num_first, num_last) in zip(texts, needs_of_texts(texts, budget), strict=True):
@@ -114,30 +116,30 @@ def check_room(outline: RequestOutline, max_hole: int) -> None:
 
 
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
-    """Upper bounds of the tokens needed from each text's beginning and end, from character counts."""
+    """Upper bounds of the tokens that `trim_context` keeps of each text's beginning and end, by character counts."""
     weights = weigh_sides(len(texts))
-    least = [len(text) // MAX_CHARACTERS_PER_TOKEN for text in texts]
-    shares = share_budget(budget, least, weights)
-    unit = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
-    if sum(shares) < budget:
-        unit = budget
+    min_tokens = [len(text) // MAX_CHARACTERS_PER_TOKEN for text in texts]
+    shares = share_budget(budget, min_tokens, weights)
+    edge_tokens = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
+    if sum(shares) < budget:  # short texts may leave all of it to one
+        edge_tokens = budget
     if len(texts) == 1:
-        return [(0, unit)]
-    return [(0, unit), *[(unit, unit)] * (len(texts) - 2), (unit, 0)]
+        return [(0, edge_tokens)]
+    return [(0, edge_tokens), *[(edge_tokens, edge_tokens)] * (len(texts) - 2), (edge_tokens, 0)]
 
 
 def encode_ends(text: str, encode: Encode, num_first: int, num_last: int) -> list[int]:
-    """Tokens of `text`; of a long text only as much of its beginning and end as can be needed."""
+    """Tokens of `text`; of a long text only those of its beginning and end, at least as many as are needed."""
     if len(text) <= (num_first + num_last) * USUAL_CHARACTERS_PER_TOKEN:
         return encode(text)
     return encode_part(text, encode, num_first, take_first_lines) + encode_part(text, encode, num_last, take_last_lines)
 
 
 def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, int], str]) -> list[int]:
-    """Tokens of one end of `text`: at least `num_tokens`, if it has them."""
+    """Tokens of one end of `text`, which `cut` takes: at least `num_tokens`, if the text has so many."""
     ids: list[int] = []
-    for most in (USUAL_CHARACTERS_PER_TOKEN, MAX_CHARACTERS_PER_TOKEN):
-        part = cut(text, num_tokens * most)
+    for characters_per_token in (USUAL_CHARACTERS_PER_TOKEN, MAX_CHARACTERS_PER_TOKEN):
+        part = cut(text, num_tokens * characters_per_token)
         ids = encode(part) if part else []
         if len(ids) >= num_tokens or len(part) == len(text):
             break
@@ -145,7 +147,7 @@ def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, 
 
 
 def take_last_lines(text: str, size: int) -> str:
-    """The last `size` characters, starting at a line."""
+    """The last `size` characters from the first line in them that begins with text."""
     if len(text) <= size:
         return text
     part = text[len(text) - size :]
@@ -154,7 +156,7 @@ def take_last_lines(text: str, size: int) -> str:
 
 
 def take_first_lines(text: str, size: int) -> str:
-    """The first `size` characters, ending at a line."""
+    """The first `size` characters up to the last line in them that begins with text."""
     if len(text) <= size:
         return text
     part = text[:size]
@@ -168,7 +170,7 @@ def weigh_sides(num_texts: int) -> list[int]:
 
 
 def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
-    """The texts before each hole and behind the last, neighboring texts joined; and the holes."""
+    """Returns the texts before each hole and behind the last one, with neighboring texts joined; and the holes."""
     texts = [""]
     specs = []
     for segment in segments:
@@ -182,45 +184,48 @@ def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
 
 
 def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[HoleSpec, HealedEdges]:
-    """The hole with its draft adjusted, and its edges after healing, which keeps anchors and adds nothing forbidden."""
-    healed = heal(prefix, suffix)
+    """Returns the hole and its edges after healing, which adds no forbidden string. An anchor at the draft's end loses
+    the edges' tail, which comes back in the answer; if it does not end with the tail, the suffix is not healed.
+    """
+    edges = heal(prefix, suffix)
+    healed_spec = spec
     is_end_kept = bool(spec.keep) and spec.keep[-1][1] == len(spec.draft)
-    if healed.tail and is_end_kept and not spec.draft.endswith(healed.tail):
-        healed = heal(prefix, "")
-    elif healed.tail and is_end_kept:
-        end = len(spec.draft) - len(healed.tail)
-        keep = [(start, min(stop, end)) for start, stop in spec.keep if start < end]
-        spec = spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
-    if any(text in healed.lead or text in healed.tail for text in spec.forbid):
-        return spec, HealedEdges(prefix, suffix)
-    return spec, healed
+    if edges.tail and is_end_kept and not spec.draft.endswith(edges.tail):
+        edges = heal(prefix, "")
+    elif edges.tail and is_end_kept:
+        draft_end = len(spec.draft) - len(edges.tail)
+        keep = [(start, min(end, draft_end)) for start, end in spec.keep if start < draft_end]
+        healed_spec = spec.model_copy(update={"draft": spec.draft[:draft_end], "keep": keep})
+    if any(text in edges.lead or text in edges.tail for text in spec.forbid):
+        return healed_spec, HealedEdges(prefix, suffix)
+    return healed_spec, edges
 
 
 def outline_hole(spec: HoleSpec, tokens: Tokenizer, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
-    """Splits a hole into stretches; `lead` is the text it must begin with. Raises RequestError."""
+    """Splits a hole into stretches; `lead` is the text that it must begin with. Raises RequestError."""
     stretches: list[HolePart] = []
-    pending = lead
+    pending = lead  # given text that is in no stretch yet
     for text, is_kept in split_draft(spec):
         if is_kept:
-            healed = heal(pending + text, "")  # the next masked stretch may begin with the end of an anchor
-            if any(unwanted in healed.lead for unwanted in spec.forbid):
-                healed = HealedEdges(pending + text, "")
-            stretches += anchor(healed.prefix, tokens.encode(healed.prefix), tokens)
-            pending = healed.lead
+            edges = heal(pending + text, "")  # white space at the end of an anchor begins the next masked stretch
+            if any(unwanted in edges.lead for unwanted in spec.forbid):
+                edges = HealedEdges(pending + text, "")
+            stretches += make_anchor(edges.prefix, tokens.encode(edges.prefix), tokens)
+            pending = edges.lead
         else:
             hint = None
             if text.strip():
                 hint = len(tokens.encode(text))
             spaces = pending[:-1]
-            stretches += anchor(spaces, encode_before_space(tokens.encode, len(spaces)), tokens)
+            stretches += make_anchor(spaces, encode_before_space(tokens.encode, len(spaces)), tokens)
             stretches.append(HolePart(None, hint, leading=pending[-1:]))
             pending = ""
-    stretches += anchor(pending, tokens.encode(pending), tokens)
+    stretches += make_anchor(pending, tokens.encode(pending), tokens)
     return HoleOutline(tuple(stretches), lead, tail, tuple(spec.forbid), spec.min_tokens, spec.max_tokens)
 
 
-def anchor(text: str, ids: list[int], tokens: Tokenizer) -> list[HolePart]:
-    """`ids` as an anchor, none for an empty text. Raises RequestError if the tokenizer changes `text`."""
+def make_anchor(text: str, ids: list[int], tokens: Tokenizer) -> list[HolePart]:
+    """The ids as a list of one anchor, or of none without text. Raises RequestError if the tokenizer changes `text`."""
     if not text:
         return []
     if b"".join(map(tokens.token_bytes, ids)) != text.encode("utf-8", errors="replace"):
@@ -230,16 +235,16 @@ def anchor(text: str, ids: list[int], tokens: Tokenizer) -> list[HolePart]:
 
 
 def encode_before_space(encode: Encode, num_spaces: int) -> list[int]:
-    """Tokens of `num_spaces` spaces in front of one more space and a word."""
+    """Tokens of `num_spaces` spaces that stand in front of one more space and a word."""
     if num_spaces < 1:
         return []
-    ids, ending = encode(" " * (num_spaces + 1) + "x"), encode(" x")
-    return ids[: len(ids) - len(ending)]
+    ids, word_ids = encode(" " * (num_spaces + 1) + "x"), encode(" x")
+    return ids[: len(ids) - len(word_ids)]
 
 
 def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
-    """The draft's parts in order, and whether each is kept. An empty draft is one empty masked part, and there is one
-    between kept parts that touch.
+    """The parts of the draft in order, each with whether it is kept. An empty draft is one empty masked part, and an
+    empty masked part is between kept ones that touch.
     """
     if not spec.draft:
         yield "", False
@@ -253,7 +258,7 @@ def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
 
 
 def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
-    """The `budget` tokens nearest to the holes: an equal share for each hole edge, and unused shares move."""
+    """The `budget` tokens nearest to the holes: an equal share for each edge of a hole, whose unused part moves on."""
     if len(pieces) == 1:
         return [pieces[0][:budget]]
     shares = share_budget(budget, [len(piece) for piece in pieces], weigh_sides(len(pieces)))
@@ -264,27 +269,30 @@ def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
 
 
 def keep_ends(piece: list[int], num_first: int, num_kept: int) -> list[int]:
-    """The first `num_first` and the last `num_kept - num_first` items."""
+    """The first `num_first` ids of a piece, and as many of the last ones as make `num_kept` together."""
     if num_kept >= len(piece):
         return piece
     return piece[:num_first] + piece[len(piece) - (num_kept - num_first) :]
 
 
 def share_budget(budget: int, wants: list[int], weights: list[int]) -> list[int]:
-    """Splits `budget` in proportion to `weights`, none above its want; what is not wanted goes to the others."""
-    given = [0] * len(wants)
+    """Splits `budget` into shares in proportion to `weights`. No share is above its want; what one does not want goes
+    to the others.
+    """
+    shares = [0] * len(wants)
+    left = budget
     hungry = [index for index, want in enumerate(wants) if want]
-    while budget > 0 and hungry:
-        unit = max(1, budget // sum(weights[index] for index in hungry))
+    while left > 0 and hungry:
+        unit = max(1, left // sum(weights[index] for index in hungry))
         for index in hungry:
-            portion = min(unit * weights[index], wants[index] - given[index], budget)
-            given[index] += portion
-            budget -= portion
-        hungry = [index for index in hungry if given[index] < wants[index]]
-    return given
+            portion = min(unit * weights[index], wants[index] - shares[index], left)
+            shares[index] += portion
+            left -= portion
+        hungry = [index for index in hungry if shares[index] < wants[index]]
+    return shares
 
 
 def is_blank(outline: HoleOutline) -> bool:
-    """True if nothing of the hole's text is known except white space from healing."""
+    """True if nothing of the hole's text is known, by a draft or anchors, except white space from healing."""
     hints = [stretch.hint for stretch in outline.masked]
     return hints == [None] and outline.stretches[-1].ids is None

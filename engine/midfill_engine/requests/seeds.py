@@ -7,11 +7,11 @@ import torch
 
 from midfill_engine.wire import InfillRequest
 
-MIN_TEMPERATURE: Final = 1e-6  # smaller ones overflow the scores
+MIN_TEMPERATURE: Final = 1e-6  # a smaller one counts as zero, because scores divided by it overflow
 
 
 def with_seed(request: InfillRequest) -> InfillRequest:
-    """Draws a seed if none was given and tokens are sampled."""
+    """The request with a seed: a random one if it has none and tokens are sampled."""
     if request.temperature < MIN_TEMPERATURE:
         request = request.model_copy(update={"temperature": 0.0})
     if request.seed is not None:

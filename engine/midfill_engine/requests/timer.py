@@ -11,7 +11,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Timer:
-    """A search is over from `ends_s` on, in seconds of `clock`. Then it ends with the best that it has."""
+    """The time of a search is over from `ends_s` on, in seconds of `clock`. Then it ends with the best that it has."""
 
     clock: Clock = time.perf_counter
     ends_s: float = math.inf
@@ -22,11 +22,11 @@ class Timer:
             return cls(clock)
         return cls(clock, clock() + max_ms / 1000)
 
-    def begin(self, most_s: float) -> "Timer":
-        """The timer of a search that begins now and takes at most so many seconds."""
-        if math.isinf(most_s):
+    def begin(self, limit_s: float) -> "Timer":
+        """The timer of a search that begins now, takes at most `limit_s` seconds, and ends no later than this timer."""
+        if math.isinf(limit_s):
             return self
-        return Timer(self.clock, min(self.ends_s, self.clock() + most_s))
+        return Timer(self.clock, min(self.ends_s, self.clock() + limit_s))
 
     @property
     def is_over(self) -> bool:

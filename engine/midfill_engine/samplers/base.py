@@ -11,8 +11,8 @@ from midfill_engine.models.sequence import Array
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """Tokens chosen for T positions, as numpy's arrays: `ids`, their probabilities `confidence`, and if a sampler needs
-    it the distributions' `entropy` (nats); each [T].
+    """Tokens that were chosen for T positions, as numpy's arrays [T]: `ids`, their probabilities `confidence`, and if
+    the sampler needs it the `entropy` (nats) of the distributions that they are from.
     """
 
     ids: Array
@@ -25,7 +25,7 @@ class Proposals:
         return cls(chosen.ids.numpy(), chosen.confidence.numpy(), entropy)
 
     def spread(self, places: Array, size: int) -> "Proposals":
-        """These for `size` positions, of which they stand at `places` [M]; elsewhere ids are -1 and numbers 0."""
+        """These M proposals at the `places` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
         ids, confidence, entropy = np.empty(size, np.int64), np.zeros(size, np.float32), self.entropy
         ids.fill(-1)
         ids[places], confidence[places] = self.ids, self.confidence
@@ -41,9 +41,10 @@ class StepState:
 
     `proposals` [T] are the choices of its forward pass, with `ids` of -1 where none was requested; they have `entropy`,
     which is expensive, only for samplers that need it.
-    `ids` [T] are the current tokens. `masked` [T] may be settled now; `remaining` counts all masked positions, later
-    blocks included. `fixed` [T] marks anchors. `quality` is the request's dial, `fast_threshold` the model's threshold
-    at dial 0. `places` [T] are absolute positions in blocks of `block_size`, None without blocks.
+    `ids` [T] are the current tokens. `masked` [T] marks the positions that may be settled now; `remaining` counts all
+    masked ones, of later blocks too. `fixed` [T] marks anchors. `quality` is the request's dial, `fast_threshold` the
+    model's threshold at dial 0. `places` [T] are the positions in the whole sequence, which has blocks of `block_size`;
+    None without blocks.
     """
 
     proposals: Proposals
@@ -60,7 +61,7 @@ class StepState:
 
     @property
     def threshold(self) -> float:
-        """Confidence that settles a proposal; infinite at quality 1, because fp32 rounds probabilities to 1."""
+        """The confidence from which a proposal is settled. Infinite at quality 1, because fp32 rounds some to 1."""
         if self.quality >= 1:
             return math.inf
         return self.fast_threshold + (1 - self.fast_threshold) * self.quality
@@ -71,20 +72,21 @@ class StepState:
         return -(-self.remaining // max(1, self.num_steps - self.step + 1))  # the remaining steps include this one
 
     def best(self, count: int, by: Array | None = None) -> Array:
-        """[T]: the `count` masked positions with the highest confidence, or the highest `by` [T]."""
-        places, best = self.masked.nonzero()[0], np.zeros(len(self.masked), dtype=bool)
+        """[T]: true at the `count` masked positions with the highest confidence, or the highest scores `by` [T]."""
+        places, is_best = self.masked.nonzero()[0], np.zeros(len(self.masked), dtype=bool)
         scores = (self.proposals.confidence if by is None else by)[places]
-        best[places[(-scores).argsort(kind="stable")[: max(count, 0)]]] = True
-        return best
+        best_first = (-scores).argsort(kind="stable")
+        is_best[places[best_first[: max(count, 0)]]] = True
+        return is_best
 
     @property
     def takeable(self) -> Array:
-        """[T]: settled positions that may be remasked."""
+        """[T]: true at settled positions that may be remasked or replaced."""
         return ~self.masked & ~self.fixed
 
 
 def rank(values: Array, among: Array) -> Array:
-    """[T]: 0 for the smallest of `values` [T] at the positions `among` [T], 1 for the next; all others come last."""
+    """[T]: the ranks of `values` [T], 0 for the smallest one. All positions that are not `among` [T] come last."""
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[np.where(among, values, np.inf).argsort(kind="stable")] = np.arange(len(values))
     return ranks
@@ -92,7 +94,7 @@ def rank(values: Array, among: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """Positions [T] to settle, settled ones to remask, settled ones to replace by their proposal; never anchors."""
+    """Positions [T] to `settle`; settled ones to `remask`, or to replace by their proposals (`edit`). Never anchors."""
 
     settle: Array
     remask: Array | None = None
@@ -100,12 +102,12 @@ class Decision:
 
 
 class Sampler:
-    """Settles at least one position of a row that has masked ones, unless it remasks. The caller settles everything in
-    the last step. One instance serves one row of one fill and may keep state.
+    """Decides what each step settles: at least one position of a row that has masked ones, unless it remasks some. The
+    caller settles everything in the last step. One instance serves one row of one fill and may keep state.
 
     `is_scaled`: confidence is taken after temperature and top-p. `revises`: it also gets proposals for settled
     positions of the current block. `goes_on`: the current block may still change although nothing in it is masked.
-    `takes_back`: it remasks, so it may need more steps than positions.
+    `takes_back`: it remasks or replaces settled tokens, so it may need more steps than positions.
     """
 
     needs_entropy = False
@@ -119,8 +121,8 @@ class Sampler:
         return num_masked
 
     def reach(self, masked: Array) -> int:
-        """The number of positions of the `masked` [T] canvas, from the left, whose blocks take part in the next step;
-        0: one block. Only called for models that decode several blocks at once.
+        """The number of positions from the left, of the canvas `masked` [T], whose blocks take part in the next step; 0
+        if only one block does. Called only for models that decode several blocks at once.
         """
         return 0
 

@@ -1,4 +1,4 @@
-"""Settles positions of lowest entropy while the sum of their entropies, without the largest, stays within a bound of
+"""Settles positions by ascending entropy while the sum of their entropies, without the largest, stays within a bound of
 0.75 (1 - q) nats, which limits the error of settling them as if independent (EB-Sampler, arXiv 2505.24857, section 4).
 """
 
@@ -13,7 +13,7 @@ class EntropyBound(Sampler):
     def decide(self, state: StepState) -> Decision:
         assert state.proposals.entropy is not None
         bound = 0.75 * (1 - state.quality)
-        ordered = np.sort(state.proposals.entropy[state.masked])  # ascending, so the largest of a prefix is its last
-        before = ordered.cumsum(dtype=np.float64).astype(np.float32) - ordered
-        count = int((before <= bound).sum())
+        ascending = np.sort(state.proposals.entropy[state.masked])
+        sums_before = ascending.cumsum(dtype=np.float64).astype(np.float32) - ascending  # without the last, the largest
+        count = int((sums_before <= bound).sum())
         return Decision(state.best(max(count, state.quota), -state.proposals.entropy))

@@ -1,7 +1,7 @@
 """Keeps the least confident positions masked, settled ones included (path planning, P2, arXiv 2502.03540; Open-dCoder).
 
-After step i of n a share 1 - i/n is masked. As in Open-dCoder's code the confidence of settled positions is recomputed
-at every step, with the token in place.
+After step i of n, a share 1 - i/n of the positions is masked. As in Open-dCoder's code, the confidence of settled
+positions is recomputed at every step, while their tokens stand in the canvas.
 """
 
 import numpy as np
@@ -17,6 +17,6 @@ class P2(Sampler):
     def decide(self, state: StepState) -> Decision:
         movable = state.masked | (state.takeable & (state.proposals.ids >= 0))
         share = 1 - state.step / state.num_steps
-        count = int(np.float32(movable.sum()) * np.float32(share))
-        stays = movable & (rank(state.proposals.confidence, movable) < count)
-        return Decision(state.masked & ~stays, state.takeable & stays)
+        num_masked = int(np.float32(movable.sum()) * np.float32(share))
+        becomes_masked = movable & (rank(state.proposals.confidence, movable) < num_masked)
+        return Decision(state.masked & ~becomes_masked, state.takeable & becomes_masked)

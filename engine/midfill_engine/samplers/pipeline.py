@@ -1,7 +1,7 @@
 """Decodes several blocks at once (D2F, arXiv 2508.09192), for models fine-tuned this way.
 
-A block joins when a tenth of the previous block is settled. Until 95 % of the previous block is settled, it settles
-only confident positions; then at least its best one.
+A block joins when a tenth of the block before it is settled. It settles only confident positions until 95 % of the
+block before it is settled; from then on at least its most confident one in each step.
 """
 
 from dataclasses import replace

@@ -5,9 +5,9 @@ from typing import Final
 
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
-PARTS: Final = 4  # of 32 tokens: Fast-dLLM v2's small_block_size is 8
-SURE: Final = 0.9
-MAX_ROUNDS: Final = 16
+PARTS: Final = 4  # of a block of 32 tokens, because Fast-dLLM v2's small_block_size is 8
+SURE: Final = 0.9  # the probability above which a proposal replaces a settled token
+MAX_ROUNDS: Final = 16  # in which a full block is read again
 BLOCK_TOKENS: Final = 32
 
 
@@ -20,36 +20,36 @@ class Threshold(Sampler):
 
 
 class SubBlocks(Threshold):
-    """Fills a block a quarter at a time, its first token by itself: Fast-dLLM v2 (arXiv 2509.26328, its generate code).
+    """Fills a block by quarters, its first token by itself: Fast-dLLM v2 (arXiv 2509.26328, its generate code).
 
     The first token comes from the autoregressive head once the block before is complete. In a quarter all confident
-    positions are settled, at least one; the next quarter starts when it has no masks left.
+    positions are settled, at least one; the next quarter begins when this one has no masks left.
     """
 
     def decide(self, state: StepState) -> Decision:
         if state.places is None:
             return super().decide(state)
-        opens = state.masked & (state.places % state.block_size == 0)
-        if opens.any():
-            return Decision(opens)
+        is_first = state.masked & (state.places % state.block_size == 0)
+        if is_first.any():
+            return Decision(is_first)
         part = state.places // max(1, state.block_size // PARTS)
-        here = state.masked & (part == part[state.masked].min())
-        return super().decide(replace(state, masked=here))
+        in_first_part = state.masked & (part == part[state.masked].min())
+        return super().decide(replace(state, masked=in_first_part))
 
 
 class SeededBlocks(Threshold):
-    """A block's first token by itself, then confident ones: Nemotron-Labs-Diffusion's `generate`."""
+    """Settles a block's first token by itself, then confident ones: Nemotron-Labs-Diffusion's `generate`."""
 
     def decide(self, state: StepState) -> Decision:
         if state.places is None:
             return super().decide(state)
-        opens = state.masked & ((state.places - state.places[0]) % state.block_size == 0)
-        return Decision(opens) if opens.any() else super().decide(state)
+        is_first = state.masked & ((state.places - state.places[0]) % state.block_size == 0)
+        return Decision(is_first) if is_first.any() else super().decide(state)
 
 
 class Editing(Threshold):
-    """Also replaces settled tokens of the block if another has a probability above 0.9: LLaDA2.1 (arXiv 2602.08676,
-    joint threshold decoding). A full block is read again until nothing changes, at most 16 times.
+    """Also replaces settled tokens of the block if another token has a probability above 0.9: LLaDA2.1 (arXiv
+    2602.08676, joint threshold decoding). A full block is read again until nothing changes, at most 16 times.
     """
 
     takes_back = True
@@ -64,8 +64,8 @@ class Editing(Threshold):
 
     def decide(self, state: StepState) -> Decision:
         proposals, is_full = state.proposals, not state.masked.any()
-        other = (proposals.ids >= 0) & (proposals.ids != state.ids)
-        edit = state.takeable & other & (proposals.confidence > SURE)
+        is_other = (proposals.ids >= 0) & (proposals.ids != state.ids)
+        edit = state.takeable & is_other & (proposals.confidence > SURE)
         self._rounds = self._rounds + 1 if is_full else 0
         self.goes_on = not is_full or (bool(edit.any()) and self._rounds < MAX_ROUNDS)
         return Decision(super().decide(state).settle, edit=edit)

@@ -24,11 +24,12 @@ from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse
 MAX_ACTIVE: Final = 8
 SHARED_ROWS: Final = 64
 MAX_RETRY_AFTER_S: Final = 30
-SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+LATEST_SHARE: Final = 0.2  # of the latest fill in the mean time of fills
+SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # buckets of histograms
 ROWS: Final = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
-Run = Callable[[list[Any]], list[Any]]
-Launch = Callable[[list[Any]], Callable[[], list[Any]]]
+Run = Callable[[list[Any]], list[Any]]  # from passes to their results, in order
+Launch = Callable[[list[Any]], Callable[[], list[Any]]]  # returns what waits for the results
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Metrics:
         self.shared = counter("midfill_shared_steps", "Steps that shared their forward")
 
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """Registers a number that is read on request."""
+        """Registers a number that is read whenever the metrics are shown."""
         Gauge(name, meaning, registry=self._registry).set_function(read)
 
     def show(self) -> bytes:
@@ -61,12 +62,14 @@ class Metrics:
 
 @dataclass(eq=False)
 class Scheduler:
-    """`open_fill` starts a request's coroutine, `run` computes a list of passes, in order. `launch` begins that and
-    returns what waits for the results: steps are shown meanwhile, otherwise before.
+    """Runs fills on a thread of its own. `open_fill` opens a request's coroutine, `run` computes passes in one forward
+    pass. A `launch`, if there is one, does so instead: it begins the pass, steps are shown meanwhile, and what it
+    returns waits for the results.
 
-    `max_active` fills of any kind run at once, half as many short ones more. `shared_rows` limits the rows of long
-    fills in a forward pass that short ones wait for, `max_bytes` the claims of all fills together. `recover` is called
-    after an out-of-memory error, `fail` after the device was lost, `rest` when nothing is open.
+    `max_requests` may be open; `max_active` fills of any kind run at once, and half as many short ones more. A forward
+    pass has at most `max_rows` rows; if it has short fills, at most `shared_rows` are of long ones. The claims of all
+    fills together are at most `max_bytes`. `recover` is called after an out-of-memory error, `fail` after the device
+    was lost, `rest` whenever no request is open any more.
     """
 
     open_fill: Callable[[InfillRequest], Fill]
@@ -89,7 +92,7 @@ class Scheduler:
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._active: deque[Ticket] = deque()
-        self._unseen = list[tuple[Ticket, Showing]]()  # steps that are to be shown
+        self._unshown = list[tuple[Ticket, Showing]]()  # the events of steps that are to be shown
         self._has_cancelled = False
         for kind in Kind:
             self.metrics.depth.labels(kind).set_function(partial(self._count_waiting, kind))
@@ -113,15 +116,15 @@ class Scheduler:
             return sum(ticket.kind is kind for ticket in self._waiting)
 
     def submit(self, request: InfillRequest, listener: Listener, client: str = "", *, watches: bool = True) -> Ticket:
-        """Raises RequestError (`busy`) if too many requests are open, or too many of a named client."""
+        """Opens a request. Raises RequestError (`busy`) if closed, or if too many are open, also of a named client."""
         with self._changed:
             if self._is_closed:
                 raise is_ending()
-            held = [ticket.client for ticket in (*self._waiting, *self._active)]
-            share = self.max_requests - self.max_requests // 4
-            if len(held) >= self.max_requests or (client and held.count(client) >= share):
+            open_clients = [ticket.client for ticket in (*self._waiting, *self._active)]
+            max_of_client = self.max_requests - self.max_requests // 4
+            if len(open_clients) >= self.max_requests or (client and open_clients.count(client) >= max_of_client):
                 self.metrics.requests.labels("refused").inc()
-                message = f"{len(held)} requests are open already"
+                message = f"{len(open_clients)} requests are open already"
                 headers = {"retry-after": str(self._retry_after_s())}
                 raise RequestError(ErrorCode.BUSY, message, "try again in a moment", headers=headers)
             ticket = Ticket(request, listener, self._wake, client, watches, submitted_s=self.clock())
@@ -149,11 +152,12 @@ class Scheduler:
             self._changed.notify()
 
     def _retry_after_s(self) -> int:
-        """Estimated time until a place is free, from recent fills."""
+        """The estimated seconds until a place is free, by the time that recent fills took."""
         expected_s = self._mean_fill_s * len(self._waiting) / self._turns.num_places
         return max(1, min(MAX_RETRY_AFTER_S, math.ceil(expected_s)))
 
     def _serve(self) -> None:
+        """Runs on the thread. Each round advances all fills to their next passes, and runs some of these together."""
         while self._wait():
             self._join_waiting()
             for ticket in list(self._active):
@@ -162,16 +166,16 @@ class Scheduler:
                     ticket.work = self._advance(ticket)
             asking = [(ticket, ticket.work) for ticket in self._active if ticket.work and not ticket.is_cancelled]
             chosen = self._turns.choose(asking, self.shared_rows)
-            for group in split(chosen, lambda each: each[1].num_rows, self.max_rows):
+            for group in split(chosen, lambda pair: pair[1].num_rows, self.max_rows):
                 self._end_cancelled()
                 self._forward([(ticket, work) for ticket, work in group if not ticket.is_cancelled])
-            self._show()
+            self._show_steps()
             self._end_cancelled()
             if not self.num_open:
                 self.rest()
 
     def _wait(self) -> bool:
-        """Waits for work; False when closed and empty."""
+        """Waits until a request is open; returns False if the scheduler is closed and none is."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._active or self._is_closed)
             return bool(self._waiting or self._active)
@@ -183,8 +187,10 @@ class Scheduler:
             self._has_cancelled = False
             cancelled = [ticket for ticket in (*self._waiting, *self._active) if ticket.is_cancelled]
         for ticket in cancelled:
-            stopped = is_ending() if self._is_closed else None
-            self._end(ticket, stopped or RequestError(ErrorCode.CANCELLED, "the request was cancelled"))
+            if self._is_closed:
+                self._end(ticket, is_ending())
+            else:
+                self._end(ticket, RequestError(ErrorCode.CANCELLED, "the request was cancelled"))
 
     def _join_waiting(self) -> None:
         """Admits waiting requests while there are places."""
@@ -195,21 +201,22 @@ class Scheduler:
                 self.metrics.waits.labels(chosen.kind).observe(self.clock() - chosen.submitted_s)
 
     def _advance(self, ticket: Ticket) -> Work | None:
-        """Runs a fill up to its next forward pass or event. An exception ends only this ticket."""
+        """Runs a fill up to its next passes; returns None if it waits for memory, has shown an event, or has ended."""
         try:
             ticket.fill = ticket.fill or self.open_fill(ticket.request)
             while ticket.claim is None or self._admit(ticket, ticket.claim):
-                item, ticket.answer = ticket.fill.send(ticket.answer), None
-                match item:
+                awaited = ticket.fill.send(ticket.answer)
+                ticket.answer = None
+                match awaited:
                     case Claim():
-                        ticket.claim = item
+                        ticket.claim = awaited
                     case Show():
-                        ticket.listener(item.event)
+                        ticket.listener(awaited.event)
                         return None
                     case Work():
-                        if ticket.watches and item.showing is not None:
-                            self._unseen.append((ticket, item.showing))
-                        return item
+                        if ticket.watches and awaited.showing is not None:
+                            self._unshown.append((ticket, awaited.showing))
+                        return awaited
         except StopIteration as stop:
             assert isinstance(stop.value, InfillResponse)
             self._end(ticket, stop.value)
@@ -219,10 +226,10 @@ class Scheduler:
             self._end(ticket, self._explain(error))
         return None
 
-    def _show(self) -> None:
-        """Builds and sends the events of steps that nobody has seen yet."""
-        unseen, self._unseen = self._unseen, []
-        for ticket, showing in unseen:
+    def _show_steps(self) -> None:
+        """Builds the events of steps that were not shown yet, and sends them to the listeners."""
+        unshown, self._unshown = self._unshown, []
+        for ticket, showing in unshown:
             try:
                 if not ticket.is_cancelled:
                     ticket.listener(showing() if callable(showing) else showing)
@@ -230,7 +237,7 @@ class Scheduler:
                 self._end(ticket, self._explain(error))
 
     def _admit(self, ticket: Ticket, claim: Claim) -> bool:
-        """True if a fill may use memory now. Raises RequestError if it never fits."""
+        """True if a fill may use the memory that it claims. Raises RequestError if that never fits."""
         if ticket.is_admitted:
             return True
         if claim.num_bytes > self.max_bytes:
@@ -241,13 +248,13 @@ class Scheduler:
         return ticket.is_admitted
 
     def _goes_first(self, other: Ticket, ticket: Ticket) -> bool:
-        """True if `other` waits for memory and gets it first: short fills pass long ones only for a while."""
+        """True if `other` waits for memory and `ticket` may not pass it: short fills may pass long ones for a while."""
         is_passed = ticket.kind is Kind.SHORT and other.kind is Kind.LONG
         is_due = not is_passed or self.clock() - other.submitted_s > MAX_PASSED_S
         return other.claim is not None and not other.is_admitted and is_due
 
     def _forward(self, group: list[tuple[Ticket, Work]]) -> None:
-        """One forward pass for all. After a failure they are tried in halves, so that only the cause fails."""
+        """Runs one forward pass for all. If it fails, it runs each half by itself, so that only the cause is ended."""
         if not group:
             return
         started_s = time.perf_counter()
@@ -268,21 +275,21 @@ class Scheduler:
         self.metrics.forward_seconds.inc(time.perf_counter() - started_s)
         self.metrics.rows.observe(sum(work.num_rows for _, work in group))
         self.metrics.shared.inc(len(group) if len(group) > 1 else 0)
-        found = iter(results)
+        remaining = iter(results)
         for ticket, work in group:
             self._turns.count(ticket.client, work.num_rows)
             ticket.num_rows += work.num_rows
             ticket.work = None
-            ticket.answer = list(islice(found, len(work.passes)))
+            ticket.answer = list(islice(remaining, len(work.passes)))
 
     def _run(self, passes: list[Any], *, is_alone: bool) -> list[Any]:
-        """All passes in one forward pass; one request's, after an out-of-memory error, once more in halves."""
+        """Runs all passes in one forward pass; those of one request, if memory does not suffice, again in halves."""
         try:
             if self.launch is None:
-                self._show()
+                self._show_steps()
                 return self.run(passes)
             wait = self.launch(passes)
-            self._show()
+            self._show_steps()
             return wait()
         except Exception as error:
             if not is_alone or not is_out_of_memory(error):
@@ -293,6 +300,7 @@ class Scheduler:
         return [result for half in halves for result in self._run(half, is_alone=False)]
 
     def _end(self, ticket: Ticket, event: InfillResponse | RequestError) -> None:
+        """Closes a request's fill and sends its last event."""
         if ticket.fill is not None:
             ticket.fill.close()
             ticket.fill = None
@@ -304,7 +312,7 @@ class Scheduler:
             self._turns.keep({other.client for other in (*self._waiting, *self._active)})
         seconds = self.clock() - ticket.submitted_s
         if isinstance(event, InfillResponse):
-            self._mean_fill_s += 0.2 * (seconds - self._mean_fill_s)
+            self._mean_fill_s += LATEST_SHARE * (seconds - self._mean_fill_s)
             self.metrics.seconds.observe(seconds)
             self.metrics.steps.inc(event.stats.steps)
             self.metrics.tokens.inc(event.stats.tokens)
@@ -312,6 +320,7 @@ class Scheduler:
         ticket.listener(event)
 
     def _explain(self, error: Exception) -> RequestError:
+        """The error that ends a request whose fill failed. Calls `recover` or `fail` if the error asks for it."""
         if is_out_of_memory(error):
             self.recover()
             message = "there was not enough memory for this request"

@@ -1,4 +1,4 @@
-"""Decides which requests run next: extra places for short fills, equal shares for clients, no starvation."""
+"""Decides which requests run next: short fills have extra places, clients get equal shares, nobody waits forever."""
 
 import time
 from collections import Counter
@@ -15,7 +15,7 @@ from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResp
 SHORT_HOLE_TOKENS: Final = 32
 SHORT_HOLES: Final = 4
 SHORT_ALTERNATIVES: Final = 2
-MAX_PASSED_S: Final = 10.0  # longest time that others may go first
+MAX_PASSED_S: Final = 10.0  # for which later requests may go before a waiting one
 
 Event = StepEvent | InfillResponse | RequestError
 Listener = Callable[[Event], None]
@@ -29,8 +29,9 @@ class Kind(StrEnum):
 
 @dataclass(eq=False)
 class Ticket:
-    """An open request. `listener` runs on the worker thread; its last event is no StepEvent. It hears of the steps
-    before its forward passes only if it `watches`. `num_rows` are done.
+    """An open request. `listener` gets its events on the scheduler's thread; the last one is no StepEvent. The events
+    of forward passes come only if somebody `watches`. The fill awaits `work`, gets `answer` next, and may use the
+    memory of its `claim` once it `is_admitted`. `num_rows` rows have been computed for it.
     """
 
     request: InfillRequest
@@ -51,15 +52,15 @@ class Ticket:
         self.kind = kind_of(self.request)
 
     def cancel(self) -> None:
-        """Ends the work before its next step. Thread-safe; harmless if it has ended."""
+        """Ends the request before its next step. Thread-safe; harmless if it has ended."""
         self.is_cancelled = True
         self.wake()
 
 
 def kind_of(request: InfillRequest) -> Kind:
-    """SHORT for a few lines, as an editor asks for at the cursor."""
+    """SHORT for a request of a few lines with few alternatives, as an editor sends at the cursor."""
     holes = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
-    is_short = len(holes) <= SHORT_HOLES and request.n <= SHORT_ALTERNATIVES and all(map(is_line, holes))
+    is_short = len(holes) <= SHORT_HOLES and request.n <= SHORT_ALTERNATIVES and all(is_line(hole) for hole in holes)
     return Kind.SHORT if is_short else Kind.LONG
 
 
@@ -68,43 +69,47 @@ def is_line(hole: HoleSpec) -> bool:
 
 
 class Turns:
-    """`num_places` for fills of any kind, half as many more for short ones. Counts the rows each client got."""
+    """`num_places` for running fills of any kind, half as many more for short ones. Counts the rows of each client."""
 
     def __init__(self, num_places: int, clock: Clock = time.monotonic) -> None:
         self.num_places, self.clock = num_places, clock
         self.num_all = num_places + (num_places + 1) // 2
-        self._rows: Counter[str] = Counter()
+        self._rows_of_client: Counter[str] = Counter()
 
     def next(self, waiting: Sequence[Ticket], active: Sequence[Ticket]) -> Ticket | None:
-        """The oldest ticket if it waited too long, else the newest of a document of the client with the fewest rows."""
-        most = {Kind.SHORT: self.num_all, Kind.LONG: self.num_places}
-        fitting = [ticket for ticket in waiting if len(active) < most[ticket.kind]]
+        """The ticket that gets a place: the oldest if it waited too long, else one of the client with the fewest fills
+        and then rows. Of tickets for one document the newest goes first. None if no ticket may have a place now.
+        """
+        max_active = {Kind.SHORT: self.num_all, Kind.LONG: self.num_places}
+        fitting = [ticket for ticket in waiting if len(active) < max_active[ticket.kind]]
         if not fitting:
             return None
         oldest = fitting[0]
         if self.clock() - oldest.submitted_s > MAX_PASSED_S:
             return oldest
-        held = Counter(ticket.client for ticket in active)
-        chosen = min(fitting, key=lambda ticket: (held[ticket.client], self._rows[ticket.client]))
-        name = chosen.request.document
-        return chosen if name is None else [ticket for ticket in fitting if ticket.request.document == name][-1]
+        num_running = Counter(ticket.client for ticket in active)
+        chosen = min(fitting, key=lambda ticket: (num_running[ticket.client], self._rows_of_client[ticket.client]))
+        document = chosen.request.document
+        if document is None:
+            return chosen
+        return [ticket for ticket in fitting if ticket.request.document == document][-1]
 
     def choose(self, asking: Sequence[tuple[Ticket, Work]], max_rows: int) -> list[tuple[Ticket, Work]]:
-        """The next forward pass: all work, but with short fills only `max_rows` rows of long ones, or one of them."""
-        short = [each for each in asking if each[0].kind is Kind.SHORT]
+        """The work of the next forward pass: all; but with short fills at most `max_rows` rows of long ones, or one."""
+        short = [pair for pair in asking if pair[0].kind is Kind.SHORT]
         if len(short) in (0, len(asking)):
             return list(asking)
-        long = [each for each in asking if each[0].kind is Kind.LONG]
-        long.sort(key=lambda each: (self._rows[each[0].client], each[0].num_rows))
+        long = [pair for pair in asking if pair[0].kind is Kind.LONG]
+        long.sort(key=lambda pair: (self._rows_of_client[pair[0].client], pair[0].num_rows))
         totals = accumulate(work.num_rows for _, work in long)
-        fitting = sum(total <= max_rows for total in totals)
-        return short + long[: max(1, fitting)]
+        num_fitting = sum(total <= max_rows for total in totals)
+        return short + long[: max(1, num_fitting)]
 
     def count(self, client: str, num_rows: int) -> None:
-        self._rows[client] += num_rows
+        self._rows_of_client[client] += num_rows
 
     def keep(self, clients: set[str]) -> None:
-        """Forgets clients without open requests; the smallest count of the others becomes zero."""
-        known = {client: self._rows[client] for client in clients if client in self._rows}
-        least = min(known.values(), default=0)
-        self._rows = Counter({client: rows - least for client, rows in known.items()})
+        """Forgets all other clients; lowers the counts of these until the smallest is zero, where new clients begin."""
+        rows_of_kept = {client: self._rows_of_client[client] for client in clients if client in self._rows_of_client}
+        fewest = min(rows_of_kept.values(), default=0)
+        self._rows_of_client = Counter({client: rows - fewest for client, rows in rows_of_kept.items()})

@@ -1,5 +1,5 @@
-"""What a fill awaits, and how its coroutines run without an event loop: the scheduler resumes them by `send`, with the
-result of what they await. Knows neither tensors nor the scheduler.
+"""What a fill awaits: memory, forward passes, and that an event is shown. A fill is a coroutine without an event loop:
+the scheduler resumes it by `send`, with the result of what it awaits. Knows neither tensors nor the scheduler.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class Awaited(Awaitable[T]):
-    """What a coroutine awaits of the scheduler, which gets it and sends the result. No coroutine yields elsewhere."""
+    """What a coroutine awaits: it is yielded to the scheduler, which sends the result. Nothing else is ever yielded."""
 
     def __await__(self) -> "Generator[Awaited[T], T, T]":
         return (yield self)
@@ -30,25 +30,25 @@ class Awaited(Awaitable[T]):
 
 @dataclass(frozen=True)
 class Claim(Awaited[None]):
-    """Memory in bytes that a fill holds until it ends. The fill waits until it is free."""
+    """Memory in bytes that a fill has until it ends. The fill waits until so much memory is free."""
 
     num_bytes: int
 
 
 @dataclass(frozen=True)
 class Show(Awaited[None]):
-    """The event of a step, which is sent at once."""
+    """The event of a step, which is sent to the listener at once."""
 
     event: StepEvent
 
 
-Showing = StepEvent | Callable[[], StepEvent]  # an event, or what builds it where somebody wants to see it
+Showing = StepEvent | Callable[[], StepEvent]  # an event, or a function that builds it if somebody watches
 
 
 @dataclass(frozen=True)
 class Work(Awaited[list[Any]]):
-    """Passes to run, `num_rows` rows together; their results are sent back in order. `showing` is the event that shows
-    the fill before these, and is built before they are sent back.
+    """Passes to run, which have `num_rows` rows together; their results are sent back in order. `showing` is the event
+    that shows the fill as it is before these passes. So it is built before the fill goes on with their results.
     """
 
     passes: "list[Pass] | list[CanvasPass]"
@@ -68,11 +68,12 @@ def count_rows(step: "Pass | CanvasPass") -> int:
 
 
 async def forward(passes: Sequence[Any], showing: Showing | None = None) -> list[Any]:
-    """Runs passes in as many forward passes as their rows need and returns the results; the first has an event."""
+    """Runs passes in as many forward passes as their rows need; returns the results. `showing` is for the first one."""
     results: list[Any] = []
+    next_showing = showing
     for part in split(passes, count_rows, MAX_ROWS):
-        results += await Work(part, sum(map(count_rows, part)), showing)
-        showing = None
+        results += await Work(part, sum(map(count_rows, part)), next_showing)
+        next_showing = None
     return results
 
 
@@ -85,28 +86,30 @@ async def gather(
 @overload
 async def gather(*coroutines: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
 async def gather(*coroutines: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
-    """The results of coroutines that advance side by side: passes that they await at once go into one forward."""
+    """Advances coroutines side by side, and returns what each returns. In each round the passes that they await go into
+    one forward pass, or into several if they have too many rows.
+    """
     returned: dict[int, Any] = {}
     results: dict[int, list[Any] | None] = dict.fromkeys(range(len(coroutines)))
     try:
         while results:
             awaited: dict[int, Work] = {}
-            for number, result in results.items():
+            for index, result in results.items():
                 try:
-                    awaited[number] = coroutines[number].send(result)
+                    awaited[index] = coroutines[index].send(result)
                 except StopIteration as stop:
-                    returned[number] = stop.value
+                    returned[index] = stop.value
             results = {}
-            for group in split(awaited.items(), lambda numbered: numbered[1].num_rows, MAX_ROWS):
+            for group in split(awaited.items(), lambda item: item[1].num_rows, MAX_ROWS):
                 results |= await _run_together(dict(group))
     finally:
         for coroutine in coroutines:
             coroutine.close()
-    return tuple(returned[number] for number in range(len(coroutines)))
+    return tuple(returned[index] for index in range(len(coroutines)))
 
 
 async def _run_together(works: dict[int, Work]) -> dict[int, list[Any]]:
-    """The results of each of these works, from one forward pass."""
+    """The results of each of these works, by the same keys, from one forward pass."""
     passes: list[Any] = []
     for work in works.values():
         passes += work.passes
@@ -115,8 +118,8 @@ async def _run_together(works: dict[int, Work]) -> dict[int, list[Any]]:
     computed = await Work(passes, num_rows, showing)
     results = {}
     start = 0
-    for number, work in works.items():
-        results[number] = computed[start : start + len(work.passes)]
+    for index, work in works.items():
+        results[index] = computed[start : start + len(work.passes)]
         start += len(work.passes)
     return results
 

@@ -1,4 +1,4 @@
-"""Text of the byte pieces of tokens, and its ranges of characters. Knows no vocabulary."""
+"""The text that tokens spell, from the bytes of each, and the range of its characters. Knows no vocabulary."""
 
 import codecs
 from itertools import accumulate, pairwise
@@ -7,7 +7,7 @@ Spans = list[tuple[int, int]]
 
 
 def decode(pieces: list[bytes], errors: str) -> tuple[str, Spans]:
-    """Text of byte pieces, and the character range of each. A character belongs to the piece with its last byte."""
+    """The text of byte pieces, and the character range of each. A character belongs to the piece with its last byte."""
     whole = b"".join(pieces)
     if whole.isascii():
         return whole.decode(), list(pairwise(accumulate(map(len, pieces), initial=0)))
@@ -22,7 +22,7 @@ def decode(pieces: list[bytes], errors: str) -> tuple[str, Spans]:
 
 
 def merge(spans: Spans) -> Spans:
-    """Ascending ranges with neighbors joined and empty ones dropped."""
+    """The ascending ranges, with adjacent ones joined and empty ones dropped."""
     merged: Spans = []
     for start, end in spans:
         if merged and merged[-1][1] == start:

@@ -20,7 +20,7 @@ PAD, MASK, EOS, DELETE, EXPAND, BOS = range(6)
 SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
 LONG_TEXT: Final = 4096  # texts of at least so many characters are encoded without the GIL
 LANGUAGE_TOKENS: Final = {"python": 6, "javascript": 7, "typescript": 8}
-# Qwen2's pieces, for checkpoints that ship vocab.json and merges.txt only (Dream). Digits stand singly.
+# Where Qwen2 cuts text, for checkpoints that ship vocab.json and merges.txt only (Dream). Each digit stands alone.
 QWEN_PIECES: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -32,14 +32,14 @@ UNICODE_FORMS: Final = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 def byte_of_character() -> dict[str, int]:
     """Maps the character for a byte in byte-level BPE files (GPT-2's convention) to the byte, for all 256 bytes."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    characters = [chr(byte) for byte in printable] + [chr(256 + index) for index in range(len(others))]
-    return dict(zip(characters, printable + others, strict=True))
+    unprintable = [byte for byte in range(256) if byte not in set(printable)]
+    characters = [chr(byte) for byte in printable] + [chr(256 + index) for index in range(len(unprintable))]
+    return dict(zip(characters, printable + unprintable, strict=True))
 
 
 @dataclass(frozen=True)
 class HealedEdges:
-    """The text around a hole as the model reads it. Of its `fill` the user gets `fill[len(lead):] + tail`."""
+    """The texts around a hole as the model reads them. Of its `fill` the user gets `fill[len(lead):] + tail`."""
 
     prefix: str
     suffix: str
@@ -51,11 +51,12 @@ def heal(prefix: str, suffix: str) -> HealedEdges:
     """Moves white space at a hole's edges so that text and fill are tokenized as if there were no edge.
 
     Tokens include the space before them, so `x = ` is read as `x =` and the fill begins with a space. A line break and
-    its indent are one token, so a hole from a line start to an indented line moves to the ends of the lines before.
+    the indentation behind it are one token, so a hole that begins at a line start begins with the line break before it;
+    and if an indented line follows the hole, that line's break moves out of the hole.
     """
-    kept = prefix.rstrip(" ")
-    if kept != prefix and kept and kept[-1] not in "\n\t":
-        return HealedEdges(kept, suffix, lead=prefix[len(kept) :])
+    stripped = prefix.rstrip(" ")
+    if stripped != prefix and stripped and stripped[-1] not in "\n\t":
+        return HealedEdges(stripped, suffix, lead=prefix[len(stripped) :])
     if not prefix.endswith("\n"):
         return HealedEdges(prefix, suffix)
     if suffix.startswith(("  ", "\t")):
@@ -98,12 +99,15 @@ class Tokenizer:
 
 
 def bytes_of_level(text: str) -> bytes:
-    """The bytes of a token of byte-level BPE."""
-    known = byte_of_character()
+    """The bytes of a token of byte-level BPE, which is written with one character for each byte. A character that
+    stands for no byte becomes its UTF-8.
+    """
+    byte_of = byte_of_character()
     try:
-        return bytes([known[each] for each in text])
-    except KeyError:  # a character that the alphabet lacks
-        return b"".join(bytes([known[each]]) if each in known else each.encode() for each in text)
+        return bytes([byte_of[character] for character in text])
+    except KeyError:
+        parts = (bytes([byte_of[each]]) if each in byte_of else each.encode() for each in text)
+        return b"".join(parts)
 
 
 def bytes_of_piece(text: str) -> bytes:
@@ -114,7 +118,7 @@ def bytes_of_piece(text: str) -> bytes:
 
 
 def read_embedded_tokenizer(path: Path) -> Tokenizer:
-    """Byte-level BPE whose first ids are `SPECIAL_TOKENS`, which no text can produce. Raises CheckpointError."""
+    """Reads byte-level BPE whose first ids are `SPECIAL_TOKENS`, which no text can produce. Raises CheckpointError."""
     try:
         tokenizer = Tokenizer(path.read_text(encoding="utf-8"), special=frozenset(range(len(SPECIAL_TOKENS))))
     except OSError as error:
@@ -168,12 +172,12 @@ def _from_merges(files: CheckpointFiles) -> str:
 
 
 def split_at(pattern: str) -> list[dict[str, Any]]:
-    """Pre-tokenizers, as a tokenizer.json has them, that cut text into the matches of `pattern` and write its bytes."""
+    """The pre-tokenizers of a tokenizer.json that cut text into the matches of `pattern` and write its bytes."""
     return [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}, PLAIN_BYTES]
 
 
 def describe_bpe(vocabulary: dict[str, int], merges: list[str], cut: list[dict[str, Any]]) -> dict[str, Any]:
-    """The tokenizer.json of byte-level BPE behind the pre-tokenizers `cut`, without added tokens."""
+    """The tokenizer.json of byte-level BPE after the pre-tokenizers `cut`, without added tokens."""
     return {
         "version": "1.0",
         "added_tokens": [],

@@ -13,12 +13,12 @@ from torch import Tensor
 
 # The wire's line ending is \n, and code contains no other control characters than line breaks and tabs.
 UNWANTED_BYTES: Final = (frozenset(range(0x20)) | {0x7F}) - {ord("\n"), ord("\t")}
-MAX_MASKS: Final = 128
+MAX_MASKS: Final = 128  # that are kept of each kind
 NAMED: Final = re.compile(rb"[\w$\x80-\xff]")  # a byte of a name
 
 
 class Vocabulary:
-    """The bytes of every token, and masks [V] (bool, true where a token may be chosen) over them."""
+    """The bytes of every token, and masks [V] over all tokens (bool, true where a token may be chosen)."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class Vocabulary:
         is_clean = (bool(piece) and UNWANTED_BYTES.isdisjoint(piece) for piece in pieces)
         self._fillable = torch.tensor([clean and index not in specials for index, clean in enumerate(is_clean)])
         self._lengths = torch.tensor([len(piece) for piece in pieces])
-        self._order = sorted(range(len(pieces)), key=pieces.__getitem__)
-        self._sorted = [pieces[index] for index in self._order]
-        keep = lru_cache(maxsize=MAX_MASKS)
+        self._sorted_ids = sorted(range(len(pieces)), key=pieces.__getitem__)
+        self._sorted_pieces = [pieces[index] for index in self._sorted_ids]
+        keep = lru_cache(maxsize=MAX_MASKS)  # masks that are kept must not be changed in place
         self.spelling = keep(self._mark_spelling)
-        self.beginning = keep(lambda start: self._mark(self._find_longer(start)))
+        self.beginning = keep(lambda start: self._mark(self._find_longer(start)))  # tokens that begin with these bytes
         self._meeting = keep(lambda start: self._mark([*self._find_shorter(start), *self._find_longer(start)]))
         self._containing = keep(lambda part: self._mark(i for i, piece in enumerate(pieces) if part in piece))
 
@@ -48,22 +48,23 @@ class Vocabulary:
         return mask
 
     def _find_longer(self, start: bytes) -> list[int]:
-        """The tokens that begin with these bytes."""
-        first = bisect_left(self._sorted, start)
-        return self._order[first : bisect_right(self._sorted, start, first, key=lambda piece: piece[: len(start)])]
+        """Ids of the tokens that begin with these bytes."""
+        first = bisect_left(self._sorted_pieces, start)
+        end = bisect_right(self._sorted_pieces, start, first, key=lambda piece: piece[: len(start)])
+        return self._sorted_ids[first:end]
 
     def _find_shorter(self, text: bytes) -> list[int]:
-        """The tokens that are prefixes of these bytes."""
-        found = []
+        """Ids of the tokens with which these bytes begin, or which are all of them."""
+        ids = []
         for end in range(1, len(text) + 1):
-            first = bisect_left(self._sorted, text[:end])
-            found += self._order[first : bisect_right(self._sorted, text[:end], first)]
-        return found
+            first = bisect_left(self._sorted_pieces, text[:end])
+            ids += self._sorted_ids[first : bisect_right(self._sorted_pieces, text[:end], first)]
+        return ids
 
     def allowed(
         self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False, may_expand: bool = False
     ) -> Tensor:
-        """The mask [V] of tokens without a string of `forbid`, beginning with `leading`."""
+        """The mask [V] of tokens without a string of `forbid`; with a `leading`, only of those that begin with it."""
         mask = self._fillable.clone()
         for text in forbid:
             mask &= ~self._containing(text.encode("utf-8", errors="replace"))
@@ -76,13 +77,13 @@ class Vocabulary:
         return mask
 
     def _mark_spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...] = ()) -> Tensor:
-        """The mask [V] of tokens that spell a prefix of `left`, or all of it and more text, which has no string of
-        `forbid` and, if `then_filled`, does not begin with white space.
+        """The mask [V] of tokens that spell a prefix of `left`, or all of it and more text behind it. That text has no
+        string of `forbid` and, if `then_filled`, does not begin with white space.
         """
         unwanted = [part.encode() for part in forbid]
 
-        def is_wanted(rest: bytes) -> bool:
-            return not (then_filled and rest[:1].isspace()) and not any(part in rest for part in unwanted)
+        def is_wanted(text_behind: bytes) -> bool:
+            return not (then_filled and text_behind[:1].isspace()) and not any(part in text_behind for part in unwanted)
 
         longer = (index for index in self._find_longer(left) if is_wanted(self.pieces[index][len(left) :]))
         return self._mark([*self._find_shorter(left), *longer])
@@ -92,9 +93,11 @@ class Vocabulary:
         return self.spelling(left, False) & (self._lengths <= len(left))
 
     def ending(self, after: str) -> Tensor:
-        """The mask [V] of tokens that may come before `after`; line breaks if it begins with one or is empty."""
+        """The mask [V] of tokens that `after` may begin with; of line breaks if it begins with one or is empty."""
         start = after[:64].encode("utf-8", errors="replace")
-        return self.beginning(b"\n") if start[:1] in (b"", b"\n") else self._meeting(start)
+        if start[:1] in (b"", b"\n"):
+            return self.beginning(b"\n")
+        return self._meeting(start)
 
     @property
     def spaced(self) -> Tensor:
@@ -107,8 +110,8 @@ class Vocabulary:
         return self._mark(index for index, piece in enumerate(self.pieces) if NAMED.match(piece))
 
     def is_deletion(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """True where `ids` are tokens that shorten a hole."""
-        found = np.zeros(ids.shape, dtype=bool)
+        """True where one of `ids` is a token that shortens a hole."""
+        is_deleted = np.zeros(ids.shape, dtype=bool)
         for token in self.delete_ids:
-            found |= ids == token
-        return found
+            is_deleted |= ids == token
+        return is_deleted
