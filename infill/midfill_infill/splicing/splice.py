@@ -8,7 +8,7 @@ from itertools import chain
 
 from midfill_infill.answers import draft as drafts
 from midfill_infill.answers.draft import DraftText
-from midfill_infill.answers.reading import anchor_texts, firm_anchors, read_answer, read_plainly
+from midfill_infill.answers.reading import anchor_texts, read_answer, read_plainly, trimmed_anchor_texts
 from midfill_infill.answers.trials import Trials
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.holes import sort_holes
@@ -140,7 +140,7 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
 def clean(document: Document, hole: Hole, fill: str) -> DraftText:
     """Cleans a fill for its hole. Raises MidfillError."""
     draft = drafts.clean(fill, anchor_texts(document, hole))
-    if drafts.find_anchors(draft.text, firm_anchors(document, hole)) is None:
+    if drafts.find_anchors(draft.text, trimmed_anchor_texts(document, hole)) is None:
         next_step = "fill again, or leave the kept text out of the hole"
         raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step)
     return draft
@@ -222,4 +222,4 @@ class Sieve:
             return None
         chosen: list[DraftText | None] = [None] * len(self.trials.holes)
         chosen[self.index] = read_answer(self.trials, self.document, chosen, self.index, answer)
-        return self.trials.count(chosen)
+        return self.trials.count_errors(chosen)
