@@ -36,7 +36,7 @@ _MAX_DATABASE_BYTES: Final = 16 * 1024 * 1024
 
 
 def settle_header(source: bytes, path: Path | None = None) -> str:
-    """`c` or `cpp`, by C++ keywords unless the other grammar leaves far fewer errors; without any, by sources nearby."""
+    """`c` or `cpp`: by C++ keywords, unless the other grammar leaves far fewer errors; then by nearby sources."""
     shared = _FOR_CPP.sub(b"", source)
     is_cpp = _CPP_ONLY.search(_NO_CODE.sub(b" ", shared)) is not None
     likely, other = (cpp.LANGUAGE, c.LANGUAGE) if is_cpp else (c.LANGUAGE, cpp.LANGUAGE)

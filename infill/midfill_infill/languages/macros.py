@@ -42,7 +42,7 @@ def blank_macros(source: bytes) -> bytes:
 
 
 def blank_alternatives(source: bytes) -> bytes:
-    """`source` with spaces for directives and all but a condition's first branch, because each may open the same brace."""
+    """`source` with spaces for directives and all but a condition's first branch, as each may open the same brace."""
     spans: list[tuple[int, int]] = []
     dropped_from: list[int | None] = []  # for each open condition, the start of the branch to drop, if any
     for match in _DIRECTIVE.finditer(source):
