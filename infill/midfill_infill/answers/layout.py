@@ -17,18 +17,16 @@ _WORDS: Final = re.compile(r"""\w+|["'`(\[{]""")
 _HANGING: Final = 8  # columns: a line that is deeper by no more may hang, so it need not align with the line before
 _DEFAULT_STEP: Final = 4
 _STEPS: Final = (4, 2, 8, 3)  # columns of a level that an answer may use, the likeliest first
-# The columns by which a line may be deeper if the line before is indented in the document's unit, but it in another.
+# Columns by which a line in a foreign unit may be deeper than a line in that unit or in the document's.
 UNITS: Final = frozenset((*_STEPS, 6, 8, 12, 16))
 
 
 @dataclass(frozen=True)
 class Indentation:
-    """What the document and an answer say of indentation at a hole: `indent` is that of the hole's lines, `unit` one
-    level around the hole.
-    """
+    """What the document and an answer say of indentation at a hole."""
 
-    indent: str
-    unit: str
+    indent: str  # of the hole's lines
+    unit: str  # one level of indentation around the hole
     usual_unit: str = ""  # one level in most of the document
     first_indent: str = ""  # of the answer's first line, as the engine wrote it
     frozen: frozenset[int] = frozenset()  # numbers of the answer's lines whose start must not change
@@ -122,7 +120,7 @@ def list_indents(draft: DraftText, frame: Indentation) -> Iterator[tuple[int, st
 
 
 def _list_later_indents(draft: DraftText, frame: Indentation) -> list[str]:
-    """The indentations of all lines but the first that may move."""
+    """The indentations of the lines that may move, without that of the first line."""
     return [white for number, white in list_indents(draft, frame) if number > 0]
 
 
@@ -239,8 +237,8 @@ def begin_with(draft: DraftText, indent: str) -> DraftText:
 
 
 def find_steps(draft: DraftText, frame: Indentation, aligned: Set[int]) -> tuple[set[int], set[int]]:
-    """By how many columns lines are deeper than the lines before them: first behind lines that open a block or list,
-    then behind other lines. A line behind another one counts only if it is not `aligned` and hangs.
+    """By how many columns lines are deeper than the lines before them: first those behind lines that open a block or
+    list, then those behind other lines that hang and are not `aligned`.
     """
     lines = draft.lines()
     indents = dict(list_indents(draft, frame))

@@ -76,15 +76,15 @@ def trim_answer(document: Document, hole: Hole, draft: DraftText) -> DraftText:
     """The draft without the white space at its ends that already surrounds the hole."""
     following = document.data[hole.end_byte : hole.end_byte + 1]
     closes_line = hole.tail.startswith("\n") or following in (b"", b"\n", b"\r")
-    if hole.kind == "line":
+    if hole.kind == "line":  # then the first line's indentation is part of the text
         return trim(draft, "\n", _WHITE)
-    if not closes_line and "\n" in draft.text and "\n" not in draft.text.strip():
+    if not closes_line and "\n" in draft.text and "\n" not in draft.text.strip():  # one line within a line
         return trim(draft, _WHITE, _WHITE)
     white_before = white_behind = ""
     if opens_line(document, hole):
         if hole.kind != "cursor" or closes_line:
             white_before = _WHITE
-        elif hole.indent:
+        elif hole.indent:  # the cursor stands behind the line's indentation
             white_before = " \t"
     if closes_line:
         white_behind = _WHITE
@@ -118,7 +118,7 @@ class _Weight(NamedTuple):
 
 @dataclass(frozen=True)
 class _Answer:
-    """Reads one answer for `hole`. This is hole `index` of `trials`, which may try it in a function of its own."""
+    """Reads one answer for `hole`. This is hole `index` of `trials`, which may come from `Trials.open_alone`."""
 
     trials: Trials
     document: Document
@@ -245,7 +245,7 @@ class _Answer:
         return [cut, bare] if is_telling else [bare, cut]
 
     def _cut_signature(self, bare: DraftText) -> DraftText | None:
-        """The part of an answer behind the header of the hole's own function and its docstring; None without one."""
+        """The answer without the header and docstring of the hole's own function; None if it has no such header."""
         own = find_own(self.document, self.hole)
         if own is None or own.is_expression:
             return None
@@ -267,10 +267,11 @@ class _Answer:
         for size in (len(header), num_head_lines):
             if len(written) <= size or written[:size] != header[-size:]:
                 continue
+            num_cut = size
             end = size + len(docstring)
             if docstring and len(written) > end and written[size:end] == docstring:
-                size = end
-            return join(lines[filled[size] :])
+                num_cut = end
+            return join(lines[filled[num_cut] :])
         return None
 
     def _cut_at_leaving(self, draft: DraftText, first_indent: str) -> DraftText | None:
@@ -300,7 +301,7 @@ class _Answer:
         if number is None:
             return None
         if first_indent and columns_of(first_indent) >= columns_of(self.hole.indent):
-            return number
+            return number  # the answer is not written from column 0
         lines = [line.text.rstrip() for line in draft.lines()]
         outermost = _list_outermost(lines, number, frozen)
         if not outermost:
@@ -308,12 +309,12 @@ class _Answer:
         following = [line.strip() for line in self.behind.lines if line.strip()]
         written = [line.strip() for line in lines[outermost[0] :] if line.strip()]
         is_repeated = bool(following) and written[: len(following)] == following[: len(written)]
-        if is_repeated or all(self._is_outside(lines[other]) for other in outermost):
+        if is_repeated or all(self._is_outside(lines[outer]) for outer in outermost):
             return number if self._is_outside(lines[number]) else outermost[0]
-        endings = [other for other in (0, *outermost) if _ENDING.match(lines[other].strip())]
+        endings = [outer for outer in (0, *outermost) if _ENDING.match(lines[outer].strip())]
         if not endings:
             return None
-        return next((other for other in outermost if other > endings[0]), None)
+        return next((outer for outer in outermost if outer > endings[0]), None)
 
     def _is_outside(self, line: str) -> bool:
         """True for a line that begins what a function's body rarely holds: a definition, an import, a comment."""
@@ -416,7 +417,7 @@ class _Answer:
             if not block_steps and hanging_steps == {2 * unit}:  # blocks would tell the answer's unit
                 is_foreign_unit = True
         if is_plain and not frame.is_free and not block_steps <= UNITS:
-            is_foreign_unit = False
+            is_foreign_unit = False  # no unit makes such steps
         return is_foreign_unit, num_strange
 
     def _find_below_comment(self, draft: DraftText, indents: Sequence[tuple[int, str]]) -> str | None:

@@ -99,7 +99,7 @@ class ListChange:
         return self.change.old.texts[self.opener - 1 : self.opener + 1]
 
     def is_done_around(self, number: int) -> bool:
-        """True if the list around a token of the new text has the new items, or the name whose lists `edits` edits."""
+        """True if the list around a token of the new text has the new items, or is one that `edits` considers."""
         tokens = self.change.new
         opener = tokens.openers[number]
         if self.added is None or not opener:

@@ -174,7 +174,7 @@ def _empty_hole(lines: Lines, line: int, indent: str, columns: int) -> Hole:
 
 
 def _find_docstring_end(lines: Lines, function: Function, first: int | None) -> int | None:
-    """The end of the docstring of a body whose first line is `first`; None if there is none."""
+    """The end of the docstring of a body whose first line is `first`, or None. In a broken tree, its quotes tell."""
     if first is None:
         return None
     if function.is_broken:

@@ -38,7 +38,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Outline:
-    """The functions, scopes and imports of a source, in text order. A scope is a class or module: its span and name."""
+    """The functions, scopes and imports of a source, in text order. Scopes are spans and names, as of classes."""
 
     has_error: bool
     functions: tuple[Function, ...]

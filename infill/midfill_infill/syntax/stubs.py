@@ -118,7 +118,7 @@ def _has_code(function: Function) -> bool:
 
 @dataclass(frozen=True)
 class _Unwritten:
-    """A function whose body has no code but at most a placeholder, and what its file says about it."""
+    """A function whose body has at most a placeholder, and what its file says about it. "It" below is the function."""
 
     document: Document
     function: Function
@@ -202,7 +202,7 @@ class _Unwritten:
         raised = _RAISE.match(code)
         if raised is not None and raised["message"]:
             return self.is_message_meant(raised["message"])
-        if self.is_covered(code) or self.is_for_types or self.is_written_by_decorator or self.is_signature_source:
+        if self.has_no_cover(code) or self.is_for_types or self.is_written_by_decorator or self.is_signature_source:
             return True
         if _NOOP_NAME.fullmatch(self.name):
             return True
@@ -241,8 +241,8 @@ class _Unwritten:
         return re.search(rb"""["'](?:""" + alternatives + rb""")["'{%]""", self.document.source) is not None
 
     def is_one_of_many(self, *, raises: bool) -> bool:
-        """True if its class is derived or private, and three or more of the class's methods without code raise, if this
-        one `raises`, or do not raise.
+        """True if its class is derived or private, and three or more methods of the class have no code either and, as
+        `raises` says of this one, raise or do not.
         """
         if not self.bases and not self.owner.startswith("_"):
             return False
@@ -303,7 +303,7 @@ class _Unwritten:
                 return True
         return False
 
-    def is_covered(self, code: bytes) -> bool:
+    def has_no_cover(self, code: bytes) -> bool:
         """True if a pragma excludes it from coverage, as no unwritten code is; for `...`, on the last line."""
         start = self.function.head
         if code.startswith(b"..."):
