@@ -55,7 +55,7 @@ def read_answer(
     """
     hole = trials.holes[index]
     if hole.is_body and trials.language.has_indented_blocks and not trials.sees_body(index):
-        trials = trials.open_alone(index)
+        trials = trials.open_alone(index)  # so the body is read in a function of its own
         chosen = [None]
         index = 0
     num_errors_of_mask = trials.count_errors(chosen)

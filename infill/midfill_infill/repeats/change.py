@@ -135,6 +135,7 @@ class Tokens:
         return self.source[start:end]
 
     def texts_of(self, span: Span) -> list[bytes]:
+        """The texts of a span of tokens."""
         return self.texts[span.start : span.end]
 
     def source_of(self, span: Span) -> bytes:
@@ -160,6 +161,7 @@ class Tokens:
         return Span(first, last)
 
     def line_texts(self, span: Span) -> list[bytes]:
+        """The texts of all tokens of the lines that a span of tokens is on."""
         return self.texts_of(self.line(span))
 
     @cached_property
@@ -200,13 +202,14 @@ class Tokens:
             number = self.closers.get(number, number) + 1
         return items
 
-    def _without_comments(self, first: int, last: int) -> Span:
-        """A span of tokens without the comments at its start and its end."""
-        while first < last and first in self.comments:
-            first += 1
-        while first < last and last - 1 in self.comments:
-            last -= 1
-        return Span(first, last)
+    def _without_comments(self, start: int, end: int) -> Span:
+        """The tokens `[start, end)` without the comments at both ends."""
+        inner_start, inner_end = start, end
+        while inner_start < inner_end and inner_start in self.comments:
+            inner_start += 1
+        while inner_start < inner_end and inner_end - 1 in self.comments:
+            inner_end -= 1
+        return Span(inner_start, inner_end)
 
     def line_break(self, number: int) -> bytes | None:
         """The line break and the indentation before a token that begins its line; None for other tokens."""

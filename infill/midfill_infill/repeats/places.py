@@ -9,7 +9,7 @@ from midfill_infill.repeats.change import CLOSERS, OPENERS, Change, ChangedToken
 from midfill_infill.repeats.insertions import insert, is_inserted
 from midfill_infill.repeats.lists import ListChange
 
-MAX_PLACES: Final = 200  # more places are none: the change is too common to repeat
+MAX_PLACES: Final = 200  # if there are more, none is returned
 MAX_FOUND: Final = 2000  # candidates that are looked at
 MAX_KEPT_TOKENS: Final = 60  # tokens of another place between two parts of a change
 

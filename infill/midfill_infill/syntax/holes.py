@@ -69,14 +69,14 @@ def hole_at_cursor(document: Document, byte: int) -> Hole:
     """The hole at a cursor. It is empty on a line with text and takes the rest of a blank line. If the cursor stands at
     the start of a blank line, the fill begins with the likely indentation. Raises MidfillError `position_outside`.
     """
-    byte = document.snap(byte)
-    line = document.lines.at(byte)
+    offset = document.snap(byte)
+    line = document.lines.at(offset)
     start = max(document.lines.start(line), len(document.bom))
     end = document.lines.end(line)
     if document.data[start:end].strip():
-        return Hole(byte, byte, kind="cursor", indent=_indent_at(document, byte))
-    indent = document.decode(start, byte).replace("\f", "") or _expected_indent(document, line)
-    return Hole(byte, end, kind="line" if byte == start else "cursor", indent=indent)
+        return Hole(offset, offset, kind="cursor", indent=_indent_at(document, offset))
+    indent = document.decode(start, offset).replace("\f", "") or _expected_indent(document, line)
+    return Hole(offset, end, kind="line" if offset == start else "cursor", indent=indent)
 
 
 def _indent_at(document: Document, byte: int) -> str:
@@ -175,18 +175,18 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
     The start of a line counts as inside the function that begins on it. Outside of functions a blank line and a `...`
     are holes. Raises MidfillError `no_hole` if there is neither, `position_outside`, and `unknown_language`.
     """
-    byte = document.snap(byte)
-    line = document.lines.at(byte)
-    number, _ = document.position_at(byte)
+    offset = document.snap(byte)
+    line = document.lines.at(offset)
+    number, _ = document.position_at(offset)
     if document.syntax is not None:
-        around = _functions_at(document, byte)
+        around = _functions_at(document, offset)
         if outer < len(around):
             return body_hole(document, around[outer])
         if around:
             message = f"line {number} of {document.name} is in {len(around)} function{'s' * (len(around) > 1)}"
             raise MidfillError("no_hole", message, "give --outer less often")
     if document.lines.is_blank(line):
-        return hole_at_cursor(document, byte)
+        return hole_at_cursor(document, offset)
     placeholder = _PLACEHOLDER.search(document.lines.content(line))
     if placeholder is not None:
         start = document.lines.start(line) + placeholder.start()

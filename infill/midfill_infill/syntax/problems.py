@@ -90,14 +90,15 @@ def _find_captures(language: Language, tree: tree_sitter.Tree, span: Span) -> di
 def _code_end(language: Language, source: bytes, offset: int) -> int:
     """The end of the code before `offset`, comments left out. An empty block starts there, at its header's colon."""
     comment = language.comment.encode("ascii")
+    end = offset
     while True:
-        while offset and source[offset - 1 : offset].isspace():
-            offset -= 1
-        line_start = source.rfind(b"\n", 0, offset) + 1
-        comment_start = source.find(comment, line_start, offset)
+        while end and source[end - 1 : end].isspace():
+            end -= 1
+        line_start = source.rfind(b"\n", 0, end) + 1
+        comment_start = source.find(comment, line_start, end)
         if comment_start < 0:
-            return offset
-        offset = comment_start
+            return end
+        end = comment_start
 
 
 def _find_misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:

@@ -51,7 +51,7 @@ class Document:
     def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> Self:
         """A document of `data`, which the file at `path` need not have. Raises MidfillError."""
         if len(data) > cls.max_bytes:
-            raise _too_large(path.name, len(data))
+            raise _too_large_error(path.name, len(data))
         return cls(data, language or find_language(path, data), path)
 
     @classmethod
@@ -59,7 +59,7 @@ class Document:
         """A document as an editor holds it: UTF-8, whatever the file on disk says. Raises MidfillError."""
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > MAX_DOCUMENT_BYTES:
-            raise _too_large(path.name if path else "the document", len(data))
+            raise _too_large_error(path.name if path else "the document", len(data))
         if not language and path is not None:
             language = find_language(path, data)
         return cls(data, language, path, stored_as="utf-8")
@@ -110,6 +110,7 @@ class Document:
 
     @property
     def bom(self) -> bytes:
+        """The byte order mark of UTF-8, if the file has one."""
         if self.data.startswith(encodings.UTF8_BOM):
             return encodings.UTF8_BOM
         return b""
@@ -131,9 +132,7 @@ class Document:
     @cached_property
     def indent_unit(self) -> str:
         """One level of indentation: a tab or some spaces as in the file, else the language's default."""
-        if self.lines.indent_unit is not None:
-            return self.lines.indent_unit
-        return self.syntax.indent if self.syntax else DEFAULT_INDENT
+        return self.lines.indent_unit or (self.syntax.indent if self.syntax else DEFAULT_INDENT)
 
     @cached_property
     def source(self) -> bytes:
@@ -220,6 +219,7 @@ class Document:
         return len(self.lines)
 
     def _line_start(self, line: int) -> int:
+        """The offset of a line's first character, which stands behind the byte order mark."""
         return len(self.bom) if line == 0 else self.lines.start(line)
 
     def offset_at(self, line: int, column: int) -> int:
@@ -279,7 +279,7 @@ def _splits_character(data: bytes, start: int, byte: int) -> bool:
     return False
 
 
-def _too_large(name: str, size: int, max_bytes: int = MAX_DOCUMENT_BYTES) -> MidfillError:
+def _too_large_error(name: str, size: int, max_bytes: int = MAX_DOCUMENT_BYTES) -> MidfillError:
     return MidfillError("file_too_large", f"{name} has {size // 1024} KiB, the limit is {max_bytes // 1024} KiB")
 
 
@@ -292,7 +292,7 @@ def read_bytes(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise MidfillError("file_unreadable", f"{path} is not a regular file", "name a regular file")
         if status.st_size > max_bytes:
-            raise _too_large(str(path), status.st_size, max_bytes)
+            raise _too_large_error(str(path), status.st_size, max_bytes)
         return path.read_bytes()
     except FileNotFoundError:
         raise MidfillError("file_missing", f"{path} does not exist") from None

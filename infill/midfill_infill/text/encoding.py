@@ -81,11 +81,11 @@ def encode(text: str, encoding: str) -> bytes:
     try:
         data = text.encode(encoding, "surrogateescape")
     except UnicodeEncodeError as error:
-        raise _lacks(encoding, text[error.start]) from None
+        raise _lacking_error(encoding, text[error.start]) from None
     back = decode(data, encoding)
     if back != text:
         changed = (char for char, decoded in zip(text, back, strict=False) if char != decoded)
-        raise _lacks(encoding, next(changed, text[-1]))
+        raise _lacking_error(encoding, next(changed, text[-1]))
     return data
 
 
@@ -96,7 +96,7 @@ def check_ascii(text: str, encoding: str) -> None:
     if all(_keeps(char, encoding) for char in _COOKIE_START):
         for char in dict.fromkeys(text):
             if not _keeps(char, encoding):
-                raise _lacks(encoding, char)
+                raise _lacking_error(encoding, char)
 
 
 def _keeps(char: str, encoding: str) -> bool:
@@ -107,7 +107,7 @@ def _keeps(char: str, encoding: str) -> bool:
         return False
 
 
-def _lacks(encoding: str, char: str) -> MidfillError:
+def _lacking_error(encoding: str, char: str) -> MidfillError:
     return MidfillError("file_encoding", f"the fill holds U+{ord(char):04X}, which {encoding} lacks")
 
 
@@ -157,9 +157,11 @@ class OffsetMap:
         return cls(raw_starts, source_starts)
 
     def to_raw(self, source_byte: int) -> int:
+        """The start in the document's bytes of the character that an offset in the source is in."""
         return self.raw_starts[bisect_right(self.source_starts, source_byte) - 1]
 
     def to_source(self, raw_byte: int) -> int:
+        """The start in the source of the character that an offset in the document's bytes is in."""
         return self.source_starts[bisect_right(self.raw_starts, raw_byte) - 1]
 
 
