@@ -10,7 +10,7 @@ import tree_sitter
 from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.oddities import Oddities, count_oddities
 from midfill_infill.languages import Language
-from midfill_infill.syntax.idle import does_nothing, is_comment, is_idle
+from midfill_infill.syntax.idle import is_comment, is_idle_body, is_idle_statement
 from midfill_infill.syntax.problems import Span, captures, find_problems, function_end, parse_again
 from midfill_infill.syntax.unbound import find_unbound, find_unused
 from midfill_infill.text.document import Document
@@ -335,11 +335,11 @@ class Trials:
         idle: list[bool] = []
         for hole, span, original in zip(self.holes, trial.spans, self._originals, strict=True):
             if hole.is_body:
-                idle.append(is_idle(self.language, trial.tree, span))
+                idle.append(is_idle_body(self.language, trial.tree, span))
             elif original.strip():
                 idle.append(False)
             else:
-                idle.append(is_comment(trial.tree, span) or does_nothing(self.language, trial.tree, span))
+                idle.append(is_comment(trial.tree, span) or is_idle_statement(self.language, trial.tree, span))
         return idle
 
 

@@ -26,8 +26,8 @@ _PLAIN_SENTENCE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[
 
 
 def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> Iterator[DraftText]:
-    """Readings of an answer, the likelier first; one of them is all of it. A text that the document holds too is hardly
-    an end marker. Unless the hole `is_code`, fences and sentences belong to its text.
+    """Readings of an answer, the likelier first; one of them is all of it. That one is likelier than a text cut at a
+    marker which `document_text` holds too. Unless the hole `is_code`, fences and sentences belong to its text.
     """
     readings = [answer]
     unmarked = _cut_marker(answer)

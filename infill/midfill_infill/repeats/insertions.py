@@ -60,19 +60,19 @@ def insert(change: Change, part: ChangedTokens, tokens: Tokens, number: int) -> 
     was_broken = b"\n" in old_white
     is_broken_before = b"\n" in white_before
     is_broken_after = b"\n" in white_after
-    if not old_white:
+    if not old_white:  # the neighbors stood together at the change
         if not white_here:
             text += white_after
         return Span(start, start), white_before + text
-    if white_after and is_broken_after == was_broken and not is_broken_before:
+    if white_after and is_broken_after == was_broken and not is_broken_before:  # on the line of the token before
         return Span(start, start), white_before + text
-    if is_broken_before == was_broken and not is_broken_after:
+    if is_broken_before == was_broken and not is_broken_after:  # on the line of the token behind
         return Span(end, end), text + white_after
-    if not (was_broken and is_broken_before and is_broken_after):
+    if not (was_broken and is_broken_before and is_broken_after):  # the change added or removed line breaks
         return Span(start, end), white_before + text + white_after
     indent = _last_line(white_before)
     old_indent = _last_line(old_white)
-    if indent == old_indent:
+    if indent == old_indent:  # on lines of its own, as deep as the token behind
         text = indent_as(text, indent, _last_line(white_here))
         deeper = _last_line(white_after).removeprefix(old_indent)
         return Span(end, end), text + _line_break(white_here) + deeper

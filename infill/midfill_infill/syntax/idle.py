@@ -15,7 +15,7 @@ _REPEATING: Final = ("comprehension", "generator_expression")
 _MEMBER_ACCESS: Final = (b".", b"->", b"::")
 
 
-def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
+def is_idle_body(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     """True if the body at `span` has only docstrings and placeholders, or calls its own function before it may return.
     The call passes the function's own parameters. In a Python function without decorators, which has no overloads, an
     unconditional call may pass any arguments.
@@ -50,7 +50,7 @@ def _find_innermost(nodes: Sequence[tree_sitter.Node], first: int, last: int, en
     return max(around, key=attrgetter("start_byte"), default=None)
 
 
-def does_nothing(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
+def is_idle_statement(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     """True if the only statement at `span` is a placeholder or a literal, and its block has other statements."""
     start, end = span
     for node in captures(language, tree, span, "stub", "literal"):

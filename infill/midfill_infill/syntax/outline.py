@@ -150,7 +150,7 @@ def find_header_end(lines: Lines, function: Function) -> int:
 def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
     """The last line of an indented body. The body ends before a line that is not indented deeper than the definition,
     unless the sound tree has that line in the function, as in a multiline string. Blank lines at the end do not belong
-    to the body; in a broken function, comments at the definition's indentation do not end it.
+    to the body; comments that are no deeper than the definition do not end the body of a broken function.
     """
     columns = lines.columns(lines.at(function.head))
     certain_end = 0 if function.is_broken else function.end
