@@ -301,8 +301,8 @@ def test_origins_follow_the_indentation() -> None:
     *_, draft = list_layouts(DraftText.of("a\nb\n  c"), Indentation("    ", "  "))
     assert draft.text == "a\n    b\n      c"
     assert [origin for origin in draft.origins if origin != ADDED] == list(range(7))
-    assert draft.reach(2, 6) is None
-    assert draft.reach(2, 7) == (2, 3)
+    assert draft.find_engine_range(2, 6) is None
+    assert draft.find_engine_range(2, 7) == (2, 3)
 
 
 def test_tabs_and_spaces_are_settled_by_the_hole() -> None:

@@ -31,8 +31,8 @@ def test_trees_that_trials_edit_are_those_of_a_new_parse(language: str, marked: 
         pytest.skip("no function")
     trials = Trials(document, get_language(language), tuple(holes))
     for text in TEXTS:
-        trials.count([DraftText.of(text)] * len(holes))
-        trials.count([DraftText.of(text), *[None] * (len(holes) - 1)])
+        trials.count_errors([DraftText.of(text)] * len(holes))
+        trials.count_errors([DraftText.of(text), *[None] * (len(holes) - 1)])
     assert len(trials._trials) > len(TEXTS)
     for trial in trials._trials.values():
         problems, tree = find_problems(trials.language, trial.source, trial.spans)

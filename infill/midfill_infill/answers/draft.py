@@ -31,7 +31,7 @@ class DraftText:
         return DraftText(self.text + other.text, self.origins + other.origins)
 
     def lines(self) -> list["DraftText"]:
-        r"""The lines, each with its `\n`."""
+        r"""The lines with their `\n`; the last one, which may be empty, has none."""
         lines: list[DraftText] = []
         start = 0
         while (end := self.text.find("\n", start) + 1) > 0:
@@ -39,15 +39,16 @@ class DraftText:
             start = end
         return [*lines, self[start:]]
 
-    def reach(self, start: int, end: int) -> tuple[int, int] | None:
-        """The range of the engine's text that `[start, end)` came from; None if all of it was added."""
-        known = [origin for origin in self.origins[start:end] if origin != ADDED]
-        if not known:
+    def find_engine_range(self, start: int, end: int) -> tuple[int, int] | None:
+        """The range of the engine's text that characters `[start, end)` came from; None if all of them were added."""
+        written = [origin for origin in self.origins[start:end] if origin != ADDED]
+        if not written:
             return None
-        return min(known), max(known) + 1
+        return min(written), max(written) + 1
 
 
 def join(lines: Sequence[DraftText]) -> DraftText:
+    """One draft of all `lines`, with nothing between them."""
     text = "".join(line.text for line in lines)
     origins = chain.from_iterable(line.origins for line in lines)
     return DraftText(text, tuple(origins))
@@ -61,14 +62,14 @@ def is_dangerous(char: str) -> bool:
 
 
 def clean(text: str, anchors: Sequence[str]) -> DraftText:
-    r"""The text with `\n` line ends and without dangerous characters outside of anchors."""
+    r"""The text with `\n` line ends and without dangerous characters, which may stay only in anchors."""
     kept: list[int] = []
-    safe = find_anchors(text, anchors) or []
+    anchor_spans = find_anchors(text, anchors) or []
     for index, char in enumerate(text):
         if char == "\r":
             if text[index + 1 : index + 2] != "\n":
                 kept.append(index)
-        elif not is_dangerous(char) or any(start <= index < end for start, end in safe):
+        elif not is_dangerous(char) or any(start <= index < end for start, end in anchor_spans):
             kept.append(index)
     cleaned = "".join(text[index] for index in kept).replace("\r", "\n")
     return DraftText(cleaned, tuple(kept))
@@ -88,7 +89,7 @@ def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | N
 
 
 def trim(draft: DraftText, white_before: str, white_behind: str) -> DraftText:
-    """Drops characters of `white_before` at the start and of `white_behind` at the end."""
+    """The draft without characters of `white_before` at its start and of `white_behind` at its end."""
     start = len(draft.text) - len(draft.text.lstrip(white_before))
     end = len(draft.text.rstrip(white_behind))
     return draft[min(start, end) : end]

@@ -1,7 +1,7 @@
-"""Special tokens of other engines' models, and what keeps the same characters in the user's code from being special.
+"""Lists the markers, that is special tokens, of other engines' models, and breaks the same text in the user's code.
 
-A server that reads a prompt's text for special tokens takes a marker in the user's code for its own. `defuse` puts an
-invisible character into such a marker, `restore` takes it out of the answer. Does no I/O.
+A server that reads special tokens from a prompt's text takes such text in the user's code for a marker. `defuse` puts
+an invisible character into it, `restore` takes that out of the answer. Does no I/O.
 """
 
 import re
@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-# Unicode's normal forms and the tokenizers of the models below keep this character, so no marker contains it.
+# Breaks a marker. Unicode's normal forms and the tokenizers of the models below keep this character, so the broken
+# marker does not become a marker again.
 JOINER: Final = "\u2060"
 MAX_STOPS: Final = 4  # OpenAI's API refuses more
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Models by a pattern in their lower-case name. `template` is their prompt with {before} and {behind}, if known.
-    `ends` end a text, those that matter most first; `others` are further special tokens.
+    """The prompt and the special tokens of the models whose lower-case names hold `pattern`, a regular expression.
 
-    How other files are shown, if known: `opening` stands before the template, `heading` before the text before the
-    hole, and {files} in one of them is a `file` for each.
+    `template` is their prompt with {before} and {behind}, if it is known. `ends` are tokens that end a text, those that
+    matter most first; `others` are further special tokens. If it is known how other files are shown, `opening` stands
+    before the template and `heading` before the text before the hole. In one of them, {files} stands for all other
+    files, each written as `file`.
     """
 
     pattern: str
@@ -35,10 +37,10 @@ class Dialect:
     @property
     def markers(self) -> tuple[str, ...]:
         """All special tokens of the models."""
-        return (*_FIM.findall(self.template), *self.ends, *self.others)
+        return (*_MARKER.findall(self.template), *self.ends, *self.others)
 
     def write(self, before: str, behind: str) -> str:
-        """The prompt for a hole between two texts, which must be defused."""
+        """The prompt for a hole between the texts `before` and `behind`, which must be defused."""
         return _put(self.template, before=before, behind=behind)
 
     def write_above(self, name: str, path: str, files: Sequence[tuple[str, str]]) -> tuple[str, str]:
@@ -50,22 +52,22 @@ class Dialect:
         heading = _put(self.heading, path=path, files=shown)
         return opening, heading
 
-    def stops(self, wanted: tuple[str, ...]) -> list[str]:
-        """`wanted` and the ends that no code contains, as many as a request may have."""
+    def stops(self, own_stops: tuple[str, ...]) -> list[str]:
+        """The stops of a request: its own ones and the ends that no code contains, at most `MAX_STOPS`."""
         ends = [end for end in self.ends if end not in IN_CODE]
-        return [*wanted, *ends][:MAX_STOPS]
+        return [*own_stops, *ends][:MAX_STOPS]
 
 
 def _put(template: str, **texts: str) -> str:
-    """A template with texts in place of the words in braces."""
+    """The template with `texts` in place of their names in braces."""
     return re.sub(r"\{(\w+)\}", lambda name: texts[name[1]], template)
 
 
-_FIM: Final = re.compile(r"<[^<>{}]+>|\[[A-Z]+\]")
+_MARKER: Final = re.compile(r"<[^<>{}]+>|\[[A-Z]+\]")
 _QWEN_FIM: Final = "<|fim_prefix|>{before}<|fim_suffix|>{behind}<|fim_middle|>"
 _STAR_FIM: Final = "<fim_prefix>{before}<fim_suffix>{behind}<fim_middle>"
 _STAR_ENDS: Final = ("<|endoftext|>", "<file_sep>", "<repo_name>", "<fim_pad>", "<|end_of_text|>")
-_SENTENCE: Final = ("<s>", "<unk>", "<pad>", "[INST]", "[/INST]")
+_SENTENCE_MARKERS: Final = ("<s>", "<unk>", "<pad>", "[INST]", "[/INST]")
 
 # From model cards and tokenizer files. Other files: Qwen2.5-Coder's card and examples/Qwen2.5-Coder-repolevel-fim.py;
 # StarCoder2's report (arXiv 2402.19173, section 5.1), where the path belongs to the text before the hole;
@@ -105,7 +107,7 @@ DIALECTS: Final = (
         _STAR_ENDS,
         ("<filename>", "<reponame>", "<gh_stars>", "<jupyter_start>", "<jupyter_code>", "<jupyter_output>"),
     ),
-    Dialect(r"code-?llama", "<PRE> {before} <SUF>{behind} <MID>", ("<EOT>", "</s>"), _SENTENCE),
+    Dialect(r"code-?llama", "<PRE> {before} <SUF>{behind} <MID>", ("<EOT>", "</s>"), _SENTENCE_MARKERS),
     Dialect(
         r"deepseek.*coder",
         "<｜fim▁begin｜>{before}<｜fim▁hole｜>{behind}<｜fim▁end｜>",
@@ -117,12 +119,12 @@ DIALECTS: Final = (
         r"codestral|devstral",
         "[SUFFIX]{behind}[PREFIX]{before}",
         ("</s>",),
-        ("[MIDDLE]", *_SENTENCE),
+        ("[MIDDLE]", *_SENTENCE_MARKERS),
         heading="{files}+++++ {path}\n",
         file="+++++ {path}\n{text}\n\n",
     ),
     Dialect(r"gemma", "", ("<end_of_turn>", "<eos>", "<start_of_turn>"), ("<bos>", "<pad>", "<unk>", "<mask>")),
-    Dialect(r"stral|mixtral|llama-?2|vicuna|phi-?3", "", ("</s>", "<|end|>"), _SENTENCE),
+    Dialect(r"stral|mixtral|llama-?2|vicuna|phi-?3", "", ("</s>", "<|end|>"), _SENTENCE_MARKERS),
     Dialect(
         r"llama",
         "",
@@ -136,7 +138,7 @@ DIALECTS: Final = (
         ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", "<|message|>", "<|channel|>", "<|start|>"),
     ),
 )
-# Special to some models, and ordinary HTML, placeholders or index expressions to everybody else.
+# Markers of some models that are ordinary HTML, placeholders or index expressions for all others.
 IN_CODE: Final = frozenset(
     ("<s>", "</s>", "<PRE>", "<SUF>", "<MID>", "<unk>", "<pad>", "<mask>", "<bos>", "<eos>", "<filename>", "<reponame>")
     + ("[SUFFIX]", "[PREFIX]", "[MIDDLE]", "[INST]", "[/INST]")
@@ -161,30 +163,30 @@ def special_to(model: str) -> Collection[str]:
 
 
 def defuse(text: str, model: str = "") -> str:
-    """The text with every marker of the model broken by an invisible character."""
+    """The text with every marker of the model broken by an invisible character; `restore` undoes this."""
     special = special_to(model)
 
-    def put(match: re.Match[str]) -> str:
+    def break_marker(match: re.Match[str]) -> str:
         marker = match[0].replace(JOINER, "")
         num_joiners = len(match[0]) - len(marker)
         if num_joiners == 0 and marker not in special:
             return marker
-        # One more where the text has joiners itself, so that `restore` needs no model.
+        # A marker that the text itself has broken gets one more joiner, so that `restore` needs no model.
         return marker[0] + JOINER * (num_joiners + 1) + marker[1:]
 
-    return _find_markers().sub(put, text)
+    return _compile_markers().sub(break_marker, text)
 
 
 def restore(text: str) -> str:
     """Undoes `defuse`, for every model."""
-    return _find_markers().sub(lambda match: match[0].replace(JOINER, "", 1), text)
+    return _compile_markers().sub(lambda match: match[0].replace(JOINER, "", 1), text)
 
 
 @cache
-def _find_markers() -> re.Pattern[str]:
-    """Matches a marker that may have joiners behind its first character."""
+def _compile_markers() -> re.Pattern[str]:
+    """A pattern that matches each marker, also with joiners behind its first character."""
     alternatives: list[str] = []
     for start in sorted({marker[0] for marker in MARKERS}):
-        rests = [re.escape(marker[1:]) for marker in MARKERS if marker[0] == start]
-        alternatives.append(f"{re.escape(start)}{JOINER}*(?:{'|'.join(rests)})")
+        endings = [re.escape(marker[1:]) for marker in MARKERS if marker[0] == start]
+        alternatives.append(f"{re.escape(start)}{JOINER}*(?:{'|'.join(endings)})")
     return re.compile("|".join(alternatives))

@@ -1,4 +1,4 @@
-"""Finds what an answer repeats of the text around its hole. Knows lines, no syntax."""
+"""Cuts off what an answer repeats of the text around its hole. Knows lines, no syntax."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,10 @@ from midfill_infill.answers.draft import DraftText, join, trim
 
 _MAX_LINES: Final = 40
 _MAX_CHARS: Final = 8  # brackets and quotes behind a hole that are tried one by one
-# Characters of names in a repeated text that is no coincidence.
+# A repeated text is telling, that is no coincidence, if it has so many characters of names.
 _TELLING: Final = 4
 _TELLING_IN_LINE: Final = 3
-_NAMES: Final = re.compile(r"\w")
+_NAME_CHAR: Final = re.compile(r"\w")
 
 
 @dataclass(frozen=True)
@@ -25,35 +25,38 @@ class Behind:
 
     @classmethod
     def of(cls, text: str) -> "Behind":
-        """The text behind a hole in its parts."""
+        """Divides the text behind a hole; of the lines below, keeps as many as an answer is compared with."""
         rest, _, below = text.partition("\n")
         lines = below.split("\n", 2 * _MAX_LINES)
         return cls(rest, tuple(lines[: 2 * _MAX_LINES]))
 
 
 def cut_head(draft: DraftText, above: Sequence[str], start: str) -> tuple[DraftText, bool] | None:
-    """The draft without lines that it repeats from before the hole, or without the start of the hole's line, and
-    whether this is no coincidence. `above` are the lines before that line. None if it repeats nothing.
+    """The draft without the text that it repeats from before the hole, and True if this is no coincidence; None if it
+    repeats nothing. `start` is the text before the hole in its line. Unless this is blank, the draft may repeat it;
+    otherwise the last lines of `above`, which are the lines before.
     """
     if start.strip():
         return _cut_start(draft, start)
     lines = draft.lines()
     filled = [number for number, line in enumerate(lines) if line.text.strip()]
-    ours = [lines[number].text.strip() for number in filled]
-    theirs = [line.strip() for line in above if line.strip()][-_MAX_LINES:]
-    for count in range(min(len(ours) - 1, len(theirs)), 0, -1):
-        if ours[:count] != theirs[-count:]:
+    written = [lines[number].text.strip() for number in filled]
+    lines_above = [line.strip() for line in above if line.strip()][-_MAX_LINES:]
+    for count in range(min(len(written) - 1, len(lines_above)), 0, -1):
+        if written[:count] != lines_above[-count:]:
             continue
         is_telling = count > 1
         if count == 1:
-            is_usual = (ours[0], ours[0]) in pairwise(theirs)  # the document repeats it too
-            is_telling = _count_names(ours[0]) >= _TELLING and not is_usual
+            is_usual = (written[0], written[0]) in pairwise(lines_above)  # the document repeats it too
+            is_telling = _count_name_chars(written[0]) >= _TELLING and not is_usual
         return join(lines[filled[count] :]), is_telling
     return None
 
 
 def _cut_start(draft: DraftText, start: str) -> tuple[DraftText, bool] | None:
-    """The draft without the start of the hole's line, and whether this is no coincidence; None if it has none."""
+    """The draft without the start of the hole's line, and True if this is no coincidence; None if the draft does not
+    begin with it or has nothing else.
+    """
     opening = start.strip()
     if not draft.text.lstrip().startswith(opening):
         return None
@@ -62,18 +65,18 @@ def _cut_start(draft: DraftText, start: str) -> tuple[DraftText, bool] | None:
         rest = trim(rest, " \t", "")
     if not rest.text.strip():
         return None
-    is_telling = len(opening) > 1 and _count_names(opening) > 0
+    is_telling = len(opening) > 1 and _count_name_chars(opening) > 0
     return rest, is_telling
 
 
-def _count_names(text: str) -> int:
+def _count_name_chars(text: str) -> int:
     """How many characters of names a text has."""
-    return len(_NAMES.findall(text))
+    return len(_NAME_CHAR.findall(text))
 
 
 def cut_tail(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, bool]]:
-    """Drafts without the part that repeats the text behind the hole, the largest part first, and whether this is no
-    coincidence.
+    """The draft without an end that repeats the text behind the hole, once for each such end, the longest first; with
+    each True if this is no coincidence.
     """
     if behind.rest.strip():
         yield from _cut_rest(draft, behind)
@@ -82,7 +85,7 @@ def cut_tail(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, bool
 
 
 def _cut_rest(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, bool]]:
-    """The answer without an end that repeats the rest of the hole's line, or a part of it."""
+    """As `cut_tail`, for ends that repeat the rest of the hole's line and what follows, or begin that rest."""
     rest = behind.rest.rstrip()
     following = "\n".join((rest, *behind.lines))
     text = draft.text.rstrip()
@@ -90,7 +93,7 @@ def _cut_rest(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, boo
     while start > 0 and not following.startswith(text[start:]):
         start = text.find(rest, start + 1)
     if start > 0:
-        is_telling = _count_names(rest) >= _TELLING_IN_LINE or rest.strip() in (";", ",")
+        is_telling = _count_name_chars(rest) >= _TELLING_IN_LINE or rest.strip() in (";", ",")
         yield draft[:start], is_telling
     longest = min(len(text) - 1, len(rest) - 1, _MAX_CHARS)
     for size in range(longest, 0, -1):
@@ -101,24 +104,24 @@ def _cut_rest(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, boo
 
 
 def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftText, bool]]:
-    """The answer's last lines that equal the next lines of the document, white space before them included."""
+    """As `cut_tail`, for last lines that equal the next lines of the document, indentation included."""
     lines = draft.lines()
     filled = [number for number, line in enumerate(lines) if line.text.strip()]
-    ours = [lines[number].text.rstrip() for number in filled]
-    theirs = [line.rstrip() for line in below if line.strip()]
-    for begin in range(1, len(ours)):
-        repeated = ours[begin:]
-        if not _begin(theirs, repeated):
+    written = [lines[number].text.rstrip() for number in filled]
+    lines_below = [line.rstrip() for line in below if line.strip()]
+    for begin in range(1, len(written)):
+        repeated = written[begin:]
+        if not _begins_with(lines_below, repeated):
             continue
         is_telling = len(repeated) > 1 or repeated[0].lstrip().startswith("/*")
-        if sum(map(_count_names, repeated)) >= _TELLING:
+        if sum(map(_count_name_chars, repeated)) >= _TELLING:
             is_telling = True
         kept = join(lines[: filled[begin]])
         yield trim(kept, "", " \t\n"), is_telling
 
 
-def _begin(lines: Sequence[str], beginning: Sequence[str]) -> bool:
-    """True if lines begin with these; the last one may be cut off, but not if it is alone."""
+def _begins_with(lines: Sequence[str], beginning: Sequence[str]) -> bool:
+    """True if `lines` begin with `beginning`. The last line of several may be cut off."""
     *whole, last = beginning
     if len(whole) >= len(lines) or whole != lines[: len(whole)]:
         return False

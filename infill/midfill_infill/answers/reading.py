@@ -1,5 +1,5 @@
-"""Finds the text of a hole in what a model wrote for it. The parser decides: of the readings with the fewest syntax
-errors the likeliest wins, and a text that is right as it is stays as it is. Knows no engine.
+"""Finds the text of a hole in a model's answer. A reading is one text that the answer may mean. The parser decides: of
+the readings with the fewest syntax errors the likeliest wins, and a right text stays as it is. Knows no engine.
 """
 
 import re
@@ -15,8 +15,8 @@ from midfill_infill.answers.layout import (
     columns_of,
     count_misaligned,
     find_aligned,
+    find_leaving_line,
     find_steps,
-    leaving_line,
     list_indents,
     list_layouts,
 )
@@ -29,57 +29,62 @@ from midfill_infill.text.spans import Hole
 
 _WHITE: Final = " \t\n"
 _MAX_ABOVE: Final = 40  # lines before a hole that an answer may repeat
-_MAX_BEHIND: Final = 8192  # bytes
+_MAX_BEHIND: Final = 8192  # bytes behind a hole that an answer may repeat
 _PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
-_STEPS: Final = range(2, 9)
-_OTHER_GRID: Final = 4
+_UNIT_COLUMNS: Final = range(2, 9)  # the columns that one level of indentation may have
+_WIDE_GRID: Final = 4  # columns: the indentations of an answer in a unit of 4 or 8 are multiples of it
 
 
 def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText:
-    """The text of a hole in a document without a grammar. In prose, fences and sentences are text."""
+    """The text of a hole in a document without a grammar. In a prose file, fences and sentences belong to the text."""
     is_prose = document.path is not None and document.path.suffix.lower() in _PROSE
+    bare = answer
     if not is_prose and not hole.anchors:
-        answer = next(unwrap(answer, document.text))
-    return trim_answer(document, hole, answer)
+        bare = next(unwrap(answer, document.text))
+    return trim_answer(document, hole, bare)
 
 
 def read_answer(
     trials: Trials, document: Document, chosen: Sequence[DraftText | None], index: int, answer: DraftText
 ) -> DraftText:
-    """The text of hole `index` in an answer; `chosen` are the texts of the other holes, None for those without."""
+    """The likeliest reading of an answer for hole `index` that leaves no more syntax errors than a mask does, else one
+    with the fewest errors. `chosen` holds the text of each hole of `trials`, or None for a mask, as for hole `index`.
+    """
     hole = trials.holes[index]
     if hole.is_body and trials.language.has_indented_blocks and not trials.sees_body(index):
-        trials = trials.open_alone(index)
-        chosen, index = [None], 0
-    num_usual = trials.count(chosen)
+        trials = trials.open_alone(index)  # so the body is read in a function of its own
+        chosen = [None]
+        index = 0
+    num_errors_of_mask = trials.count_errors(chosen)
     best: DraftText | None = None
-    fewest = 0
+    fewest_errors = 0
     for reading in _Answer(trials, document, hole, index).list_readings(answer):
-        num_errors = trials.count([*chosen[:index], reading, *chosen[index + 1 :]])
-        if best is None or num_errors < fewest:
-            best, fewest = reading, num_errors
-        if num_errors <= num_usual:
+        num_errors = trials.count_errors([*chosen[:index], reading, *chosen[index + 1 :]])
+        if best is None or num_errors < fewest_errors:
+            best = reading
+            fewest_errors = num_errors
+        if num_errors <= num_errors_of_mask:
             break
     assert best is not None
     return best
 
 
 def trim_answer(document: Document, hole: Hole, draft: DraftText) -> DraftText:
-    """Drops white space that already surrounds the hole."""
+    """The draft without the white space at its ends that already surrounds the hole."""
     following = document.data[hole.end_byte : hole.end_byte + 1]
     closes_line = hole.tail.startswith("\n") or following in (b"", b"\n", b"\r")
-    if hole.kind == "line":
+    if hole.kind == "line":  # then the first line's indentation is part of the text
         return trim(draft, "\n", _WHITE)
-    if not closes_line and "\n" in draft.text and "\n" not in draft.text.strip():
+    if not closes_line and "\n" in draft.text and "\n" not in draft.text.strip():  # one line within a line
         return trim(draft, _WHITE, _WHITE)
     white_before = white_behind = ""
     if opens_line(document, hole):
         if hole.kind != "cursor" or closes_line:
             white_before = _WHITE
-        elif hole.indent:
+        elif hole.indent:  # the cursor stands behind the line's indentation
             white_before = " \t"
     if closes_line:
         white_behind = _WHITE
@@ -95,27 +100,25 @@ def opens_line(document: Document, hole: Hole) -> bool:
 
 
 class _Weight(NamedTuple):
-    """What speaks against a layout: white space foreign to the document, syntax errors, contradictions, blocks of
-    another unit, lines that are not aligned; and, among equals, continuation lines of another unit.
-    """
+    """What speaks against a layout. Layouts are compared field by field; the smaller weight is better."""
 
-    num_foreign: int
-    num_errors: int
-    num_odd: int
-    is_foreign_unit: bool
+    num_foreign: int  # lines with white space that the document indents nothing with
+    num_errors: int  # syntax errors that the layout adds
+    num_odd: int  # lines whose indentation contradicts the syntax tree or the hole
+    is_foreign_unit: bool  # blocks are indented in a unit that the document does not use
     num_misaligned: int
-    num_strange: int
+    num_strange: int  # unusual steps and continuation lines: weak signs, which decide only among equals
 
     @property
     def is_flawless(self) -> bool:
-        """True if other layouts can at best fit a unit better."""
+        """True if nothing but `num_strange` speaks against the layout."""
         *flaws, _ = self
         return not any(flaws)
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """A hole whose answer is read, as number `index` of the holes of `trials`."""
+    """Reads one answer for `hole`. This is hole `index` of `trials`, which may come from `Trials.open_alone`."""
 
     trials: Trials
     document: Document
@@ -124,124 +127,125 @@ class _Answer:
 
     @cached_property
     def anchors(self) -> list[str]:
-        """The texts that a reading must hold."""
-        return firm_anchors(self.document, self.hole)
+        """The texts that a reading must contain, in order."""
+        return trimmed_anchor_texts(self.document, self.hole)
 
     @cached_property
     def behind(self) -> Behind:
+        """The text behind the hole, up to `_MAX_BEHIND` bytes."""
         end = self.document.to_source(self.hole.end_byte)
         source = self.document.source[end : end + _MAX_BEHIND]
         text = source.decode("utf-8", "ignore").replace("\r\n", "\n")
         return Behind.of(self.hole.tail + text)
 
     @property
-    def _line(self) -> int:
-        """The line that the hole begins on."""
+    def _line_number(self) -> int:
+        """The line that the hole begins on, counted from 0."""
         return self.document.lines.at(self.hole.start_byte)
 
     @property
     def _leads_with_break(self) -> bool:
-        """True if the hole's own line begins within its lead."""
+        """True if a line break in the lead separates the fill from the line that the hole begins on."""
         return "\n" in self.hole.lead
 
     @cached_property
-    def _line_start(self) -> str:
-        """The text before the hole in the line that it begins on."""
-        return self.document.decode(self.document.lines.start(self._line), self.hole.start_byte)
+    def _before_in_document(self) -> str:
+        """The document's text before the hole in the line that the hole begins on."""
+        return self.document.decode(self.document.lines.start(self._line_number), self.hole.start_byte)
 
     @cached_property
     def above(self) -> list[str]:
-        """The lines before the hole's own, nearest last."""
+        """The lines before the fill's first line, nearest last."""
         lines = self.document.lines
-        numbers = range(max(0, self._line - _MAX_ABOVE), self._line)
+        numbers = range(max(0, self._line_number - _MAX_ABOVE), self._line_number)
         above = [self.document.decode(lines.start(number), lines.end(number)) for number in numbers]
         if self._leads_with_break:
-            above.append(self._line_start)
+            above.append(self._before_in_document)
         return above
 
     @cached_property
-    def start(self) -> str:
-        """The text before the hole in its line."""
+    def before(self) -> str:
+        """The text before the fill in its first line."""
         if self._leads_with_break:
             return ""
-        return self._line_start
+        return self._before_in_document
 
     @cached_property
     def unit(self) -> str:
-        """The indentation unit around the hole: from the line that the hole's block hangs on, else the document's."""
+        """The indentation unit around the hole: the step from the line that opens its block, else the document's."""
         lines = self.document.lines
-        usual = self.document.indent_unit
+        usual_unit = self.document.indent_unit
         columns = columns_of(self.hole.indent)
         if "\t" in self.hole.indent or not columns:
-            return usual
-        last = self._line
+            return usual_unit
+        last = self._line_number
         if not self._leads_with_break:
             last -= 1
         for number in range(last, -1, -1):
             if not lines.is_blank(number) and lines.columns(number) < columns:
                 step = columns - lines.columns(number)
-                return " " * step if step in _STEPS else usual
-        return usual
+                return " " * step if step in _UNIT_COLUMNS else usual_unit
+        return usual_unit
 
     @cached_property
     def columns_near(self) -> set[int]:
-        """The indentations that a statement may have on the hole's line: those of the lines around it."""
+        """The columns at which a statement may begin on the hole's line: those of the lines around it and its own."""
         lines = self.document.lines
-        first = max(0, self._line - _MAX_ABOVE)
-        last = min(len(lines), self._line + _MAX_ABOVE)
-        columns = {lines.columns(number) for number in range(first, last) if not lines.is_blank(number)}
+        first = max(0, self._line_number - _MAX_ABOVE)
+        end = min(len(lines), self._line_number + _MAX_ABOVE)
+        columns = {lines.columns(number) for number in range(first, end) if not lines.is_blank(number)}
         columns.add(columns_of(self.hole.indent))
         return columns
 
     def list_readings(self, answer: DraftText) -> Iterator[DraftText]:
-        """The readings, the likeliest first, each once; all hold the anchors."""
+        """The different readings that contain the anchors, the likeliest first; the trimmed answer if there is none."""
         seen: set[str] = set()
-        for reading in self._list(answer):
+        for reading in self._list_all(answer):
             if reading.text not in seen and find_anchors(reading.text, self.anchors) is not None:
                 seen.add(reading.text)
                 yield reading
         if not seen:
             yield trim_answer(self.document, self.hole, answer)
 
-    def _list(self, answer: DraftText) -> Iterator[DraftText]:
+    def _list_all(self, answer: DraftText) -> Iterator[DraftText]:
         """The readings, the likeliest first; some may be equal, and some may lack anchors."""
         for text in self._unwrap(answer):
-            first = _first_indent(text) if opens_line(self.document, self.hole) else ""
+            first_indent = _first_indent(text) if opens_line(self.document, self.hole) else ""
             draft = trim_answer(self.document, self.hole, text)
-            left = self._leave(draft, first)
-            if left is not None:
-                yield from self._list_cut(left, first)
-            yield from self._list_cut(draft, first)
+            inside = self._cut_at_leaving(draft, first_indent)
+            if inside is not None:
+                yield from self._lay_out_cuts(inside, first_indent)
+            yield from self._lay_out_cuts(draft, first_indent)
 
     def _unwrap(self, answer: DraftText) -> Iterator[DraftText]:
-        """The answer without what is around the hole's text, and without what it repeats from before the hole."""
-        if self.hole.anchors:  # then it is from our own engine, which writes nothing around a text
+        """The answer without what models write around code, and without what it repeats from before the hole."""
+        if self.hole.anchors:  # only Midfill's engine fills holes with anchors, and it writes nothing around a text
             yield answer
             return
         is_code = not self.trials.is_in_text(self.index)
         for bare in unwrap(answer, self.document.text, is_code=is_code):
             yield from self._cut_heads(bare)
 
-    def _list_cut(self, draft: DraftText, first: str) -> Iterator[DraftText]:
+    def _lay_out_cuts(self, draft: DraftText, first_indent: str) -> Iterator[DraftText]:
         """The layouts of a draft with and without what it repeats from behind the hole."""
         telling = [cut for cut, is_telling in cut_tail(draft, self.behind) if is_telling]
         for kept in (*telling, draft):
-            for laid in self._lay_out(kept, first):
-                yield from self._cut_tails(laid)
+            for layout in self._lay_out(kept, first_indent):
+                yield from self._cut_tails(layout)
 
     def _cut_heads(self, bare: DraftText) -> list[DraftText]:
-        """An answer with and without what it repeats from before the hole, the likelier first."""
+        """A bare answer with and without what it repeats from before the hole, the likelier first."""
         without_signature = self._cut_signature(bare)
         if without_signature is not None:
             return [without_signature, bare]
-        head = cut_head(bare, self.above, self.start)
-        if head is None:
+        found = cut_head(bare, self.above, self.before)
+        if found is None:
             return [bare]
-        cut, is_telling = head
+        cut, is_telling = found
         return [cut, bare] if is_telling else [bare, cut]
 
     def _cut_signature(self, bare: DraftText) -> DraftText | None:
-        """The answer without the header of the hole's own function, and without the docstring that stays."""
+        """The answer without the header and docstring of the hole's own function; None if it has no such header."""
         own = find_own(self.document, self.hole)
         if own is None or own.is_expression:
             return None
@@ -263,53 +267,54 @@ class _Answer:
         for size in (len(header), num_head_lines):
             if len(written) <= size or written[:size] != header[-size:]:
                 continue
+            num_cut = size
             end = size + len(docstring)
             if docstring and len(written) > end and written[size:end] == docstring:
-                size = end
-            return join(lines[filled[size] :])
+                num_cut = end
+            return join(lines[filled[num_cut] :])
         return None
 
-    def _leave(self, draft: DraftText, first: str) -> DraftText | None:
-        """A body's draft up to where it leaves the body; None if it does not."""
+    def _cut_at_leaving(self, draft: DraftText, first_indent: str) -> DraftText | None:
+        """A body's draft up to where it leaves the body; None if it does not leave it."""
         if not self.hole.is_body or "\n" not in draft.text:
             return None
         if self.trials.language.has_indented_blocks:
-            number = self._leaving_line(draft, first)
+            number = self._find_leaving_line(draft, first_indent)
             if number is None:
                 return None
             return trim(join(draft.lines()[:number]), "", _WHITE)
         closing = self.trials.find_unmatched(draft, self.index)
         if closing is None:
             return None
-        left = trim(draft[:closing], "", _WHITE)
-        if not left.text.strip() or not self.trials.sees_body(self.index):
+        inside = trim(draft[:closing], "", _WHITE)
+        if not inside.text.strip() or not self.trials.sees_body(self.index):
             return None
-        return left if self._count(left) < self._count(draft) else None
+        return inside if self._count_errors(inside) < self._count_errors(draft) else None
 
-    def _leaving_line(self, draft: DraftText, first: str) -> int | None:
-        """The line where a Python answer goes on behind the function. All lines of an answer that is written from
-        column 0 are left of the hole, so what they say decides: a line behind a `return`, another definition, the
-        text that stands behind the hole.
+    def _find_leaving_line(self, draft: DraftText, first_indent: str) -> int | None:
+        """The number of the first line of a Python answer that is behind the function; None if there is none. All lines
+        of an answer that is written from column 0 are left of the hole, so their text decides: the answer leaves the
+        function where it repeats the text behind the hole, defines something, or goes on after a `return` or `raise`.
         """
-        frozen = self.trials.frozen_lines(draft, self.index)
-        number = leaving_line(draft, self.hole.indent, frozen)
+        frozen = self.trials.find_frozen_lines(draft, self.index)
+        number = find_leaving_line(draft, self.hole.indent, frozen)
         if number is None:
             return None
-        if first and columns_of(first) >= columns_of(self.hole.indent):
-            return number
+        if first_indent and columns_of(first_indent) >= columns_of(self.hole.indent):
+            return number  # the answer is not written from column 0
         lines = [line.text.rstrip() for line in draft.lines()]
-        base = _list_outermost(lines, number, frozen)
-        if not base:
+        outermost = _list_outermost(lines, number, frozen)
+        if not outermost:
             return None
         following = [line.strip() for line in self.behind.lines if line.strip()]
-        written = [line.strip() for line in lines[base[0] :] if line.strip()]
+        written = [line.strip() for line in lines[outermost[0] :] if line.strip()]
         is_repeated = bool(following) and written[: len(following)] == following[: len(written)]
-        if is_repeated or all(self._is_outside(lines[other]) for other in base):
-            return number if self._is_outside(lines[number]) else base[0]
-        endings = [other for other in (0, *base) if _ENDING.match(lines[other].strip())]
+        if is_repeated or all(self._is_outside(lines[outer]) for outer in outermost):
+            return number if self._is_outside(lines[number]) else outermost[0]
+        endings = [outer for outer in (0, *outermost) if _ENDING.match(lines[outer].strip())]
         if not endings:
             return None
-        return next((other for other in base if other > endings[0]), None)
+        return next((outer for outer in outermost if outer > endings[0]), None)
 
     def _is_outside(self, line: str) -> bool:
         """True for a line that begins what a function's body rarely holds: a definition, an import, a comment."""
@@ -318,17 +323,17 @@ class _Answer:
         header = self.trials.language.scope_header
         return bool(header and re.match(header, line.encode("utf-8", "replace")))
 
-    def _lay_out(self, draft: DraftText, first: str) -> list[DraftText]:
-        """The layouts of a draft by the errors and the contradictions to its tree that they leave, fewest first."""
+    def _lay_out(self, draft: DraftText, first_indent: str) -> list[DraftText]:
+        """The different layouts of a draft, the best first; the draft alone if it is flawless as it is."""
         if self.hole.kind != "line" and "\n" not in draft.text:
             return [draft]
         lines = self.document.lines
         frame = Indentation(
             self.hole.indent,
             self.unit,
-            self.document.indent_unit,
-            first,
-            self.trials.frozen_lines(draft, self.index),
+            usual_unit=self.document.indent_unit,
+            first_indent=first_indent,
+            frozen=self.trials.find_frozen_lines(draft, self.index),
             is_whole_line=self.hole.kind == "line",
             is_free=lines.mixes_indents or lines.indent_unit is None,
             is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
@@ -346,97 +351,95 @@ class _Answer:
         return sorted(different.values(), key=lambda layout: weights[layout.text])
 
     def _weigh(self, draft: DraftText, frame: Indentation, *, is_plain: bool) -> "_Weight":
-        """What speaks against a layout."""
-        moving = list(list_indents(draft, frame))
-        code = self._without_comments(draft, moving) or moving
-        widths = [columns_of(white) for _, white in code]
+        """The weight of a layout. `is_plain`: the draft is as the engine wrote it."""
+        indents = list(list_indents(draft, frame))
+        code_indents = self._drop_comments(draft, indents) or indents
+        widths = [columns_of(white) for _, white in code_indents]
         aligned = find_aligned(draft, frame)
-        levels = [white for number, white in code if number not in aligned]
-        num_foreign = sum(map(frame.is_foreign, levels))
+        level_indents = [white for number, white in code_indents if number not in aligned]
+        num_foreign = sum(map(frame.is_foreign, level_indents))
         oddities = self.trials.count_oddities(draft, self.index, frame.frozen)
         is_foreign_unit, num_strange = self._weigh_steps(draft, frame, aligned, widths, is_plain=is_plain)
         num_strange += oddities.flat
-        if frame.is_tabbed and any("\t    " in white for white in levels):
+        if frame.is_tabbed and any("\t    " in white for white in level_indents):
             num_strange += 1
         if frame.is_free:
             num_strange += num_foreign
             num_foreign = 0
         return _Weight(
             num_foreign=num_foreign,
-            num_errors=max(0, self._count(draft) - self.trials.num_errors),
-            num_odd=oddities.wrong + self._count_misplaced(draft, frame, moving, widths),
+            num_errors=max(0, self._count_errors(draft) - self.trials.num_errors),
+            num_odd=oddities.wrong + self._count_misplaced(draft, frame, indents, widths),
             is_foreign_unit=is_foreign_unit,
             num_misaligned=count_misaligned(draft, frame),
             num_strange=num_strange,
         )
 
     def _count_misplaced(
-        self, draft: DraftText, frame: Indentation, moving: Sequence[tuple[int, str]], widths: Sequence[int]
+        self, draft: DraftText, frame: Indentation, indents: Sequence[tuple[int, str]], widths: Sequence[int]
     ) -> int:
-        """Contradictions to the hole's indentation; `widths` are those of the lines of code."""
+        """Contradictions to the hole's indentation. `widths` are the columns that lines of code are indented by."""
         columns = columns_of(self.hole.indent)
         num_misplaced = 0
         if self.hole.is_body:
             num_misplaced += sum(width < columns for width in widths)
-            below = self._find_below_comment(draft, moving)
+            below = self._find_below_comment(draft, indents)
             num_misplaced += below is not None and columns_of(below) != columns
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
-            num_at_margin = sum(width < columns for width in widths if not width)
+            num_at_margin = widths.count(0) if columns > 0 else 0
             num_misplaced += num_at_margin or max(widths, default=columns) < columns
         elif frame.is_whole_line and not frame.is_free:
-            starts = [columns_of(white) for number, white in moving if not number]
-            num_misplaced += any(start not in self.columns_near for start in starts)
-            num_misplaced += min(widths, default=0) < max(widths[:1], default=0)
+            first_columns = next((columns_of(white) for number, white in indents if number == 0), None)
+            num_misplaced += first_columns is not None and first_columns not in self.columns_near
+            num_misplaced += bool(widths) and min(widths) < widths[0]
         return num_misplaced
 
     def _weigh_steps(
         self, draft: DraftText, frame: Indentation, aligned: set[int], widths: Sequence[int], *, is_plain: bool
     ) -> tuple[bool, int]:
-        """Whether a draft's blocks are in another unit, and how many lines that go on are."""
+        """Whether a draft's blocks are indented in a foreign unit, and how many signs show unusual steps."""
         lines = self.document.lines
         unit = columns_of(frame.unit)
-        known = {unit, columns_of(self.document.indent_unit)} | lines.steps
-        steps, others = find_steps(draft, frame, aligned)
-        is_foreign_unit = not frame.is_free and bool(steps) and steps.isdisjoint(known)
-        num_strange = len(steps - known)
-        if others and others.isdisjoint(known):
+        usual_steps = {unit, columns_of(self.document.indent_unit)} | lines.steps
+        block_steps, hanging_steps = find_steps(draft, frame, aligned)
+        is_foreign_unit = not frame.is_free and bool(block_steps) and block_steps.isdisjoint(usual_steps)
+        num_strange = len(block_steps - usual_steps)
+        if hanging_steps and hanging_steps.isdisjoint(usual_steps):
             num_strange += 1
-            if 2 * unit not in others:
+            if 2 * unit not in hanging_steps:
                 num_strange += 1
-                is_on_grid = columns_of(self.hole.indent) % _OTHER_GRID == 0
-                if not is_on_grid and not any(width % _OTHER_GRID for width in widths):
-                    is_foreign_unit = (
-                        True  # all of the answer is in a wider unit, which the hole's indentation is not in
-                    )
-        if others and lines.hanging_steps and others.isdisjoint(lines.hanging_steps):
+                is_on_grid = columns_of(self.hole.indent) % _WIDE_GRID == 0
+                if not is_on_grid and not any(width % _WIDE_GRID for width in widths):
+                    is_foreign_unit = True  # the answer is in a wider unit, which the hole's indentation is not in
+        if hanging_steps and lines.hanging_steps and hanging_steps.isdisjoint(lines.hanging_steps):
             if not is_plain:
                 num_strange += 1
-            if not steps and others == {2 * unit}:  # blocks would tell the answer's unit
+            if not block_steps and hanging_steps == {2 * unit}:  # blocks would tell the answer's unit
                 is_foreign_unit = True
-        if is_plain and not frame.is_free and not steps <= UNITS:
-            is_foreign_unit = False
+        if is_plain and not frame.is_free and not block_steps <= UNITS:
+            is_foreign_unit = False  # no unit makes such steps
         return is_foreign_unit, num_strange
 
-    def _find_below_comment(self, draft: DraftText, moving: Sequence[tuple[int, str]]) -> str | None:
-        """The indentation of the first code below a comment that an answer begins with; None without one."""
+    def _find_below_comment(self, draft: DraftText, indents: Sequence[tuple[int, str]]) -> str | None:
+        """The indentation of the first line of code if a comment stands above it at the draft's start; else None."""
         if not self._is_comment(draft):
             return None
-        return next((white for _, white in self._without_comments(draft, moving)), None)
+        return next((white for _, white in self._drop_comments(draft, indents)), None)
 
-    def _without_comments(self, draft: DraftText, moving: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-        """The lines of some that are no comments."""
+    def _drop_comments(self, draft: DraftText, indents: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Those `indents` whose lines are no comments."""
         lines = draft.lines()
-        code = [(number, white) for number, white in moving if not self._is_comment(lines[number])]
-        return code
+        return [(number, white) for number, white in indents if not self._is_comment(lines[number])]
 
     def _is_comment(self, draft: DraftText) -> bool:
+        """True if a draft begins with a line comment."""
         return draft.text.lstrip().startswith(self.trials.language.comment)
 
-    def _count(self, draft: DraftText) -> int:
-        """Syntax errors with a draft in the hole, and masks in the others."""
+    def _count_errors(self, draft: DraftText) -> int:
+        """Syntax errors with a draft in the hole and masks in the other holes."""
         drafts: list[DraftText | None] = [None] * len(self.trials.holes)
         drafts[self.index] = draft
-        return self.trials.count(drafts)
+        return self.trials.count_errors(drafts)
 
     def _cut_tails(self, draft: DraftText) -> Iterator[DraftText]:
         """A draft with and without what it repeats from behind the hole, the likelier first."""
@@ -446,8 +449,8 @@ class _Answer:
         yield from (cut for cut, is_telling in cuts if not is_telling)
 
 
-def firm_anchors(document: Document, hole: Hole) -> list[str]:
-    """Anchors without the white space that trimming may remove."""
+def trimmed_anchor_texts(document: Document, hole: Hole) -> list[str]:
+    """The texts of the hole's anchors without the white space at both ends, which `trim_answer` may remove."""
     texts = [text for text in anchor_texts(document, hole) if text.strip()]
     if texts:
         texts[0] = texts[0].lstrip(_WHITE)
@@ -456,24 +459,24 @@ def firm_anchors(document: Document, hole: Hole) -> list[str]:
 
 
 def anchor_texts(document: Document, hole: Hole) -> list[str]:
-    """The texts of the hole's anchors with line feeds."""
+    r"""The texts of the hole's anchors with `\n` line ends."""
     texts = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
     return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
 
 
 def _list_filled(source: bytes) -> list[str]:
-    """The lines that are not blank, stripped."""
-    lines = map(str.strip, source.decode("utf-8", "replace").splitlines())
-    return list(filter(None, lines))
+    """The lines that are not blank, without white space around them."""
+    lines = [line.strip() for line in source.decode("utf-8", "replace").splitlines()]
+    return [line for line in lines if line]
 
 
 def _list_outermost(lines: Sequence[str], first: int, frozen: frozenset[int]) -> list[int]:
-    """The filled lines from `first` on that are indented least, without those that begin by closing a bracket."""
+    """Numbers of the filled lines from `first` on that are indented least, but for those that close a bracket first."""
     columns: dict[int, int] = {}
     for number in range(first, len(lines)):
         line = lines[number]
         if number not in frozen and line.strip():
-            columns[number] = columns_of(_white(line))
+            columns[number] = columns_of(_leading(line))
     outer = min(columns.values())
     outermost: list[int] = []
     for number, column in columns.items():
@@ -484,11 +487,11 @@ def _list_outermost(lines: Sequence[str], first: int, frozen: frozenset[int]) ->
 
 
 def _first_indent(text: DraftText) -> str:
-    """The white space before the first filled line, if that line is all of it."""
+    """The indentation of the first filled line."""
     before = text.text[: len(text.text) - len(text.text.lstrip())]
     return before.rpartition("\n")[2]
 
 
-def _white(line: str) -> str:
+def _leading(line: str) -> str:
     """The white space that a line begins with."""
     return line[: len(line) - len(line.lstrip(" \t"))]

@@ -1,4 +1,4 @@
-"""Tries candidate texts in the holes of a document and counts syntax errors. Fixes nothing."""
+"""Tries candidate texts in the holes of a document and counts the syntax errors that they leave. Changes no text."""
 
 import re
 from bisect import bisect_right
@@ -10,23 +10,23 @@ import tree_sitter
 from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.oddities import Oddities, count_oddities
 from midfill_infill.languages import Language
-from midfill_infill.syntax.idle import does_nothing, is_comment, is_idle
+from midfill_infill.syntax.idle import is_comment, is_idle_body, is_idle_statement
 from midfill_infill.syntax.problems import Span, captures, find_problems, function_end, parse_again
 from midfill_infill.syntax.unbound import find_unbound, find_unused
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, merge_spans
 
-_NAME = "midfill"
+_NAME_MASK = "midfill"
 # Lines that stand at the margin whatever is around them: directives of a preprocessor, labels for `goto`.
-_OUTDENTED = re.compile(
+_AT_MARGIN = re.compile(
     r"#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|(?!(default|public|protected|private)\b)\w+:\s*$"
 )
 
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of a hole in a trial, which judges `text`."""
+    """What stands in a hole in a trial: a judged `text` between the hole's lead and tail."""
 
     lead: bytes
     text: bytes
@@ -35,17 +35,17 @@ class _Content:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A source with content in every hole. `spans` are the contents, `starts` the parts between the holes."""
+    """A parsed source with content in every hole."""
 
     source: bytes
-    spans: tuple[Span, ...]
-    starts: tuple[int, ...]
-    problems: tuple[Span, ...]
+    spans: tuple[Span, ...]  # of each content's text
+    starts: tuple[int, ...]  # of the parts before, between and behind the holes
+    problems: tuple[Span, ...]  # syntax errors
     tree: tree_sitter.Tree
 
 
 class Trials:
-    """A document with `holes` in document order. A None draft stands for a harmless mask."""
+    """Tries drafts in the `holes` of a document, in document order. A None draft stands for a mask: a harmless text."""
 
     def __init__(
         self,
@@ -55,8 +55,9 @@ class Trials:
         window: Span | None = None,
         find_near: Callable[[], "Trials | None"] = lambda: None,
     ) -> None:
-        """`window` is the part of the source that is parsed; it contains all holes. If the usual masks leave errors,
-        those of the trials that `find_near` returns are used, if these have the same holes.
+        """`window` is the part of the source that is parsed; it contains all holes. `find_near` opens trials within the
+        holes' function alone. If the likely masks leave errors, the masks of these trials are used, if they have the
+        same holes.
         """
         self.language = language
         self.holes = holes
@@ -73,11 +74,11 @@ class Trials:
         self._between.append(source[position:])
         self._trials: dict[tuple[_Content, ...], _Trial] = {}
         self._alone: dict[int, Trials] = {}
-        self._base: _Trial | None = None  # others are parsed incrementally from it
+        self._base: _Trial | None = None  # other trials are parsed incrementally from this one
         self._masks = self._find_masks(find_near)
         self._baseline = self._try(self._masks)
         self._base = None if self._baseline.problems else self._baseline
-        self._bodies = [self._find_body(index) for index in range(len(holes))]
+        self._functions = [self._locate_function(index) for index in range(len(holes))]
 
     @property
     def num_errors(self) -> int:
@@ -88,7 +89,7 @@ class Trials:
         """The mask for each hole that leaves the fewest errors: what a good fill can achieve."""
         masks = self._list_masks()
         self._base = self._try(masks[0])
-        # Other errors stay with any mask.
+        # No mask removes an error that touches no hole.
         num_likely = 3 if _count_touching(self._base, self._base.problems) else 1
         sound = self._find_sound(masks[:num_likely])
         if sound is not None:
@@ -102,15 +103,17 @@ class Trials:
         return min(masks, key=lambda mask: len(self._try(mask).problems))
 
     def _find_sound(self, masks: Sequence[tuple[_Content, ...]]) -> tuple[_Content, ...] | None:
-        """The first masks that leave no error."""
+        """The first masks that leave no error in the source; None if all leave some."""
         return next((mask for mask in masks if not self._try(mask).problems), None)
 
     def _list_masks(self) -> list[tuple[_Content, ...]]:
-        """Masks for all holes: statements and names, names, what the holes hold, nothing."""
+        """Masks for all holes, the likeliest first: a statement in each body and a name in each other hole; a name in
+        each; what the document has there; nothing; lines that open or close a block, if the only hole is no body.
+        """
         usual: list[_Content] = []
         names: list[_Content] = []
         for hole in self.holes:
-            name = _pack(hole, hole.indent + _NAME if hole.kind == "line" else _NAME)
+            name = _pack(hole, hole.indent + _NAME_MASK if hole.kind == "line" else _NAME_MASK)
             names.append(name)
             usual.append(_pack(hole, self.language.statement) if hole.is_body else name)
         masks = [
@@ -123,26 +126,26 @@ class Trials:
             masks += [(_pack(self.holes[0], line),) for line in self.language.openings]
         return masks
 
-    def _try(self, pieces: tuple[_Content, ...]) -> _Trial:
-        """The trial of some contents, parsed once."""
-        if pieces not in self._trials:
-            self._trials[pieces] = self._parse(pieces)
-        return self._trials[pieces]
+    def _try(self, contents: tuple[_Content, ...]) -> _Trial:
+        """The trial with `contents` in the holes. It is kept, so the same contents are parsed once."""
+        if contents not in self._trials:
+            self._trials[contents] = self._parse(contents)
+        return self._trials[contents]
 
-    def _parse(self, pieces: tuple[_Content, ...]) -> _Trial:
-        """Parses the source with content in every hole."""
+    def _parse(self, contents: tuple[_Content, ...]) -> _Trial:
+        """Parses the source with `contents` in the holes."""
         head = self._between[0]
         parts = [head]
         spans: list[Span] = []
         starts = [0]
         position = len(head)
-        for piece, following in zip(pieces, self._between[1:], strict=True):
-            start = position + len(piece.lead)
-            end = start + len(piece.text)
+        for content, following in zip(contents, self._between[1:], strict=True):
+            start = position + len(content.lead)
+            end = start + len(content.text)
             spans.append((start, end))
-            position = end + len(piece.tail)
+            position = end + len(content.tail)
             starts.append(position)
-            parts += [piece.lead, piece.text, piece.tail, following]
+            parts += [content.lead, content.text, content.tail, following]
             position += len(following)
         source = b"".join(parts)
         tree = None
@@ -155,12 +158,14 @@ class Trials:
         return _Trial(source=source, spans=tuple(spans), starts=tuple(starts), problems=tuple(problems), tree=tree)
 
     def _spans_of_holes(self, starts: Sequence[int]) -> list[Span]:
-        """Spans of the hole contents in a trial; `starts` are the starts of the text between holes."""
+        """The span of each whole content, lead and tail included, in a trial whose parts begin at `starts`."""
         pairs = zip(starts, self._between, starts[1:], strict=False)
         return [(start + len(between), end) for start, between, end in pairs]
 
-    def _find_body(self, index: int) -> tuple[int, int] | None:
-        """The function that a body hole must stay in: the number of a part between holes, and an offset in it."""
+    def _locate_function(self, index: int) -> tuple[int, int] | None:
+        """Where the innermost function around a body hole starts: the index of one of the `_between` parts and an
+        offset in it, which are the same in every trial. None for other holes, and if the tree has no such function.
+        """
         if not self.holes[index].is_body:
             return None
         first, last = self._baseline.spans[index]
@@ -174,27 +179,27 @@ class Trials:
         part = bisect_right(self._baseline.starts, innermost) - 1
         return part, innermost - self._baseline.starts[part]
 
-    def _pieces(self, drafts: Sequence[DraftText | None]) -> tuple[_Content, ...]:
-        """The contents for some drafts: a mask for None; a body without text stays as it is."""
-        pieces: list[_Content] = []
+    def _list_contents(self, drafts: Sequence[DraftText | None]) -> tuple[_Content, ...]:
+        """The contents for the drafts of all holes: a mask for None; a body whose draft is empty stays as it is."""
+        contents: list[_Content] = []
         for hole, draft, mask, original in zip(self.holes, drafts, self._masks, self._originals, strict=True):
             if draft is None:
-                pieces.append(mask)
+                contents.append(mask)
             elif hole.is_body and not draft.text:
-                pieces.append(_Content(b"", original, b""))
+                contents.append(_Content(b"", original, b""))
             else:
-                pieces.append(_pack(hole, draft.text))
-        return tuple(pieces)
+                contents.append(_pack(hole, draft.text))
+        return tuple(contents)
 
     def _try_alone(self, draft: DraftText, index: int) -> _Trial:
         """The trial of one draft with masks in the other holes."""
         drafts: list[DraftText | None] = [None] * len(self.holes)
         drafts[index] = draft
-        return self._try(self._pieces(drafts))
+        return self._try(self._list_contents(drafts))
 
     def open_alone(self, index: int) -> "Trials":
-        """Trials of a body in a function of its own, for a function that does not parse: there the parser reports no
-        error for a line that leaves the body.
+        """Trials of body hole `index` alone, in a sound function of a new document. Needed if its own function does not
+        parse, because the parser then reports no error for a line that leaves the body.
         """
         if index not in self._alone:
             hole = self.holes[index]
@@ -206,17 +211,17 @@ class Trials:
 
     def sees_body(self, index: int) -> bool:
         """True if the parser finds the function of a body hole without errors."""
-        body = self._bodies[index]
-        if body is None:
+        function = self._functions[index]
+        if function is None:
             return False
-        start = _find_start(self._baseline, body)
+        start = _find_start(self._baseline, function)
         end = function_end(self.language, self._baseline.tree, start)
         if not end:
             end, _ = self._baseline.spans[index]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
     def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Oddities:
-        """Lines of a draft whose indentation contradicts the tree."""
+        """Counts the lines of a draft whose indentation contradicts the tree, with masks in the other holes."""
         trial = self._try_alone(draft, index)
         return count_oddities(trial.tree, Lines(trial.source), trial.spans[index], frozen)
 
@@ -226,12 +231,12 @@ class Trials:
         node = self._baseline.tree.root_node.descendant_for_byte_range(start, end)
         while node is not None and (node.start_byte, node.end_byte) == (start, end):  # the mask itself
             node = node.parent
-        if node is None or node.type == "concatenated_string":  # the mask is a part beside strings
+        if node is None or node.type == "concatenated_string":  # the mask stands beside strings, not in one
             return False
         return "comment" in node.type or "string" in node.type
 
     def find_unmatched(self, draft: DraftText, index: int) -> int | None:
-        """The character of a draft where a brace closes that the draft has not opened."""
+        """The position in a draft of the first closing brace that the draft has not opened; None if there is none."""
         trial = self._try_alone(draft, index)
         start, end = trial.spans[index]
         depth = 0
@@ -245,8 +250,8 @@ class Trials:
                 return len(before.decode("utf-8", "replace"))
         return None
 
-    def frozen_lines(self, draft: DraftText, index: int) -> frozenset[int]:
-        """Lines of a draft whose start must not change: inside strings, preprocessor lines, labels."""
+    def find_frozen_lines(self, draft: DraftText, index: int) -> frozenset[int]:
+        """The numbers of a draft's lines whose start must not change: inside strings, preprocessor lines, labels."""
         lines = draft.lines()
         if len(lines) == 1:
             return frozenset()
@@ -255,86 +260,91 @@ class Trials:
         frozen: set[int] = set()
         position, _ = trial.spans[index]
         for number, line in enumerate(lines):
-            if not self.language.has_indented_blocks and _OUTDENTED.match(line.text):
+            if not self.language.has_indented_blocks and _AT_MARGIN.match(line.text):
                 frozen.add(number)
             elif any(node.start_byte < position < node.end_byte for node in strings):
                 frozen.add(number)
             position += len(line.text.encode("utf-8", "replace"))
         return frozenset(frozen)
 
-    def _escapes(self, trial: _Trial, drafts: Sequence[DraftText | None]) -> list[Span]:
-        """For each draft that ends its body too early, the span of its text behind the body."""
+    def _find_escapes(self, trial: _Trial, drafts: Sequence[DraftText | None]) -> list[Span]:
+        """The spans of text behind the ends of functions whose drafts leave their bodies, unless it is a comment; all
+        of a draft's text if its function is no function any more.
+        """
         escapes: list[Span] = []
-        for body, (start, end), draft in zip(self._bodies, trial.spans, drafts, strict=True):
-            if body is None or draft is None or not draft.text:
+        for function, (start, end), draft in zip(self._functions, trial.spans, drafts, strict=True):
+            if function is None or draft is None or not draft.text:
                 continue
-            body_end = function_end(self.language, trial.tree, _find_start(trial, body))
+            escape_start = start
+            body_end = function_end(self.language, trial.tree, _find_start(trial, function))
             if body_end is not None:
-                start = max(start, body_end)
-            if not self._is_comment(trial.source[start:end]):
-                escapes.append((start, end))
+                escape_start = max(start, body_end)
+            if not self._is_comment(trial.source[escape_start:end]):
+                escapes.append((escape_start, end))
         return escapes
 
     def _is_comment(self, text: bytes) -> bool:
-        """True if no line is anything but blank or a comment."""
+        """True if every line is blank or a comment."""
         comment = self.language.comment.encode("ascii")
-        lines = filter(None, map(bytes.strip, text.splitlines()))
-        return all(line.startswith(comment) for line in lines)
+        lines = [line.strip() for line in text.splitlines()]
+        return all(line.startswith(comment) for line in lines if line)
 
-    def count(self, drafts: Sequence[DraftText | None]) -> int:
-        """Syntax errors in the whole document, plus bodies that a draft leaves."""
-        trial = self._try(self._pieces(drafts))
-        return len(trial.problems) + len(self._escapes(trial, drafts))
+    def count_errors(self, drafts: Sequence[DraftText | None]) -> int:
+        """Syntax errors in the parsed source, plus the number of bodies that their drafts leave."""
+        trial = self._try(self._list_contents(drafts))
+        return len(trial.problems) + len(self._find_escapes(trial, drafts))
 
     def judge(self, drafts: Sequence[DraftText]) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
-        """Number of errors that the drafts add, and for each hole the error ranges in the engine's text. Extra errors
-        inside the holes count too: an error may absorb one of the file's own.
+        """The number of errors that the drafts add, and for each hole the ranges of the engine's text with errors.
+        Errors that touch holes are also counted apart, because a new one may absorb one of the document's own.
         """
-        trial = self._try(self._pieces(drafts))
-        problems = [*trial.problems, *self._escapes(trial, drafts)]
-        known = self._baseline.problems
+        trial = self._try(self._list_contents(drafts))
+        problems = [*trial.problems, *self._find_escapes(trial, drafts)]
+        problems_before = self._baseline.problems
         num_touching = _count_touching(trial, problems)
-        num_touching_before = _count_touching(self._baseline, known)
-        num_added = max(0, len(problems) - len(known), num_touching - num_touching_before)
+        num_touching_before = _count_touching(self._baseline, problems_before)
+        num_added = max(0, len(problems) - len(problems_before), num_touching - num_touching_before)
         if num_added == 0:
             return 0, [()] * len(drafts)
         ranges = [_blame(draft, span, problems) for draft, span in zip(drafts, trial.spans, strict=True)]
         if not any(ranges):
-            ranges = list(map(_blame_all, drafts))
+            ranges = [_blame_all(draft) for draft in drafts]
         return num_added, ranges
 
     def find_needs(self, index: int) -> dict[str, list[str]]:
-        """The `names` that the code up to the next hole needs, and the `unused` ones before it; {} in broken code."""
-        known = self._baseline
-        if known.problems:
+        """The `names` that the code from hole `index` up to the next hole needs and nothing binds, none for a body, and
+        the `unused` names before the hole. Empty if the source has errors with masks in the holes.
+        """
+        baseline = self._baseline
+        if baseline.problems:
             return {}
-        span = known.spans[index]
-        end = len(known.source)
-        if index + 1 < len(known.spans):
-            end, _ = known.spans[index + 1]
+        span = baseline.spans[index]
+        end = len(baseline.source)
+        if index + 1 < len(baseline.spans):
+            end, _ = baseline.spans[index + 1]
         names: list[str] = []
         if not self.holes[index].is_body:
-            names = find_unbound(self.language, known.source, known.tree, span, end)
-        return {"names": names, "unused": find_unused(self.language, known.tree, span)}
+            names = find_unbound(self.language, baseline.source, baseline.tree, span, end)
+        return {"names": names, "unused": find_unused(self.language, baseline.tree, span)}
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
         """For each draft: True for a body that does nothing, or a comment, placeholder or literal on a blank line."""
-        trial = self._try(self._pieces(drafts))
-        if self.count(drafts) > self.num_errors:  # a broken tree may have lost code
+        trial = self._try(self._list_contents(drafts))
+        if self.count_errors(drafts) > self.num_errors:  # a broken tree may have lost code
             return [False] * len(drafts)
         idle: list[bool] = []
         for hole, span, original in zip(self.holes, trial.spans, self._originals, strict=True):
             if hole.is_body:
-                idle.append(is_idle(self.language, trial.tree, span))
+                idle.append(is_idle_body(self.language, trial.tree, span))
             elif original.strip():
                 idle.append(False)
             else:
-                idle.append(is_comment(trial.tree, span) or does_nothing(self.language, trial.tree, span))
+                idle.append(is_comment(trial.tree, span) or is_idle_statement(self.language, trial.tree, span))
         return idle
 
 
 def _pack(hole: Hole, text: str) -> _Content:
-    """A text between the lead and the tail of its hole."""
+    """The content of a hole: `text` between the hole's lead and tail."""
     return _Content(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
 
 
@@ -351,14 +361,14 @@ def _leaves(root: tree_sitter.Node, span: Span) -> Iterator[tree_sitter.Node]:
             yield node
 
 
-def _find_start(trial: _Trial, body: tuple[int, int]) -> int:
-    """Where the function of a body hole begins."""
-    part, offset = body
+def _find_start(trial: _Trial, function: tuple[int, int]) -> int:
+    """Where a function that `_locate_function` has located starts in a trial's source."""
+    part, offset = function
     return trial.starts[part] + offset
 
 
 def _count_touching(trial: _Trial, problems: Sequence[Span]) -> int:
-    """How many problems touch the content of a hole."""
+    """How many problems touch the text of a hole."""
     num_touching = 0
     for start, end in problems:
         num_touching += any(start <= last and first <= end for first, last in trial.spans)
@@ -366,7 +376,7 @@ def _count_touching(trial: _Trial, problems: Sequence[Span]) -> int:
 
 
 def _blame(draft: DraftText, span: Span, problems: Sequence[Span]) -> tuple[tuple[int, int], ...]:
-    """Ranges of the engine's text that contain problems; an empty problem is attributed to the character before it."""
+    """Ranges of the engine's text with problems of the draft at `span`; an empty one blames the character before."""
     span_start, span_end = span
     encoded = draft.text.encode("utf-8", "replace")
     ranges: list[tuple[int, int]] = []
@@ -381,14 +391,14 @@ def _blame(draft: DraftText, span: Span, problems: Sequence[Span]) -> tuple[tupl
         if begin == stop:
             begin = max(0, begin - 1)
             stop = begin + 1
-        reach = draft.reach(begin, stop)
-        if reach is not None:
-            ranges.append(reach)
+        engine_range = draft.find_engine_range(begin, stop)
+        if engine_range is not None:
+            ranges.append(engine_range)
     return tuple(merge_spans(ranges))
 
 
 def _blame_all(draft: DraftText) -> tuple[tuple[int, int], ...]:
-    """The range of all that the engine wrote."""
+    """The range of all of the engine's text up to the last character that the draft has kept."""
     if not draft.text:
         return ()
     return ((0, max(draft.origins) + 1),)

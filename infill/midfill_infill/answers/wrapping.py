@@ -11,47 +11,48 @@ _THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>(?:\s*
 _OPEN_THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>(?!.*</\1>)", re.DOTALL)
 _FENCE: Final = re.compile(r"[ \t]*(?:`{3,}|~{3,})[ \t]*[\w+#./-]*[ \t]*\n?")
 _END: Final = re.compile("|".join(map(re.escape, dict.fromkeys((*END_MARKERS, *(set(MARKERS) - IN_CODE))))))
-# A sentence before or after code: it begins with a capital or ends with a colon, and has at least three words.
+# A line that may be a sentence: it begins with a capital or ends with a colon, and has at least three words.
 _SENTENCE: Final = re.compile(r"\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+\S+){2,}[.:!?]?|(?:\S+[ \t]+){2,}\S+:)[ \t]*\n?")
 
-# One that certainly stands before code, while more may come: `ERROR = 5` and `for row in rows:` are code.
+# A line that certainly is a sentence before code, while the rest of the answer is not there yet: no line such as
+# `ERROR = 5` or `for row in rows:`.
 _OPENING: Final = re.compile(
     r"\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+[^\s=;{}]+){2,}(?<=[.:!])"
     r"|(?!(?:if|elif|else|for|while|with|except|case|match|def|class|async|lambda|switch)\b)"
     r"(?:[^\s=;{}]+[ \t]+){2,}[^\s=;{}]+:)[ \t]*"
 )
-# Only words, which no line of code is.
+# A line that certainly is a sentence: it has only words, as no line of code has.
 _PLAIN_SENTENCE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,!]?){2,}[.:!]\s*")
 
 
-def unwrap(answer: DraftText, known: str, *, is_code: bool = True) -> Iterator[DraftText]:
-    """Readings of an answer, the likelier first; one of them is all of it. `known` is the text of the document: what
-    stands there too is no marker. Where text is wanted and no code, fences and sentences belong to it.
+def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> Iterator[DraftText]:
+    """Readings of an answer, the likelier first; one of them is all of it. That one is likelier than a text cut at a
+    marker which `document_text` holds too. Unless the hole `is_code`, fences and sentences belong to its text.
     """
     readings = [answer]
-    marked = _cut_marker(answer)
-    if marked is not None:
-        readings.insert(0, marked)
+    unmarked = _cut_marker(answer)
+    if unmarked is not None:
+        readings.insert(0, unmarked)
         marker = _END.search(answer.text)
-        if marker is not None and marker[0] in known:
+        if marker is not None and marker[0] in document_text:
             readings.reverse()
     seen: set[str] = set()
     for reading in readings:
-        is_wrapped = is_code and (reading is not answer or reading is readings[0])
-        for text in _unwrap_code(reading) if is_wrapped else (reading,):
+        may_be_wrapped = is_code and (reading is not answer or reading is readings[0])
+        for text in _unwrap_code(reading) if may_be_wrapped else (reading,):
             if text.text not in seen:
                 seen.add(text.text)
                 yield text
 
 
 def _unwrap_code(reading: DraftText) -> Iterator[DraftText]:
-    """The code of a reading without thinking, fences and sentences around it; at last the reading itself."""
+    """The code of a reading without thinking, fences and sentences around it; then the reading with its fences."""
     for bare in (*_unfence(_skip(reading, _THINKING)), reading):
         yield from _drop_sentences(bare)
 
 
 def has_end(text: str) -> bool:
-    """True if an end marker follows some text, or the first fence is closed."""
+    """True if the answer's code has ended: behind its start an end marker follows some text, or its fence is closed."""
     start = find_start(text)
     if start is None:
         return False
@@ -65,12 +66,14 @@ def has_end(text: str) -> bool:
 
 
 def is_wrapping(text: str) -> bool:
-    """True if a text consists only of what may come before code."""
+    """True if an answer holds only thinking, sentences and the first line of a fence, but no code yet."""
     return bool(text.strip()) and find_start(text + "\n") in (None, len(text) + 1)
 
 
 def find_start(text: str) -> int | None:
-    """Where the code begins, behind thinking, a sentence and a fence's first line; None if that may still follow."""
+    """The position where the code begins: behind thinking, sentences and the first line of a fence. None while the
+    thinking has not ended.
+    """
     if _OPEN_THINKING.match(text):
         return None
     thinking = _THINKING.match(text)
@@ -79,16 +82,16 @@ def find_start(text: str) -> int | None:
         line, newline, _ = text[position:].partition("\n")
         if not newline:
             return position
-        behind = position + len(line) + 1
+        next_position = position + len(line) + 1
         if line.strip() and _FENCE.fullmatch(line):
-            return behind
+            return next_position
         if line.strip() and not _OPENING.fullmatch(line):
             return position
-        position = behind
+        position = next_position
 
 
 def _skip(text: DraftText, pattern: re.Pattern[str]) -> DraftText:
-    """A text without what a pattern matches at its start."""
+    """The text without what `pattern` matches at its start."""
     match = pattern.match(text.text)
     if match is None:
         return text
@@ -96,7 +99,7 @@ def _skip(text: DraftText, pattern: re.Pattern[str]) -> DraftText:
 
 
 def _cut_marker(text: DraftText) -> DraftText | None:
-    """The text before its first end marker, without markers at its start; None if there is no marker."""
+    """The text between the markers at its start and the next end marker; None if there is no marker."""
     leading = re.compile(rf"\s*(?:{_END.pattern})")
     start = 0
     while (match := leading.match(text.text, start)) is not None:
@@ -110,8 +113,9 @@ def _cut_marker(text: DraftText) -> DraftText | None:
 
 
 def _unfence(text: DraftText) -> Iterator[DraftText]:
-    """The text between the first fence and the next one, if nothing but sentences is before it; the text before a fence
-    that stands alone at its end; the text itself; the text of a fence in its middle.
+    """What fences may mean, the likeliest first. If only sentences stand before the first fence, the text from there to
+    the next fence; if the text ends with its only fence, the text before and all of it; otherwise all of it and the
+    text behind the first fence. Without a fence, all of it.
     """
     lines = text.lines()
     fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line.text)]
@@ -132,8 +136,8 @@ def _unfence(text: DraftText) -> Iterator[DraftText]:
 
 
 def _drop_sentences(text: DraftText) -> Iterator[DraftText]:
-    """The text, and it without a sentence at its start, at its end, and at both; first the one without the sentences
-    that no code is.
+    """The text without a sentence at its start or its end that is certainly no code, if it has one; then the text
+    itself; then without what may be a sentence at its start, at its end, and at both.
     """
     lines = text.lines()
     filled = [number for number, line in enumerate(lines) if line.text.strip()]

@@ -1,4 +1,4 @@
-"""The registry of languages: one module and its queries a language. Knows their names, nothing of their syntax."""
+"""Registers the languages, each with a module and its queries. Knows their names, nothing of their syntax."""
 
 import re
 from collections.abc import Mapping
@@ -19,25 +19,26 @@ REGISTRY: Final[Mapping[str, Language]] = MappingProxyType({module.LANGUAGE.id: 
 
 
 def get_language(language_id: str) -> Language:
-    """The language of an id. Raises MidfillError `unknown_language`, naming the known ones."""
+    """The language of an id. Raises MidfillError `unknown_language`, which lists the known ids."""
     if language_id not in REGISTRY:
         known = ", ".join(REGISTRY)
         raise MidfillError("unknown_language", f"there is no language {language_id!r}", f"known are {known}")
     return REGISTRY[language_id]
 
 
-_BY_EXTENSION: Final = {extension: each.id for each in REGISTRY.values() for extension in each.extensions}
+_BY_EXTENSION: Final = {extension: language.id for language in REGISTRY.values() for extension in language.extensions}
 _SHEBANG: Final = re.compile(
     rb"#![^\n]*[/ ](?:(?P<python>python[\d.]*|pypy[\d.]*)|(?P<node>node(?:js)?)|deno|bun|ts-node|tsx)(?:[ \r\n]|$)"
 )
 
 
 def find_language(path: Path, source: bytes | None = None) -> str | None:
-    """The id of the language of a file by its extension, or None. `.H` and `.C` are C++, `.c` is C; `source` decides
-    about `.h`, and its `#!` line about a file without an extension.
+    """The id of a file's language by its extension, or None. `.H` and `.C` are C++, `.c` is C. If `source` is given, it
+    decides whether `.h` is C or C++, and its `#!` line tells the language of a file without an extension.
     """
     if path.suffix == ".h" and source is not None:
         return settle_header(source, path)
-    if not path.suffix and source is not None and (match := _SHEBANG.match(source)):
-        return "python" if match["python"] else "javascript" if match["node"] else "typescript"
+    shebang = None if path.suffix or source is None else _SHEBANG.match(source)
+    if shebang is not None:
+        return "python" if shebang["python"] else "javascript" if shebang["node"] else "typescript"
     return _BY_EXTENSION.get(path.suffix) or _BY_EXTENSION.get(path.suffix.lower())

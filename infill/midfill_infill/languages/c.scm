@@ -8,7 +8,8 @@
   declarator: (pointer_declarator
     declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name)))
   body: (compound_statement) @body) @function
-; A declarator that a macro hides: found by position only. Without parentheses it is no function, but a class perhaps.
+; A function whose declarator a macro hides has no name, so only its position finds it. A node without parentheses may
+; be a class, so it is no function.
 ((function_definition declarator: (_) @_declarator body: (compound_statement) @body) @function
   (#match? @_declarator "\\("))
 

@@ -2,7 +2,7 @@
   declarator: (reference_declarator (function_declarator declarator: (_) @name))
   body: (compound_statement) @body) @function
 
-; Function-try-blocks: `int f() try { } catch (...) { }`; of a constructor with its initializers.
+; Functions with a try block for a body: `int f() try { } catch (...) { }`. A constructor's has its initializers too.
 (function_definition
   declarator: (function_declarator declarator: (_) @name)
   (try_statement body: (compound_statement) @body)) @function
@@ -13,12 +13,12 @@
   declarator: (reference_declarator (function_declarator declarator: (_) @name))
   (try_statement body: (compound_statement) @body)) @function
 
-; Lambdas: found by position only, and empty by choice.
+; Lambdas have no name, so only their position finds them. An empty one is no stub.
 (lambda_expression body: (compound_statement) @body) @function
 
 (template_declaration (function_definition)) @whole
 
-; `A() {}`, `A() : x(0) {}` and `~A() {}` are whole.
+; Constructors and destructors may be empty: `A() {}`, `A() : x(0) {}` and `~A() {}` are no stubs.
 (function_definition declarator: (function_declarator declarator: (destructor_name)) body: (_) @trivial)
 (function_definition
   declarator: (function_declarator declarator: (qualified_identifier name: (destructor_name))) body: (_) @trivial)

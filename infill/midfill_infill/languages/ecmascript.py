@@ -32,5 +32,5 @@ NAMES = GLOBALS.union(
     toUpperCase trim trimEnd trimStart trunc unshift value valueOf values warn
     """.split()
 )
-# No line break may follow or precede these; before a bracket it ends no statement.
+# Line breaks that matter: behind or before these words and signs, and before a bracket, where they end no statement.
 LINE_END = rb"""(?<![\w$.])(?:return|throw|break|continue|yield|async)\n|\n(?:\+\+|--|=>)|[\w$)\]"'`]\n[(\[`]"""

@@ -1,4 +1,4 @@
-; What JavaScript, TypeScript and TSX share.
+; The captures that JavaScript, TypeScript and TSX share.
 (function_declaration name: (_) @name body: (statement_block) @body) @function
 (generator_function_declaration name: (_) @name body: (statement_block) @body) @function
 (method_definition name: (_) @name body: (statement_block) @body) @function
@@ -22,7 +22,7 @@
     (generator_function body: (_) @body)
   ] @function)
 
-; Callbacks: found by position only, and empty by choice.
+; Callbacks have no name, so only their position finds them. An empty one is no stub.
 (arrow_function body: (_) @body) @function
 (function_expression body: (statement_block) @body) @function
 (generator_function body: (statement_block) @body) @function

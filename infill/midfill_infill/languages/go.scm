@@ -4,7 +4,7 @@
   name: (field_identifier) @name
   body: (block) @body) @function
 
-; Function literals: found by position only, and empty by choice.
+; Function literals have no name, so only their position finds them. An empty one is no stub.
 (func_literal body: (block) @body) @function
 
 (package_clause) @import

@@ -17,12 +17,12 @@ _CPP_ONLY: Final = re.compile(
     rb"|\b\w+::~?\w|\boperator\s*[^\w\s;,)]|\b(?:virtual|noexcept|nullptr|constexpr|decltype|static_cast)\b",
     re.MULTILINE,
 )
-# Code that `extern "C"` headers hide from a C compiler.
+# Code for C++ alone in a header for both languages, such as its `extern "C" {`.
 _FOR_CPP: Final = re.compile(
     rb"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined\W*)__cplusplus.*?^[ \t]*#[ \t]*(?:else|endif)",
     re.DOTALL | re.MULTILINE,
 )
-# A few extra errors prove nothing: macros cause some in both.
+# So few bytes of errors prove nothing, because macros cause some in both languages.
 _FEW_BYTES: Final = 20
 HEADERS: Final = (".h", ".H", ".hh", ".hpp", ".hxx")
 _SOURCES: Final = {
@@ -36,43 +36,44 @@ _MAX_DATABASE_BYTES: Final = 16 * 1024 * 1024
 
 
 def settle_header(source: bytes, path: Path | None = None) -> str:
-    """`c` or `cpp`. C++ keywords decide unless the other grammar leaves far fewer errors; then neighboring sources."""
+    """`c` or `cpp`: by C++ keywords, unless the other grammar leaves far fewer errors; then by nearby sources."""
     shared = _FOR_CPP.sub(b"", source)
     is_cpp = _CPP_ONLY.search(_NO_CODE.sub(b" ", shared)) is not None
     likely, other = (cpp.LANGUAGE, c.LANGUAGE) if is_cpp else (c.LANGUAGE, cpp.LANGUAGE)
     errors = weigh_errors(likely.parse(source))
     if errors > _FEW_BYTES and errors > 2 * weigh_errors(other.parse(source)) + _FEW_BYTES:
         return other.id
-    if not is_cpp and path is not None and _has_cpp_neighbours(path):
+    if not is_cpp and path is not None and _has_cpp_neighbors(path):
         return cpp.LANGUAGE.id
     return likely.id
 
 
-def _has_cpp_neighbours(path: Path) -> bool:
-    """True if the source of the same name, otherwise every source beside it or in the build's database, is C++."""
+def _has_cpp_neighbors(path: Path) -> bool:
+    """True if the sources of a header are C++: those beside it, or if there are none, those in the build's database."""
     try:
         names = [Path(entry.name) for entry in os.scandir(path.parent)]
     except OSError:
         return False
-    kinds = _kinds_beside(path, names) or _kinds_beside(path, _find_compiled(path))
-    return kinds == {cpp.LANGUAGE.id}
+    languages = _find_languages(path, names) or _find_languages(path, _find_compiled(path))
+    return languages == {cpp.LANGUAGE.id}
 
 
-def _kinds_beside(path: Path, names: Iterable[Path]) -> set[str]:
-    """The languages of the sources that have the stem of `path`; of all sources if none has."""
-    kinds = [(name.stem, _SOURCES[name.suffix]) for name in names if name.suffix in _SOURCES]
-    return {kind for stem, kind in kinds if stem == path.stem} or {kind for _, kind in kinds}
+def _find_languages(header: Path, names: Iterable[Path]) -> set[str]:
+    """The languages of the sources that have the stem of the header; of all sources if none has."""
+    sources = [(name.stem, _SOURCES[name.suffix]) for name in names if name.suffix in _SOURCES]
+    return {language for stem, language in sources if stem == header.stem} or {language for _, language in sources}
 
 
 def _find_compiled(path: Path) -> tuple[Path, ...]:
-    """Sources in the nearest compilation database, no further up than the repository's root."""
+    """The sources in the nearest compilation database, no further up than the repository's root."""
     for folder in path.absolute().parents:
         for database in (folder / _DATABASE, folder / "build" / _DATABASE):
             try:
-                facts = database.stat()
+                status = database.stat()
             except OSError:
                 continue
-            if facts.st_size <= _MAX_DATABASE_BYTES and (names := _read_database(database, facts.st_mtime_ns)):
+            names = _read_database(database, status.st_mtime_ns) if status.st_size <= _MAX_DATABASE_BYTES else ()
+            if names:
                 return names
         if (folder / ".git").exists():
             break
@@ -81,6 +82,7 @@ def _find_compiled(path: Path) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=8)
 def _read_database(path: Path, _written_ns: int) -> tuple[Path, ...]:
+    """The sources that a compilation database lists. Because of the time in the key, a changed file is read again."""
     try:
         entries = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -3,7 +3,7 @@
 [(constructor_declaration body: (_) @trivial) (compact_constructor_declaration body: (_) @trivial)]
 (compact_constructor_declaration name: (_) @name body: (block) @body) @function
 
-; Found by position only, and empty by choice.
+; Lambdas and initializers have no name, so only their position finds them. An empty one is no stub.
 (lambda_expression body: (_) @body) @function
 (static_initializer (block) @body) @function
 

@@ -27,27 +27,29 @@ _DIRECTIVE: Final = re.compile(rb"^[ \t]*#[ \t]*(?P<word>\w*)(?:[^\n\\]|\\\r?\n|
 
 
 def blank_macros(source: bytes) -> bytes:
-    """`source` with spaces for likely macros. Directives stay."""
+    """`source` with spaces in place of likely macros. Directives stay."""
     directives = [match.span() for match in _DIRECTIVE.finditer(source)]
     code = _blank(source, directives)
+    blanked = source
     for guess in _GUESSES:
-        for _ in range(3):  # several macros in a row
+        for _ in range(3):  # up to three macros in a row
             spans = [match.span("blank") for match in guess.finditer(code)]
             if not spans:
                 break
-            code, source = _blank(code, spans), _blank(source, spans)
-    return source
+            code = _blank(code, spans)
+            blanked = _blank(blanked, spans)
+    return blanked
 
 
 def blank_alternatives(source: bytes) -> bytes:
-    """`source` without directives and with only the first branch of each condition: each may open a brace."""
+    """`source` with spaces for directives and all but a condition's first branch, as each may open the same brace."""
     spans: list[tuple[int, int]] = []
-    dropped_from: list[int | None] = []  # for each open condition, the start of the branch to drop
+    dropped_from: list[int | None] = []  # for each open condition, the start of the branch to drop, if any
     for match in _DIRECTIVE.finditer(source):
         kind = match["word"]
         if kind in (b"if", b"ifdef", b"ifndef"):
-            is_never = kind == b"if" and match.group().split()[-1] == b"0"
-            dropped_from.append(match.start() if is_never else None)
+            is_dropped = kind == b"if" and match.group().split()[-1] == b"0"
+            dropped_from.append(match.start() if is_dropped else None)
         elif kind in (b"elif", b"else", b"endif") and dropped_from:
             if dropped_from[-1] is not None:
                 spans.append((dropped_from[-1], match.start()))
@@ -59,7 +61,7 @@ def blank_alternatives(source: bytes) -> bytes:
 
 
 def _blank(source: bytes, spans: list[tuple[int, int]]) -> bytes:
-    """`source` with spaces at `spans`; line feeds stay."""
+    """`source` with spaces in place of the bytes of `spans`; line feeds stay."""
     blanked = bytearray(source)
     for start, end in spans:
         blanked[start:end] = re.sub(rb"[^\n]", b" ", source[start:end])

@@ -15,7 +15,7 @@ _OPENINGS = (
 
 
 def compiles(source: str) -> bool:
-    """True if this Python takes `source`, which it does not run."""
+    """True if the Python that runs Midfill compiles `source`, which is not run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -1,6 +1,6 @@
 (function_item name: (_) @name body: (block) @body) @function
 
-; Closures: found by position only, and empty by choice.
+; Closures have no name, so only their position finds them. An empty one is no stub.
 (closure_expression body: (_) @body) @function
 
 (impl_item type: (_) @scope.name) @scope

@@ -19,8 +19,9 @@ _TEXT: Final = re.compile(rb"[^\r\n]")
 
 
 def blank_markup(source: bytes) -> bytes:
-    """`source` with spaces for everything outside of scripts; line endings stay."""
-    pieces, position = [], 0
+    """`source` with spaces in place of everything outside of scripts; line ends stay."""
+    pieces: list[bytes] = []
+    position = 0
     for block in _BLOCK.finditer(source):
         if block["script"] is not None and _is_script(block["attributes"]):
             pieces += [_TEXT.sub(b" ", source[position : block.start("script")]), block["script"]]

@@ -1,4 +1,4 @@
-"""The difference between two versions of a text, in tokens. Knows bytes, no language and no tree."""
+"""Finds the difference between two versions of a text, in tokens. Knows bytes, no language and no tree."""
 
 import re
 from bisect import bisect_left
@@ -20,7 +20,7 @@ _TOKEN: Final = re.compile(
 _WORD: Final = re.compile(rb"[\w$\x80-\xff]")
 OPENERS: Final = (b"(", b"[", b"{")
 CLOSERS: Final = (b")", b"]", b"}")
-_MARKS: Final = frozenset((b",", *OPENERS, *CLOSERS))
+_DIVIDERS: Final = frozenset((b",", *OPENERS, *CLOSERS))
 
 
 class Span(NamedTuple):
@@ -39,7 +39,9 @@ class Span(NamedTuple):
 
 
 class Tokens:
-    """Words, numbers and signs of a source, without white space; the same for all languages."""
+    """Words, numbers and signs of a source, without white space; the same for all languages. Methods take the number of
+    a token, counted from 0; the number behind the last token stands for the end.
+    """
 
     _comments: Sequence[tuple[int, int]] = ()
     _inert: Sequence[tuple[int, int]] = ()
@@ -63,26 +65,29 @@ class Tokens:
             positions.setdefault(text, []).append(number)
         return positions
 
-    def knowing(self, comments: Sequence[tuple[int, int]], inert: Sequence[tuple[int, int]]) -> "Tokens":
-        """The same, but commas and brackets within these bytes, comments and strings, do not divide the code."""
-        known = Tokens.__new__(Tokens)
-        known.source = self.source
-        known.spans = self.spans
-        known.texts = self.texts
-        known._comments = comments
-        known._inert = inert
-        return known
+    def with_inert(self, comments: Sequence[tuple[int, int]], inert: Sequence[tuple[int, int]]) -> "Tokens":
+        """The same tokens with the spans of bytes of `comments`, and of `inert` text, such as the insides of strings.
+        Commas and brackets in both do not divide the code.
+        """
+        tokens = Tokens.__new__(Tokens)
+        tokens.source = self.source
+        tokens.spans = self.spans
+        tokens.texts = self.texts
+        tokens._comments = comments
+        tokens._inert = inert
+        return tokens
 
     @cached_property
     def comments(self) -> set[int]:
+        """The tokens of comments."""
         return self._within(self._comments)
 
     @cached_property
     def marks(self) -> list[bytes]:
-        """Each token that is a comma or a bracket of the code; empty for others."""
+        """For each token, its text if it is a comma or a bracket of the code; empty for others."""
         marks = [b""] * len(self)
         for number, text in enumerate(self.texts):
-            if text in _MARKS and self.is_code(number):
+            if text in _DIVIDERS and self.is_code(number):
                 marks[number] = text
         return marks
 
@@ -92,11 +97,11 @@ class Tokens:
         return self._within(self._inert)
 
     def is_code(self, number: int) -> bool:
-        """True if a token is of no comment and no string."""
+        """True if a token is in no comment and no string."""
         return number not in self.comments and number not in self.inert
 
     def _within(self, spans: Sequence[tuple[int, int]]) -> set[int]:
-        """The tokens that begin in one of some spans of bytes."""
+        """The tokens that begin in one of the `spans` of bytes."""
         numbers: set[int] = set()
         for start, end in spans:
             numbers.update(range(self.at(start), self.at(end)))
@@ -107,19 +112,19 @@ class Tokens:
         return bisect_left(self.spans, offset, key=itemgetter(0))
 
     def at_lines(self, start: int, end: int) -> Span:
-        """The tokens of the lines that some bytes are on."""
+        """The tokens of the lines that bytes `[start, end)` are on."""
         line_start = _line_start(self.source, start)
         line_end = _line_end(self.source, end)
         return Span(self.at(line_start), self.at(line_end))
 
     def gap(self, number: int) -> Span:
-        """The white space before a token; at the end, that behind the last one."""
+        """Where the white space before a token is, in bytes; before the end, that behind the last token."""
         start = self.spans[number - 1].end if number else 0
         end = self.spans[number].start if number < len(self) else len(self.source)
         return Span(start, end)
 
     def around(self, span: Span) -> Span:
-        """Where the bytes of a span of tokens are, with the white space before and behind it."""
+        """The bytes of a span of tokens as a span, with the white space before and behind it."""
         start = self.gap(span.start).start
         end = self.gap(span.end).end
         return Span(start, end)
@@ -130,6 +135,7 @@ class Tokens:
         return self.source[start:end]
 
     def texts_of(self, span: Span) -> list[bytes]:
+        """The texts of a span of tokens."""
         return self.texts[span.start : span.end]
 
     def source_of(self, span: Span) -> bytes:
@@ -155,25 +161,26 @@ class Tokens:
         return Span(first, last)
 
     def line_texts(self, span: Span) -> list[bytes]:
+        """The texts of all tokens of the lines that a span of tokens is on."""
         return self.texts_of(self.line(span))
 
     @cached_property
     def openers(self) -> list[int | None]:
-        """For each token and for the end, the innermost bracket that is open before it."""
+        """For each token and for the end, the innermost bracket that is open before it; None if none is open."""
         openers: list[int | None] = [None]
         for number, mark in enumerate(self.marks):
-            last = openers[-1]
+            innermost = openers[-1]
             if mark in OPENERS:
                 openers.append(number)
-            elif mark in CLOSERS and last is not None:
-                openers.append(openers[last])
+            elif mark in CLOSERS and innermost is not None:
+                openers.append(openers[innermost])
             else:
-                openers.append(last)
+                openers.append(innermost)
         return openers
 
     @cached_property
     def closers(self) -> dict[int, int]:
-        """The closing bracket of each opening one."""
+        """The closing bracket of each opening one that is closed."""
         closers: dict[int, int] = {}
         for number, mark in enumerate(self.marks):
             opener = self.openers[number]
@@ -182,7 +189,7 @@ class Tokens:
         return closers
 
     def items(self, opener: int) -> list[Span]:
-        """The items of a closed list, without the commas and comments around them."""
+        """The items of the closed list that opens at token `opener`, without the commas and comments around them."""
         closer = self.closers[opener]
         items: list[Span] = []
         first = number = opener + 1
@@ -195,29 +202,30 @@ class Tokens:
             number = self.closers.get(number, number) + 1
         return items
 
-    def _without_comments(self, first: int, last: int) -> Span:
-        """A span of tokens without the comments at its start and its end."""
-        while first < last and first in self.comments:
-            first += 1
-        while first < last and last - 1 in self.comments:
-            last -= 1
-        return Span(first, last)
+    def _without_comments(self, start: int, end: int) -> Span:
+        """The tokens `[start, end)` without the comments at both ends."""
+        inner_start, inner_end = start, end
+        while inner_start < inner_end and inner_start in self.comments:
+            inner_start += 1
+        while inner_start < inner_end and inner_end - 1 in self.comments:
+            inner_end -= 1
+        return Span(inner_start, inner_end)
 
     def line_break(self, number: int) -> bytes | None:
-        """The line break and the indentation before a token that begins its line, or None."""
+        """The line break and the indentation before a token that begins its line; None for other tokens."""
         start = self.spans[number].start
-        line = _line_start(self.source, start)
-        if not line or self.source[line:start].strip():
+        line_start = _line_start(self.source, start)
+        if line_start == 0 or self.source[line_start:start].strip():
             return None
-        line_end = line - 1
-        if self.source[line - 2 : line] == b"\r\n":
-            line_end -= 1
-        return self.source[line_end:start]
+        break_start = line_start - 1
+        if self.source[line_start - 2 : line_start] == b"\r\n":
+            break_start -= 1
+        return self.source[break_start:start]
 
     def indent(self, offset: int) -> bytes:
-        """The white space that a line begins with."""
-        line = self.source[_line_start(self.source, offset) : offset]
-        return line[: _count_leading_white(line)]
+        """The white space that the line of a byte begins with, up to that byte."""
+        before = self.source[_line_start(self.source, offset) : offset]
+        return before[: _count_leading_white(before)]
 
 
 def is_word(text: bytes) -> bool:
@@ -227,7 +235,7 @@ def is_word(text: bytes) -> bool:
 
 @dataclass(frozen=True)
 class ChangedTokens:
-    """Tokens `old` of the old text became `new` of the new one; either may be empty."""
+    """One difference: tokens `old` of the old text became tokens `new` of the new text. Either may be empty."""
 
     old: Span
     new: Span
@@ -266,17 +274,17 @@ class Change:
 
     @cached_property
     def kinds(self) -> set[tuple[bytes, ...]]:
-        """What became what, independent of position."""
+        """The different parts wherever they are: the old tokens, a line feed and the new tokens of each."""
         return {(*self.old_texts(part), b"\n", *self.new_texts(part)) for part in self.parts}
 
     @property
     def is_uniform(self) -> bool:
-        """True if all parts are the same change."""
+        """True if all parts replace the same tokens by the same tokens."""
         return len(self.kinds) == 1
 
     @cached_property
     def is_of_words(self) -> bool:
-        """True if only words became others."""
+        """True if the parts have only names and numbers, before and after."""
         for part in self.parts:
             if not all(map(is_word, (*self.old_texts(part), *self.new_texts(part)))):
                 return False
@@ -317,7 +325,7 @@ def find_change(before: bytes, after: bytes) -> Change | None:
 
 
 def _compare(old: Tokens, old_span: Span, new: Tokens, new_span: Span) -> Iterator[ChangedTokens]:
-    """The differing parts of a span of tokens and what it became."""
+    """The differing parts between a span of old tokens and a span of new ones."""
     old_texts = old.texts_of(old_span)
     new_texts = new.texts_of(new_span)
     matcher = SequenceMatcher(None, old_texts, new_texts, autojunk=False)
@@ -330,8 +338,8 @@ def _compare(old: Tokens, old_span: Span, new: Tokens, new_span: Span) -> Iterat
         )
 
 
-def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
-    """The parts of a change independent of position; reads only lines that differ."""
+def find_kinds(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
+    """The `kinds` of the change between two versions, empty if none can be repeated; reads only lines that differ."""
     head, tail = common_ends(before, after)
     start = _line_start(before, head)
     before_end = _line_end(before, len(before) - tail)
@@ -348,16 +356,17 @@ def _count_leading_white(text: bytes) -> int:
 
 
 def _count_common_white(text: bytes, other: bytes) -> int:
-    """How many bytes of white space two texts begin with alike."""
+    """How many bytes of white space two texts have in common at their starts."""
     return min(common_prefix(text, other), _count_leading_white(text), _count_leading_white(other))
 
 
 def _line_start(source: bytes, offset: int) -> int:
+    """The start of the line that byte `offset` is on."""
     return source.rfind(b"\n", 0, offset) + 1
 
 
 def _line_end(source: bytes, offset: int) -> int:
-    """Where the line of a byte ends, its line end not counted."""
+    """The end of the line that byte `offset` is on, before its line feed."""
     end = source.find(b"\n", offset)
     if end < 0:
         return len(source)

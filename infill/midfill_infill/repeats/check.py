@@ -15,89 +15,91 @@ from midfill_infill.text.spans import Edit, Patch
 
 @dataclass(frozen=True)
 class Check:
-    """Compares the new text of a change with what edits make of it."""
+    """Compares the new text of a change with the text that repeats of the change make of it."""
 
     language: Language
     change: Change
     trees: Trees
 
-    def adds_none(self, edits: Sequence[Edit]) -> bool:
-        """True if the edits, in document order, add no syntax error that grammar, compiler or rules find."""
+    def adds_no_error(self, edits: Sequence[Edit]) -> bool:
+        """True if the edits, in document order, add no syntax error that grammar, rules or compiler find."""
         source = self.change.new.source
-        old: list[Span] = []
-        new: list[Span] = []
+        old_spans: list[Span] = []
+        new_spans: list[Span] = []
         shift = 0
         for edit in edits:
-            old.append(Span(edit.start_byte, edit.end_byte))
+            old_spans.append(Span(edit.start_byte, edit.end_byte))
             start = edit.start_byte + shift
-            new.append(Span(start, start + len(edit.replacement)))
+            new_spans.append(Span(start, start + len(edit.replacement)))
             shift += edit.growth
-        changed = Patch(tuple(edits)).apply(source)
-        changes = list(zip(old, new, strict=True))
-        tree = parse_again(self.language, changed, self.trees.new, source, changes)
+        edited = Patch(tuple(edits)).apply(source)
+        changes = list(zip(old_spans, new_spans, strict=True))
+        tree = parse_again(self.language, edited, self.trees.new, source, changes)
 
-        known, _ = find_problems(self.language, source, tuple(old), self.trees.new)
-        problems, _ = find_problems(self.language, changed, tuple(new), tree)
-        if len(problems) > len(known):
+        problems_before, _ = find_problems(self.language, source, tuple(old_spans), self.trees.new)
+        problems, _ = find_problems(self.language, edited, tuple(new_spans), tree)
+        if len(problems) > len(problems_before):
             return False
         if count_misplaced(self.language, tree) > self._num_misplaced:
             return False
-        return self._compiles(changed, edits)
+        return self._still_compiles(edited, edits)
 
     def keeps_line_ends(self, edit: Edit) -> bool:
-        """True if an edit ends no more statements by line breaks than the change did."""
+        """True if an edit adds no more line breaks that end a statement than the change did."""
         tokens = self.change.new
         span = Span(edit.start_byte, edit.end_byte)
-        was = _count_line_ends(self.language, tokens, span)
-        now = _count_line_ends(self.language, tokens, span, edit.replacement)
-        return now - was <= self._num_line_ends
+        num_before = _count_line_ends(self.language, tokens, span)
+        num_after = _count_line_ends(self.language, tokens, span, edit.replacement)
+        return num_after - num_before <= self._num_added_line_ends
 
     @cached_property
-    def _num_line_ends(self) -> int:
-        """How many more statements the change ends by line breaks than before."""
+    def _num_added_line_ends(self) -> int:
+        """How many line breaks that end a statement the change added."""
         old, new = self.change.old, self.change.new
-        was = _count_line_ends(self.language, old, old.around(self.change.old_span))
-        now = _count_line_ends(self.language, new, new.around(self.change.new_span))
-        return max(0, now - was)
+        num_before = _count_line_ends(self.language, old, old.around(self.change.old_span))
+        num_after = _count_line_ends(self.language, new, new.around(self.change.new_span))
+        return max(0, num_after - num_before)
 
     @cached_property
     def _num_misplaced(self) -> int:
-        """What the rules of the language find in the new text already."""
+        """How many misplaced nodes the new text has without the edits."""
         return count_misplaced(self.language, self.trees.new)
 
     @cached_property
     def _units(self) -> list[tuple[int, int]]:
-        """What is compiled: the whole text, or the outermost statements if it does not compile."""
+        """The spans of the new text that are compiled: all of it, or each outermost node if it does not compile."""
         source = self.change.new.source
-        if self._takes(source):
+        if self._compiles(source):
             return [(0, len(source))]
         return [statement.byte_range for statement in self.trees.new.root_node.children]
 
-    def _compiles(self, changed: bytes, edits: Sequence[Edit]) -> bool:
-        """True if all that compiled and that an edit touches still does."""
+    def _still_compiles(self, edited: bytes, edits: Sequence[Edit]) -> bool:
+        """True if each unit that an edit touches compiles in the `edited` text, or did not compile before either."""
         if self.language.compiles is None:
             return True
         source = self.change.new.source
         for start, end in self._units:
             if not any(start <= edit.start_byte <= end for edit in edits):
                 continue
-            first, last = start, end
+            edited_start = start
+            edited_end = end
             for edit in edits:
                 if edit.start_byte < start:
-                    first += edit.growth
+                    edited_start += edit.growth
                 if edit.end_byte <= end:
-                    last += edit.growth
-            if not self._takes(changed[first:last]) and self._takes(source[start:end]):
+                    edited_end += edit.growth
+            if not self._compiles(edited[edited_start:edited_end]) and self._compiles(source[start:end]):
                 return False
         return True
 
-    def _takes(self, source: bytes) -> bool:
+    def _compiles(self, source: bytes) -> bool:
+        """True if the language's own compiler accepts a source."""
         assert self.language.compiles is not None
         return self.language.compiles(source.decode("utf-8", "replace"))
 
 
 def _count_line_ends(language: Language, tokens: Tokens, span: Span, replacement: bytes | None = None) -> int:
-    """Line breaks that end a statement, within some bytes or their replacement and between the tokens around them."""
+    """How many line breaks end a statement between the tokens around `span`, whose bytes may have a `replacement`."""
     if language.line_end is None:
         return 0
     first = max(0, tokens.at(span.start) - 1)
@@ -110,22 +112,22 @@ def _count_line_ends(language: Language, tokens: Tokens, span: Span, replacement
         tail = tokens.source[span.end : end]
         text = head + replacement + tail
 
-    there = Tokens(text)
-    outer = tokens.openers[first]
+    text_tokens = Tokens(text)
+    outer_opener = tokens.openers[first]
     num_ends = 0
-    for number in range(1, len(there)):
-        if b"\n" not in there.white(number):
+    for number in range(1, len(text_tokens)):
+        if b"\n" not in text_tokens.white(number):
             continue
         bracket = b""
-        opener = there.openers[number]
+        opener = text_tokens.openers[number]
         if opener is not None:
-            bracket = there.texts[opener]
-        elif outer is not None:
-            bracket = tokens.texts[outer]
+            bracket = text_tokens.texts[opener]
+        elif outer_opener is not None:
+            bracket = tokens.texts[outer_opener]
         if bracket in language.joins_lines:
             continue
-        before = there.source_of(Span(max(0, number - 2), number))
-        near = before.replace(b"\n", b" ") + b"\n" + there.texts[number]
-        if re.search(language.line_end, near):
+        before = text_tokens.source_of(Span(max(0, number - 2), number))
+        around_break = before.replace(b"\n", b" ") + b"\n" + text_tokens.texts[number]
+        if re.search(language.line_end, around_break):
             num_ends += 1
     return num_ends

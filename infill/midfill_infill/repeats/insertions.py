@@ -1,12 +1,12 @@
-"""Gives inserted tokens their white space at another place, and tells if they are there. Knows tokens, no tree."""
+"""Inserts tokens at another place with fitting white space, and tells if they are there. Knows tokens, no tree."""
 
 from collections.abc import Sequence
 
 from midfill_infill.repeats.change import CLOSERS, OPENERS, Change, ChangedTokens, Span, Tokens
 
 
-def is_made(change: Change, number: int, added: Sequence[bytes]) -> bool:
-    """True if the tokens to insert before a token of the new text are there already, and were not before the change."""
+def is_inserted(change: Change, number: int, added: Sequence[bytes]) -> bool:
+    """True if the tokens `added` stand beside token `number` of the new text, and did not at the change before it."""
     if not _stand_beside(change.new, number, added):
         return False
     part = change.parts[0]
@@ -14,7 +14,7 @@ def is_made(change: Change, number: int, added: Sequence[bytes]) -> bool:
 
 
 def _stand_beside(tokens: Tokens, number: int, added: Sequence[bytes]) -> bool:
-    """True if tokens stand before or behind token `number`; an item also with another of its two commas."""
+    """True if the tokens `added` end before token `number` or begin at it; an item also with its other comma."""
     texts = tokens.texts
     size = len(added)
     before = texts[max(0, number - size) : number]
@@ -38,48 +38,48 @@ def _stand_beside(tokens: Tokens, number: int, added: Sequence[bytes]) -> bool:
 
 
 def indent_as(text: bytes, old: bytes, new: bytes) -> bytes:
-    """The later lines of `text`, moved from one indentation to another."""
+    """The text with its lines, but for the first, moved from indentation `old` to `new`."""
     return text.replace(b"\n" + old, b"\n" + new)
 
 
 def insert(change: Change, part: ChangedTokens, tokens: Tokens, number: int) -> tuple[Span, bytes] | None:
-    """The edit that inserts the new tokens of a part before a token: at its end of the white space there, as at the
-    change. None if only one of the two places is within a comment.
+    """The edit that inserts the new tokens of a part before token `number` of `tokens`: at the start or the end of the
+    white space there, as at the change. None if a neighbor is in a comment at only one of the two places.
     """
     old, new = change.old, change.new
-    at = part.old.start
+    changed = part.old.start
     for side in (-1, 0):
-        if (at + side in old.comments) != (number + side in tokens.comments):
+        if (changed + side in old.comments) != (number + side in tokens.comments):
             return None
     start, end = tokens.gap(number)
-    gap = tokens.white(number)
-    was = old.white(at)
+    white_here = tokens.white(number)
+    old_white = old.white(changed)
     text = new.source_of(part.new)
-    before = new.white(part.new.start)
-    after = new.white(part.new.end)
-    was_broken = b"\n" in was
-    is_broken_before = b"\n" in before
-    is_broken_after = b"\n" in after
-    if not was:
-        if not gap:
-            text += after
-        return Span(start, start), before + text
-    if after and is_broken_after == was_broken and not is_broken_before:
-        return Span(start, start), before + text
-    if is_broken_before == was_broken and not is_broken_after:
-        return Span(end, end), text + after
-    if not (was_broken and is_broken_before and is_broken_after):
-        return Span(start, end), before + text + after
-    indent = _last_line(before)
-    was_indent = _last_line(was)
-    if indent == was_indent:
-        text = indent_as(text, indent, _last_line(gap))
-        deeper = _last_line(after).removeprefix(was_indent)
-        return Span(end, end), text + _line_break(gap) + deeper
-    here = tokens.indent(start)
-    line_break = _line_break(before).removesuffix(indent)
-    text = indent_as(text, indent, here)
-    return Span(start, start), line_break + here + text
+    white_before = new.white(part.new.start)
+    white_after = new.white(part.new.end)
+    was_broken = b"\n" in old_white
+    is_broken_before = b"\n" in white_before
+    is_broken_after = b"\n" in white_after
+    if not old_white:  # the neighbors stood together at the change
+        if not white_here:
+            text += white_after
+        return Span(start, start), white_before + text
+    if white_after and is_broken_after == was_broken and not is_broken_before:  # on the line of the token before
+        return Span(start, start), white_before + text
+    if is_broken_before == was_broken and not is_broken_after:  # on the line of the token behind
+        return Span(end, end), text + white_after
+    if not (was_broken and is_broken_before and is_broken_after):  # the change added or removed line breaks
+        return Span(start, end), white_before + text + white_after
+    indent = _last_line(white_before)
+    old_indent = _last_line(old_white)
+    if indent == old_indent:  # on lines of its own, as deep as the token behind
+        text = indent_as(text, indent, _last_line(white_here))
+        deeper = _last_line(white_after).removeprefix(old_indent)
+        return Span(end, end), text + _line_break(white_here) + deeper
+    indent_here = tokens.indent(start)
+    line_break = _line_break(white_before).removesuffix(indent)
+    text = indent_as(text, indent, indent_here)
+    return Span(start, start), line_break + indent_here + text
 
 
 def _last_line(white: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Estimates the probability that an edit belongs at a place, from weighted features."""
+"""Estimates the probability that an edit belongs at a place, from weighted features. Knows tokens and trees."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ import tree_sitter
 from midfill_infill.repeats.change import Change, is_word
 from midfill_infill.repeats.places import EditPlace
 
-MAX_NEIGHBOURS: Final = 4
+MAX_NEIGHBORS: Final = 4
 _BINDING_FIELDS: Final = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "pattern"))
 # Weights (log odds) fitted on the edits described in docs/lab/editors.md.
 _BIAS: Final = -1.25
@@ -56,15 +56,15 @@ _WEIGHTS: Final = {
 
 @dataclass(frozen=True)
 class Role:
-    """A token's syntactic role: its node type, its parent's type, and its field."""
+    """A token's syntactic role."""
 
-    kind: str
-    above: str
-    field: str | None
+    kind: str  # the type of its node
+    above: str  # the type of the node's parent
+    field: str | None  # the parent's field that holds the node
 
     @property
     def binds(self) -> bool:
-        """True if the token gives a name its meaning."""
+        """True if the token gives a name its meaning, as in a definition, a parameter or an import."""
         return self.field in _BINDING_FIELDS or "parameter" in self.above or "import" in self.above
 
 
@@ -80,20 +80,22 @@ def find_role(tree: tree_sitter.Tree, start: int) -> Role:
     return Role(node.type, above.type, next(fields, None))
 
 
-def _count(change: Change, one: int, other: int, step: int) -> float:
-    """The share of neighbors on one line that are the same at the change and at the place."""
+def _share_of_neighbors(change: Change, old_start: int, new_start: int, step: int) -> float:
+    """The share of `MAX_NEIGHBORS` tokens that are equal before the first difference: from `old_start` in the old text
+    and from `new_start` in the new one, forward or backward by `step`.
+    """
     old, new = change.old, change.new
-    behind = int(step < 0)  # what stands between two tokens is the white space before the one behind
-    for number in range(MAX_NEIGHBOURS):
-        share = number / MAX_NEIGHBOURS
-        if not (0 <= one < len(old) and 0 <= other < len(new)):
+    behind = int(step < 0)  # the white space between two tokens is that before the later one
+    for index in range(MAX_NEIGHBORS):
+        share = index / MAX_NEIGHBORS
+        old_number = old_start + index * step
+        new_number = new_start + index * step
+        if not (0 <= old_number < len(old) and 0 <= new_number < len(new)):
             return share
-        if old.texts[one] != new.texts[other]:
+        if old.texts[old_number] != new.texts[new_number]:
             return share
-        if old.same_line(one + behind) != new.same_line(other + behind):
+        if old.same_line(old_number + behind) != new.same_line(new_number + behind):
             return share
-        one += step
-        other += step
     return 1.0
 
 
@@ -106,7 +108,7 @@ class Trees:
 
 
 def judge(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: Trees, *, is_seen: bool) -> float:
-    """Probability that the edit belongs at a place; `is_seen`: the same edit was made twice."""
+    """The probability that the edit belongs at `place`, one of the `places`. `is_seen`: the edit was made twice."""
     features = describe(change, place, places, trees)
     features["seen"] = float(is_seen)
     terms = [_WEIGHTS.get(name, 0.0) * value for name, value in features.items()]
@@ -115,17 +117,17 @@ def judge(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: 
 
 
 def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: Trees) -> dict[str, float]:
-    """Features of a place, each a number of the order of one."""
+    """The features of a place, all but "seen", by their names in `_WEIGHTS`. Each is a number of the order of one."""
     old_texts: list[bytes] = []
     for part in change.parts:
         old_texts += change.old_texts(part)
     words = [text for text in old_texts if is_word(text)]
-    is_word_each = len(old_texts) == len(change.parts) == len(words)
-    is_name = is_word_each and not words[0][:1].isdigit()
+    replaces_single_words = len(old_texts) == len(change.parts) == len(words)
+    is_name = replaces_single_words and not words[0][:1].isdigit()
     old_anchor, new_anchor = place.anchors
-    trigger = find_role(trees.old, change.old.spans[old_anchor].start)
-    here = find_role(trees.new, change.new.spans[new_anchor].start)
-    is_orphan = is_name and trigger.binds and not _is_bound(change, places, trees)
+    changed_role = find_role(trees.old, change.old.spans[old_anchor].start)
+    place_role = find_role(trees.new, change.new.spans[new_anchor].start)
+    is_orphan = is_name and changed_role.binds and not _is_bound(change, places, trees)
     likeness = _likeness(change, place)
     num_tokens = len(old_texts) + sum(part.new.size for part in change.parts)
     longest = max(map(len, words), default=0)
@@ -134,10 +136,10 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
     return {
         way: 1.0,
         f"alike {way}": likeness,
-        f"left {place.way}": _count(change, place.old.start - 1, place.new.start - 1, -1),
-        f"right {place.way}": _count(change, place.old.end, place.new.end, 1),
+        f"left {place.way}": _share_of_neighbors(change, place.old.start - 1, place.new.start - 1, -1),
+        f"right {place.way}": _share_of_neighbors(change, place.old.end, place.new.end, 1),
         "same line": float(likeness == 1),
-        "same role": float(trigger == here),
+        "same role": float(changed_role == place_role),
         "orphan": float(is_orphan),
         "few": 1 / len(places),
         "places": math.log(len(places)),
@@ -151,13 +153,13 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
 
 
 def _is_bound(change: Change, places: Sequence[EditPlace], trees: Trees) -> bool:
-    """True if the token at one of the places binds a name."""
+    """True if a token at one of the places binds a name."""
     starts = (change.new.spans[place.anchors[1]].start for place in places)
     return any(find_role(trees.new, start).binds for start in starts)
 
 
 def _name_way(place: EditPlace, words: Sequence[bytes], *, is_name: bool) -> str:
-    """How a place was found; where by the same tokens, with what these are."""
+    """The feature that says how a place was found. For a place with the same tokens, it says what tokens these are."""
     if place.way != "same":
         return place.way
     if is_name:
@@ -171,9 +173,9 @@ def _adds_label(change: Change) -> bool:
 
 
 def _likeness(change: Change, place: EditPlace) -> float:
-    """Share of equal tokens on the lines of the change and of the place; 1 only if all are equal and in order."""
-    was, here = place.line_texts(change)
-    if was == here:
+    """The share of equal tokens on the lines of the change and of the place; 1 only if all are equal and in order."""
+    changed_line, place_line = place.line_texts(change)
+    if changed_line == place_line:
         return 1.0
-    num_shared = (Counter(was) & Counter(here)).total()
-    return 0.9 * 2 * num_shared / max(1, len(was) + len(here))
+    num_shared = (Counter(changed_line) & Counter(place_line)).total()
+    return 0.9 * 2 * num_shared / max(1, len(changed_line) + len(place_line))

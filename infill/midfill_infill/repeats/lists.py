@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from midfill_infill.repeats.change import Change, Span, Tokens, is_word
-from midfill_infill.repeats.insertions import indent_as, is_made
+from midfill_infill.repeats.insertions import indent_as, is_inserted
 
 Texts = list[list[bytes]]
 
@@ -17,18 +17,18 @@ _CONSTANTS: Final = frozenset(
     (b"True", b"False", b"None", b"true", b"false", b"null", b"nil", b"nullptr", b"undefined")
 )
 _SPREADS: Final = (b"*", b"**", b"..", b"...")
-_RESTS: Final = (b"**", b"..")
+_REST_SIGNS: Final = (b"**", b"..")
 
 
 @dataclass(frozen=True)
 class ListEdit:
-    """Bytes `span` of the new text become `text`, in the list that opens at `opener`; `number` is the token behind."""
+    """Bytes `span` of the new text become `text`."""
 
     span: Span
     text: bytes
-    number: int
-    opener: int
-    is_exact: bool
+    next_token: int  # the first token behind `span`
+    opener: int  # the opening bracket of the edited list
+    is_exact: bool  # the items before are those of the changed list
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,16 @@ class AddedItems:
 
 @dataclass(frozen=True)
 class ListChange:
-    """An insertion into the list that opens at `opener`, a token before the change and so the same in both texts."""
+    """An insertion into the list that opens at `opener`, a token before the change and so the same in both texts. The
+    list's name is the token before its bracket.
+    """
 
     change: Change
     opener: int
 
     @classmethod
     def around(cls, change: Change) -> "ListChange | None":
-        """The innermost list around the change."""
+        """The innermost list around the change; None if there is none, or it is not closed in both texts."""
         opener = change.old.openers[change.parts[0].old.start]
         if not opener or opener not in change.old.closers or opener not in change.new.closers:
             return None
@@ -61,7 +63,7 @@ class ListChange:
 
     @cached_property
     def added(self) -> AddedItems | None:
-        """The new items; None if the change is within an item or no list."""
+        """The new items; None if the change did anything else, or filled empty braces with no label, as in a block."""
         items = self.change.new.items(self.opener)
         new = _texts(self.change.new, items)
         num_added = len(new) - len(self.old)
@@ -78,7 +80,7 @@ class ListChange:
         return AddedItems(index, items[index : index + num_added])
 
     def edits(self) -> Iterator[ListEdit]:
-        """The same change in other lists with the name that stands before this one."""
+        """The same change in other lists of the new text that have this list's name and kind of bracket."""
         tokens = self.change.new
         name = self._name
         if not is_word(name[0]):
@@ -93,11 +95,11 @@ class ListChange:
 
     @property
     def _name(self) -> list[bytes]:
-        """The token before the list, and the bracket."""
+        """The list's name and its opening bracket."""
         return self.change.old.texts[self.opener - 1 : self.opener + 1]
 
-    def is_made_around(self, number: int) -> bool:
-        """True if the list around a token of the new text has the new items, or has the name of the changed one."""
+    def is_done_around(self, number: int) -> bool:
+        """True if the list around a token of the new text has the new items, or is one that `edits` considers."""
         tokens = self.change.new
         opener = tokens.openers[number]
         if self.added is None or not opener:
@@ -107,90 +109,95 @@ class ListChange:
         if is_word(self._name[0]) and tokens.texts[opener - 1 : opener + 1] == self._name:
             return True
         items = tokens.items(opener)
-        texts = _texts(tokens, items)
-        wanted = _texts(tokens, self.added.items)
+        item_texts = _texts(tokens, items)
+        added_texts = _texts(tokens, self.added.items)
         index = sum(item.end <= number for item in items)
-        return _holds(texts, wanted, index)
+        return _has_items(item_texts, added_texts, index)
 
     def _add(self, opener: int, added: AddedItems) -> ListEdit | None:
-        """Adds the new items to another list; None if it has them already, or no place for them."""
+        """The edit that adds the new items to the list at `opener`; None if it has them, or no place for them."""
         tokens = self.change.new
         items = tokens.items(opener)
-        texts = _texts(tokens, items)
-        wanted = _texts(tokens, added.items)
-        is_labelled = _label(wanted[0]) is not None
-        index = self._find_index(texts, added.index, is_labelled)
+        item_texts = _texts(tokens, items)
+        added_texts = _texts(tokens, added.items)
+        is_labelled = _label(added_texts[0]) is not None
+        index = self._find_index(item_texts, added.index, is_labelled=is_labelled)
         if index is None:
             return None
-        if _holds(texts, wanted, index) and not _holds(self.old, wanted, added.index):
+        if _has_items(item_texts, added_texts, index) and not _has_items(self.old, added_texts, added.index):
             return None
-        span, text, number = self._render(added.items, opener, items, index)
-        is_exact = texts[:index] == self.old[: added.index]
-        return ListEdit(span=span, text=text, number=number, opener=opener, is_exact=is_exact)
+        span, text, next_token = self._put_before(index, added.items, opener, items)
+        is_exact = item_texts[:index] == self.old[: added.index]
+        return ListEdit(span=span, text=text, next_token=next_token, opener=opener, is_exact=is_exact)
 
-    def _find_index(self, texts: Texts, index: int, is_labelled: bool) -> int | None:
-        """Where new items go: a labelled one behind those without a label, but before `..rest` and `**rest`."""
-        if index == len(self.old) or (index > len(texts) and is_labelled):
-            has_rest = is_labelled and bool(texts) and texts[-1][0] in _RESTS
-            return len(texts) - int(has_rest)
-        if index > len(texts):
+    def _find_index(self, item_texts: Texts, index: int, *, is_labelled: bool) -> int | None:
+        """The index in another list for items that the change added at `index`: at its end if they were added at the
+        end. Items with labels go behind those without, but before `..rest` and `**rest`. None if the list is too short.
+        """
+        if index == len(self.old) or (index > len(item_texts) and is_labelled):
+            has_rest = is_labelled and bool(item_texts) and item_texts[-1][0] in _REST_SIGNS
+            return len(item_texts) - int(has_rest)
+        if index > len(item_texts):
             return None
-        while is_labelled and index < len(texts):
-            if _label(texts[index]) is not None or texts[index][0] in _SPREADS:
+        place = index
+        while is_labelled and place < len(item_texts):
+            if _label(item_texts[place]) is not None or item_texts[place][0] in _SPREADS:
                 break
-            index += 1
-        return index
+            place += 1
+        return place
 
     def _insert(self, opener: int) -> ListEdit | None:
-        """Inserts at the start or the end of the item that corresponds to the changed one."""
+        """The edit that inserts the new tokens at the same edge of the corresponding item of the list that opens at
+        `opener`; None if the change is at no item's edge, there is no such item, or the tokens are there already.
+        """
         old, tokens = self.change.old, self.change.new
         part = self.change.parts[0]
         if old.texts[self.opener] == b"{":
             return None
         items = old.items(self.opener)
-        others = tokens.items(opener)
+        other_items = tokens.items(opener)
         edge = part.old.start
         index = next((number for number, item in enumerate(items) if edge in (item.start, item.end)), None)
-        if index is None or not others:
+        if index is None or not other_items:
             return None
         is_start = edge == items[index].start
         if index == len(items) - 1 and not is_start:
-            index = len(others) - 1
-        if index >= len(others):
+            index = len(other_items) - 1
+        if index >= len(other_items):
             return None
-        item = others[index]
+        item = other_items[index]
         number = item.start if is_start else item.end
-        if is_made(self.change, number, tokens.texts_of(part.new)):
+        if is_inserted(self.change, number, tokens.texts_of(part.new)):
             return None
         text = tokens.source_of(part.new)
         if is_start:
-            at = tokens.spans[number].start
+            offset = tokens.spans[number].start
             text += tokens.white(part.new.end)
         else:
-            at = tokens.spans[number - 1].end
+            offset = tokens.spans[number - 1].end
             text = tokens.white(part.new.start) + text
-        is_exact = _texts(tokens, others[:index]) == self.old[:index]
-        return ListEdit(span=Span(at, at), text=text, number=number, opener=opener, is_exact=is_exact)
+        is_exact = _texts(tokens, other_items[:index]) == self.old[:index]
+        return ListEdit(span=Span(offset, offset), text=text, next_token=number, opener=opener, is_exact=is_exact)
 
-    def _render(self, added: list[Span], opener: int, items: list[Span], index: int) -> tuple[Span, bytes, int]:
-        """The edit that puts the added items before an item of a list, and the token behind it."""
+    def _put_before(self, index: int, added: list[Span], opener: int, items: list[Span]) -> tuple[Span, bytes, int]:
+        """The edit that puts the `added` items before item `index` of a list: its span, its text, the token behind."""
         tokens = self.change.new
         if not items:
             return self._fill_empty(added, opener)
-        neighbour = items[min(index, len(items) - 1)].start
+        neighbor = items[min(index, len(items) - 1)].start
         line_break: bytes | None = None
         for number in (added[0].start, tokens.closers[opener]):
             if tokens.line_break(number) is not None:
-                line_break = tokens.line_break(neighbour)
+                line_break = tokens.line_break(neighbor)
         glue = line_break or b" "
-        start = tokens.spans[neighbour].start
+        start = tokens.spans[neighbor].start
         text = _join_items(tokens, added, glue, tokens.indent(start))
         if index < len(items):
-            return Span(start, start), text + b"," + glue, neighbour
+            return Span(start, start), text + b"," + glue, neighbor
         return _append(tokens, items[-1].end, text, glue, is_alone=line_break is not None)
 
     def _fill_empty(self, added: list[Span], opener: int) -> tuple[Span, bytes, int]:
-        """The edit that puts the added items into an empty list, and the token behind it."""
+        """As `_put_before`, for an empty list."""
         tokens = self.change.new
         start, end = tokens.spans[opener]
         text = _join_items(tokens, added, b" ", tokens.indent(start))
@@ -201,7 +208,7 @@ class ListChange:
 
 
 def _join_items(tokens: Tokens, items: list[Span], glue: bytes, indent: bytes) -> bytes:
-    """The source of some items, with commas between them, as deep as a line with this indentation."""
+    """The source of `items` with commas and `glue` between them, moved to the indentation `indent`."""
     texts: list[bytes] = []
     for item in items:
         own_indent = tokens.indent(tokens.spans[item.start].start)
@@ -214,7 +221,7 @@ def _texts(tokens: Tokens, items: Sequence[Span]) -> Texts:
 
 
 def _label(item: Sequence[bytes]) -> list[bytes] | None:
-    """The tokens before the sign of `name=value` or `name: value`."""
+    """The tokens before the sign of `name=value` or `name: value`; None unless they are one word and question marks."""
     sign = next((number for number, text in enumerate(item[:-1]) if text in (b"=", b":")), 0)
     label = [text for text in item[:sign] if text != b"?"]
     if sum(map(is_word, label)) != 1:
@@ -225,9 +232,9 @@ def _label(item: Sequence[bytes]) -> list[bytes] | None:
     return label
 
 
-def _holds(items: Texts, added: Texts, index: int) -> bool:
-    """True if a list has the added items: under their label, at their index, or anywhere if they have a name."""
-    labels = list(filter(None, map(_label, items)))
+def _has_items(items: Texts, added: Texts, index: int) -> bool:
+    """True if a list has the label of an added item, all `added` items beside `index`, or one that holds a name."""
+    labels = [label for label in map(_label, items) if label]
     if any(_label(item) in labels for item in added):
         return True
     size = len(added)
@@ -242,27 +249,28 @@ def _holds(items: Texts, added: Texts, index: int) -> bool:
 
 
 def _is_name(text: bytes) -> bool:
-    """True for a word that may be a name of its own: no number, no constant."""
+    """True for a word that is no number and no constant."""
     return is_word(text) and not text[:1].isdigit() and text not in _CONSTANTS
 
 
-def _append(tokens: Tokens, number: int, text: bytes, glue: bytes, *, is_alone: bool) -> tuple[Span, bytes, int]:
-    """Puts `text` behind the last item, which ends before a token. On a line of its own also behind its comment."""
-    start = tokens.spans[number - 1].end
-    comma = number
+def _append(tokens: Tokens, item_end: int, text: bytes, glue: bytes, *, is_alone: bool) -> tuple[Span, bytes, int]:
+    """As `_put_before`, for the end of a list whose last item ends before `item_end`. If the text `is_alone` on a line,
+    it goes behind a comment too.
+    """
+    start = tokens.spans[item_end - 1].end
+    comma = item_end
     while comma in tokens.comments:
         comma += 1
     has_comma = tokens.marks[comma] == b","
-    if has_comma:
-        number = comma + 1
-    at = tokens.spans[number - 1].end
+    next_token = comma + 1 if has_comma else item_end
+    comment_start = tokens.spans[next_token - 1].end
     if is_alone:
-        while number in tokens.comments and tokens.same_line(number):
-            number += 1
-    end = tokens.spans[number - 1].end
+        while next_token in tokens.comments and tokens.same_line(next_token):
+            next_token += 1
+    end = tokens.spans[next_token - 1].end
     if has_comma:
-        return Span(end, end), glue + text + b",", number
-    comment = tokens.source[at:end]
-    if end <= at:
+        return Span(end, end), glue + text + b",", next_token
+    comment = tokens.source[comment_start:end]
+    if end <= comment_start:
         end = start
-    return Span(start, end), b"," + comment + glue + text, number
+    return Span(start, end), b"," + comment + glue + text, next_token

@@ -1,4 +1,4 @@
-"""Puts the texts of holes into their document: line endings, encoding, errors. No I/O."""
+"""Puts the texts of holes into their document, with its line ends and encoding, and counts new errors. No I/O."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from itertools import chain
 
 from midfill_infill.answers import draft as drafts
 from midfill_infill.answers.draft import DraftText
-from midfill_infill.answers.reading import anchor_texts, firm_anchors, read_answer, read_plainly
+from midfill_infill.answers.reading import anchor_texts, read_answer, read_plainly, trimmed_anchor_texts
 from midfill_infill.answers.trials import Trials
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.holes import sort_holes
@@ -24,7 +24,7 @@ _CLOSING = re.compile(rb"\s*\}")
 class SplicedFill:
     r"""The text inserted into one hole, without the hole's lead and tail.
 
-    `text` has line feeds; `origins[i]` is the position of its character `i` in the engine's text, -1 for added white
+    `text` has `\n` line ends; `origins[i]` is where its character `i` stands in the engine's text, -1 for added white
     space. `error_ranges` are code points of the engine's text to remask. `is_idle`: the fill does nothing.
     """
 
@@ -36,7 +36,7 @@ class SplicedFill:
 
 @dataclass(frozen=True)
 class Spliced:
-    """A patch, its fills in the given order, and the number of syntax errors it adds."""
+    """A patch, its fills in the order of the holes that were given, and the number of syntax errors that it adds."""
 
     patch: Patch
     fills: tuple[SplicedFill, ...]
@@ -48,31 +48,31 @@ class Spliced:
 
 
 class Splicer:
-    """Splices texts into the holes of a document. A fill has one, so what a document tells is found once."""
+    """Splices texts into the holes of a document. A fill has one, so that the document is read once."""
 
     def __init__(self, document: Document, holes: Sequence[Hole]) -> None:
         """Raises MidfillError `overlapping_holes`."""
         self.document = document
         self.holes = tuple(holes)
         self._ordered = sort_holes(document, list(holes))
-        self._near: dict[tuple[tuple[Hole, ...], Hole], Trials | None] = {}
+        self._near_trials: dict[tuple[tuple[Hole, ...], Hole], Trials | None] = {}
 
     def splice(self, fills: Sequence[str]) -> Spliced:
-        """The patch that puts what `answers` finds in `fills[i]` into `holes[i]`.
+        """The patch that puts the text that `answers` finds in `fills[i]` into `holes[i]`.
 
-        Errors of the document itself do not count. An empty fill keeps the body. Raises MidfillError `file_encoding`
-        for characters that the encoding lacks, and `engine_error` for a fill without its hole's anchors.
+        Errors of the document itself do not count. An empty fill keeps a body. Raises MidfillError `file_encoding` for
+        characters that the encoding lacks, and `engine_error` for a fill without its hole's anchors.
         """
         document = self.document
         fill_of = dict(zip(self.holes, fills, strict=True))
         answers = {hole: clean(document, hole, fill_of[hole]) for hole in self._ordered}
         spliced: dict[Hole, SplicedFill] = {}
-        errors = 0
+        new_errors = 0
         for trials in self.trials:
-            settled = settle(trials, document, [answers[hole] for hole in trials.holes])
-            added, blamed = trials.judge(settled)
-            errors += added
-            judged = zip(trials.holes, settled, blamed, trials.find_idle(settled), strict=True)
+            texts = read_answers(trials, document, [answers[hole] for hole in trials.holes])
+            num_added, error_ranges = trials.judge(texts)
+            new_errors += num_added
+            judged = zip(trials.holes, texts, error_ranges, trials.find_idle(texts), strict=True)
             for hole, draft, ranges, is_idle in judged:
                 spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, is_idle)
         for hole, answer in answers.items():
@@ -80,16 +80,16 @@ class Splicer:
                 draft = read_plainly(document, hole, answer)
                 spliced[hole] = SplicedFill(draft.text, draft.origins)
         patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
-        return Spliced(patch, tuple(spliced[hole] for hole in self.holes), errors)
+        return Spliced(patch, tuple(spliced[hole] for hole in self.holes), new_errors)
 
     def prepare(self) -> None:
-        """Finds now what `splice` needs of the document."""
+        """Reads now what `splice` needs of the document, so that `splice` itself is faster."""
         _ = self.document.lines.mixes_indents, self.trials
 
     @cached_property
     def trials(self) -> tuple[Trials, ...]:
-        """Trials of all holes, none without a grammar; in a document with errors separate ones for bodies whose
-        functions parse alone, because an error elsewhere may include these and hide the errors that a fill adds.
+        """The trials of all holes, none without a grammar. In a document with errors, each body whose function parses
+        alone has its own, because an error elsewhere may include the function and hide the errors that a fill adds.
         """
         document = self.document
         language = document.syntax
@@ -103,21 +103,23 @@ class Splicer:
         sound = [trials for trials in alone if trials is not None and not trials.num_errors]
         if not sound:
             return (whole,)
-        apart = set(chain.from_iterable(trials.holes for trials in sound))
-        rest = tuple(hole for hole in holes if hole not in apart)
-        if rest:
-            sound.append(Trials(document, language, rest))
+        sound_holes = set(chain.from_iterable(trials.holes for trials in sound))
+        other_holes = tuple(hole for hole in holes if hole not in sound_holes)
+        if other_holes:
+            sound.append(Trials(document, language, other_holes))
         return tuple(sound)
 
     def _find_near(self, holes: tuple[Hole, ...], hole: Hole) -> Trials | None:
-        """As `_open_near`, found once."""
+        """As `_open_near`, but opens each trials once."""
         key = (holes, hole)
-        if key not in self._near:
-            self._near[key] = _open_near(self.document, holes, hole)
-        return self._near[key]
+        if key not in self._near_trials:
+            self._near_trials[key] = _open_near(self.document, holes, hole)
+        return self._near_trials[key]
 
     def find_needs(self, index: int) -> dict[str, list[str]]:
-        """The `names` that hole `index` has to bind, and the `unused` ones before it, as the wire has them."""
+        """The `names` that hole `index` has to bind, and the `unused` ones before it, as the wire has them. Empty for a
+        hole with anchors, and if the holes have separate trials or none.
+        """
         hole = self.holes[index]
         if hole.anchors or len(self.trials) != 1:
             return {}
@@ -125,7 +127,7 @@ class Splicer:
         return trials.find_needs(self._ordered.index(hole))
 
     def find_sieve(self, index: int) -> "Sieve | None":
-        """The sieve of a hole; None outside of functions, or if its function has errors or contains another hole."""
+        """The sieve of hole `index`; None outside of functions, and if its function has errors around its holes."""
         near = self._find_near(self._ordered, self.holes[index])
         if near is None or near.num_errors:
             return None
@@ -138,9 +140,9 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
 
 
 def clean(document: Document, hole: Hole, fill: str) -> DraftText:
-    """Cleans a fill for its hole. Raises MidfillError."""
+    """A fill as a draft without dangerous characters. Raises MidfillError `engine_error` if it lacks an anchor."""
     draft = drafts.clean(fill, anchor_texts(document, hole))
-    if drafts.find_anchors(draft.text, firm_anchors(document, hole)) is None:
+    if drafts.find_anchors(draft.text, trimmed_anchor_texts(document, hole)) is None:
         next_step = "fill again, or leave the kept text out of the hole"
         raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step)
     return draft
@@ -155,7 +157,7 @@ def _edit(document: Document, hole: Hole, text: str) -> Edit:
 
 
 def _open_near(document: Document, holes: tuple[Hole, ...], hole: Hole) -> Trials | None:
-    """Trials of those of `holes` in the function of `hole`, within it alone; None outside of functions."""
+    """Trials that parse only the function around `hole`, with those of `holes` in it; None outside of functions."""
     language = document.syntax
     if language is None:
         return None
@@ -168,7 +170,7 @@ def _open_near(document: Document, holes: tuple[Hole, ...], hole: Hole) -> Trial
 
 
 def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
-    """Source bytes of the lines of the innermost function that contains a hole, or that the hole continues."""
+    """Source bytes of the lines of the innermost function that a hole is in or continues; None without one."""
     lines = document.source_lines
     start = document.to_source(hole.start_byte)
     end = document.to_source(hole.end_byte)
@@ -191,21 +193,21 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
     return None
 
 
-def settle(trials: Trials, document: Document, answers: Sequence[DraftText]) -> list[DraftText]:
-    """Reads the answers for the holes in order; later holes have masks meanwhile."""
+def read_answers(trials: Trials, document: Document, answers: Sequence[DraftText]) -> list[DraftText]:
+    """The texts of the holes of `trials` in their answers. They are read in order, with masks in the later holes."""
     chosen: list[DraftText | None] = [None] * len(answers)
-    settled: list[DraftText] = []
+    texts: list[DraftText] = []
     for index, answer in enumerate(answers):
         draft = read_answer(trials, document, chosen, index, answer)
         chosen[index] = draft
-        settled.append(draft)
-    return settled
+        texts.append(draft)
+    return texts
 
 
 @dataclass(frozen=True)
 class Sieve:
-    """Judges candidates for hole `index` of `trials` within its function alone, with other holes masked. This costs a
-    hundredth of parsing a long file; a candidate that passes may still fail in the whole document.
+    """Judges candidates for hole `index` of `trials`, which parse its function alone, with masks in other holes. This
+    costs a hundredth of parsing a long file; a candidate that passes may still fail in the whole document.
     """
 
     document: Document
@@ -213,7 +215,7 @@ class Sieve:
     index: int
 
     def count_errors(self, text: str) -> int | None:
-        """The number of errors that a candidate adds; None if it cannot be inserted."""
+        """The number of errors that a candidate adds; None if it is blank or cannot be inserted."""
         if not text.strip():
             return None
         try:
@@ -222,4 +224,4 @@ class Sieve:
             return None
         chosen: list[DraftText | None] = [None] * len(self.trials.holes)
         chosen[self.index] = read_answer(self.trials, self.document, chosen, self.index, answer)
-        return self.trials.count(chosen)
+        return self.trials.count_errors(chosen)

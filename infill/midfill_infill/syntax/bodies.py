@@ -1,6 +1,6 @@
-"""Finds the hole of a function body: its start, its end, and the text that must surround it. Knows no grammar.
+"""Finds the hole of a function's body: its start, its end, and the text that must surround the fill. Knows no grammar.
 
-The private functions return holes in bytes of the document's source.
+The private functions that return a `Hole` count in bytes of the document's source, and `body_hole` converts these.
 """
 
 import re
@@ -15,44 +15,45 @@ from midfill_infill.text.encoding import is_decoded
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, HoleKind
 
-_NOTE = re.compile(rb"[ \t\f]*(?:#.*|//.*|/\*(?:(?!\*/)[^\r\n])*\*/[ \t]*)?")
+_BLANK_OR_COMMENT = re.compile(rb"[ \t\f]*(?:#.*|//.*|/\*(?:(?!\*/)[^\r\n])*\*/[ \t]*)?")
 _DOCSTRING = re.compile(
     rb"""[rRuU]?(?:(\"{3}|'{3})(?s:.*?)\1|"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')(?=\s*(?:[#;\r\n]|$))"""
 )
-_OUTDENTED = re.compile(rb"#|//|/\*|\w+\s*:(?!:)")
+_MAY_BE_AT_MARGIN = re.compile(rb"#|//|/\*|\w+\s*:(?!:)")  # directives, comments, labels
 
 
 def body_hole(document: Document, function: Function) -> Hole:
     """The hole between a function's docstring and its end, without surrounding white space. Comments before a stub's
-    placeholder stay. A body on the header's line moves to lines of its own.
+    placeholder stay. The fill of a body on the header's line begins on a line of its own.
     """
     lines = document.source_lines
     if function.is_expression:
-        region = Hole(*function.body, indent=_indent_of(lines, function.head))
+        hole = Hole(*function.body, indent=_indent_of(lines, function.head))
     elif require_syntax(document).has_indented_blocks:
-        region = _indented_region(document, function)
+        hole = _indented_hole(document, function)
     else:
-        region = _braced_region(document, function)
+        hole = _braced_hole(document, function)
     kind: HoleKind = "body"
     if is_stub(document, function):
         kind = "stub"
-        region = _keep_notes(lines, region)
+        hole = _keep_comments(lines, hole)
     return replace(
-        region,
-        start_byte=document.to_raw(region.start_byte),
-        end_byte=document.to_raw(region.end_byte),
+        hole,
+        start_byte=document.to_raw(hole.start_byte),
+        end_byte=document.to_raw(hole.end_byte),
         kind=kind,
         name=function.name,
     )
 
 
 def _indent_of(lines: Lines, offset: int) -> str:
+    """The indentation of the line that holds `offset`, without form feeds."""
     return lines.indent(lines.at(offset)).replace(b"\f", b"").decode("ascii")
 
 
-def _find_inner(document: Document, function: Function, first: int, last: int) -> str:
+def _find_body_indent(document: Document, function: Function, first: int, last: int) -> str:
     """The indentation of a body with the lines from `first` to `last`: that of its first line of code, otherwise that
-    of a comment that is indented, otherwise one level.
+    of its first indented line, such as a comment, otherwise one level more than the definition's.
     """
     lines = document.source_lines
     language = require_syntax(document)
@@ -63,18 +64,18 @@ def _find_inner(document: Document, function: Function, first: int, last: int) -
     inside = [number for number in filled if lines.columns(number) > columns]
     if not inside:
         return _indent_of(lines, function.head) + document.indent_unit
-    coded = (number for number in inside if tells_indent(language, lines.content(number)))
-    number = next(coded, inside[0])
+    code = (number for number in inside if tells_indent(language, lines.content(number)))
+    number = next(code, inside[0])
     return _indent_of(lines, lines.start(number))
 
 
-def _begin(lines: Lines, line: int, end: int, inner: str, tail: str = "") -> Hole:
-    """The hole from a line on. A line that is not indented as the body, such as a comment at the margin, is replaced as
-    a whole.
+def _hole_from_line(lines: Lines, line: int, end: int, indent: str, tail: str = "") -> Hole:
+    """The hole from the text of `line` to `end`. If the line is not indented as the body, such as a comment at the
+    margin, the hole takes its indentation too and has the body's `indent` as lead.
     """
-    if _indent_of(lines, lines.start(line)) == inner:
-        return Hole(lines.first_char(line), end, indent=inner, tail=tail)
-    return Hole(lines.start(line), end, indent=inner, lead=inner, tail=tail)
+    if _indent_of(lines, lines.start(line)) == indent:
+        return Hole(lines.first_char(line), end, indent=indent, tail=tail)
+    return Hole(lines.start(line), end, indent=indent, lead=indent, tail=tail)
 
 
 def _text_end(lines: Lines, line: int) -> int:
@@ -82,59 +83,59 @@ def _text_end(lines: Lines, line: int) -> int:
     return lines.start(line) + len(lines.content(line).rstrip())
 
 
-def _next_line(lines: Lines, line: int, last: int) -> int | None:
-    """The first nonblank line behind `line`, up to `last`; None if there is none."""
+def _next_filled_line(lines: Lines, line: int, last: int) -> int | None:
+    """The first line behind `line` that is not blank, up to `last`; None if there is none."""
     for number in range(line + 1, last + 1):
         if not lines.is_blank(number):
             return number
     return None
 
 
-def _keep_notes(lines: Lines, region: Hole) -> Hole:
-    """Moves the start of the hole behind its leading comment lines, except TODOs."""
-    first = lines.at(region.start_byte)
-    last = lines.at(region.end_byte)
-    if region.start_byte == region.end_byte or "\n" in region.lead:
-        return region
-    if region.start_byte not in (lines.first_char(first), lines.start(first)):
-        return region
-    note = None
+def _keep_comments(lines: Lines, hole: Hole) -> Hole:
+    """The hole without its leading lines of comments; a comment with a TODO stays in the hole."""
+    first = lines.at(hole.start_byte)
+    last = lines.at(hole.end_byte)
+    if hole.start_byte == hole.end_byte or "\n" in hole.lead:
+        return hole
+    if hole.start_byte not in (lines.first_char(first), lines.start(first)):
+        return hole
+    last_comment = None
     for number in range(first, last + 1):
         content = lines.content(number)
-        if not _NOTE.fullmatch(content) or TODO.search(content):
-            begun = _begin(lines, number, region.end_byte, region.indent)
-            return replace(region, start_byte=begun.start_byte, lead=begun.lead)
+        if not _BLANK_OR_COMMENT.fullmatch(content) or TODO.search(content):
+            from_line = _hole_from_line(lines, number, hole.end_byte, hole.indent)
+            return replace(hole, start_byte=from_line.start_byte, lead=from_line.lead)
         if not lines.is_blank(number):
-            note = number
-    assert note is not None
-    return replace(region, start_byte=_text_end(lines, note), lead=f"\n{region.indent}")
+            last_comment = number
+    assert last_comment is not None
+    return replace(hole, start_byte=_text_end(lines, last_comment), lead=f"\n{hole.indent}")
 
 
-def _indented_region(document: Document, function: Function) -> Hole:
-    """The body of a Python function."""
+def _indented_hole(document: Document, function: Function) -> Hole:
+    """The hole of a Python function's body."""
     lines = document.source_lines
     header_end = find_header_end(lines, function)
-    header = lines.at(header_end)
-    inner = _indent_of(lines, function.head) + document.indent_unit
-    if _has_code(lines.data[header_end : lines.end(header)]):
-        return _one_line_region(document, function, header_end, inner)
+    kept_line = lines.at(header_end)  # the last line that stays before the body
+    indent = _indent_of(lines, function.head) + document.indent_unit
+    if _has_code(lines.data[header_end : lines.end(kept_line)]):
+        return _one_line_hole(document, function, header_end, indent)
     last = find_last_line(lines, header_end, function)
-    first = _next_line(lines, header, last)
+    first = _next_filled_line(lines, kept_line, last)
     if first is not None:
-        inner = _find_inner(document, function, first, last)
-    keep = _docstring(lines, function, first)
-    if keep is not None:
-        header = lines.at(keep)
-        rest = lines.data[keep : lines.end(header)]
+        indent = _find_body_indent(document, function, first, last)
+    docstring_end = _find_docstring_end(lines, function, first)
+    if docstring_end is not None:
+        kept_line = lines.at(docstring_end)
+        rest = lines.data[docstring_end : lines.end(kept_line)]
         if _has_code(rest):
             code = rest.lstrip(b" \t;")
-            start = keep + len(rest) - len(code)
-            return Hole(start, _text_end(lines, last), indent=inner)
-        first = _next_line(lines, header, last)
+            start = docstring_end + len(rest) - len(code)
+            return Hole(start, _text_end(lines, last), indent=indent)
+        first = _next_filled_line(lines, kept_line, last)
     if first is None:
         columns = lines.columns(lines.at(function.head))
-        return _empty_region(lines, header, inner, columns)
-    return _begin(lines, first, _text_end(lines, last), inner)
+        return _empty_hole(lines, kept_line, indent, columns)
+    return _hole_from_line(lines, first, _text_end(lines, last), indent)
 
 
 def _has_code(rest: bytes) -> bool:
@@ -143,35 +144,37 @@ def _has_code(rest: bytes) -> bool:
     return bool(code.strip())
 
 
-def _one_line_region(document: Document, function: Function, header_end: int, inner: str) -> Hole:
-    """The body of a function whose code is on the line of its header."""
+def _one_line_hole(document: Document, function: Function, header_end: int, indent: str) -> Hole:
+    """The hole of a Python body whose code is on the line of its header. Its docstring moves into the lead."""
     lines = document.source_lines
     last = header_end if function.is_broken else max(header_end, function.end)
     end = _text_end(lines, lines.at(last))
-    lead = f"\n{inner}"
+    lead = f"\n{indent}"
     if function.keep:
         keep_start, keep_end = function.keep
         docstring = document.tell(document.to_raw(keep_start), document.to_raw(keep_end))
-        if not is_decoded(docstring):  # it cannot move
+        if not is_decoded(docstring):  # undecodable bytes cannot move into the lead
             rest = lines.data[keep_end:end]
             start = end - len(rest.lstrip(b" \t;"))
-            return Hole(start, end, indent=inner, lead="" if b";" in rest else "; ")
+            return Hole(start, end, indent=indent, lead="" if b";" in rest else "; ")
         if docstring:
-            lead += f"{docstring}\n{inner}"
-    return Hole(header_end, end, indent=inner, lead=lead)
+            lead += f"{docstring}\n{indent}"
+    return Hole(header_end, end, indent=indent, lead=lead)
 
 
-def _empty_region(lines: Lines, line: int, inner: str, columns: int) -> Hole:
-    """An empty hole behind `line`. It includes the blank, indented line that an editor may have started there."""
+def _empty_hole(lines: Lines, line: int, indent: str, columns: int) -> Hole:
+    """The hole of a missing body behind `line`. It takes the next line too if that is blank and indented by more than
+    `columns`, those of the definition: an editor may have started it.
+    """
     start = end = _text_end(lines, line)
     following = line + 1
     if following < len(lines) and lines.is_blank(following) and lines.columns(following) > columns:
         end = lines.end(following)
-    return Hole(start, end, indent=inner, lead=f"\n{inner}")
+    return Hole(start, end, indent=indent, lead=f"\n{indent}")
 
 
-def _docstring(lines: Lines, function: Function, first: int | None) -> int | None:
-    """The end of the docstring; in a broken tree, the end of its quotes."""
+def _find_docstring_end(lines: Lines, function: Function, first: int | None) -> int | None:
+    """The end of the docstring of a body whose first line is `first`, or None. In a broken tree, its quotes tell."""
     if first is None:
         return None
     if function.is_broken:
@@ -183,10 +186,10 @@ def _docstring(lines: Lines, function: Function, first: int | None) -> int | Non
     return end
 
 
-def _braced_region(document: Document, function: Function) -> Hole:
-    """The body between braces."""
+def _braced_hole(document: Document, function: Function) -> Hole:
+    """The hole of a body between braces."""
     lines = document.source_lines
-    base = _indent_of(lines, function.head)
+    head_indent = _indent_of(lines, function.head)
     opening = function.body[0] + 1
     closing, is_closed = _find_closing(lines, function)
     header = lines.at(opening)
@@ -194,35 +197,38 @@ def _braced_region(document: Document, function: Function) -> Hole:
     has_own_line = is_closed and last > header and lines.first_char(last) == closing
     if has_own_line:
         last -= 1
-    first = _next_line(lines, header, last)
-    inner = base + document.indent_unit
+    first = _next_filled_line(lines, header, last)
+    indent = head_indent + document.indent_unit
     if first is not None:
-        inner = _find_inner(document, function, first, last)
+        indent = _find_body_indent(document, function, first, last)
+    start = opening
     if function.keep and not function.is_broken:
         keep_start, keep_end = function.keep
         if lines.at(keep_start) > header:
-            opening = keep_end
-            first = _next_line(lines, lines.at(opening), last)
-    line_end = lines.end(lines.at(opening))
-    opened = lines.data[opening : min(closing, line_end)]
-    if _NOTE.fullmatch(opened) and not TODO.search(opened):
-        opening += len(opened.rstrip())
-        opened = b""
-    inside = lines.data[opening:closing]
-    tail = f"\n{base}" if is_closed else ""
+            start = keep_end
+            first = _next_filled_line(lines, lines.at(start), last)
+    line_end = lines.end(lines.at(start))
+    rest = lines.data[start : min(closing, line_end)]
+    if _BLANK_OR_COMMENT.fullmatch(rest) and not TODO.search(rest):
+        start += len(rest.rstrip())
+        rest = b""
+    inside = lines.data[start:closing]
+    tail = f"\n{head_indent}" if is_closed else ""
     if first is None and not inside.strip():
-        return Hole(opening, closing, indent=inner, lead=f"\n{inner}", tail=tail)
+        return Hole(start, closing, indent=indent, lead=f"\n{indent}", tail=tail)
     end = closing
     if has_own_line or not is_closed:
-        end = opening + len(inside.rstrip())
+        end = start + len(inside.rstrip())
         tail = ""
-    if opened.strip() or first is None:
-        return Hole(opening, end, indent=inner, lead=f"\n{inner}", tail=tail)
-    return _begin(lines, first, end, inner, tail)
+    if rest.strip() or first is None:
+        return Hole(start, end, indent=indent, lead=f"\n{indent}", tail=tail)
+    return _hole_from_line(lines, first, end, indent, tail)
 
 
 def _find_closing(lines: Lines, function: Function) -> tuple[int, bool]:
-    """The position of a body's closing brace, and whether it exists; by indentation if the tree is broken."""
+    """The position of a body's closing brace and True, or the end of a body without one and False. Indentation tells in
+    a broken tree, because after an unclosed bracket the tree includes what follows the function.
+    """
     start, end = function.body
     first = lines.at(start)
     is_closed = lines.data[end - 1 : end] == b"}"
@@ -239,7 +245,7 @@ def _find_closing(lines: Lines, function: Function) -> tuple[int, bool]:
         content = lines.content(line).lstrip()
         if not content:
             continue
-        if lines.columns(line) <= columns and not _OUTDENTED.match(content):
+        if lines.columns(line) <= columns and not _MAY_BE_AT_MARGIN.match(content):
             if content.startswith(b"}"):
                 return lines.first_char(line), True
             break

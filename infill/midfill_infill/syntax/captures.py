@@ -1,4 +1,4 @@
-"""Reads functions, scopes and imports from a syntax tree. Knows query captures, no document and no language."""
+"""Reads functions, scopes and imports from a tree by its captures. Knows no document and no particular language."""
 
 import re
 from collections import defaultdict, deque
@@ -14,37 +14,31 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Function:
-    """One function that has a body. Offsets count bytes of the document's source.
+    """One function that has a body. Offsets count bytes of the document's source."""
 
-    `start` is the first byte of its decorators or of the statement around it, `head` that of the definition. `body` is
-    empty if there is no code yet; `keep` is the docstring. `first` begins the first statement that opens its line, what
-    follows a label or a directive included. `statements` counts no docstring and comments. `is_stub`: the only
-    statement is a placeholder. `is_deliberate`: never a stub. `is_trivial`: may be empty without being a stub.
-    `is_broken`: contains a syntax error, so its start and end may be wrong.
-    """
-
-    path: tuple[str, ...]
-    start: int
-    head: int
+    path: tuple[str, ...]  # names of the classes, modules and functions around it, and its own name; () without a name
+    start: int  # of its decorators or of the statement around it
+    head: int  # where its definition starts, behind decorators
     end: int
-    body: Span
-    keep: Span | None = None
-    first: int | None = None
-    statements: int = 0
-    is_stub: bool = False
-    is_expression: bool = False
-    is_deliberate: bool = False
-    is_trivial: bool = False
-    is_broken: bool = False
+    body: Span  # empty if there is no code yet
+    keep: Span | None = None  # the docstring, which a fill of the body keeps
+    first: int | None = None  # where the first statement starts that opens its line, also behind a label or directive
+    statements: int = 0  # the number of statements; docstring and comments do not count
+    is_stub: bool = False  # its only statement is a placeholder
+    is_expression: bool = False  # its body is no block but an expression, as in a lambda
+    is_deliberate: bool = False  # never a stub
+    is_trivial: bool = False  # may be empty without being a stub
+    is_broken: bool = False  # contains a syntax error, so its start and end may be wrong
 
     @property
     def name(self) -> str | None:
+        """The whole path, joined by dots; None for a function without a name."""
         return ".".join(self.path) or None
 
 
 @dataclass(frozen=True)
 class Outline:
-    """The captures of a query, in text order. `scopes` are the spans and names of classes, modules and the like."""
+    """The functions, scopes and imports of a source, in text order. Scopes are spans and names, as of classes."""
 
     has_error: bool
     functions: tuple[Function, ...]
@@ -53,7 +47,7 @@ class Outline:
 
 
 def read_outline(language: Language, source: bytes, tree: tree_sitter.Tree | None = None) -> Outline:
-    """The outline of UTF-8 `source`, as far as its tree goes; parses `source` unless `tree` is given."""
+    """The outline of UTF-8 `source`, as far as its tree shows it; parses `source` unless `tree` is given."""
     root = (tree or language.parse(source)).root_node
     captured = _Captures(source)
     for _, match in tree_sitter.QueryCursor(language.query).matches(root):
@@ -72,10 +66,10 @@ class _Captures:
 
     def __init__(self, source: bytes) -> None:
         self._source = source
-        self.functions: dict[Span, tuple[tree_sitter.Node, tree_sitter.Node]] = {}
-        self.paths: dict[Span, tuple[str, ...]] = {}
+        self.functions: dict[Span, tuple[tree_sitter.Node, tree_sitter.Node]] = {}  # function and body, by body span
+        self.paths: dict[Span, tuple[str, ...]] = {}  # of named functions, by body span
         self.scopes: list[tuple[Span, str]] = []
-        self.spans: dict[str, set[Span]] = defaultdict(set)
+        self.spans: dict[str, set[Span]] = defaultdict(set)  # of other captures, by capture name
 
     def add(self, match: dict[str, list[tree_sitter.Node]]) -> None:
         """Takes in the captures of one match."""
@@ -102,6 +96,7 @@ class _Captures:
         return not self._source[line_start : node.start_byte].strip()
 
     def describe(self, node: tree_sitter.Node, body: tree_sitter.Node) -> Function:
+        """The function of a definition and its body; its path has no names of scopes yet."""
         span = body.byte_range
         is_expression = span not in self.spans["block"]
         statements = [statement.byte_range for statement in list_statements(body)]
@@ -111,7 +106,7 @@ class _Captures:
         whole = node
         if node.parent is not None and node.parent.byte_range in self.spans["whole"]:
             whole = node.parent
-        openers = (line.start_byte for line in _list_lines(body) if self._opens_line(line))
+        openers = (statement.start_byte for statement in _list_own_statements(body) if self._opens_line(statement))
         return Function(
             path=self.paths.get(span, ()),
             start=whole.start_byte,
@@ -129,13 +124,15 @@ class _Captures:
         )
 
 
-def _list_lines(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
-    """The statements of a body; for labels and directives what is on the lines behind them."""
+def _list_own_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """The statements of a body. A label or a directive may stand at the margin, so the statements in it on later lines
+    take its place.
+    """
     for statement in list_statements(body):
         if not statement.type.startswith(("preproc", "label")):
             yield statement
             continue
-        for inner in _list_lines(statement):
+        for inner in _list_own_statements(statement):
             if inner.start_point.row > statement.start_point.row:
                 yield inner
 
@@ -154,7 +151,7 @@ def text_of(node: tree_sitter.Node) -> str:
 
 
 def _split_path(name: str) -> tuple[str, ...]:
-    """`A::b`, `A.b` and `exports.b` as paths; quotes and brackets of computed names are dropped."""
+    """The parts of a name such as `A::b`, `A.b` or `exports.b`, without the quotes and brackets of computed names."""
     if name.isidentifier():
         return (name,)
     parts = re.split(r"::|\.", "".join(name.split()))
@@ -172,11 +169,11 @@ def _type_name(node: tree_sitter.Node) -> str:
 
 def _qualify(functions: list[Function], scopes: list[tuple[Span, str]]) -> list[Function]:
     """Prefixes each function's path with the names of the classes, modules and functions around it."""
-    around = list(scopes)
+    all_scopes = list(scopes)
     for function in functions:
         if function.path:
-            around.append(((function.head, function.end), function.path[-1]))
-    pending = deque(sorted(around))
+            all_scopes.append(((function.head, function.end), function.path[-1]))
+    pending = deque(sorted(all_scopes))
     open_scopes: list[tuple[Span, str]] = []
     qualified: list[Function] = []
     for function in sorted(functions, key=lambda function: (function.head, -function.end)):

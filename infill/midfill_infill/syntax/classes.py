@@ -20,27 +20,27 @@ _CLASS: Final = re.compile(
     rb"\bclass\s+(?P<name>\w+)(?:<[^<>{}]*>)?\s*(?:\((?P<python>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*:"
     rb"|(?P<others>(?:extends|implements|:)[^{};=]+)\{|:(?=\s*[rRuU]?\"{3}))"
 )
-# Docstrings that say what kind of class it is; the kind is listed among its base classes.
-_OPENED: Final = rb"""\s*[rRuU]?(\"{3}|'{3})"""
+# Patterns of docstrings that say what kind of class it is. The kind counts as one more base class.
+_DOCSTRING_START: Final = rb"""\s*[rRuU]?(\"{3}|'{3})"""
 _KINDS: Final = {
-    "Interface": re.compile(_OPENED + rb"\s*(\w+\s+){0,2}(?i:interface|protocol)\s+(for|of|to|that)\b"),
-    "Null": re.compile(_OPENED + rb"\s*(\w+\s+)?(?i:no-?op|placeholder|dummy)\b"),
+    "Interface": re.compile(_DOCSTRING_START + rb"\s*(\w+\s+){0,2}(?i:interface|protocol)\s+(for|of|to|that)\b"),
+    "Null": re.compile(_DOCSTRING_START + rb"\s*(\w+\s+)?(?i:no-?op|placeholder|dummy)\b"),
 }
 _METHOD: Final = re.compile(rb"(?m)^[ \t]+(?:async[ \t]+)?def[ \t]+(\w+)")
-_NEXT: Final = re.compile(rb"(?m)^(?=[^\s#)\]}])")
+_CLASS_END: Final = re.compile(rb"(?m)^(?=[^\s#)\]}])")
 
 
 @dataclass(frozen=True)
 class Kin:
-    """Relatives of a class in its package: if it has subclasses, their methods, and inherited methods with code."""
+    """What the package of a class tells of its relatives."""
 
-    is_base: bool = False
-    derived: frozenset[str] = frozenset()
-    inherited: frozenset[str] = frozenset()
+    is_base: bool = False  # it has subclasses
+    derived: frozenset[str] = frozenset()  # methods of its subclasses
+    inherited: frozenset[str] = frozenset()  # methods of its base classes that have code
 
 
 def find_bases(document: Document, owner: str) -> frozenset[str]:
-    """The words in the class's list of bases, and the kind of class that its docstring states."""
+    """The words in the list of bases of class `owner`, and the kinds of class that its docstring states."""
     words: set[str] = set()
     for name, bases in document.derive(_read_classes):
         if name == owner:
@@ -61,9 +61,9 @@ def is_overridden(document: Document, owner: str, method: str) -> bool:
 
 
 def find_kin(document: Document, owner: str) -> Kin:
-    """Reads the document, and the files of its package that name the class or its bases, nearest first."""
+    """The relatives of class `owner` in the document and in the files of its package, up to `MAX_FILES` files."""
     bases = find_bases(document, owner)
-    basis = re.compile(_class_pattern(bases))
+    base_definition = re.compile(_class_pattern(bases))
     derived: set[bytes] = set()
     inherited: set[str] = set()
     is_base = False
@@ -71,7 +71,7 @@ def find_kin(document: Document, owner: str) -> Kin:
         for methods in _list_derived(source, owner):
             is_base = True
             derived.update(methods)
-        if bases and basis.search(source):
+        if bases and base_definition.search(source):
             for function in read_outline(require_syntax(document), source).functions:
                 is_method = len(function.path) > 1 and function.path[-2] in bases
                 if is_method and function.statements and not (function.is_stub or function.is_deliberate):
@@ -80,25 +80,27 @@ def find_kin(document: Document, owner: str) -> Kin:
 
 
 def _list_derived(source: bytes, owner: str) -> Iterator[list[bytes]]:
-    """The methods of each class that derives from `owner`."""
+    """For each class in a Python source that derives from `owner`: the names of its methods."""
     name = owner.encode()
     if name not in source:
         return
     derives = rb"class\s+\w+\s*\((?:[^()]|\([^()]*\))*\b" + re.escape(name) + rb"\b(?:[^()]|\([^()]*\))*\)\s*:"
     for match in re.finditer(derives, source):
         body_start = source.find(b"\n", match.end()) + 1
-        end = _NEXT.search(source, body_start)
+        end = _CLASS_END.search(source, body_start)
         yield _METHOD.findall(source, match.end(), end.start() if end else len(source))
 
 
 def _class_pattern(names: frozenset[str]) -> bytes:
-    """Matches the definition of a class with one of these names."""
+    """A pattern that matches the header of a class with one of these names."""
     alternatives = b"|".join(re.escape(name.encode()) for name in names)
     return rb"class\s+(?:" + alternatives + rb")\b[^:]*:"
 
 
 def _read_package(path: Path | None) -> Iterator[bytes]:
-    """The Python files of a file's folder and, in a package, of the whole package; does not follow links."""
+    """The contents of the Python files in the folder of `path` and, if that is a package, in the whole package. Leaves
+    out links, large and unreadable files.
+    """
     if path is None:
         return
     folder = os.path.dirname(os.path.abspath(path))
@@ -113,19 +115,20 @@ def _read_package(path: Path | None) -> Iterator[bytes]:
 
 
 def _list_package(folder: str) -> Iterator[str]:
-    """The Python files of a folder, then those of the packages around it."""
+    """The Python files of a folder; if it is a package, also of its subfolders, then of the packages around it."""
     is_package = _is_package(folder)
-    known = ""
+    listed = ""
+    top = folder
     while True:
-        for here, folders, names in os.walk(folder):
-            inner = [name for name in folders if is_package and name[0] != "." and os.path.join(here, name) != known]
+        for here, folders, names in os.walk(top):
+            inner = [name for name in folders if is_package and name[0] != "." and os.path.join(here, name) != listed]
             folders[:] = sorted(inner)
             for name in sorted(names):
                 if name.endswith(".py"):
                     yield os.path.join(here, name)
-        known = folder
-        folder = os.path.dirname(folder)
-        if not is_package or not _is_package(folder):
+        listed = top
+        top = os.path.dirname(top)
+        if not is_package or not _is_package(top):
             return
 
 
@@ -134,7 +137,7 @@ def _is_package(folder: str) -> bool:
 
 
 def _read_classes(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
-    """Each class of the document with its bases."""
+    """The name of each class of the document with the words of its bases and the kinds that its docstring states."""
     classes: list[tuple[str, frozenset[str]]] = []
     for match in _CLASS.finditer(document.source):
         listed = match["python"] or match["others"] or b""

@@ -21,16 +21,18 @@ from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
 _PLACEHOLDER = re.compile(rb"(?<![.\w])\.\.\.(?![.\w])")
-_NEAR = 3
+_MAX_SIMILAR = 3  # similar names in a message
+# More than LARGE_SHARE of a file is large above SOME_LINES only, because in a short file every function is that much.
 MANY_LINES: Final = 40
-# A tenth of a file is large only above this many lines: in a short file every function is a tenth.
 SOME_LINES: Final = 10
 LARGE_SHARE: Final = 0.1
 _OPENERS = (b":", b"(", b"[", b"{", b"\\")
 
 
 def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
-    """The hole of a selection without white space at its ends, or a cursor. Raises MidfillError `position_outside`."""
+    """The hole of a selection without white space at its ends; the hole at a cursor if the selection is blank. Raises
+    MidfillError `position_outside`.
+    """
     if start_byte > end_byte:
         raise MidfillError("position_outside", f"the hole ends at byte {end_byte}, before it starts at {start_byte}")
     start = document.snap(start_byte)
@@ -40,15 +42,15 @@ def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
         return hole_at_cursor(document, start)
     start += len(selected) - len(selected.lstrip())
     end -= len(selected) - len(selected.rstrip())
-    inner = _indent_of_code(document, start, end)
-    if inner is None:
+    code_indent = _indent_of_code(document, start, end)
+    if code_indent is None:
         return Hole(start, end, indent=_indent_at(document, start))
-    return Hole(start, end, indent=inner, lead=inner)
+    return Hole(start, end, indent=code_indent, lead=code_indent)
 
 
 def _indent_of_code(document: Document, start_byte: int, end_byte: int) -> str | None:
-    """The indentation of the code in a selection whose first line is a comment, a directive or a label at the margin;
-    None for other selections.
+    """The indentation of the first code in a selection that begins at column 0 with a comment, directive or label; None
+    for other selections, and if that code is not indented.
     """
     lines = document.lines
     language = document.syntax
@@ -64,17 +66,17 @@ def _indent_of_code(document: Document, start_byte: int, end_byte: int) -> str |
 
 
 def hole_at_cursor(document: Document, byte: int) -> Hole:
-    """An empty hole at a cursor. On a blank line it takes the line, and without an indent there the fill starts with
-    one. Raises MidfillError `position_outside`.
+    """The hole at a cursor. It is empty on a line with text and takes the rest of a blank line. If the cursor stands at
+    the start of a blank line, the fill begins with the likely indentation. Raises MidfillError `position_outside`.
     """
-    byte = document.snap(byte)
-    line = document.lines.at(byte)
+    offset = document.snap(byte)
+    line = document.lines.at(offset)
     start = max(document.lines.start(line), len(document.bom))
     end = document.lines.end(line)
     if document.data[start:end].strip():
-        return Hole(byte, byte, kind="cursor", indent=_indent_at(document, byte))
-    indent = document.decode(start, byte).replace("\f", "") or _expected_indent(document, line)
-    return Hole(byte, end, kind="line" if byte == start else "cursor", indent=indent)
+        return Hole(offset, offset, kind="cursor", indent=_indent_at(document, offset))
+    indent = document.decode(start, offset).replace("\f", "") or _expected_indent(document, line)
+    return Hole(offset, end, kind="line" if offset == start else "cursor", indent=indent)
 
 
 def _indent_at(document: Document, byte: int) -> str:
@@ -90,35 +92,36 @@ def _decode_indent(white: bytes) -> str:
 
 
 def _expected_indent(document: Document, line: int) -> str:
-    """The likely indentation of a blank line: the deeper of its neighbors', or one level more than a line above that
-    opens a block. Where indentation is syntax, none below two blank lines.
+    """The likely indentation of a blank line: that of its deeper neighbor, or one level more than a line above that
+    opens a block. Where indentation is syntax, none below two blank lines, and a line below that is indented less may
+    tell how many levels have ended.
     """
     lines = document.lines
     is_syntax = document.syntax is not None and document.syntax.has_indented_blocks
     nearest = next((number for number in range(line - 1, -1, -1) if not lines.is_blank(number)), line)
     if is_syntax and line - nearest > 2:
         return ""
-    above, below = _find_neighbours(document, line)
-    second = b"" if below is None else lines.indent(below)
+    above, below = _find_neighbors(document, line)
+    indent_below = b"" if below is None else lines.indent(below)
     if above is None:
-        return _decode_indent(second)
-    first = lines.indent(above)
-    indent = max(first, second, key=len)
+        return _decode_indent(indent_below)
+    indent_above = lines.indent(above)
+    indent = max(indent_above, indent_below, key=len)
     opening = lines.content(above).rstrip()
     if opening.endswith(_OPENERS):
-        inner = first + document.indent_unit.encode()
-        opens_below = is_syntax and len(second) > len(inner) and opening.endswith(b":")
-        indent = second
-        if len(second) <= len(first) or opens_below:
-            indent = inner
+        block_indent = indent_above + document.indent_unit.encode()
+        is_below_too_deep = is_syntax and len(indent_below) > len(block_indent) and opening.endswith(b":")
+        indent = indent_below
+        if len(indent_below) <= len(indent_above) or is_below_too_deep:
+            indent = block_indent
     elif below is not None and is_syntax:
-        indent = _level_over(lines, above, second)
+        indent = _level_over(lines, above, indent_below)
     return _decode_indent(indent)
 
 
-def _find_neighbours(document: Document, line: int) -> tuple[int | None, int | None]:
-    """The lines above and below a blank line that tell its indentation: no directives, no labels, and above no comment
-    left of the block around it.
+def _find_neighbors(document: Document, line: int) -> tuple[int | None, int | None]:
+    """The lines above and below a blank line that tell its indentation; None if there is none. Directives and labels do
+    not count, nor does a comment above that is left of the block around the blank line.
     """
     lines = document.lines
     up = range(line - 1, -1, -1)
@@ -128,39 +131,41 @@ def _find_neighbours(document: Document, line: int) -> tuple[int | None, int | N
     code_above = _find_line(document, up, tells_indent)
     if above is None or code_above is None or above == code_above:
         return above, below
-    least = 0
+    block_columns = 0
     if lines.content(code_above).rstrip().endswith(_OPENERS):
-        least = lines.columns(code_above) + 1
+        block_columns = lines.columns(code_above) + 1
     code_below = _find_line(document, down, tells_indent)
     if code_below is not None:
-        least = max(least, lines.columns(code_below))
-    if lines.columns(above) < least:
+        block_columns = max(block_columns, lines.columns(code_below))
+    if lines.columns(above) < block_columns:
         above = code_above
     return above, below
 
 
-def _find_line(document: Document, numbers: range, takes: Callable[[Language, bytes], bool]) -> int | None:
-    """The first filled line that is taken; without a grammar, the first one."""
+def _find_line(document: Document, numbers: range, accepts: Callable[[Language, bytes], bool]) -> int | None:
+    """The first of the lines `numbers` that is filled and that `accepts`; without a grammar, the first filled one."""
     lines = document.lines
     for number in numbers:
         if lines.is_blank(number):
             continue
-        if document.syntax is None or takes(document.syntax, lines.content(number)):
+        if document.syntax is None or accepts(document.syntax, lines.content(number)):
             return number
     return None
 
 
-def _level_over(lines: Lines, above: int, below: bytes) -> bytes:
-    """The indent of `above` if its blocks include the one of `below`; otherwise that of the block around `below`."""
-    first = lines.indent(above)
-    level = first
+def _level_over(lines: Lines, above: int, indent_below: bytes) -> bytes:
+    """The indentation of line `above` if a block around it is indented by `indent_below`; otherwise the first one, from
+    this line up, that is not deeper than `indent_below`.
+    """
+    indent_above = lines.indent(above)
+    level = indent_above
     for number in range(above, -1, -1):
-        if len(below) >= len(level):
+        if len(indent_below) >= len(level):
             break
         if not lines.is_blank(number):
             level = min(level, lines.indent(number), key=len)
-    if len(below) == len(level):
-        return first
+    if len(indent_below) == len(level):
+        return indent_above
     return level
 
 
@@ -170,18 +175,18 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
     The start of a line counts as inside the function that begins on it. Outside of functions a blank line and a `...`
     are holes. Raises MidfillError `no_hole` if there is neither, `position_outside`, and `unknown_language`.
     """
-    byte = document.snap(byte)
-    line = document.lines.at(byte)
-    number, _ = document.position_at(byte)
+    offset = document.snap(byte)
+    line = document.lines.at(offset)
+    number, _ = document.position_at(offset)
     if document.syntax is not None:
-        around = _functions_at(document, byte)
+        around = _functions_at(document, offset)
         if outer < len(around):
             return body_hole(document, around[outer])
         if around:
             message = f"line {number} of {document.name} is in {len(around)} function{'s' * (len(around) > 1)}"
             raise MidfillError("no_hole", message, "give --outer less often")
     if document.lines.is_blank(line):
-        return hole_at_cursor(document, byte)
+        return hole_at_cursor(document, offset)
     placeholder = _PLACEHOLDER.search(document.lines.content(line))
     if placeholder is not None:
         start = document.lines.start(line) + placeholder.start()
@@ -200,7 +205,9 @@ def hole_at_place(document: Document, byte: int, outer: int = 0) -> Hole:
 
 
 def _functions_at(document: Document, byte: int) -> list[Function]:
-    """The functions that contain a byte, innermost first."""
+    """The functions that contain a byte, innermost first. The start of a line is also in the last function that begins
+    there and has more lines; if it is in no function, then in the first one that begins there.
+    """
     lines = document.source_lines
     position = document.to_source(byte)
     line = lines.at(position)
@@ -208,17 +215,18 @@ def _functions_at(document: Document, byte: int) -> list[Function]:
     margin = _last_at_margin(lines, line)
     near = [function for function in outline(document).functions if function.end >= margin or function.is_broken]
     near.sort(key=attrgetter("start", "head"), reverse=True)
-    headed: list[Function] = []
+    begun: list[Function] = []
     if position <= first_char:
-        headed = [function for function in near if first_char < function.start <= lines.end(line)]
-    around = [function for function in headed if lines.at(function.end) > line][:1]
+        begun = [function for function in near if first_char < function.start <= lines.end(line)]
+    last_begun = next((function for function in begun if lines.at(function.end) > line), None)
+    around = [] if last_begun is None else [last_begun]
     inside = max(position, first_char)
-    around += [function for function in near if _holds(document, lines, function, inside)]
-    return around or headed[-1:]
+    around += [function for function in near if _contains(document, lines, function, inside)]
+    return around or begun[-1:]
 
 
 def _last_at_margin(lines: Lines, line: int) -> int:
-    """The start of the last line above `line` that is not indented: functions that end before it do not matter."""
+    """The start of the last unindented line above `line`, or 0; no function that ends before it contains `line`."""
     for above in range(line - 1, -1, -1):
         start = lines.start(above)
         if lines.data[start : start + 1].strip():
@@ -226,7 +234,7 @@ def _last_at_margin(lines: Lines, line: int) -> int:
     return 0
 
 
-def _holds(document: Document, lines: Lines, function: Function, position: int) -> bool:
+def _contains(document: Document, lines: Lines, function: Function, position: int) -> bool:
     """True if a position is in a function, or on a blank line that continues its body."""
     if position < function.start:
         return False
@@ -234,19 +242,19 @@ def _holds(document: Document, lines: Lines, function: Function, position: int) 
         return True
     if not function.is_broken and not require_syntax(document).has_indented_blocks:
         return False
-    end = document.to_source(body_hole(document, function).end_byte)
-    if position <= end:
+    body_end = document.to_source(body_hole(document, function).end_byte)
+    if position <= body_end:
         return True
     line = lines.at(position)
-    outer = lines.columns(lines.at(function.head))
-    if not lines.is_blank(line) or lines.columns(line) <= outer:
+    head_columns = lines.columns(lines.at(function.head))
+    if not lines.is_blank(line) or lines.columns(line) <= head_columns:
         return False
-    return not lines.data[end : lines.end(line)].strip()
+    return not lines.data[body_end : lines.end(line)].strip()
 
 
 def body_named(document: Document, name: str) -> Hole:
-    """The body of the function `name`, `Class.name` or `Class::name`. Raises MidfillError `no_function`, which names
-    similar ones, `ambiguous_function`, which names all with their lines, and `unknown_language`.
+    """The body of the function `name`, `Class.name` or `Class::name`. Raises MidfillError `no_function` with similar
+    names, `ambiguous_function` with all functions that match and their lines, and `unknown_language`.
     """
     path = tuple(name.strip().removesuffix("()").replace("::", ".").split("."))
     named = [function for function in outline(document).functions if function.path]
@@ -257,33 +265,34 @@ def body_named(document: Document, name: str) -> Hole:
     if not matches:
         raise MidfillError("no_function", f"{document.name} has no function {name!r}{_suggest(name, named)}")
     if len(matches) > 1:
-        lines = ", ".join(_tell_line(document, function) for function in matches)
+        lines = ", ".join(_name_with_line(document, function) for function in matches)
         raise MidfillError("ambiguous_function", f"{document.name} has {len(matches)} functions {name!r}: {lines}")
     return body_hole(document, matches[0])
 
 
-def _tell_line(document: Document, function: Function) -> str:
+def _name_with_line(document: Document, function: Function) -> str:
+    """A function's name and line, for a message."""
     line = document.lines.at(document.to_raw(function.head))
     return f"{function.name} in line {line + 1}"
 
 
 def _suggest(name: str, functions: list[Function]) -> str:
-    """What to say of a name that no function has: similar ones, or the first of all."""
+    """The end of the message about a name that no function has: similar names, else the document's first names."""
     import difflib  # only for this message
 
-    whole = [function.name or "" for function in functions]
-    last = [function.path[-1] for function in functions]
-    known = list(dict.fromkeys(whole + last))
-    near = difflib.get_close_matches(name, known, n=_NEAR)
-    if near:
-        return f", did you mean {' or '.join(near)}?"
-    if known:
-        return f", it has {', '.join(known[:8])}"
+    full_names = [function.name or "" for function in functions]
+    own_names = [function.path[-1] for function in functions]
+    names = list(dict.fromkeys(full_names + own_names))
+    similar = difflib.get_close_matches(name, names, n=_MAX_SIMILAR)
+    if similar:
+        return f", did you mean {' or '.join(similar)}?"
+    if names:
+        return f", it has {', '.join(names[:8])}"
     return ", nor any other"
 
 
 def find_stubs(document: Document) -> tuple[Hole, ...]:
-    """The holes of all stubs, in document order. Raises MidfillError `unknown_language`."""
+    """The holes of all outermost stubs, in document order. Raises MidfillError `unknown_language`."""
     holes: list[Hole] = []
     for function in outline(document).functions:
         if is_stub(document, function):
@@ -306,7 +315,7 @@ def sort_holes(document: Document, holes: tuple[Hole, ...] | list[Hole]) -> tupl
 
 @dataclass(frozen=True)
 class Taken:
-    """The number of lines that a hole replaces (0 for a blank hole), and the number of lines of the document."""
+    """How much a hole takes of its document: lines that a fill replaces (0 for a blank hole), and all lines."""
 
     num_lines: int
     of_lines: int
@@ -319,6 +328,7 @@ class Taken:
 
 
 def measure(document: Document, hole: Hole) -> Taken:
+    """How many lines a hole takes of its document. A blank last line does not count."""
     num_lines = 0
     if document.data[hole.start_byte : hole.end_byte].strip():
         first = document.lines.at(hole.start_byte)
@@ -331,12 +341,12 @@ def measure(document: Document, hole: Hole) -> Taken:
 
 
 def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
-    """The large bodies among `holes`: users must confirm to replace these. A selected range is never large."""
+    """The large bodies among `holes`, which users must confirm to replace. A selected range is never large."""
     return tuple(hole for hole in holes if hole.is_body and measure(document, hole).is_large)
 
 
 def is_line_of_code(document: Document, hole: Hole) -> bool:
-    """True if a selection in a line is code, which one line replaces; several may replace a comment or placeholder."""
+    """True if a hole is a selection of code in one line; a comment or placeholder may become several lines."""
     text = document.show(hole.start_byte, hole.end_byte)
     if hole.kind != "range" or not text.strip() or "\n" in text:
         return False
@@ -352,7 +362,7 @@ def is_line_of_code(document: Document, hole: Hole) -> bool:
 
 
 def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]:
-    """Byte ranges around the given one, innermost first: statements, blocks, bodies. Empty without a grammar."""
+    """Byte ranges that contain the given one, each in the next: statements, blocks, bodies. Empty without a grammar."""
     if document.syntax is None:
         return []
     lines = document.lines
@@ -361,7 +371,7 @@ def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]
     if not lines.is_blank(line):
         first = max(first, min(lines.first_char(line), lines.end(line)))
     last = max(first, document.snap(end_byte))
-    spans = set(_blocks(document, document.to_source(first), document.to_source(last)))
+    spans = set(_list_blocks(document, document.to_source(first), document.to_source(last)))
     for function in _functions_at(document, first):
         body = body_hole(document, function)
         spans.add((body.start_byte, body.end_byte))
@@ -375,22 +385,22 @@ def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]
     return nested
 
 
-def _blocks(document: Document, first: int, last: int) -> Iterator[Span]:
-    """The statements and blocks around a range of the source."""
+def _list_blocks(document: Document, first: int, last: int) -> Iterator[Span]:
+    """The statements and the contents of blocks around a range of the source, innermost first, in document bytes."""
     assert document.syntax is not None
     tree = document.syntax.parse_once(document.source)
-    blocks = {block.id for block in captures(document.syntax, tree, (first, last), "block")}
+    block_ids = {block.id for block in captures(document.syntax, tree, (first, last), "block")}
     node = tree.root_node.descendant_for_byte_range(first, last)
     while node is not None and node.parent is not None:
         statements = node.named_children
-        if node.id in blocks and statements:
+        if node.id in block_ids and statements:
             yield _raw_span(document, statements[0].start_byte, statements[-1].end_byte)
         above = node.parent
-        if above.parent is None or above.id in blocks:
+        if above.parent is None or above.id in block_ids:
             yield _raw_span(document, node.start_byte, node.end_byte)
         node = above
 
 
 def _raw_span(document: Document, start: int, end: int) -> Span:
-    """Bytes of the source as bytes of the document."""
+    """A range of the document's source as a range of the document's bytes."""
     return document.to_raw(start), document.to_raw(end)

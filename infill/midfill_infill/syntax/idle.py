@@ -1,4 +1,4 @@
-"""Finds fills that do nothing: only comments, a placeholder, or a call of the function itself. Knows no candidate."""
+"""Recognizes code that does nothing: only comments, a placeholder, or a call of its own function. Knows no fill."""
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -12,12 +12,13 @@ from midfill_infill.syntax.problems import Span, captures
 
 _SELF: Final = frozenset((b"self", b"cls", b"this", b"Self"))
 _REPEATING: Final = ("comprehension", "generator_expression")
-_JOINTS: Final = (b".", b"->", b"::")
+_MEMBER_ACCESS: Final = (b".", b"->", b"::")
 
 
-def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
-    """True if the body at `span` has only docstrings and placeholders, or calls its own function unconditionally. The
-    call has the function's own arguments or, in Python, which has no overloads, any arguments.
+def is_idle_body(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
+    """True if the body at `span` has only docstrings and placeholders, or calls its own function before it may return.
+    The call passes the function's own parameters. In a Python function without decorators, which has no overloads, an
+    unconditional call may pass any arguments.
     """
     start, end = span
     function = _find_innermost(captures(language, tree, span, "function"), 0, start - 1, end)
@@ -27,29 +28,30 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     if body is None:
         return False
     statements = [statement for statement in list_statements(body) if start <= statement.start_byte < end]
-    empty = {node.byte_range for node in captures(language, tree, span, "stub", "keep")}
-    if all(statement.byte_range in empty for statement in statements):
+    idle_spans = {node.byte_range for node in captures(language, tree, span, "stub", "keep")}
+    if all(statement.byte_range in idle_spans for statement in statements):
         return True
     blocks = [node.byte_range for node in captures(language, tree, span, "block") if node != body]
     is_decorated = function.parent is None or "decorated" in function.parent.type
-    is_only = language.has_indented_blocks and not is_decorated
+    has_no_overloads = language.has_indented_blocks and not is_decorated
     for statement in statements:
         if any(statement.start_byte <= first and last <= statement.end_byte for first, last in blocks):
-            return False  # it may return before
-        for call in _calls_in(statement):
-            if _calls(function, call, with_any=is_only and not _is_conditional(call, statement)):
+            return False  # a statement with a block may return before a call
+        for call in _list_calls(statement):
+            takes_any = has_no_overloads and not _is_conditional(call, statement)
+            if _calls_itself(function, call, with_any_arguments=takes_any):
                 return True
     return False
 
 
 def _find_innermost(nodes: Sequence[tree_sitter.Node], first: int, last: int, end: int) -> tree_sitter.Node | None:
-    """The last of the nodes that begin from `first` to `last` and go to `end` at least."""
+    """The node that begins last of those that begin at `first` to `last` and end at `end` or later."""
     around = [node for node in nodes if first <= node.start_byte <= last and end <= node.end_byte]
     return max(around, key=attrgetter("start_byte"), default=None)
 
 
-def does_nothing(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
-    """True if the only statement at `span` is a placeholder, or a literal beside other statements."""
+def is_idle_statement(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
+    """True if the only statement at `span` is a placeholder or a literal, and its block has other statements."""
     start, end = span
     for node in captures(language, tree, span, "stub", "literal"):
         if node.parent is None:
@@ -62,7 +64,7 @@ def does_nothing(language: Language, tree: tree_sitter.Tree, span: Span) -> bool
 
 
 def is_comment(tree: tree_sitter.Tree, span: Span) -> bool:
-    """True if the text at `span` is only comments. False for text inside a comment that starts before it."""
+    """True if the text at `span` has only comments, at least one. False inside a comment that starts before `span`."""
     start, end = span
     pending = [tree.root_node]
     has_comment = False
@@ -72,16 +74,16 @@ def is_comment(tree: tree_sitter.Tree, span: Span) -> bool:
             continue
         if node.children and not node.is_extra:
             pending.extend(node.children)
-        elif (node.text or b"").strip():  # in some grammars a line end is a node
+        elif (node.text or b"").strip():  # in some grammars a line end is a node, which does not count
             if not node.is_extra or node.start_byte < start:
                 return False
             has_comment = True
     return has_comment
 
 
-def _calls_in(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+def _list_calls(statement: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     """The calls of a statement, without those in functions that it defines."""
-    pending = [node]
+    pending = [statement]
     while pending:
         node = pending.pop()
         if node.child_by_field_name("arguments"):
@@ -91,16 +93,17 @@ def _calls_in(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def _is_conditional(node: tree_sitter.Node, statement: tree_sitter.Node) -> bool:
-    """True if Python may skip this part when it runs the statement."""
-    while node != statement and node.parent is not None:
-        node = node.parent
-        if node.type in ("boolean_operator", "conditional_expression") or node.type.endswith(_REPEATING):
+    """True if Python may skip the part `node` of a statement when it runs the statement."""
+    part = node
+    while part != statement and part.parent is not None:
+        part = part.parent
+        if part.type in ("boolean_operator", "conditional_expression") or part.type.endswith(_REPEATING):
             return True
     return False
 
 
-def _calls(function: tree_sitter.Node, call: tree_sitter.Node, *, with_any: bool) -> bool:
-    """True if a call in a function calls the function itself, with its own arguments or, if `with_any`, any."""
+def _calls_itself(function: tree_sitter.Node, call: tree_sitter.Node, *, with_any_arguments: bool) -> bool:
+    """True if a call in a function calls that function with its own parameters in order, or `with_any_arguments`."""
     arguments = call.child_by_field_name("arguments")
     assert arguments is not None and call.text is not None
     callee = b"".join(call.text[: arguments.start_byte - call.start_byte].split())
@@ -111,25 +114,25 @@ def _calls(function: tree_sitter.Node, call: tree_sitter.Node, *, with_any: bool
     if receiver is not None:
         owners.update(_names(receiver)[:1])
     name = _name(function)
-    callees = {owner + joint + name for owner in owners for joint in _JOINTS}
+    callees = {owner + access + name for owner in owners for access in _MEMBER_ACCESS}
     if receiver is None and not has_self and function.type != "method_definition":
         callees.add(name)
     if callee not in callees:
         return False
-    if with_any:
+    if with_any_arguments:
         return True
     if has_self:
         del parameters[0]
-    given: list[bytes] = []
+    values: list[bytes] = []
     for argument in arguments.named_children:
         if not argument.is_extra:
             value = argument.child_by_field_name("value") or argument
-            given.append((value.text or b"").strip(b"*. "))
-    return given == parameters
+            values.append((value.text or b"").strip(b"*. "))
+    return values == parameters
 
 
 def _name(function: tree_sitter.Node) -> bytes:
-    """The last part of a function's name; for an anonymous function, of the variable it is assigned to."""
+    """The last part of a function's name; for an anonymous function, of the variable that it is assigned to."""
     node: tree_sitter.Node | None = function
     name: tree_sitter.Node | None = None
     while node is not None and name is None:
@@ -145,6 +148,7 @@ def _name(function: tree_sitter.Node) -> bytes:
 
 
 def _parameters(function: tree_sitter.Node) -> list[bytes]:
+    """The names of a function's parameters, in order."""
     node: tree_sitter.Node | None = function
     while node is not None:
         parameters = node.child_by_field_name("parameters") or node.child_by_field_name("parameter")
@@ -157,7 +161,7 @@ def _parameters(function: tree_sitter.Node) -> list[bytes]:
 
 
 def _names(node: tree_sitter.Node) -> list[bytes]:
-    """The names that a list of parameters binds, in order."""
+    """The names that a node of parameters binds, in order."""
     if node.type in ("identifier", "self", "shorthand_property_identifier_pattern"):
         return [node.text or b""]
     names: list[bytes] = []

@@ -13,12 +13,12 @@ _MARGINAL: Final = re.compile(
 
 
 def tells_indent(language: Language, content: bytes) -> bool:
-    """True for a line of code that is indented as its block."""
+    """True for a line of code that is indented as its block is: no comment, directive or label."""
     if language.has_indented_blocks:
         return not content.lstrip().startswith(language.comment.encode())
     return is_at_level(language, content) and not _COMMENT.match(content)
 
 
 def is_at_level(language: Language, content: bytes) -> bool:
-    """False for a preprocessor's directive and for a label, which stand at the margin whatever is around them."""
+    """True unless a line is a directive or a label, which stand at the margin whatever is around them."""
     return language.has_indented_blocks or not _MARGINAL.match(content)

@@ -1,4 +1,4 @@
-"""Reads functions, scopes and imports of a document once, including functions that a syntax error hides."""
+"""Reads the outline of a document once: functions, scopes and imports, also functions that a syntax error hides."""
 
 import re
 from dataclasses import replace
@@ -28,14 +28,14 @@ def outline(document: Document) -> Outline:
 
 
 def _read(document: Document) -> Outline:
-    """The outline of a document, with what its errors hide."""
+    """The outline of a document, with the functions that its syntax errors hide."""
     language = require_syntax(document)
     tree = language.parse_once(document.source)
     return recover(language, document.source_lines, read_outline(language, document.source, tree))
 
 
 def find_own(document: Document, hole: Hole) -> Function | None:
-    """The function that a body hole belongs to."""
+    """The function that a body hole belongs to; None for other holes."""
     if not hole.is_body:
         return None
     start = document.to_source(hole.start_byte)
@@ -46,17 +46,17 @@ def find_own(document: Document, hole: Hole) -> Function | None:
 
 
 def recover(language: Language, lines: Lines, broken: Outline) -> Outline:
-    """Finds functions that a broken tree lost or damaged, by their header lines, and parses each alone. An open bracket
-    pulls the next definition into an ERROR node (tree-sitter-python 0.25).
+    """The outline with the functions that a broken tree lost or damaged. Finds these by their header lines and parses
+    each alone, because an open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25).
     """
     if not broken.has_error or language.header is None:
         return broken
     sound = [function for function in broken.functions if not function.is_broken]
     functions = {function.head: function for function in sound}
-    known = {lines.at(function.head) for function in sound}
+    sound_lines = {lines.at(function.head) for function in sound}
     for line in range(len(lines)):
         match = re.match(language.header, lines.content(line))
-        if match is None or line in known:
+        if match is None or line in sound_lines:
             continue
         head = lines.first_char(line)
         if any(function.head < head < function.end for function in sound):
@@ -67,7 +67,7 @@ def recover(language: Language, lines: Lines, broken: Outline) -> Outline:
 
 
 def _read_again(language: Language, lines: Lines, line: int, name: str) -> Function:
-    """The function whose header is on a line, read from its own lines alone."""
+    """The function `name` whose header is on `line`, read from its own lines alone; broken if it does not parse."""
     head = lines.first_char(line)
     end = lines.end(line)
     path = (*_outer_names(language, lines, line), name)
@@ -79,16 +79,17 @@ def _read_again(language: Language, lines: Lines, line: int, name: str) -> Funct
     end = lines.end(last)
     for function in read_outline(language, lines.data[offset:end]).functions:
         if function.head + offset == head and not function.is_broken:
-            return _shift(replace(function, path=path), offset)
+            return _move(replace(function, path=path), offset)
     return replace(broken, start=lines.first_char(first), end=end)
 
 
 def _first_decorator(lines: Lines, line: int) -> int:
-    """The first line of the decorators above a function's header."""
+    """The first line of the decorators above a function's header `line`; the header itself without decorators."""
     indent = lines.indent(line)
-    while line > 0 and lines.indent(line - 1) == indent and lines.content(line - 1).lstrip().startswith(b"@"):
-        line -= 1
-    return line
+    first = line
+    while first > 0 and lines.indent(first - 1) == indent and lines.content(first - 1).lstrip().startswith(b"@"):
+        first -= 1
+    return first
 
 
 def _outer_names(language: Language, lines: Lines, line: int) -> tuple[str, ...]:
@@ -108,10 +109,10 @@ def _outer_names(language: Language, lines: Lines, line: int) -> tuple[str, ...]
     return tuple(reversed(names))
 
 
-def _shift(function: Function, offset: int) -> Function:
-    """The function with all offsets counted from an earlier byte."""
+def _move(function: Function, offset: int) -> Function:
+    """The function with `offset` added to all its offsets."""
 
-    def move(span: Span) -> Span:
+    def move_span(span: Span) -> Span:
         start, end = span
         return start + offset, end + offset
 
@@ -120,8 +121,8 @@ def _shift(function: Function, offset: int) -> Function:
         start=function.start + offset,
         head=function.head + offset,
         end=function.end + offset,
-        body=move(function.body),
-        keep=move(function.keep) if function.keep else None,
+        body=move_span(function.body),
+        keep=move_span(function.keep) if function.keep else None,
         first=None if function.first is None else function.first + offset,
     )
 
@@ -147,18 +148,18 @@ def find_header_end(lines: Lines, function: Function) -> int:
 
 
 def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
-    """The last line of an indented body: the next line is not indented deeper than the definition. In a sound tree a
-    multiline string may contain such lines. Blank lines at the end do not count, nor do comments of a broken function
-    that are not indented.
+    """The last line of an indented body. The body ends before a line that is not indented deeper than the definition,
+    unless the sound tree has that line in the function, as in a multiline string. Blank lines at the end do not belong
+    to the body; comments that are no deeper than the definition do not end the body of a broken function.
     """
     columns = lines.columns(lines.at(function.head))
-    trusted = 0 if function.is_broken else function.end
+    certain_end = 0 if function.is_broken else function.end
     last = lines.at(header_end)
     for line in range(last + 1, len(lines)):
-        is_trusted = lines.start(line) < trusted
-        if lines.is_blank(line) and not is_trusted:
+        is_certain = lines.start(line) < certain_end
+        if lines.is_blank(line) and not is_certain:
             continue
-        if lines.columns(line) <= columns and not is_trusted:
+        if lines.columns(line) <= columns and not is_certain:
             if function.is_broken and lines.content(line).lstrip().startswith(b"#"):
                 continue
             break

@@ -1,4 +1,4 @@
-"""Finds syntax errors and free names in a source by its tree. Knows captures and columns, no language and no hole."""
+"""Finds syntax errors and names in a source by its tree. Knows captures and columns, no language and no hole."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,11 @@ Span = tuple[int, int]
 def parse_again(
     language: Language, source: bytes, tree: tree_sitter.Tree, old: bytes, changes: Sequence[tuple[Span, Span]]
 ) -> tree_sitter.Tree:
-    """The tree of `source`, parsed incrementally from `old` and its `tree`; `changes` are pairs of old and new spans.
-    Parses from scratch if the result has errors: error recovery differs between an incremental and a full parse.
+    """The tree of `source`, parsed incrementally from the source `old` and its `tree`. `changes` are pairs of a span in
+    `old` and the span that replaces it in `source`, in text order. Parses from scratch if the result has errors,
+    because error recovery differs between an incremental and a full parse.
     """
-    mended = tree.copy()
+    edited = tree.copy()
     for (start, old_end), (new_start, new_end) in reversed(changes):
         size = new_end - new_start
         row, column = _point(old, start)
@@ -28,14 +29,15 @@ def parse_again(
             last_row += num_rows
             last_column = new_end - source.rfind(b"\n", new_start, new_end) - 1
         old_end_point = _point(old, old_end)
-        mended.edit(start, old_end, start + size, (row, column), old_end_point, (last_row, last_column))
-    mended = language.parse(source, mended)
-    if mended.root_node.has_error:
+        edited.edit(start, old_end, start + size, (row, column), old_end_point, (last_row, last_column))
+    parsed = language.parse(source, edited)
+    if parsed.root_node.has_error:
         return language.parse(source)
-    return mended
+    return parsed
 
 
 def _point(source: bytes, offset: int) -> tuple[int, int]:
+    """Row and column of a byte, both from 0, as tree-sitter counts them."""
     row = source.count(b"\n", 0, offset)
     line_start = source.rfind(b"\n", 0, offset) + 1
     return row, offset - line_start
@@ -46,39 +48,39 @@ def find_problems(
 ) -> tuple[list[Span], tree_sitter.Tree]:
     """Spans of all syntax errors of `source`, and its tree; parses `source` unless `tree` is given. A grammar that
     reads indentation accepts some errors (tree-sitter-python 0.25 takes an empty `if x:`, a line that is too deep and a
-    lone `try:`); near the spans of `around` these count as well.
+    lone `try:`); these count too where they touch a span of `around`.
     """
-    tree = tree or language.parse(source)
-    problems = [node.byte_range for node in list_errors(tree)]
+    parsed = tree or language.parse(source)
+    problems = [node.byte_range for node in list_errors(parsed)]
     if not language.has_indented_blocks:
-        return problems, tree
+        return problems, parsed
     blocks: dict[Span, tree_sitter.Node] = {}
     unfinished: set[Span] = set()
     finished: set[Span] = set()
     for start, end in around:
-        touched = _captured(language, tree, (_code_end(language, source, start), end))
+        touched = _find_captures(language, parsed, (_code_end(language, source, start), end))
         for block in touched.get("block", []):
             blocks[block.byte_range] = block
         unfinished |= {node.byte_range for node in touched.get("unfinished", [])}
         finished |= {node.byte_range for node in touched.get("finished", [])}
     lines = Lines(source)
     for block in blocks.values():
-        problems += _misplaced(block, lines)
+        problems += _find_misplaced(block, lines)
     problems += unfinished - finished
-    return problems, tree
+    return problems, parsed
 
 
 def captures(language: Language, tree: tree_sitter.Tree, span: Span, *names: str) -> list[tree_sitter.Node]:
     """The nodes of the named captures that touch `span`."""
-    captured = _captured(language, tree, span)
+    captured = _find_captures(language, tree, span)
     nodes: list[tree_sitter.Node] = []
     for name in names:
         nodes += captured.get(name, [])
     return nodes
 
 
-def _captured(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[str, list[tree_sitter.Node]]:
-    """The captures of the language's query that touch a span."""
+def _find_captures(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[str, list[tree_sitter.Node]]:
+    """The nodes of all captures of the language's query that touch a span, by capture name."""
     start, end = span
     cursor = tree_sitter.QueryCursor(language.query)
     cursor.set_byte_range(max(0, start - 1), end + 1)
@@ -86,20 +88,21 @@ def _captured(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[st
 
 
 def _code_end(language: Language, source: bytes, offset: int) -> int:
-    """End of the code before `offset`, without comments: an empty block starts right after its header's colon."""
+    """The end of the code before `offset`, comments left out. An empty block starts there, at its header's colon."""
     comment = language.comment.encode("ascii")
+    end = offset
     while True:
-        while offset and source[offset - 1 : offset].isspace():
-            offset -= 1
-        line_start = source.rfind(b"\n", 0, offset) + 1
-        note = source.find(comment, line_start, offset)
-        if note < 0:
-            return offset
-        offset = note
+        while end and source[end - 1 : end].isspace():
+            end -= 1
+        line_start = source.rfind(b"\n", 0, end) + 1
+        comment_start = source.find(comment, line_start, end)
+        if comment_start < 0:
+            return end
+        end = comment_start
 
 
-def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
-    """The span of an empty block, and of each statement whose column differs from that of the first."""
+def _find_misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
+    """The span of an empty block, or of each statement whose column differs from that of the block's first."""
     if block.start_byte == block.end_byte and block.parent is not None:
         yield block.byte_range
     expected: int | None = None
@@ -112,13 +115,14 @@ def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
             if lines.first_char(line) != child.start_byte:
                 continue
             columns = lines.columns(line)
-        expected = columns if expected is None else expected
+        if expected is None:
+            expected = columns
         if columns != expected:
             yield child.byte_range
 
 
 def function_end(language: Language, tree: tree_sitter.Tree, start: int) -> int | None:
-    """The end of the function that starts at `start`; None if there is no function any more."""
+    """The end of the function that starts at `start`; None if no function starts there."""
     nodes = captures(language, tree, (start, start), "function")
     return max((node.end_byte for node in nodes if node.start_byte == start), default=None)
 
@@ -130,7 +134,7 @@ _BINDING_NODES = re.compile("parameter|pattern|import")
 
 
 def list_names(tree: tree_sitter.Tree, span: Span) -> Iterator[tuple[tree_sitter.Node, bool]]:
-    """The identifiers within `span` in text order, each with True if it is bound there."""
+    """The identifiers within `span` in text order, each with True if it is bound there and False if it is used."""
     start, end = span
     if start >= end:
         return

@@ -1,4 +1,4 @@
-"""Counts what a grammar takes and no compiler does, and lists text that is no code. Knows captures, no language."""
+"""Counts the nodes that a grammar accepts and a compiler refuses, and lists text that is no code. Knows captures."""
 
 from typing import Final
 
@@ -12,24 +12,26 @@ _AROUND: Final = ("function", "async", "generator", "loop", "breakable")
 
 
 def count_misplaced(language: Language, tree: tree_sitter.Tree) -> int:
-    """Nodes of a source that only its grammar takes there, such as `await` in a function that is not `async`."""
+    """The number of misplaced nodes, such as `await` in a function that is not `async`, and of names bound twice."""
     if not language.rules:
         return 0
     captured = tree_sitter.QueryCursor(language.misplaced).captures(tree.root_node)
     functions = {node.id for node in captured.get("function", [])}
     num_misplaced = len(captured.get("misplaced", []))
     for name in _AROUND:
-        wanted = {node.id for node in captured.get(name, [])}
+        around = {node.id for node in captured.get(name, [])}
         for node in captured.get(f"in.{name}", []):
-            num_misplaced += not _is_inside(node, wanted, functions, name)
+            num_misplaced += not _is_inside(node, around, functions, name)
     regions = functions | {node.id for node in captured.get("region", [])}
-    once = captured.get("once", [])
-    different = {(_find_region(node, regions, functions), node.text) for node in once}
-    return num_misplaced + len(once) - len(different)
+    bindings = captured.get("once", [])
+    different = {(_find_region(node, regions, functions), node.text) for node in bindings}
+    return num_misplaced + len(bindings) - len(different)
 
 
 def _find_region(node: tree_sitter.Node, regions: set[int], functions: set[int]) -> int:
-    """The innermost region around a name; the block of a function belongs to its parameters, its name does not."""
+    """The id of the innermost region around a name, or 0. A function's block and parameters are one region, which the
+    function's own name is outside of.
+    """
     above = node.parent
     if above is not None and above.id in functions and above.child_by_field_name("name") == node:
         above = above.parent
@@ -43,14 +45,14 @@ def _find_region(node: tree_sitter.Node, regions: set[int], functions: set[int])
     return above.id
 
 
-def _is_inside(node: tree_sitter.Node, wanted: set[int], functions: set[int], name: str) -> bool:
-    """True if a node is inside of one of `wanted`, with no function between."""
+def _is_inside(node: tree_sitter.Node, around: set[int], functions: set[int], name: str) -> bool:
+    """True if a node is inside of one of the nodes `around`, captures of `name`, with no function between."""
     above = node.parent
-    while above is not None and above.id not in wanted:
+    while above is not None and above.id not in around:
         if above.id in functions:
             return False
         above = above.parent
-    return above is not None or name == "async"  # a module may wait
+    return above is not None or name == "async"  # a module may use `await`
 
 
 def list_inert(language: Language, tree: tree_sitter.Tree) -> tuple[list[Span], list[Span]]:

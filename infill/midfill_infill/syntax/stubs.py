@@ -15,11 +15,11 @@ TODO: Final = re.compile(
 )
 
 _NOOP_NAME: Final = re.compile(r"(?i)_*(no_?op?(_\w+)?|\w+_no_?op|(\w+_)?nothing|blank|empty(_\w+)?|ignore|\w+_doc)")
-# Classes in which `raise NotImplementedError` addresses subclasses.
+# Names of classes in which `raise NotImplementedError` addresses the authors of subclasses.
 _BASE_NAME: Final = re.compile(r"_*(Abstract|Base)(?=\w)|(?<=\w)(Base|Mixin|Interface|ABC|Abstract|Listener)$")
 _TYPES_FILE: Final = re.compile(r"_*(typing|protocols?|interfaces?)\.py$")
 _TEST_FILE: Final = re.compile(r"(^|/)((\w*_)?tests?/|test_\w*\.py$|\w+_test\.py$|conftest\.py$)")
-# Classes that do nothing: `NullFile`, `LifespanOff`.
+# Names of classes that do nothing: `NullFile`, `LifespanOff`.
 _IDLE_NAME: Final = re.compile(
     r"_*(Null|No(?=[A-Z])|No[oO]?p|Drop|Skip|PassThrough|Disabled|[Dd]ummy|Empty|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$"
 )
@@ -29,7 +29,7 @@ _HOOK_NAME: Final = re.compile(
 )
 # Command groups have a docstring for their help text and no code.
 _COMMAND_GROUP: Final = re.compile(rb"@[\w.]*\.?(group|callback)\b")
-# Decorators of functions that may have no code, or may refuse.
+# Decorators of functions that may have no code, or may raise NotImplementedError to refuse the call.
 _MAY_REFUSE: Final = re.compile(rb"@[\w.]*\b(register\w*|deprecated|fixture|override)\b")
 # Decorators that find the code elsewhere, or expect the error.
 _CODE_ELSEWHERE: Final = re.compile(
@@ -54,33 +54,33 @@ _RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<message>.*)\)
 _TYPES_ONLY: Final = re.compile(rb"\bif\b.*(?<!not )\b(typing\.|t\.)?TYPE_CHECKING\s*:")
 _BRANCH: Final = re.compile(rb"\s*(if|elif|else|except)\b")
 _NO_COVER: Final = re.compile(rb"#\s*(pragma:\s*)?no cov")
-# If this many methods of a class only raise, they do so on purpose.
-_DECIDED: Final = 3
-_REMARK_LINE: Final = re.compile(rb"(?m)^[ \t]*#[^\n]*\n?")
-_REMARK: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
-_LINT: Final = re.compile(rb"#\s*(noqa|(type|pyright|pylint|mypy):)[^\n]*")
+# If this many functions look alike, such as methods that only raise, their author has decided so.
+_ALIKE_ON_PURPOSE: Final = 3
+_COMMENT_LINE: Final = re.compile(rb"(?m)^[ \t]*#[^\n]*\n?")
+_COMMENT: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
+_LINTER_COMMENT: Final = re.compile(rb"#\s*(noqa|(type|pyright|pylint|mypy):)[^\n]*")
 _CHECKED_ONLY: Final = re.compile(
     rb"(?im)^\s*#.*\b(signatures? only|only for typ(es|ing)|(satisfy|for) (mypy|pyright|the type checker))\b"
 )
-# Uses of a function's signature, annotations or code object, or of itself by a decorator; `{0}` is its name.
+# Code that reads a function's signature, annotations or code object, or passes it to a decorator; `{0}` is its name.
 _SIGNATURE_USE: Final = r"{0}\.__(annotations|code|signature)__|Signal\({0}\)|(?m:^[ \t]*@[\w.]+\({0}\b)"
 _DECORATOR: Final = re.compile(rb"(?m)^[ \t]*@((?:[A-Z]\w*\.)*\w+)\b(?!\.)")
-# Decorators of functions that users write.
-_PLAIN: Final = frozenset(
+# Decorators of functions whose code users write, however many functions have them.
+_ORDINARY_DECORATORS: Final = frozenset(
     b"property classmethod staticmethod cached_property contextmanager asynccontextmanager cache lru_cache fixture"
     b" tool task flow step node job component validator field_validator login_required receiver command".split()
 )
-_MANY: Final = 5
+_MANY_DECORATED: Final = 5
 
 
 def is_stub(document: Document, function: Function) -> bool:
     """True if a function is not written yet.
 
     Its body is a single placeholder (`...`, `pass`, `raise NotImplementedError`, `todo!()`, a throw of "not
-    implemented"), empty, or only a TODO comment. Never stubs: abstract methods, overloads and Protocol methods,
+    implemented"), empty, or only a TODO comment. Never stubs are abstract methods, overloads and Protocol methods,
     functions of declaration files (.pyi), empty constructors and callbacks, functions called noop, and empty bodies
-    with a comment without TODO. Without a TODO, neither are methods that subclasses override (see `is_for_others`) nor,
-    in Python, bodies that may be empty (`may_be_empty`).
+    with a comment without TODO. Without a TODO, methods that subclasses override are no stubs either, nor, in Python,
+    bodies that their author means so (`is_meant`).
     """
     language = require_syntax(document)
     if function.is_deliberate or language.is_interface(document.name):
@@ -89,17 +89,17 @@ def is_stub(document: Document, function: Function) -> bool:
         return False
     unwritten = _Unwritten(document, function)
     if language.has_indented_blocks:
-        return bool(TODO.search(unwritten.notes)) or not unwritten.is_meant()
+        return bool(TODO.search(unwritten.comments)) or not unwritten.is_meant()
     if function.statements:
         return bool(TODO.search(_inside(document, function))) or not unwritten.is_overridden
     if function.is_trivial or _NOOP_NAME.fullmatch(unwritten.name):
         return False
-    note = _inside(document, function)[1:-1].strip()
-    return not note or bool(TODO.search(note))
+    comment = _inside(document, function)[1:-1].strip()
+    return not comment or bool(TODO.search(comment))
 
 
 def _inside(document: Document, function: Function) -> bytes:
-    """The code of a body, without its docstring."""
+    """The text of a body without its docstring, with comments and braces."""
     start, end = function.body
     if function.keep:
         _, start = function.keep
@@ -118,7 +118,7 @@ def _has_code(function: Function) -> bool:
 
 @dataclass(frozen=True)
 class _Unwritten:
-    """A function without code, and what its file says about it."""
+    """A function whose body has at most a placeholder, and what its file says about it. "It" below is the function."""
 
     document: Document
     function: Function
@@ -140,15 +140,17 @@ class _Unwritten:
         return _decorators(self.document, self.function)
 
     @property
-    def notes(self) -> bytes:
-        """The comments in the body and around it, which may be outside of the function's node."""
+    def comments(self) -> bytes:
+        """The comments in the body and on its lines, without those for linters. The tree may end the function before
+        the comment on its last line.
+        """
         start = self.function.keep[1] if self.function.keep else self.function.head
-        code = _LINT.sub(b"", self.document.source[start : self.end])
-        return b"\n".join(_REMARK.findall(code))
+        code = _LINTER_COMMENT.sub(b"", self.document.source[start : self.end])
+        return b"\n".join(_COMMENT.findall(code))
 
     @cached_property
     def end(self) -> int:
-        """The end of its last line."""
+        """The end of its last line, which may be behind the function's own end."""
         lines = self.document.source_lines
         return lines.end(lines.at(max(self.function.head, self.function.end - 1)))
 
@@ -158,6 +160,7 @@ class _Unwritten:
 
     @cached_property
     def around(self) -> list[Function]:
+        """The functions that it is defined in, outermost first."""
         head, end = self.function.head, self.function.end
         return [outer for outer in self.functions if outer.head < head and end <= outer.end]
 
@@ -171,7 +174,7 @@ class _Unwritten:
 
     @cached_property
     def bases(self) -> frozenset[str]:
-        """What its class derives from."""
+        """The names of its class's bases, and "Interface" or "Null" if the class's docstring says that it is one."""
         return find_bases(self.document, self.owner)
 
     @property
@@ -188,17 +191,18 @@ class _Unwritten:
 
     @property
     def is_in_tests(self) -> bool:
+        """True if its file is a test, by the path."""
         if self.document.path is None:
             return False
         return bool(_TEST_FILE.search(self.document.path.as_posix()))
 
     def is_meant(self) -> bool:
-        """True if the author of a Python body that is a placeholder or empty intends it so."""
-        code = _REMARK_LINE.sub(b"", _inside(self.document, self.function)).strip()
+        """True if the author of a Python body that is empty or a placeholder means it so, as the signs below say."""
+        code = _COMMENT_LINE.sub(b"", _inside(self.document, self.function)).strip()
         raised = _RAISE.match(code)
         if raised is not None and raised["message"]:
             return self.is_message_meant(raised["message"])
-        if self.is_covered(code) or self.is_for_types or self.is_written_by_decorator or self.is_signature_source:
+        if self.has_no_cover(code) or self.is_for_types or self.is_written_by_decorator or self.is_signature_source:
             return True
         if _NOOP_NAME.fullmatch(self.name):
             return True
@@ -208,16 +212,17 @@ class _Unwritten:
             return True
         if (self.owner or not raised) and self.is_for_others():
             return True
-        if any(map(_BRANCH.match, self.openers)) or self.is_dispatched or self.is_one_of_many(raised):
+        if any(map(_BRANCH.match, self.openers)) or self.is_dispatched or self.is_one_of_many(raises=bool(raised)):
             return True
         if _MAY_REFUSE.search(self.decorators):
             return True
-        if self.refuses() if raised else self.may_be_empty():
+        is_allowed = self.may_refuse() if raised else self.may_be_empty()
+        if is_allowed:
             return True
         return self.kin.is_base or self.name in self.kin.inherited
 
     def is_message_meant(self, message: bytes) -> bool:
-        """True if the message that it raises does not say that code is to come."""
+        """True if the message of its error does not say that code is to come."""
         if not _UNWRITTEN.search(message) or _SAYS_CLASS.search(message):
             return True
         if _PROMISE.search(message):
@@ -229,24 +234,26 @@ class _Unwritten:
         """True if the file builds method names from the first part of its name, as in `"do_" + name`."""
         if not self.owner:
             return False
-        parts = [self.name[: match.end()] for match in re.finditer(r"(?<=[^_])_", self.name)]
-        if not parts:
+        prefixes = [self.name[: match.end()] for match in re.finditer(r"(?<=[^_])_", self.name)]
+        if not prefixes:
             return False
-        built = "|".join(map(re.escape, parts)).encode()
-        return re.search(rb"""["'](?:""" + built + rb""")["'{%]""", self.document.source) is not None
+        alternatives = "|".join(map(re.escape, prefixes)).encode()
+        return re.search(rb"""["'](?:""" + alternatives + rb""")["'{%]""", self.document.source) is not None
 
-    def is_one_of_many(self, raised: object) -> bool:
-        """True if its class is derived or private, and three or more methods of the class are like this one."""
+    def is_one_of_many(self, *, raises: bool) -> bool:
+        """True if its class is derived or private, and three or more methods of the class have no code either and, as
+        `raises` says of this one, raise or do not.
+        """
         if not self.bases and not self.owner.startswith("_"):
             return False
         num_alike = 0
         for method in self.methods:
             if method.is_stub or not method.statements:
-                num_alike += bool(raised) == bool(_RAISE.match(_inside(self.document, method)))
-        return num_alike >= _DECIDED
+                num_alike += raises == bool(_RAISE.match(_inside(self.document, method)))
+        return num_alike >= _ALIKE_ON_PURPOSE
 
     def is_signature(self) -> bool:
-        """True if `...` suffices: for an interface's method or, in a test file, a dummy or one of many."""
+        """True if `...` suffices, because it is an interface's method or, in a test file, a dummy or one of many."""
         if "Interface" in self.bases or self.has_signatures:
             return True
         if self.owner and _TYPES_FILE.fullmatch(self.document.name):
@@ -256,11 +263,11 @@ class _Unwritten:
         if self.around:
             return True
         alike = [function for function in self.functions if len(function.path) == 1 and function.is_stub]
-        return len(self.function.path) == 1 and len(alike) >= _DECIDED
+        return len(self.function.path) == 1 and len(alike) >= _ALIKE_ON_PURPOSE
 
     @property
     def has_signatures(self) -> bool:
-        """True if its class has signatures only: nothing but overloads, or a comment above says so."""
+        """True if its class has signatures only: all methods are one's overloads, or a comment in the class says so."""
         if len(self.methods) > 1 and all(method.path == self.function.path for method in self.methods):
             return True
         head, owner = self.function.head, self.owner
@@ -272,7 +279,7 @@ class _Unwritten:
 
     @property
     def is_signature_source(self) -> bool:
-        """True if later code reads its signature, annotations or code object."""
+        """True if later code reads its signature, annotations or code object, or passes it to a decorator."""
         if not self.name:
             return False
         use = re.compile(_SIGNATURE_USE.format(re.escape(self.name)).encode())
@@ -281,21 +288,23 @@ class _Unwritten:
 
     @property
     def is_written_by_decorator(self) -> bool:
-        """True if its decorator dispatches, or decorates five or more functions of the file, none of them with code."""
+        """True if its decorator finds the code elsewhere, or decorates five or more functions of the file, all without
+        code.
+        """
         if _CODE_ELSEWHERE.search(self.decorators):
             return True
-        for name in {*_DECORATOR.findall(self.decorators)} - _PLAIN:
+        for name in {*_DECORATOR.findall(self.decorators)} - _ORDINARY_DECORATORS:
             decorated = [
                 function
                 for function in self.functions
                 if name in _DECORATOR.findall(_decorators(self.document, function))
             ]
-            if len(decorated) >= _MANY and not any(map(_has_code, decorated)):
+            if len(decorated) >= _MANY_DECORATED and not any(map(_has_code, decorated)):
                 return True
         return False
 
-    def is_covered(self, code: bytes) -> bool:
-        """True if a pragma excludes it from coverage, which unwritten code does not need."""
+    def has_no_cover(self, code: bytes) -> bool:
+        """True if a pragma excludes it from coverage, as no unwritten code is; for `...`, on the last line."""
         start = self.function.head
         if code.startswith(b"..."):
             lines = self.document.source_lines
@@ -324,7 +333,7 @@ class _Unwritten:
 
     def is_for_others(self) -> bool:
         """True if its docstring or a comment says that it needs no code, or its class is meant to be derived from."""
-        if _FOR_OTHERS.search(self.docstring) or _FOR_OTHERS.search(self.notes):
+        if _FOR_OTHERS.search(self.docstring) or _FOR_OTHERS.search(self.comments):
             return True
         if "Interface" in self.bases or (self.owner and _BASE_NAME.search(self.owner)):
             return True
@@ -339,18 +348,18 @@ class _Unwritten:
         start, end = self.function.keep
         return self.document.source[start:end]
 
-    def refuses(self) -> bool:
-        """True if a method that raises rejects an inherited method, or its class does nothing."""
+    def may_refuse(self) -> bool:
+        """True for a method whose class does nothing or has an abstract base: it may raise to refuse the call."""
         return self.is_idle or any(map(_BASE_NAME.search, self.bases))
 
     @property
     def is_idle(self) -> bool:
-        """True if its class does nothing, by the name or the docstring of the class."""
+        """True if its class does nothing, as the name or the docstring of the class says."""
         return bool(_IDLE_NAME.search(self.owner)) or "Null" in self.bases
 
     def may_be_empty(self) -> bool:
-        """True for a hook, a command group, a method of a derived class that has code or of a class that does nothing,
-        and for a dummy in a test or decorated inside another function.
+        """True for a hook, for a command group, for a function in a test or with a decorator inside another function,
+        and for a method of a class that does nothing or that derives from another and has code.
         """
         if _HOOK_NAME.fullmatch(self.name) or self.is_idle or self.is_in_tests:
             return True

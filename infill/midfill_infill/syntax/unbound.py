@@ -8,18 +8,18 @@ import tree_sitter
 from midfill_infill.languages import Language
 from midfill_infill.syntax.problems import Span, captures, list_names
 
-MAX_READ: Final = 20_000  # bytes of code before and behind the hole whose tree is read
+MAX_READ: Final = 20_000  # bytes of code before the hole, and as many behind it, whose names are read
 MAX_UNBOUND: Final = 4
 MAX_UNUSED: Final = 8
 MAX_FUNCTION: Final = 8_000  # bytes of a function whose unused names are found: 20 ms
-MAX_BYTES: Final = 80  # of a name
+MAX_BYTES: Final = 80  # a longer name is left out
 _NAME: Final = re.compile(rb"[\w$\x80-\xff]+")
 _STAR: Final = re.compile(rb"(?m)^\s*from\s.*\simport\s+\*")
 
 
 def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole: Span, end: int) -> list[str]:
-    """Names in the order of their first use, up to the byte `end` at most. Empty for other languages, if a
-    wildcard import may bind names, and if there are many: then something else is missing.
+    """The names that the code behind a hole, up to byte `end`, uses and nothing binds, by their first use. Empty if the
+    language cannot tell, if a wildcard import may bind names, and if there are many, because then more is missing.
     """
     if not language.finds_unbound or _STAR.search(source):
         return []
@@ -27,7 +27,7 @@ def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole
     functions = _list_functions(language, tree, hole)
     scope = functions[-1] if functions else tree.root_node
     start = max(scope.start_byte, hole_start - MAX_READ)
-    bound = set(_NAME.findall(source, scope.start_byte, start))  # faster, though it takes comments for names
+    bound = set(_NAME.findall(source, scope.start_byte, start))  # faster than the tree, though comments have names too
     for node, binds in list_names(tree, (start, hole_start)):
         if binds or not _is_member(node):
             bound.add(node.text or b"")
@@ -41,15 +41,17 @@ def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole
     if used and functions:
         for node in tree.root_node.named_children:
             bound |= _list_bound(node, scope)
-    known = {name.decode("utf-8", "replace") for name in bound} | language.globals
-    unbound = [name for name in used if name not in known and not name.startswith("__")]
+    bound_names = {name.decode("utf-8", "replace") for name in bound} | language.globals
+    unbound = [name for name in used if name not in bound_names and not name.startswith("__")]
     if len(unbound) > MAX_UNBOUND:
         return []
     return unbound
 
 
 def find_unused(language: Language, tree: tree_sitter.Tree, hole: Span) -> list[str]:
-    """Parameters and variables that a hole's function binds before it and that nothing else there uses, last first."""
+    """Names that the function around a hole binds before the hole and uses nowhere, the last bound first. Empty outside
+    of functions and in a large function.
+    """
     functions = _list_functions(language, tree, hole)
     if not functions:
         return []
@@ -85,7 +87,7 @@ def _list_functions(language: Language, tree: tree_sitter.Tree, hole: Span) -> l
 
 
 def _list_bound(node: tree_sitter.Node, scope: tree_sitter.Node) -> set[bytes]:
-    """The name of a definition at the top; of other statements all names."""
+    """The names that a statement may bind: of a definition its name, of others all names, but none around `scope`."""
     definition = node.child_by_field_name("definition") or node
     name = definition.child_by_field_name("name")
     if name is not None and definition.child_by_field_name("body") is not None:
@@ -96,7 +98,7 @@ def _list_bound(node: tree_sitter.Node, scope: tree_sitter.Node) -> set[bytes]:
 
 
 def _is_member(node: tree_sitter.Node) -> bool:
-    """True for a name that belongs to something else: an attribute, a keyword."""
+    """True for a name that is no variable: an attribute, or the keyword of an argument."""
     above = node.parent
     if node.type != "identifier" or above is None:
         return node.type not in ("identifier", "shorthand_property_identifier")

@@ -1,4 +1,4 @@
-"""Unified diffs of bytes. Lines end at `\\n` only, whatever else they hold. Knows no file."""
+"""Compares two texts: unified diffs of bytes, and what both have in common at their ends. Knows no file."""
 
 import difflib
 from typing import TypeVar
@@ -8,7 +8,7 @@ _NO_NEWLINE = b"\\ No newline at end of file\n"
 
 
 def unified_diff(before: bytes, after: bytes, name: bytes = b"", context: int = 3) -> bytes:
-    r"""A diff for `patch -p0`; empty if nothing differs. Lines end at `\n` only."""
+    r"""A diff for `patch -p0` of the file `name`; empty if nothing differs. Lines end at `\n` only."""
     lines: list[bytes] = []
     for line in difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), name, name, n=context):
         lines.append(line)
@@ -18,6 +18,7 @@ def unified_diff(before: bytes, after: bytes, name: bytes = b"", context: int = 
 
 
 def _lines(data: bytes) -> list[bytes]:
+    r"""The lines with their `\n`; the last one may have none."""
     *whole, last = data.split(b"\n")
     lines = [line + b"\n" for line in whole]
     if last:
@@ -38,7 +39,7 @@ def common_prefix(old: Items, new: Items) -> int:
 
 
 def common_ends(old: Items, new: Items) -> tuple[int, int]:
-    """Lengths of the common prefix and of the common suffix behind it."""
+    """Lengths of the common prefix, and of the common suffix of what follows it."""
     head = common_prefix(old, new)
     tail = common_prefix(old[head:][::-1], new[head:][::-1])
     return head, tail

@@ -1,4 +1,4 @@
-"""A document: one source file as bytes, plus its language. Knows text, lines and positions, nothing of syntax."""
+"""Holds one source file as bytes, plus its language: a document. Knows text, lines and positions, nothing of syntax."""
 
 import stat
 from collections.abc import Callable, Hashable, Sequence
@@ -26,8 +26,8 @@ T = TypeVar("T")
 class Document:
     """One source file. All offsets are bytes of `data`, a byte order mark included.
 
-    `language` is an id of the registry, or None: then there are no functions in it, but ranges can be filled.
-    `stored_as` names the encoding where the bytes themselves do not tell it.
+    `language` is an id of the registry. In a document without a language, ranges can be filled, but no functions are
+    found. `stored_as` names the encoding if the bytes themselves do not tell it.
     Raises MidfillError `file_binary` for binary data and `unknown_language` for an unknown id.
     """
 
@@ -49,32 +49,33 @@ class Document:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> Self:
-        """A document whose content does not come from the file it is named after. Raises MidfillError."""
+        """A document of `data`, which the file at `path` need not have. Raises MidfillError."""
         if len(data) > cls.max_bytes:
-            raise _too_large(path.name, len(data))
+            raise _too_large_error(path.name, len(data))
         return cls(data, language or find_language(path, data), path)
 
     @classmethod
     def from_text(cls, text: str, language: str | None = None, path: Path | None = None) -> "Document":
-        """A document as an editor holds it: UTF-8, whatever the file on disk says."""
+        """A document as an editor holds it: UTF-8, whatever the file on disk says. Raises MidfillError."""
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > MAX_DOCUMENT_BYTES:
-            raise _too_large(path.name if path else "the document", len(data))
+            raise _too_large_error(path.name if path else "the document", len(data))
         if not language and path is not None:
             language = find_language(path, data)
         return cls(data, language, path, stored_as="utf-8")
 
     @cached_property
     def _derived(self) -> tuple[RLock, dict[tuple[object, ...], Any]]:
+        """A lock and the results that `derive` keeps, by function and arguments."""
         return RLock(), {}
 
-    def derive(self, read: Callable[..., T], *words: Hashable) -> T:
-        """What `read` finds in the document, given `words`. It reads once: what it found is kept with the document."""
+    def derive(self, read: Callable[..., T], *arguments: Hashable) -> T:
+        """The result of `read(document, *arguments)`, which is computed once and kept with the document."""
         lock, derived = self._derived
-        key = (read, *words)
+        key = (read, *arguments)
         with lock:
             if key not in derived:
-                derived[key] = read(self, *words)
+                derived[key] = read(self, *arguments)
             result: T = derived[key]
             return result
 
@@ -93,6 +94,7 @@ class Document:
 
     @property
     def name(self) -> str:
+        """The file's name, or words for a document without one, for messages."""
         return self.path.name if self.path else "the document"
 
     @cached_property
@@ -108,6 +110,7 @@ class Document:
 
     @property
     def bom(self) -> bytes:
+        """The byte order mark of UTF-8, if the file has one."""
         if self.data.startswith(encodings.UTF8_BOM):
             return encodings.UTF8_BOM
         return b""
@@ -128,12 +131,12 @@ class Document:
 
     @cached_property
     def indent_unit(self) -> str:
-        """A tab or some spaces as used in the file; otherwise the language's default."""
+        """One level of indentation: a tab or some spaces as in the file, else the language's default."""
         return self.lines.indent_unit or (self.syntax.indent if self.syntax else DEFAULT_INDENT)
 
     @cached_property
     def source(self) -> bytes:
-        """The UTF-8 that the parser reads. `to_source` and `to_raw` translate offsets."""
+        """The document in UTF-8 as the parser reads it. `to_source` and `to_raw` convert offsets."""
         return encodings.to_source(encodings.decode(self.data, self.encoding))
 
     @cached_property
@@ -142,6 +145,7 @@ class Document:
         return Lines(self.source, self._find_inert)
 
     def _find_inert(self) -> frozenset[int]:
+        """The lines that begin inside of a string or comment; none without a grammar."""
         if self.syntax is None:
             return frozenset()
         inert: set[int] = set()
@@ -153,16 +157,19 @@ class Document:
 
     @cached_property
     def _offsets(self) -> encodings.OffsetMap | None:
+        """Converts offsets; None if they are the same in `data` and `source`."""
         if self.encoding in ("utf-8", "ascii"):
             return None
         return encodings.OffsetMap.build(self.data, self.encoding)
 
-    def to_source(self, start_byte: int) -> int:
+    def to_source(self, raw_byte: int) -> int:
+        """The offset in `source` of the character that an offset in `data` is in."""
         if self._offsets is None:
-            return start_byte
-        return self._offsets.to_source(start_byte)
+            return raw_byte
+        return self._offsets.to_source(raw_byte)
 
     def to_raw(self, source_byte: int) -> int:
+        """The offset in `data` of the character that an offset in `source` is in."""
         if self._offsets is None:
             return source_byte
         return self._offsets.to_raw(source_byte)
@@ -190,8 +197,8 @@ class Document:
     def encode(self, text: str) -> bytes:
         r"""The bytes of a text with `\n` line ends, for this document. Lone surrogates stand for undecodable bytes.
 
-        Raises MidfillError `file_encoding` for what its encoding lacks, and for all but ASCII in a file that claims to
-        be UTF-8 and is not.
+        Raises MidfillError `file_encoding` for characters that the encoding lacks, and for all but ASCII in a file that
+        claims to be UTF-8 and is not.
         """
         data = encodings.encode(text.replace("\n", self.newline), self.encoding)
         foreign = next((char for char in text if not char.isascii() and encodings.is_decoded(char)), None)
@@ -204,7 +211,7 @@ class Document:
 
     @cached_property
     def _is_wrong(self) -> bool:
-        """True for a file in UTF-8 with bytes that are not."""
+        """True for a file that claims to be UTF-8 and has bytes that are not."""
         return self.stored_as is None and self.encoding == "utf-8" and not encodings.is_decoded(self.text)
 
     @property
@@ -212,6 +219,7 @@ class Document:
         return len(self.lines)
 
     def _line_start(self, line: int) -> int:
+        """The offset of a line's first character, which stands behind the byte order mark."""
         return len(self.bom) if line == 0 else self.lines.start(line)
 
     def offset_at(self, line: int, column: int) -> int:
@@ -230,23 +238,23 @@ class Document:
         return self.to_raw(self.to_source(start) + len(before))
 
     def position_at(self, byte: int) -> tuple[int, int]:
-        """Line and column, both from 1, of a byte of the document."""
+        """Line and column of a byte of the document, both counted from 1, columns in code points."""
         line = self.lines.at(byte)
         start = self._line_start(line)
         before = self.decode(start, max(start, byte))
         return line + 1, len(before) + 1
 
     def where(self, byte: int) -> str:
-        """File and line of a byte, in the command's notation."""
+        """File and line of a byte, as the command writes them: `t.py:3`."""
         return f"{self.path or 'text'}:{self.lines.at(byte) + 1}"
 
     def cell_at(self, byte: int) -> tuple[int | None, int]:
-        """Number and first byte of the notebook cell that holds a byte; None in other files."""
+        """Number and first byte of the notebook cell that holds a byte; in other files None and 0."""
         return None, 0
 
     def snap(self, byte: int) -> int:
-        r"""The last place at or before `byte` that does not split a character, `\r\n` or the byte order mark. Raises
-        MidfillError `position_outside`.
+        r"""The last offset at or before `byte` that splits no character and no `\r\n`; behind the byte order mark for a
+        byte in it. Raises MidfillError `position_outside`.
         """
         if not 0 <= byte <= len(self.data):
             raise MidfillError("position_outside", f"{self.name} has {len(self.data)} bytes, byte {byte} is outside")
@@ -256,12 +264,12 @@ class Document:
         if self._offsets:
             return self.to_raw(self.to_source(byte))
         for start in range(byte - 1, max(byte - 4, -1), -1):
-            if _spans(self.data, start, byte):
+            if _splits_character(self.data, start, byte):
                 return start
         return byte
 
 
-def _spans(data: bytes, start: int, byte: int) -> bool:
+def _splits_character(data: bytes, start: int, byte: int) -> bool:
     """True if one UTF-8 character begins at `start` and ends behind `byte`."""
     for end in range(byte + 1, min(start + 4, len(data)) + 1):
         try:
@@ -271,20 +279,20 @@ def _spans(data: bytes, start: int, byte: int) -> bool:
     return False
 
 
-def _too_large(name: str, size: int, most: int = MAX_DOCUMENT_BYTES) -> MidfillError:
-    return MidfillError("file_too_large", f"{name} has {size // 1024} KiB, the limit is {most // 1024} KiB")
+def _too_large_error(name: str, size: int, max_bytes: int = MAX_DOCUMENT_BYTES) -> MidfillError:
+    return MidfillError("file_too_large", f"{name} has {size // 1024} KiB, the limit is {max_bytes // 1024} KiB")
 
 
-def read_bytes(path: Path, most: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """The bytes of a file. Raises MidfillError if it is not a file, cannot be read or has more than `most` bytes."""
+def read_bytes(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
+    """The bytes of a file. Raises MidfillError if it is not a file, cannot be read or has more than `max_bytes`."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise MidfillError("file_is_directory", f"{path} is a directory")
         if not stat.S_ISREG(status.st_mode):
             raise MidfillError("file_unreadable", f"{path} is not a regular file", "name a regular file")
-        if status.st_size > most:
-            raise _too_large(str(path), status.st_size, most)
+        if status.st_size > max_bytes:
+            raise _too_large_error(str(path), status.st_size, max_bytes)
         return path.read_bytes()
     except FileNotFoundError:
         raise MidfillError("file_missing", f"{path} does not exist") from None

@@ -1,4 +1,4 @@
-"""Decodes a document's bytes and locates each character. Knows encodings, no syntax."""
+"""Decodes and encodes a document's bytes and tells which bytes each character has. Knows encodings, no syntax."""
 
 import codecs
 import re
@@ -13,16 +13,16 @@ _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BLANK_OR_COMMENT = re.compile(rb"^[ \t\f]*(?:#.*)?$")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ASCII = rb"\u12" + bytes(range(128)) + b"\x1b$B0!\x1b(B"
-"""Bytes that a usable codec decodes as ASCII. The escape is first: a codec that decodes it warns about others. The last
-ones are a character of ISO 2022.
+"""Bytes that a usable codec decodes as ASCII. The truncated escape is first: a codec that decodes escapes fails there
+before it warns about others. The last bytes are a character of ISO 2022.
 """
-_NAMED = "# coding"
+_COOKIE_START = "# coding"
 UNDECODED = "\x1a"
 """Stands for an undecodable byte in the source: the control character SUBSTITUTE."""
 
 
 def check_is_text(data: bytes, name: str) -> None:
-    """Raises MidfillError `file_binary` for NUL bytes, as in UTF-16 and UTF-32."""
+    """Raises MidfillError `file_binary` for NUL bytes, and for UTF-16 and UTF-32, which have many."""
     if data.startswith(_OTHER_BOMS):
         raise MidfillError("file_binary", f"{name} is UTF-16 or UTF-32", "save it as UTF-8")
     if b"\0" in data:
@@ -30,11 +30,11 @@ def check_is_text(data: bytes, name: str) -> None:
 
 
 def find_encoding(data: bytes, *, has_cookie: bool) -> str:
-    """Codec name: UTF-8 unless a PEP 263 cookie names another and the language is Python.
+    """The codec's name: UTF-8 unless a PEP 263 cookie names another one, in a language that `has_cookie`.
 
-    A byte order mark wins over the cookie. Encodings that Python does not know, that are not stateless supersets of
-    ASCII, or that do not tell the place of each character of `data`, give "ascii": other bytes are kept, and only ASCII
-    can be filled in.
+    A byte order mark wins over the cookie. The codec is "ascii" if Python does not know the named one, if that is no
+    stateless superset of ASCII, or if it does not tell which bytes of `data` each character has. Then other bytes are
+    kept, and only ASCII can be filled in.
     """
     name = find_cookie(data) if has_cookie and not data.startswith(UTF8_BOM) else "utf-8"
     try:
@@ -48,7 +48,7 @@ def find_encoding(data: bytes, *, has_cookie: bool) -> str:
 
 
 def find_cookie(data: bytes) -> str:
-    """The encoding that a PEP 263 cookie names; UTF-8 without one."""
+    """The encoding that a PEP 263 cookie in the first two lines names; UTF-8 without a cookie."""
     for line in re.split(rb"\r\n|\n|\r", data[:4096])[:2]:
         cookie = _COOKIE.match(line)
         if cookie is not None:
@@ -59,7 +59,7 @@ def find_cookie(data: bytes) -> str:
 
 
 def _is_exact(data: bytes, codec: str) -> bool:
-    """True if a codec tells the place of each character."""
+    """True if a codec tells which bytes of `data` each character has."""
     try:
         characters = _decode_each(data, codec)
     except ValueError:
@@ -75,49 +75,51 @@ def decode(data: bytes, encoding: str) -> str:
 
 
 def encode(text: str, encoding: str) -> bytes:
-    """Bytes of a fill; lone surrogates stand for undecodable bytes. Raises MidfillError `file_encoding` for characters
-    that `encoding` lacks. Shift JIS and EUC-JP encode a yen sign as a backslash, so the result is decoded again.
+    """The bytes of a fill; lone surrogates stand for undecodable bytes. Raises MidfillError `file_encoding` for a
+    character that `encoding` lacks or decodes as another one, as Shift JIS and EUC-JP do with a yen sign.
     """
     try:
         data = text.encode(encoding, "surrogateescape")
     except UnicodeEncodeError as error:
-        raise _lacks(encoding, text[error.start]) from None
+        raise _lacking_error(encoding, text[error.start]) from None
     back = decode(data, encoding)
     if back != text:
-        different = (ours for ours, theirs in zip(text, back, strict=False) if ours != theirs)
-        raise _lacks(encoding, next(different, text[-1]))
+        changed = (char for char, decoded in zip(text, back, strict=False) if char != decoded)
+        raise _lacking_error(encoding, next(changed, text[-1]))
     return data
 
 
 def check_ascii(text: str, encoding: str) -> None:
     """Raises MidfillError `file_encoding` for an ASCII character with another meaning in `encoding`, such as the plus
-    sign of UTF-7. An encoding in which no file could name it, or that Python does not know, is no fact.
+    sign of UTF-7. Ignores an encoding that Python does not know, or in which no file could name it in a cookie.
     """
-    if all(_means(char, encoding) for char in _NAMED):
+    if all(_keeps(char, encoding) for char in _COOKIE_START):
         for char in dict.fromkeys(text):
-            if not _means(char, encoding):
-                raise _lacks(encoding, char)
+            if not _keeps(char, encoding):
+                raise _lacking_error(encoding, char)
 
 
-def _means(char: str, encoding: str) -> bool:
-    """True if an ASCII character is itself in `encoding`."""
+def _keeps(char: str, encoding: str) -> bool:
+    """True if the byte of an ASCII character means the same character in `encoding`."""
     try:
         return char.encode("ascii").decode(encoding) == char
     except (LookupError, ValueError):
         return False
 
 
-def _lacks(encoding: str, char: str) -> MidfillError:
+def _lacking_error(encoding: str, char: str) -> MidfillError:
     return MidfillError("file_encoding", f"the fill holds U+{ord(char):04X}, which {encoding} lacks")
 
 
 def is_decoded(text: str) -> bool:
-    """True if `text` stands for no undecodable byte: it holds no lone surrogate."""
+    """True if `text` holds no lone surrogate, which would stand for an undecodable byte."""
     return text.isascii() or _SURROGATES.search(text) is None
 
 
 def to_source(text: str) -> bytes:
-    r"""UTF-8 for the parser, which knows no lone `\r` as a line end and no undecodable byte: one byte for each."""
+    r"""UTF-8 for the parser. It has `\n` for a lone `\r`, which the parser takes for no line end, and the byte
+    `UNDECODED` for each undecodable byte.
+    """
     if not text.isascii():
         text = _SURROGATES.sub(UNDECODED, text)
     if "\r" in text:
@@ -140,7 +142,7 @@ def to_visible(text: str) -> str:
 
 @dataclass(frozen=True)
 class OffsetMap:
-    """Offsets of each character in the document's bytes and in its UTF-8 source; both lists end with the length."""
+    """The starts of each character in the document's bytes and in its UTF-8 source; both lists end with the length."""
 
     raw_starts: list[int]
     source_starts: list[int]
@@ -155,9 +157,11 @@ class OffsetMap:
         return cls(raw_starts, source_starts)
 
     def to_raw(self, source_byte: int) -> int:
+        """The start in the document's bytes of the character that an offset in the source is in."""
         return self.raw_starts[bisect_right(self.source_starts, source_byte) - 1]
 
     def to_source(self, raw_byte: int) -> int:
+        """The start in the source of the character that an offset in the document's bytes is in."""
         return self.source_starts[bisect_right(self.raw_starts, raw_byte) - 1]
 
 

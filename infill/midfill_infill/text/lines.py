@@ -1,4 +1,4 @@
-r"""Lines of a byte string. A line ends at `\n`, `\r\n` or `\r` and at nothing else. Knows no language."""
+r"""Finds lines and their indentation in bytes. A line ends at `\n`, `\r\n` or `\r` only. Knows no language."""
 
 import re
 from bisect import bisect_right
@@ -20,9 +20,9 @@ TAB_COLUMNS = 8
 
 @dataclass(frozen=True)
 class Lines:
-    """Line starts and ends of `data`. There is at least one line; a final line ending starts another, empty one.
+    """The lines of `data`, numbered from 0. There is at least one line; a final line ending starts another, empty one.
 
-    `find_inert` tells the lines that begin inside a string or a comment, whose indentation is not that of code.
+    `find_inert` returns the lines that begin inside a string or a comment, whose indentation is not that of code.
     """
 
     data: bytes
@@ -30,10 +30,12 @@ class Lines:
 
     @cached_property
     def inert(self) -> frozenset[int]:
+        """What `find_inert` returns."""
         return self.find_inert()
 
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int]]:
+        """The offsets where the lines start, and where they end before their line ends."""
         if b"\r" not in self.data:  # the usual case, five times as fast
             sizes = list(map(len, self.data.split(b"\n")))
             starts = list(accumulate(map((1).__add__, sizes[:-1]), initial=0))
@@ -83,8 +85,8 @@ class Lines:
 
     @cached_property
     def _indents(self) -> list[bytes]:
-        """The white space that each line of code begins with, without blank lines, and without those that look like
-        ` * text`, as in a comment.
+        """The white space that each line of code begins with. Blank lines do not count, nor do lines that begin with a
+        star, as in a comment.
         """
         indents: list[bytes] = []
         for number, line in enumerate(self.data.splitlines()):
@@ -96,16 +98,16 @@ class Lines:
 
     @cached_property
     def indent_unit(self) -> str | None:
-        """The white space of one level: a tab, or the most frequent step inwards; None when no line is indented."""
+        """The white space of one level: a tab, or the most frequent step inwards; None if no line tells it."""
         num_tabbed = sum(indent.startswith(b"\t") for indent in self._indents)
         spaced = [indent for indent in self._indents if indent.startswith(b" ")]
         if num_tabbed and num_tabbed >= len(spaced):
             return "\t"
         widths = [len(indent) for indent in self._indents if b"\t" not in indent]
         steps = Counter(inner - outer for outer, inner in pairwise(widths))
-        known = {step: count for step, count in steps.items() if 2 <= step <= 8}
-        if known:
-            return " " * max(known, key=lambda step: (known[step], -step))
+        inward = {step: count for step, count in steps.items() if 2 <= step <= 8}
+        if inward:
+            return " " * max(inward, key=lambda step: (inward[step], -step))
         shallowest = min(map(len, spaced), default=0)
         if 2 <= shallowest <= 8:
             return " " * shallowest
@@ -113,41 +115,43 @@ class Lines:
 
     @cached_property
     def mixes_indents(self) -> bool:
-        """True if both tabs and spaces indent filled lines. A single space, as in ` * text`, does not count."""
+        """True if tabs and spaces both indent lines, the rarer over 2 % as many. A single space does not count."""
         kinds = Counter(indent[:2].replace(b"\t", b"\t\t")[:2] for indent in self._indents)
         num_tabbed = kinds[b"\t\t"]
         num_spaced = kinds[b"  "]
         return min(num_tabbed, num_spaced) * 50 > max(num_tabbed, num_spaced)
 
     def _list_pairs(self) -> Iterator[tuple[int, int]]:
-        """Each line of code that is not blank, and the next one."""
-        coded = (line for line in range(len(self)) if not self.is_blank(line) and line not in self.inert)
-        return pairwise(coded)
+        """The numbers of each two successive lines of code that are not blank."""
+        code = (line for line in range(len(self)) if not self.is_blank(line) and line not in self.inert)
+        return pairwise(code)
 
     @cached_property
     def _hanging(self) -> tuple[Counter[bytes], Counter[int]]:
-        """By what white space, and by how many columns, lines are deeper than an unfinished line before them."""
-        kinds: Counter[bytes] = Counter()
+        """How many lines are deeper than an unfinished line before them: by the first character of the white space that
+        they add, and by the columns.
+        """
+        characters: Counter[bytes] = Counter()
         steps: Counter[int] = Counter()
         for outer, inner in self._list_pairs():
-            before = self.indent(outer)
-            white = self.indent(inner)
-            is_deeper = white.startswith(before) and len(white) > len(before)
+            outer_indent = self.indent(outer)
+            inner_indent = self.indent(inner)
+            is_deeper = inner_indent.startswith(outer_indent) and len(inner_indent) > len(outer_indent)
             if is_deeper and not is_finished(self.content(outer)):
-                added = white.removeprefix(before)
-                kinds[added[:1]] += 1
+                added = inner_indent.removeprefix(outer_indent)
+                characters[added[:1]] += 1
                 steps[self.columns(inner) - self.columns(outer)] += 1
-        return kinds, steps
+        return characters, steps
 
     @property
     def aligns_with_spaces(self) -> bool:
-        """True if more lines that go on behind an unfinished one add spaces to its tabs than add tabs."""
-        kinds, _ = self._hanging
-        return kinds[b" "] > kinds[b"\t"]
+        """True if more lines that go on behind an unfinished line add spaces to its indentation than add tabs."""
+        characters, _ = self._hanging
+        return characters[b" "] > characters[b"\t"]
 
     @property
     def hanging_steps(self) -> frozenset[int]:
-        """The usual numbers of columns by which lines go on deeper behind an unfinished one; none if there are few."""
+        """The usual columns by which lines behind an unfinished line are deeper; empty if there are few such lines."""
         _, steps = self._hanging
         near = {step: count for step, count in steps.items() if step <= TAB_COLUMNS}
         total = sum(near.values())
@@ -155,7 +159,7 @@ class Lines:
 
     @cached_property
     def steps(self) -> frozenset[int]:
-        """The usual numbers of columns from a line that opens a bracket or a block to the line behind it."""
+        """The usual columns by which a line is deeper than the line before it that opens a bracket or a block."""
         steps: Counter[int] = Counter()
         for outer, inner in self._list_pairs():
             step = self.columns(inner) - self.columns(outer)
@@ -170,7 +174,7 @@ def count_columns(white: bytes) -> int:
 
 
 def find_newline(data: bytes) -> str:
-    r"""The most frequent line end; the earliest of equals; `\n` where there is none."""
+    r"""The most frequent line end, the first one of those that are equally frequent; `\n` if there is none."""
     if b"\r" not in data:
         return "\n"
     counts = Counter(match.group() for match in _LINE_END.finditer(data))
@@ -178,5 +182,5 @@ def find_newline(data: bytes) -> str:
 
 
 def is_finished(line: bytes) -> bool:
-    """True for a blank line, and one that ends a statement, opens a block or ends with a comment, as its end tells."""
+    """True for a blank line, and for one that seems to end a statement, open a block or end with a comment."""
     return not line.strip() or _ENDED.search(line) is not None

@@ -1,4 +1,4 @@
-"""A notebook as one document of its code cells; puts edits back into the file. Knows JSON, no syntax."""
+"""Reads a notebook as one document of its code cells, and puts edits back into the file. Knows JSON, no syntax."""
 
 import json
 import re
@@ -25,29 +25,27 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its kind, its text, the span of its source in the JSON, its first line and byte in the document.
-
-    `line` and `start_byte` are None if the document does not contain the cell: markdown, or another language.
-    """
+    """One cell. `line` and `start_byte` are None if the document does not contain the cell, as for markdown."""
 
     kind: str
     text: str
-    value: Span
-    line: int | None = None
-    start_byte: int | None = None
+    value: Span  # where the cell's source is in the JSON
+    line: int | None = None  # its first line in the document, counted from 0
+    start_byte: int | None = None  # its first byte in the document
 
     @property
     def num_lines(self) -> int:
         return self.text.count("\n") + 1
 
     def holds(self, start_byte: int, end_byte: int) -> bool:
+        """True if a range of the document is within this cell."""
         if self.start_byte is None:
             return False
         cell_end = self.start_byte + len(_encode(self.text))
         return self.start_byte <= start_byte <= end_byte <= cell_end
 
     def edit(self, edits: Sequence[Edit]) -> str:
-        """The cell's text after edits of the document."""
+        """The cell's text after edits of the document that are all in this cell."""
         assert self.start_byte is not None
         moved: list[Edit] = []
         for edit in edits:
@@ -59,12 +57,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Notebook(Document):
-    """A document of all code cells; positions are those of a cell. `cells` are all there are, `json` is the file."""
+    """A document of all code cells, joined by `BETWEEN_CELLS`; the lines of positions count from their cell's start.
+    `cells` are all cells, markdown included; `json` is the file's text.
+    """
 
     json: str = ""
     cells: tuple[Cell, ...] = ()
     max_bytes: ClassVar[int] = 64 * 1024 * 1024
-    """Much larger than another document: outputs with pictures are not read as code."""
+    """More than for other documents, because outputs such as pictures are not parsed as code."""
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> Self:
@@ -87,7 +87,7 @@ class Notebook(Document):
         return self.json.encode("utf-8")
 
     def find_cell(self, number: int) -> Cell:
-        """A cell by its number from 1, markdown included. Raises MidfillError if there is none, or it is not code."""
+        """A code cell by its number from 1; markdown counts. Raises MidfillError `position_outside` for other cells."""
         if not 1 <= number <= len(self.cells):
             message = f"{self.name} has {len(self.cells)} cells, not {number}"
             raise MidfillError("position_outside", message, "give a cell that it has")
@@ -122,7 +122,7 @@ class Notebook(Document):
         return self.cells.index(cell) + 1, cell.start_byte or 0
 
     def settle(self, hole: Hole) -> Hole:
-        """The hole; on a cell's first line without the indentation taken from the last line of the cell before. Raises
+        """The hole as it is valid in its cell: at a cell's start, it has no indentation from the cell before. Raises
         MidfillError `no_hole` for a hole that leaves its cell.
         """
         cell = self._cell_at(hole.start_byte)
@@ -145,6 +145,7 @@ class Notebook(Document):
         return "".join([*pieces, self.json[position:]]).encode("utf-8")
 
     def _cell_at(self, byte: int) -> Cell:
+        """The last cell of the document that starts at or before a byte."""
         before = [cell for cell in self.cells if cell.start_byte is not None and cell.start_byte <= byte]
         return before[-1]
 
@@ -165,7 +166,8 @@ def _find_language(root: dict[str, Any]) -> str | None:
 
 
 def _read_cells(text: str, root: dict[str, Any]) -> Iterator[Cell]:
-    root_start = _skip(text, int(text.startswith("\ufeff")))
+    """The cells of a notebook by its JSON `text` and what this holds, without their places in the document."""
+    root_start = _skip_white(text, int(text.startswith("\ufeff")))
     cells_start, _ = dict(_members(text, root_start))["cells"]
     for ((start, _), _), cell in zip(_items(text, cells_start), root["cells"], strict=True):
         value = dict(_members(text, start))["source"]
@@ -176,6 +178,7 @@ def _read_cells(text: str, root: dict[str, Any]) -> Iterator[Cell]:
 
 
 def _join(cells: Sequence[Cell], *, is_python: bool) -> Iterator[Cell]:
+    """The cells with their places in the document; a code cell whose magic names another language has none."""
     line = position = 0
     for cell in cells:
         is_other = is_python and cell.text.startswith("%%") and not _OWN_MAGICS.match(cell.text)
@@ -187,56 +190,57 @@ def _join(cells: Sequence[Cell], *, is_python: bool) -> Iterator[Cell]:
         position += len(_encode(cell.text + BETWEEN_CELLS))
 
 
-def _skip(text: str, at: int) -> int:
-    match = _WHITE.match(text, at)
+def _skip_white(text: str, position: int) -> int:
+    """The position of the first character from `position` on that is no white space."""
+    match = _WHITE.match(text, position)
     assert match is not None
     return match.end()
 
 
-def _items(text: str, at: int) -> Iterator[tuple[Span, Any]]:
-    """The span and value of each element of the JSON array at `at`; for an object, of keys and values in turn."""
-    at = _skip(text, at + 1)
-    while text[at] not in "]}":
-        value, end = _DECODER.raw_decode(text, at)
-        yield (at, end), value
-        at = _skip(text, end)
-        if text[at] in ",:":
-            at = _skip(text, at + 1)
+def _items(text: str, start: int) -> Iterator[tuple[Span, Any]]:
+    """The span and value of each element of the JSON array at `start`; for an object, of keys and values in turn."""
+    position = _skip_white(text, start + 1)
+    while text[position] not in "]}":
+        value, end = _DECODER.raw_decode(text, position)
+        yield (position, end), value
+        position = _skip_white(text, end)
+        if text[position] in ",:":
+            position = _skip_white(text, position + 1)
 
 
-def _members(text: str, at: int) -> Iterator[tuple[str, Span]]:
-    """Yields the keys of the JSON object that begins at `at`, with the spans of their values."""
-    items = _items(text, at)
-    for (_, key), (span, _) in zip(items, items, strict=True):
+def _members(text: str, start: int) -> Iterator[tuple[str, Span]]:
+    """The keys of the JSON object that begins at `start`, with the spans of their values."""
+    keys_and_values = _items(text, start)
+    for (_, key), (span, _) in zip(keys_and_values, keys_and_values, strict=True):  # takes two items at a time
         yield key, span
 
 
 def _write_source(text: str, value: Span, source: str) -> str:
-    """A cell's new source in its old form: one string, or a list of lines in which unchanged lines stay as is."""
-    is_ascii = re.search(r"\\u(?!00[01])", text) is not None
+    """A cell's new source in its old form: one string, or a list of lines, of which the unchanged ones stay as is."""
+    has_escapes = re.search(r"\\u(?!00[01])", text) is not None  # others than those of control characters
 
     def dump(line: str) -> str:
         has_surrogate = any("\ud800" <= char <= "\udfff" for char in line)
-        return json.dumps(line, ensure_ascii=is_ascii or has_surrogate)
+        return json.dumps(line, ensure_ascii=has_escapes or has_surrogate)
 
     start, _ = value
     if text[start] == '"':
         return dump(source)
     items = list(_items(text, start))
-    known = [line for _, line in items]
-    raw = [text[first:last] for (first, last), _ in items]
+    old_lines = [line for _, line in items]
+    old_json = [text[first:last] for (first, last), _ in items]
     lines = [line for line in re.split(r"(?<=\n)", source) if line]
-    num_kept, num_behind = common_ends(known, lines)
-    changed = map(dump, lines[num_kept : len(lines) - num_behind])
-    written = [*raw[:num_kept], *changed, *raw[len(raw) - num_behind :]]
-    if not written:
+    num_kept, num_behind = common_ends(old_lines, lines)
+    changed = [dump(line) for line in lines[num_kept : len(lines) - num_behind]]
+    new_json = [*old_json[:num_kept], *changed, *old_json[len(old_json) - num_behind :]]
+    if not new_json:
         return "[]"
     lead, between, trail = _find_white(text, value, [span for span, _ in items])
-    return f"[{lead}{between.join(written)}{trail}]"
+    return f"[{lead}{between.join(new_json)}{trail}]"
 
 
 def _find_white(text: str, value: Span, items: Sequence[Span]) -> tuple[str, str, str]:
-    """What a JSON array has before, between and behind its items; if it has none, what the file's layout suggests."""
+    """The text of a JSON array before, between and behind its `items`; without items, as the file's layout suggests."""
     start, end = value
     if items:
         first_start, first_end = items[0]
@@ -250,5 +254,5 @@ def _find_white(text: str, value: Span, items: Sequence[Span]) -> tuple[str, str
     if "\n" not in text[:start]:
         return "", ", ", ""
     line_start = text.rfind("\n", 0, start) + 1
-    trail = "\n" + text[line_start : _skip(text, line_start)]
+    trail = "\n" + text[line_start : _skip_white(text, line_start)]
     return f"{trail} ", f",{trail} ", trail

@@ -1,4 +1,4 @@
-"""Holes, anchors, edits and patches: byte ranges of a document. Knows bytes, no language and no model."""
+"""Defines holes, anchors, edits and patches: byte ranges of a document. Knows bytes, no language and no model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ def merge_spans(spans: Iterable[tuple[int, int]], apart: int = 0) -> list[tuple[
 
 @dataclass(frozen=True)
 class Anchor:
-    """Bytes inside a hole that must survive; offsets count from the start of the document. The fill has `lead` before
-    and `tail` after them, which are not in the file yet.
+    """Bytes inside a hole that must survive; offsets count from the start of the document. The fill has them between
+    `lead` and `tail`, fixed text that is not in the file yet.
     """
 
     start_byte: int
@@ -46,12 +46,12 @@ class Anchor:
 class Hole:
     r"""A byte range to fill: `[start_byte, end_byte)` becomes `lead + fill + tail`.
 
-    `lead` and `tail` are fixed text (with line feeds) that must surround the fill but is not in the file yet, such as
-    the line break after a bare `def f():`; the model sees them as context. `indent` begins every later line of the
-    fill; the first line's indent is before the hole or in `lead`, but the fill of a blank `line` begins with its own,
-    and `indent` is the one expected there. `context` are byte ranges that the model should see
-    however far away. `note` is shown to the model as a comment and never becomes part of a fill. `imports` are
-    statements that any fill needs. No string of `forbid` is in a fill, but for its anchors.
+    `lead` and `tail` are fixed text (with `\n` line ends) that must surround the fill but is not in the file yet, such
+    as the line break after a bare `def f():`; the model sees them as context. `indent` is the indentation of the fill's
+    lines but the first, whose indentation is before the hole or in `lead`. Only the fill of a hole of kind `line`, a
+    blank line, begins with its own indentation, which is expected to be `indent`. `context` are byte ranges that the
+    model should see however far away. `note` is shown to the model as a comment and never becomes part of a fill.
+    `imports` are statements that any fill needs. No fill holds a string of `forbid`, except in its anchors.
     """
 
     start_byte: int
@@ -74,13 +74,13 @@ class Hole:
 
     @property
     def is_at_cursor(self) -> bool:
-        """True if the hole is a place where somebody types, which a fill need not indent as a block."""
+        """True if the hole is where somebody types, so that a fill need not be indented as a block."""
         return self.kind in ("cursor", "line")
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Replaces the bytes `[start_byte, end_byte)`."""
+    """The bytes `[start_byte, end_byte)` of a document are replaced by `replacement`."""
 
     start_byte: int
     end_byte: int
@@ -88,6 +88,7 @@ class Edit:
 
     @property
     def growth(self) -> int:
+        """By how many bytes the document grows."""
         return len(self.replacement) - (self.end_byte - self.start_byte)
 
 
@@ -107,12 +108,13 @@ class Patch:
         return cls(tuple(ordered))
 
     def shift(self, byte: int) -> int:
-        """Returns the offset after the edits of a byte that is outside of them."""
+        """The offset after the edits of a byte that stands outside of them."""
         return byte + sum(edit.growth for edit in self.edits if edit.end_byte <= byte)
 
     def apply(self, data: bytes) -> bytes:
-        """The document's bytes after the edits. Raises ValueError when `data` is shorter than the edits know it."""
-        pieces, position = [], 0
+        """The document's bytes `data` after the edits. Raises ValueError if an edit ends behind the end of `data`."""
+        pieces: list[bytes] = []
+        position = 0
         for edit in self.edits:
             if edit.end_byte > len(data):
                 raise ValueError(f"edit ends at byte {edit.end_byte} of {len(data)}")

@@ -4,7 +4,7 @@ import unicodedata
 
 
 def visible(text: str) -> str:
-    """`text` with visible replacements for control, direction and unprintable characters; keeps the length."""
+    """`text` with a visible character for each control, direction or unprintable one; keeps the length."""
     return "".join(_visible(char) for char in text)
 
 
@@ -13,7 +13,7 @@ def _visible(char: str) -> str:
         return char
     if char < " ":
         return chr(0x2400 + ord(char))
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) != "Zs" else char
+    return char if unicodedata.category(char) == "Zs" else "\N{REPLACEMENT CHARACTER}"
 
 
 def encodable(text: str) -> str:

@@ -1,4 +1,4 @@
-; What the grammars of C and C++ take and no compiler does.
+; What the grammars of C and C++ accept and no compiler does.
 (function_definition) @function
 [(while_statement) (do_statement) (for_statement)] @loop
 [(while_statement) (do_statement) (for_statement) (switch_statement)] @breakable

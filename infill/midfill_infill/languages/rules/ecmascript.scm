@@ -1,4 +1,4 @@
-; What the grammars of JavaScript, TypeScript and TSX take and no compiler does.
+; What the grammars of JavaScript, TypeScript and TSX accept and no compiler does.
 [(function_declaration) (function_expression) (arrow_function) (method_definition)
  (generator_function_declaration) (generator_function) (class_static_block)] @function
 (function_declaration "async") @async

@@ -1,4 +1,4 @@
-; What the grammar takes and no compiler does.
+; What the grammar accepts and no compiler does.
 [(function_declaration) (method_declaration) (func_literal)] @function
 (for_statement) @loop
 [(for_statement) (expression_switch_statement) (type_switch_statement) (select_statement) (labeled_statement)] @breakable

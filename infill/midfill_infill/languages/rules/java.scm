@@ -1,4 +1,4 @@
-; What the grammar takes and no compiler does.
+; What the grammar accepts and no compiler does.
 [(method_declaration) (constructor_declaration) (lambda_expression)] @function
 [(while_statement) (do_statement) (for_statement) (enhanced_for_statement)] @loop
 [(while_statement) (do_statement) (for_statement) (enhanced_for_statement) (switch_expression) (labeled_statement)] @breakable

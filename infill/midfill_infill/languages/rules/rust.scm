@@ -1,4 +1,4 @@
-; What the grammar takes and no compiler does.
+; What the grammar accepts and no compiler does.
 [(function_item) (closure_expression) (async_block)] @function
 (function_item (function_modifiers "async")) @async
 (closure_expression "async") @async
