@@ -12,6 +12,7 @@ from midfill_engine.loading.runtime import WEIGHTS, Runtime
 from midfill_engine.requests.outline import (
     Heal,
     encode_ends,
+    heal_hole,
     needs_of_texts,
     no_healing,
     outline_request,
@@ -20,7 +21,7 @@ from midfill_engine.requests.outline import (
     split_segments,
     trim_context,
 )
-from midfill_engine.tokens.tokenizer import Tokenizer, heal, read_embedded_tokenizer
+from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal, read_embedded_tokenizer
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
 SHIPPED = read_embedded_tokenizer(WEIGHTS / "embedded" / "tokenizer.json")
@@ -214,3 +215,9 @@ def test_the_parts_of_a_draft_are_the_draft(data: st.DataObject) -> None:
     assert [is_kept for _, is_kept in parts] == [(index % 2 == 0) == parts[0][1] for index in range(len(parts))]
     assert all(text for text, _ in (parts[0], parts[-1]))
     assert [text for text, is_kept in parts if is_kept] == [draft[start:end] for start, end in keep]
+
+
+def test_a_hole_whose_edges_cannot_be_healed_keeps_all_of_its_text() -> None:
+    spec = HoleSpec(draft="x\n", keep=[(1, 2)], forbid=["\n"])
+    healed, edges = heal_hole(spec, "a\n", "    b", heal)
+    assert healed == spec and edges == HealedEdges("a\n", "    b")

@@ -67,6 +67,13 @@ def test_places_go_to_the_client_with_least() -> None:
     assert turns.next([greedy[0], newcomer], []) is greedy[0]
 
 
+def test_the_newest_of_a_document_is_one_of_the_same_client() -> None:
+    turns, modest = Turns(4, lambda: 0.0), [ticket("b", document="a.py") for _ in range(2)]
+    turns.count("a", 1000)
+    turns.count("b", 1)
+    assert turns.next([*modest, ticket("a", document="a.py")], []) is modest[1]
+
+
 def test_a_request_that_others_overtook_for_long_goes_first() -> None:
     now_s = [0.0]
     turns, old, lucky = Turns(4, lambda: now_s[0]), ticket("a"), ticket("b", s=MAX_PASSED_S)

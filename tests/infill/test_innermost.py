@@ -169,6 +169,20 @@ def test_blanks_keep_every_byte_in_its_place() -> None:
     assert blank_macros(b"enum {\n  ONE,\n  TWO\n};\nHANDLE f(void);\nint A = B;\n").count(b"ONE") == 1
 
 
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        (b"#if 0\nold();\n#else\nnew();\n#endif\n", b"new();"),
+        (b"#if 0\na();\n#elif B\nb();\n#else\nc();\n#endif\n", b"b();"),
+        (b"#if A\na();\n#elif B\nb();\n#else\nc();\n#endif\n", b"a();"),
+        (b"#if A\n#if 0\na();\n#else\nb();\n#endif\n#else\nc();\n#endif\n", b"b();"),
+        (b"#if 0\nold();\n#endif\nnew();\n", b"new();"),
+    ],
+)
+def test_the_first_branch_that_may_be_compiled_is_kept(source: bytes, kept: bytes) -> None:
+    assert blank_alternatives(source).split() == [kept]
+
+
 def test_sound_sources_are_read_as_they_are() -> None:
     source = b"#define MAX 3\nint f(void) {\n  return MAX;\n}\n"
     assert get_language("c").parse(source).root_node.children[0].type == "preproc_def"

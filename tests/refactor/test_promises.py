@@ -314,11 +314,12 @@ def test_each_recipe_has_its_promise() -> None:
     assert find_promise("add-docstrings") is keeps_code and find_promise(None) is find_promise("fill-todos")
 
 
-def test_a_fill_that_breaks_its_promise_is_not_clean(tmp_path: Path) -> None:
+@pytest.mark.parametrize("query", [None, "(function_definition) @fill"])
+def test_a_fill_that_breaks_its_promise_is_not_clean(tmp_path: Path, query: str | None) -> None:
     (tmp_path / "m.py").write_text(f"{CLASS}def f(a, b=1):\n    return a\n\n\ndef g(a):\n    return a\n")
     init_git(tmp_path)
     place = find_place(tmp_path)
-    run = make_run(place, Request(Selection(recipe="add-type-hints")), Planning())
+    run = make_run(place, Request(Selection(recipe="add-type-hints", query=query)), Planning())
     with Journal(run) as journal:
         types = chain(["A, x"], repeat("A"))
 

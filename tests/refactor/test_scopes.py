@@ -87,6 +87,7 @@ SHADOWS = {
             ("fn f() { if let Some(load) = load(1) { load(2) } else { load(3) } }", "1 3"),
             ("fn f() { while let Some(load) = x { load(1) } for load in load(2) { load(3) } }", "2"),
             ("fn f() { fn load(x: u8) {} load(1); }\nimpl A { fn load(&self) { load(2); self.load(3) } }", "2"),
+            ("impl A { fn f(&self, load: fn(u8)) { load(1); } fn g(&self) { load(2); } }", "2"),
             ("fn f() { let Some(load) = x else { return load(1) }; load(2); }", "1"),
             ("fn f(g: fn(load: u8)) { load(1); let P { load, x: b } = y; load(2) }", "1"),
             ("mod m { fn g() { load(1); } }\nmod t { use super::*; fn g() { load(2); } }", "2"),

@@ -197,7 +197,7 @@ def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[Hol
         keep = [(start, min(end, draft_end)) for start, end in spec.keep if start < draft_end]
         healed_spec = spec.model_copy(update={"draft": spec.draft[:draft_end], "keep": keep})
     if any(text in edges.lead or text in edges.tail for text in spec.forbid):
-        return healed_spec, HealedEdges(prefix, suffix)
+        return spec, HealedEdges(prefix, suffix)
     return healed_spec, edges
 
 

@@ -78,7 +78,7 @@ class Turns:
 
     def next(self, waiting: Sequence[Ticket], active: Sequence[Ticket]) -> Ticket | None:
         """The ticket that gets a place: the oldest if it waited too long, else one of the client with the fewest fills
-        and then rows. Of tickets for one document the newest goes first. None if no ticket may have a place now.
+        and then rows. Of its tickets for one document the newest goes first. None if no ticket may have a place now.
         """
         max_active = {Kind.SHORT: self.num_all, Kind.LONG: self.num_places}
         fitting = [ticket for ticket in waiting if len(active) < max_active[ticket.kind]]
@@ -92,7 +92,8 @@ class Turns:
         document = chosen.request.document
         if document is None:
             return chosen
-        return [ticket for ticket in fitting if ticket.request.document == document][-1]
+        own = [ticket for ticket in fitting if ticket.client == chosen.client]
+        return [ticket for ticket in own if ticket.request.document == document][-1]
 
     def choose(self, asking: Sequence[tuple[Ticket, Work]], max_rows: int) -> list[tuple[Ticket, Work]]:
         """The work of the next forward pass: all; but with short fills at most `max_rows` rows of long ones, or one."""

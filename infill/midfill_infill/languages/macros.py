@@ -1,7 +1,7 @@
 """Blanks macros of C and C++ that confuse the grammar, guessed by naming conventions. Knows spellings, no tree."""
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 _MACRO: Final = rb"\b[A-Z][A-Z0-9_]{2,}\b"
 _ARGUMENTS: Final = rb"\((?:[^()\n]|\([^()\n]*\))*\)"
@@ -42,22 +42,31 @@ def blank_macros(source: bytes) -> bytes:
 
 
 def blank_alternatives(source: bytes) -> bytes:
-    """`source` with spaces for directives and all but a condition's first branch, as each may open the same brace."""
+    """`source` with spaces for directives and all but a condition's first branch, as each may open the same brace. The
+    branch of `#if 0` does not count as one.
+    """
     spans: list[tuple[int, int]] = []
-    dropped_from: list[int | None] = []  # for each open condition, the start of the branch to drop, if any
+    conditions: list[_Condition] = []  # that are open, the innermost last
     for match in _DIRECTIVE.finditer(source):
         kind = match["word"]
         if kind in (b"if", b"ifdef", b"ifndef"):
-            is_dropped = kind == b"if" and match.group().split()[-1] == b"0"
-            dropped_from.append(match.start() if is_dropped else None)
-        elif kind in (b"elif", b"else", b"endif") and dropped_from:
-            if dropped_from[-1] is not None:
-                spans.append((dropped_from[-1], match.start()))
-            dropped_from[-1] = match.start()
-            if kind == b"endif":
-                dropped_from.pop()
+            is_never = kind == b"if" and match.group().split()[-1] == b"0"
+            conditions.append(_Condition(match.start() if is_never else None, has_branch=not is_never))
+        elif kind in (b"elif", b"else", b"endif") and conditions:
+            condition = conditions.pop()
+            if condition.dropped_from is not None:
+                spans.append((condition.dropped_from, match.start()))
+            if kind != b"endif":
+                conditions.append(_Condition(match.start() if condition.has_branch else None, has_branch=True))
         spans.append(match.span())
     return _blank(source, spans)
+
+
+class _Condition(NamedTuple):
+    """Where the branch begins that is to be dropped, if it is; and whether this branch or an earlier one is kept."""
+
+    dropped_from: int | None
+    has_branch: bool
 
 
 def _blank(source: bytes, spans: list[tuple[int, int]]) -> bytes:

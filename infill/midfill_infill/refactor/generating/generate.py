@@ -191,7 +191,9 @@ class RunFiller:
         self._seed = int(journal.get_meta("seed") or 0)
         self._resolver = Resolver(root)
         selection = journal.get_meta("selection") or {}
-        self._find_broken_promise = None if selection.get("query") else find_promise(selection.get("recipe"))
+        recipe = selection.get("recipe")
+        is_query_alone = bool(selection.get("query")) and not recipe  # whose holes may be anything
+        self._find_broken_promise = None if is_query_alone else find_promise(recipe)
         self._planned = {file.below(root): file.planned_hash for file in journal.files()}
 
     def tasks(self, holes: Iterable[HoleRow]) -> Iterator[Task]:

@@ -150,7 +150,7 @@ class Bindings:
     def _read_others(self) -> Iterator[Binding]:
         """The bindings that are not imports: definitions, parameters, declarations and assignments."""
         for kind, space, node in self._captures:
-            if kind == "loose" or (space == "value" and _is_in_rust_method(node)):
+            if kind == "loose" or (space == "value" and _is_rust_method_name(node)):
                 continue
             for name_node in list_names(node):
                 yield from self._bind(kind, node, None, name_node, space=space)
@@ -340,12 +340,12 @@ def _kind_of(pattern: tree_sitter.Node) -> str:
     return "own"
 
 
-def _is_in_rust_method(node: tree_sitter.Node) -> bool:
-    """True for a direct part of a function in an `impl` or a `trait`, whose name is known only through its type."""
-    above = [outer.type for outer in islice(list_above(node), 3)]
-    if not above:
+def _is_rust_method_name(node: tree_sitter.Node) -> bool:
+    """True for the name of a function in an `impl` or a `trait`, which is known only through its type."""
+    above = list(islice(list_above(node), 3))
+    if not above or above[0].type != "function_item":
         return False
-    return above[0] == "function_item" and above[-1] in _TYPE_ITEMS
+    return above[0].child_by_field_name("name") == node and above[-1].type in _TYPE_ITEMS
 
 
 def _without(span: Span, left_out: list[Span]) -> list[Span]:
