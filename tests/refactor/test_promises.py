@@ -48,7 +48,7 @@ CLASS = "class A:\n    pass\n\n\n"
         (SIGNATURE, "a: A, /, b: str, *, c: int = 1) -> int:", "a type that was there"),
         (SIGNATURE, "a: A, /, b: int, *, c: int = 1) -> str:", "a type that was there"),
         (SIGNATURE, "a: Nosuch, /, b: int, *, c: Other = 1) -> int:", "nothing defines Nosuch, Other"),
-        (SIGNATURE, "a: A, /, b: int, *, c: int = 1) -> int: return 1\ndef g():", "more than types|no signature"),
+        (SIGNATURE, "a: A, /, b: int, *, c: int = 1) -> int: return 1\ndef g():", "more than types|not one signature"),
         ("self, *xs, **ys):", "self, *xs: int, **ys: str) -> None:", None),
         ("self, *xs, **ys):", "self, *xs: int, y: int = 0, **ys: str) -> None:", "more than types"),
         ("self, *xs, **ys):", "self, xs: int, **ys: str) -> None:", "more than types"),
@@ -70,7 +70,7 @@ def test_a_type_that_an_import_binds_is_defined() -> None:
 
 
 HEAD = "from typing import TYPE_CHECKING, Annotated, Literal\n\nif TYPE_CHECKING:\n    from other import Late\n\n"
-NO_TYPE = "the fill has a type that is none"
+NO_TYPE = "the fill has an annotation that is not a type"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_quoted_type_brings_its_import(tmp_path: Path) -> None:
         ("a, *, b, c=1):", "a: int, *, b: int = 1, c: int = 1):", "the fill changes more than types"),
         ("a,  # one\n    b):", "a: int, b: int):", "the fill changes more than types"),
         ("a, b):", "a: int,  # type: ignore\n    b: int):", "the fill changes more than types"),
-        ("a): ", "a) -> int: return 2; ", "the fill is no signature"),
+        ("a): ", "a) -> int: return 2; ", "the fill is not one signature"),
     ],
 )
 def test_markers_defaults_and_comments_of_a_signature_stay(old: str, new: str, breach: str) -> None:
@@ -201,7 +201,7 @@ def test_a_fill_of_a_call_that_is_no_single_call_breaks_its_promise(
 ) -> None:
     document = Document(source.encode(), language)
     assert keeps_call(document, edit_of(source, old, kept), ()) is None
-    assert keeps_call(document, edit_of(source, old, broken), ()) == "the fill is no single call"
+    assert keeps_call(document, edit_of(source, old, broken), ()) == "the fill is not a single call"
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_comment_may_take_the_place_of_a_comment_beside_code() -> None:
     source = "func f() int {\n\t// TODO: say why\n\treturn 1\n}\n"
     document = Document(source.encode(), "go")
     assert keeps_functions(document, edit_of(source, "// TODO: say why", "// it is one"), ()) is None
-    assert keeps_functions(document, edit_of(source, "return 1", "// it is one"), ()) == "the fill is no code"
+    assert keeps_functions(document, edit_of(source, "return 1", "// it is one"), ()) == "the fill is not code"
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
             candidates, is_cut = await forwards.run(filling)
         if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
             message = "no text with so many lines or tokens was found"
-            raise RequestError(ErrorCode.BAD_REQUEST, message, "ask with another seed, or write a line of it yourself")
+            next_step = "ask for another length, or write a line of it yourself"
+            raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
         done.append(candidates or [split.unchanged()])
         cut.append(is_cut)
     await Show(event_of(specs, done, forwards.count))
@@ -162,7 +163,7 @@ def check_variants(runtime: Runtime, cache: str | None, lengths: str | None) -> 
     if cache or lengths:
         family = runtime.family.name
         message = f"models of the family {family!r} read from the left, without a sampler, cache or length policy"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "name neither")
 
 
 def lay_stretch(

@@ -250,7 +250,7 @@ class Trials:
         """The mean confidence of each hole on each canvas of these lengths. Raises RequestError."""
         attention = self.plan.runtime.family.attention
         if attention == "canvas":
-            message = "this length policy asks how sure a model is of its masks, and this one has none"
+            message = "this length policy asks how sure a model is of its masks, and this model has no masks"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
         rows = [trial_row(self.plan, lengths, self.context) for lengths in canvases]
         if attention == "bidirectional":  # one context for all trials, although it attends to the holes

@@ -108,10 +108,10 @@ def outline_request(
 
 def check_room(outline: RequestOutline, max_hole: int) -> None:
     """Raises RequestError if a hole needs more than the `max_hole` tokens that fit into one."""
-    for index, hole in enumerate(outline.holes):
+    for number, hole in enumerate(outline.holes, start=1):
         room = max_hole - hole.num_anchored
         if room < max(len(hole.masked), hole.min_tokens):
-            message = f"hole {index} needs more than the {max_hole} tokens that this model fills at once"
+            message = f"hole {number} needs more than the {max_hole} tokens that this model fills at once"
             raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
 
 

@@ -241,7 +241,8 @@ class Scheduler:
         if ticket.is_admitted:
             return True
         if claim.num_bytes > self.max_bytes:
-            message = f"the request needs {claim.num_bytes >> 20} MiB and the engine has {self.max_bytes >> 20}"
+            needed, limit = claim.num_bytes >> 20, self.max_bytes >> 20
+            message = f"the request needs {needed} MiB of memory, and the engine has {limit} MiB"
             raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes, alternatives or tokens")
         first = next((other for other in self._active if self._goes_first(other, ticket)), ticket)
         ticket.is_admitted = first is ticket and self.claimed_bytes + claim.num_bytes <= self.max_bytes

@@ -88,7 +88,7 @@ class Measuring:
                 self._store.add(outcome)
                 num_failed = num_failed + 1 if outcome.error else 0
                 if num_failed == MAX_FAILED_IN_A_ROW:
-                    raise MidfillError(outcome.error, f"{MAX_FAILED_IN_A_ROW} fills in a row fail")
+                    raise MidfillError(outcome.error, f"{MAX_FAILED_IN_A_ROW} fills in a row failed")
             yield outcome
 
     def fit(self) -> JudgeFit | None:

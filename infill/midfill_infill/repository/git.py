@@ -36,7 +36,7 @@ def run_git(
     except OSError as error:
         raise MidfillError("git_failed", f"git cannot be run ({error.strerror})") from None
     except subprocess.TimeoutExpired:
-        raise MidfillError("git_failed", f"git {words[0]} does not end") from None
+        raise MidfillError("git_failed", f"git {words[0]} did not end in time") from None
     if result.returncode not in fine:
         lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"]
         reason = next((line for line in lines if line.startswith("fatal: ")), lines[-1]).removeprefix("fatal: ")

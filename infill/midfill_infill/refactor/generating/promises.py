@@ -44,7 +44,7 @@ def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) ->
     if _has_code(filled, edit.start_byte, end):
         return None
     if _is_empty(filled, edit.start_byte, end) or _has_code(document, edit.start_byte, edit.end_byte):
-        return "the fill is no code"
+        return "the fill is not code"
     return None
 
 
@@ -64,7 +64,7 @@ def keeps_signature(document: Document, edit: Edit, imports: Collection[str]) ->
     old = hints.read_signature(old_text)
     new = hints.read_signature(new_text)
     if new is None:
-        return "the fill is no signature"
+        return "the fill is not one signature"
     if old is None:
         return "its signature cannot be read"
     if hints.strip_types(old) != hints.strip_types(new):
@@ -79,7 +79,7 @@ def keeps_signature(document: Document, edit: Edit, imports: Collection[str]) ->
         elif new_type is None or ast.dump(old_type) != ast.dump(new_type):
             return "the fill changes a type that was there"
     if not all(hints.is_type(type_) for type_ in added):
-        return "the fill has a type that is none"
+        return "the fill has an annotation that is not a type"
     filled = document.put(Patch((edit,)))
     parameters = hints.list_parameters_around(filled, filled.to_source(edit.start_byte))
     defined = {*map(bound_name, imports), *parameters}
@@ -112,7 +112,7 @@ def keeps_call(document: Document, edit: Edit, imports: Collection[str]) -> str 
     end = edit.start_byte + len(edit.replacement)
     if (edit.start_byte, end) in _list_call_spans(document.put(Patch((edit,)))):
         return None
-    return "the fill is no single call"
+    return "the fill is not a single call"
 
 
 _COLON: Final = re.compile(r"(?<!:):(?!:)")

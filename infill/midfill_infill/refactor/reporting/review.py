@@ -10,6 +10,7 @@ from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, Sta
 from midfill_infill.refactor.reporting.export import Exported, patch
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import decode
+from midfill_infill.text.visible import plural
 
 HELP: Final = """\
 y  accept this fill
@@ -111,7 +112,7 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
     certainty = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)
     title = f"{file.path}:{line} {hole.name or hole.kind} {count} {certainty}"
     if fill.new_errors:
-        title += f", {fill.new_errors} syntax errors"
+        title += f", {plural(fill.new_errors, 'syntax error')}"
     screen.show(title.replace("  ", " "))
     screen.show_diff(patch(exported, context), exported.document.encoding)
 

@@ -22,6 +22,7 @@ from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.text.document import Document
+from midfill_infill.text.visible import plural
 
 Test = Callable[[Sequence[int]], bool]
 
@@ -183,7 +184,7 @@ class Verifier:
             state = "passes"
         elif outcome.code is None:
             state = "does not end in time"
-        self.note(f"run {self.num_runs}: {len(chosen)} fills, {state}")
+        self.note(f"run {self.num_runs}: {plural(len(chosen), 'fill')}, {state}")
         return outcome
 
     def check_baseline(self) -> None:
