@@ -1,6 +1,6 @@
-"""From hidden states to proposals: vocabulary product, softmax and choice, without holding scores [M, V].
+"""From hidden states to proposals: each row's best column (token), its probability and the distribution's entropy.
 
-M rows, V columns, D width. Per row: the best column, its probability and the distribution's entropy (nats). Online
+M rows, V columns, D width. Vocabulary product, softmax and choice are one kernel that never holds scores [M, V]. Online
 softmax: arXiv 1805.02867.
 """
 
@@ -13,11 +13,11 @@ import triton.language as tl
 from torch import Tensor
 
 from midfill_kernels.launch import is_interpreted
-from midfill_kernels.matmul import MAX_ROWS, Tile, choose_inner, fit_stages, load_turn, weigh
+from midfill_kernels.matmul import MAX_ROWS, Tile, add_product, choose_inner, fit_stages, load_turn
 
-PROGRAMS: Final = 264  # pieces of the vocabulary: a constant, so that sums keep their order; two on each of 132
-MIN_ROWS: Final = 32
-NUMBERS: Final = 3  # fp32 state of a row: highest, total, weighted
+PROGRAMS: Final = 264  # pieces of the vocabulary: two for each of 132 multiprocessors; constant for the order of sums
+MIN_ROWS: Final = 32  # of a tile: see `choose_head_tile`
+NUMBERS: Final = 3  # fp32 state of a row: the highest score, the sums of exp(d) and d * exp(d), d = score - highest
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TokenPredictions:
 
 @dataclass(frozen=True)
 class Rules:
-    """The columns that rows may take: `allowed` [rules, V] bool and each row's rule `of_row` [M] int32."""
+    """The columns that rows may take: `allowed` [rules, V] bool, and each row's rule `of_row` [M] int32, an index."""
 
     allowed: Tensor
     of_row: Tensor
@@ -50,9 +50,9 @@ def propose_reference(x: Tensor, weight: Tensor, rules: Rules | None = None) -> 
 def choose_head_tile(weight: Tensor, num_rows: int) -> Tile:
     """Like `matmul.choose_tile`; `splits` is the number of vocabulary pieces.
 
-    Always 4 warps over 64 columns, and 32 rows or more: the layout of their sums decides a row's bits, which must not
-    depend on the number of rows (with rules and 16 rows it is another; `bench.gpu.compile` looks). Registers let two
-    programs share a multiprocessor: one reads on while the other takes its softmax.
+    Every tile has 4 warps, 64 columns and at least 32 rows, because these decide which thread adds what, and so a row's
+    bits, which must not depend on the number of rows. (16 rows with rules would differ; `bench.gpu.compile` checks.)
+    Such tiles need few registers, so two programs share a multiprocessor: one reads while the other takes its softmax.
     """
     inner = choose_inner(weight.shape[1])
     rows = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(num_rows)))
@@ -60,8 +60,8 @@ def choose_head_tile(weight: Tensor, num_rows: int) -> Tile:
 
 
 def propose(x: Tensor, weight: Tensor, *, rules: Rules | None = None, tile: Tile | None = None) -> TokenPredictions:
-    """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D]; every row must be
-    allowed a column. Extra memory: 16 bytes for each row and each of the 264 pieces of the vocabulary.
+    """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D]. Each row's rule must
+    allow a column. Extra memory: 16 bytes for each row and each of the 264 pieces of the vocabulary.
     """
     num_rows, num_columns = x.shape[0], weight.shape[0]
     tile = tile or choose_head_tile(weight, num_rows)
@@ -107,12 +107,12 @@ def join_pieces(numbers: Tensor, ids: Tensor) -> TokenPredictions:
 
 @triton.jit
 def absorb(logits, o_col, highest, total, weighted, best_id):
-    """Takes `logits` [B_COLS, B_ROWS] of columns `o_col` into the running state [B_ROWS]. Minus infinity is nothing."""
+    """The state of rows [B_ROWS] with `logits` [B_COLS, B_ROWS] of columns `o_col` too. Minus infinity adds nothing."""
     top = tl.max(logits, axis=0)
     top_id = tl.min(tl.where(logits == top[None, :], o_col[:, None], 2147483647), axis=0).to(tl.int32)
     best_id = tl.where(top > highest, top_id, best_id)
     higher = tl.maximum(highest, top)
-    distance = tl.maximum(logits - higher[None, :], -1e4)  # exp of it is 0 long before, and 0 * it stays a number
+    distance = tl.maximum(logits - higher[None, :], -1e4)  # not -inf: exp(-1e4) is 0 too, but 0 * -1e4 a number
     share = tl.exp(distance)
     shrink = tl.exp(highest - higher)
     # The sum of (score - highest) * exp(score - highest): moving `highest` moves every term by the same distance.
@@ -153,12 +153,12 @@ def _head(
         logits = tl.zeros((B_COLS, B_ROWS), tl.float32)
         for start in range(0, width, B_INNER):
             x = load_turn(p_x, o_row, m_row, start, width, EVEN, B_INNER)
-            logits = weigh(logits, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
-        may = m_col[:, None] & m_row[None, :]
+            logits = add_product(logits, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
+        m_allowed = m_col[:, None] & m_row[None, :]
         if RULED:
             rule = tl.load(p_rule + o_row, m_row, 0).to(tl.int64)
-            may = may & (tl.load(p_allowed + rule[None, :] * num_cols + o_col[:, None], may, 0) > 0)
-        logits = tl.where(may, logits, float("-inf"))
+            m_allowed = m_allowed & (tl.load(p_allowed + rule[None, :] * num_cols + o_col[:, None], m_allowed, 0) > 0)
+        logits = tl.where(m_allowed, logits, float("-inf"))
         highest, total, weighted, best_id = absorb(logits, o_col.to(tl.int32), highest, total, weighted, best_id)
     stride = tl.num_programs(1).to(tl.int64) * num_rows
     p_number = p_numbers + i_piece.to(tl.int64) * num_rows + o_row
