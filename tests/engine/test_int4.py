@@ -13,7 +13,7 @@ from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.int4 import GROUP, Int4Operators, Int4Weight, Levels
-from midfill_engine.models.operators import LEFT, OperatorsError
+from midfill_engine.models.operators import KEPT_VALUES, OperatorsError
 from midfill_engine.models.packed import Pass, score_rows
 from midfill_engine.models.transformer import head_weight
 from midfill_engine.wire import InfillRequest
@@ -104,9 +104,9 @@ def test_a_packed_model_fills_and_holds_no_second_copy(
     plain, packed = load_pair(tmp_path, family, device, is_tied=is_tied)
     transformer = packed.loaded.model.transformer
     assert plain.loaded.parameters == packed.loaded.parameters and packed.info.dtype == "bfloat16"
-    assert transformer.blocks[0].attention.q.weight.numel() == LEFT
+    assert transformer.blocks[0].attention.q.weight.numel() == KEPT_VALUES
     assert transformer.embedding.weight.dtype == torch.bfloat16
-    assert head_weight(transformer).numel() == (transformer.embedding.weight.numel() if is_tied else LEFT)
+    assert head_weight(transformer).numel() == (transformer.embedding.weight.numel() if is_tied else KEPT_VALUES)
     ids = torch.arange(40) % 256
     step = Pass(ids, torch.arange(40), wanted=torch.arange(40))
     logs = []

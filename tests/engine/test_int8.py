@@ -25,7 +25,7 @@ from midfill_engine.models.int8 import (
     quantize_rows,
     rotate,
 )
-from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, Span, TorchOperators
+from midfill_engine.models.operators import KEPT_VALUES, LaidOperators, OperatorsError, Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed, score_rows
 from midfill_engine.models.transformer import head_weight
 from midfill_engine.wire import InfillRequest
@@ -131,9 +131,9 @@ def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Pa
     plain, packed = (load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=name) for name in ("stored", "int8"))
     assert plain.loaded.parameters == packed.loaded.parameters
     block = packed.loaded.model.transformer.blocks[0]
-    assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == LEFT
+    assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == KEPT_VALUES
     transformer = packed.loaded.model.transformer
-    assert transformer.head is None or transformer.head.weight.numel() == LEFT
+    assert transformer.head is None or transformer.head.weight.numel() == KEPT_VALUES
     original, gain = plain.loaded.model.transformer, plain.loaded.model.transformer.final_norm.weight
     states = torch.randn(20, transformer.config.dim, generator=torch.Generator().manual_seed(0))
     wide = score_rows(original, [states], plain.operators)[0]

@@ -33,7 +33,7 @@ from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.int8 import Int8Operators, StoredRows
-from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, PackedOperators, TorchOperators
+from midfill_engine.models.operators import KEPT_VALUES, LaidOperators, OperatorsError, PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.registry import UnknownName
@@ -159,8 +159,8 @@ class Runtime:
         """Hash of the first embedding rows and the beginning of every other tensor; training changes it."""
         digest = hashlib.sha256(self.loaded.weight[:64].to(self.dtype).float().cpu().numpy().tobytes())
         for value in self.loaded.model.parameters():
-            few = value[:LEFT] if value.dim() else value  # all of an embedding in a file would be copied
-            digest.update(few.flatten()[:LEFT].to(self.dtype).float().cpu().numpy().tobytes())
+            few = value[:KEPT_VALUES] if value.dim() else value  # all of an embedding in a file would be copied
+            digest.update(few.flatten()[:KEPT_VALUES].to(self.dtype).float().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 
