@@ -117,11 +117,11 @@ def test_rotated_rows_with_a_few_large_channels_keep_the_small_ones(coarse: Form
     weight, x, gain = torch.randn(96, 256), torch.randn(40, 256), torch.rand(256) + 0.5
     x[:, ::50] *= 100
     wanted, errors = x @ weight.t(), []
-    ways = [(Rotation(), x), (Rotation(gain, columns=True), rotate(x / gain)), (Rotation(rows=True), x)]
+    ways = [(Rotation(), x), (Rotation(gain, rotates_columns=True), rotate(x / gain)), (Rotation(rotates_rows=True), x)]
     for rotation, rows in ways:
         narrowed, scales = coarse.narrow(rows)
         found = coarse.lay([weight], rotation).multiply(narrowed) * scales
-        errors.append(float(((rotate(found) if rotation.rows else found) - wanted).norm() / wanted.norm()))
+        errors.append(float(((rotate(found) if rotation.rotates_rows else found) - wanted).norm() / wanted.norm()))
     assert errors[1] < errors[0] / 1.5 and errors[2] < errors[0] * 1.1
 
 

@@ -3,13 +3,13 @@
 from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
-from midfill_engine.models.shapes import ending, read_llama_shape
+from midfill_engine.models.shapes import id_reader, read_llama_shape
 
 STABLE_DIFFCODER: Final = Family(
     name="stable-diffcoder",
     attention="block_causal",
     shape=read_llama_shape,
-    tokens=ending("mask_token", "<[MASK_TOKEN]>", ends_text=True),
+    tokens=id_reader("mask_token", "<[MASK_TOKEN]>", ends_text=True),
     context_window=4096,
     model_types=("stable_diffcoder", "seed_coder_diffusion", "llama"),
     claims=lambda files: (

@@ -135,7 +135,7 @@ def _choose_any_way(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
 
 
 def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
-    """`wide` [P, V] with minus infinity at forbidden tokens, and without the columns behind the tokenizer's, [P, V']."""
+    """`wide` [P, V] with minus infinity at forbidden tokens, without columns behind the tokenizer's [P, V']."""
     # Adds penalties, because masked_fill is not vectorized on a CPU and takes seven times as long.
     allowed = choice.allowed.to(wide.device)
     penalties = torch.zeros(allowed.shape, device=wide.device).masked_fill(~allowed, -torch.inf)  # [R, V']

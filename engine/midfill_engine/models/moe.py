@@ -68,7 +68,7 @@ class MixtureOfExperts(nn.Module):
         return F.linear(hidden, self.down[index])
 
     def route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """For `rows` [R, D] the indices of the chosen experts [R, k] and their weights [R, k]. Computed in fp32."""
+        """For `rows` [R, D] the indices of the chosen experts [R, k] and their weights [R, k]. Scores are in fp32."""
         config = self.config
         logits = F.linear(rows.float(), self.router.weight.float())  # [R, X]
         scores = logits.softmax(dim=-1) if config.router == "softmax" else logits.sigmoid()

@@ -1,5 +1,5 @@
-"""The heavy operators of a forward pass in torch: matrix products, whose weights are as stored or packed at load, and
-attention. Knows no request.
+"""The heavy operators of a forward pass in torch: attention, and products with stored or packed weights. Knows no
+request.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,9 +40,7 @@ class Span:
     grows: bool = False
 
     def repeat_bias(self, count: int) -> Tensor | None:
-        """The bias [count T, P + T] of `count` heads that share keys, None if all is allowed. Computed once for all
-        layers.
-        """
+        """The bias [count T, P + T] of `count` heads that share keys, if there is one; computed once for all layers."""
         if self.bias is not None and count not in self._repeated:
             self._repeated[count] = self.bias.repeat(count, 1)
         return self._repeated.get(count)
@@ -158,7 +156,7 @@ def attend_by_products(
 
 @cache
 def lacks_bf16_attention() -> bool:
-    """True if the CPU multiplies bf16 but torch's attention does not, and so takes 2.5 times as long as two products."""
+    """True if the CPU multiplies bf16 but torch's attention does not: it takes 2.5 times as long as two products."""
     return torch.cpu._is_avx512_bf16_supported() and not torch.cpu._is_amx_tile_supported()
 
 
