@@ -1,4 +1,4 @@
-"""Groups of neighbors. Knows no tensors."""
+"""Splits items into groups of a bounded size. Knows no tensors."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def split(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Neighbors in groups of a total size of at most `most`, or of one item."""
+    """Groups of neighbors whose sizes have a sum of at most `most`. A larger item is a group of its own."""
     group, total = list[T](), 0
     for item in items:
         if group and total + size(item) > most:

@@ -22,7 +22,7 @@ def read_shape(config: Values) -> TransformerConfig:
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     """The special ids; `opening` is bos if the tokenizer puts it before every text."""
-    bos = files.role("bos") if files.tokenizer_config.get("add_bos_token") else None
+    bos = files.role_id("bos") if files.tokenizer_config.get("add_bos_token") else None
     return replace(shapes.read_specials(files, -1), opening=lambda tag: [] if bos is None else [bos])
 
 

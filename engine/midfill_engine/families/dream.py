@@ -23,11 +23,11 @@ def read_shape(config: Values) -> TransformerConfig:
 
 
 def find_expand(files: CheckpointFiles) -> int | None:
-    return files.number("expand_token_id") or files.token(*EXPAND_NAMES)
+    return files.number("expand_token_id") or files.token_id(*EXPAND_NAMES)
 
 
 def read_dreamon_tokens(files: CheckpointFiles) -> SpecialTokens:
-    eos = require_id(files.role("eos"), "eos", files)
+    eos = require_id(files.role_id("eos"), "eos", files)
     return read_specials(
         files,
         find_mask(files),
@@ -56,7 +56,7 @@ DREAM: Final = Family(
 DIFFUCODER: Final = replace(
     DREAM,
     name="diffucoder",
-    tokens=lambda files: read_specials(files, find_mask(files), delete_ids=(files.token(DIFFUCODER_PAD),)),
+    tokens=lambda files: read_specials(files, find_mask(files), delete_ids=(files.token_id(DIFFUCODER_PAD),)),
     claims=lambda files: DIFFUCODER_PAD in files.added_tokens,
     authors=AuthorsSetting("apple/ml-diffucoder, README", sampler="dream", temperature=0.2, top_p=0.95),
     known=(

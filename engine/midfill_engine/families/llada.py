@@ -60,7 +60,7 @@ def read_illada_shape(config: Values) -> TransformerConfig:
 
 
 def read_illada_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_ids = (files.number("mask_token_id"), files.token("mask_token", "<[MASK]>"), ILLADA_MASK_ID)
+    mask_ids = (files.number("mask_token_id"), files.token_id("mask_token", "<[MASK]>"), ILLADA_MASK_ID)
     mask_id = next(token_id for token_id in mask_ids if token_id is not None)
     return read_specials(files, mask_id, delete_ids=read_ends(files), deletes_rest=True)
 

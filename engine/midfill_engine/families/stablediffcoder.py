@@ -13,7 +13,8 @@ STABLE_DIFFCODER: Final = Family(
     context_window=4096,
     model_types=("stable_diffcoder", "seed_coder_diffusion", "llama"),
     claims=lambda files: (
-        files.number("mask_token_id", "mask_id") is not None or files.token("mask_token", "<[MASK_TOKEN]>") is not None
+        files.number("mask_token_id", "mask_id") is not None
+        or files.token_id("mask_token", "<[MASK_TOKEN]>") is not None
     ),
     block_size=lambda config: config.get("block_length") or config.get("block_size") or 4,
     authors=AuthorsSetting("ByteDance-Seed/Stable-DiffCoder, README: one token a step", sampler="threshold"),

@@ -33,7 +33,9 @@ def _in_blocks(base: Family, published: KnownModel) -> Family:
 TINY_A2D: Final = Family(
     name="tiny-a2d",
     shape=shapes.read_qwen2_shape,
-    tokens=lambda files: shapes.read_specials(files, shapes.require_id(files.token("mask_token", MASK), "mask", files)),
+    tokens=lambda files: shapes.read_specials(
+        files, shapes.require_id(files.token_id("mask_token", MASK), "mask", files)
+    ),
     model_types=("a2d-qwen2",),
     claims=lambda files: not is_in_blocks(files),
     authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d: one token a step", sampler="topk"),

@@ -90,11 +90,11 @@ def read_specials(
     """Special ids from the files; `mask_id` -1 is none. `with_edges`: bos, unless it is eos, is put before every text,
     and eos behind it.
     """
-    eos, bos = files.role("eos"), files.role("bos")
+    eos, bos = files.role_id("eos"), files.role_id("bos")
     deletions = tuple(dict.fromkeys(token for token in delete_ids if token is not None))
     special_ids = {*files.added_tokens.values(), mask_id, *deletions, expand_id}
     for role in ("eos", "pad", "bos"):
-        special_ids |= {files.role(role), *files.numbers(f"{role}_token_id")}
+        special_ids |= {files.role_id(role), *files.numbers(f"{role}_token_id")}
     bos_ids = [bos] if with_edges and bos is not None and bos != eos else []
     return SpecialTokens(
         mask_id=mask_id,
@@ -111,14 +111,14 @@ def read_specials(
 
 def read_ends(files: CheckpointFiles, *names: str) -> tuple[int | None, ...]:
     """The ids, or None, of what ends a text: the tokenizer's and the configurations' eos, and the tokens `names`."""
-    return (files.role("eos"), *files.numbers("eos_token_id"), *(files.token(name) for name in names))
+    return (files.role_id("eos"), *files.numbers("eos_token_id"), *(files.token_id(name) for name in names))
 
 
 def find_mask(files: CheckpointFiles, *names: str) -> int:
     """The mask's id in config.json, otherwise that of an added token of one of these names. Raises CheckpointError."""
     mask_id = files.number("mask_token_id", "mask_id")
     if mask_id is None:
-        mask_id = files.token(*names)
+        mask_id = files.token_id(*names)
     return require_id(mask_id, "mask", files)
 
 
@@ -132,7 +132,7 @@ def id_reader(*masks: str, ends: tuple[str, ...] = (), **options: bool) -> Calla
 def read_markers(files: CheckpointFiles) -> Markers | None:
     """Fill-in-the-middle ids of Qwen2.5-Coder, StarCoder and Granite, DeepSeek-Coder, or Seed-Coder."""
     for names, suffix_first in FIM_NAMES:
-        prefix, suffix, middle = map(files.token, names)
+        prefix, suffix, middle = map(files.token_id, names)
         if prefix is not None and suffix is not None and middle is not None:
             return Markers(prefix, suffix, middle, suffix_first)
     return None
