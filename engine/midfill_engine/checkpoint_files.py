@@ -85,9 +85,7 @@ class CheckpointFiles:
         return tuple(dict.fromkeys(value for values in lists for value in values if isinstance(value, int)))
 
     def role_id(self, role: str) -> int | None:
-        """The token id of the role `bos`, `eos`, ...: the tokenizer's, or else config.json's, which is wrong in
-        Dream-v0.
-        """
+        """The id of the role `bos`, `eos`, ...: the tokenizer's, else config.json's, which is wrong in Dream-v0."""
         key = f"{role}_token"
         token = self.tokenizer_config.get(key) or self._json("special_tokens_map.json").get(key)
         text = token.get("content") if isinstance(token, dict) else token

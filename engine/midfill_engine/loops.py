@@ -47,9 +47,7 @@ def is_endless(line: str) -> bool:
 
 
 def count_rounds(groups: Sequence[Sequence[Shape]]) -> tuple[int, bool]:
-    """How many groups from the first on are equal, or differ by the same steps of their numbers; True if they
-    differ.
-    """
+    """How many first groups are equal, or differ by the same steps of their numbers; True if they differ."""
     rounds, steps = 1, list[int]()
     for group, earlier in pairwise(groups):
         if [text for text, _ in group] != [text for text, _ in earlier]:

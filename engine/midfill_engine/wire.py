@@ -275,9 +275,7 @@ BASE: Final = "smollm2"  # the default model once it is downloaded
 
 
 class FetchProgress(Message):
-    """A line that `python -m midfill_engine fetch` prints. `note` says what it waits for; the last line has the
-    `folder`.
-    """
+    """A line of `python -m midfill_engine fetch`. `note` says what it waits for; the last line has the `folder`."""
 
     model: str
     done_bytes: int = Field(ge=0)

@@ -17,7 +17,7 @@ from midfill_kernels.matmul import MAX_ROWS, Tile, add_product, choose_inner, fi
 
 PROGRAMS: Final = 264  # pieces of the vocabulary: two for each of 132 multiprocessors; constant for the order of sums
 MIN_ROWS: Final = 32  # of a tile: see `choose_head_tile`
-NUMBERS: Final = 3  # fp32 state of a row: the highest score, the sums of exp(d) and d * exp(d), d = score - highest
+STATE_SIZE: Final = 3  # in fp32, for a row: the highest score, the sums of exp(d) and d * exp(d), d = score - highest
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ def propose(x: Tensor, weight: Tensor, *, rules: Rules | None = None, tile: Tile
     assert x.is_contiguous() and weight.is_contiguous() and x.shape[1] == weight.shape[1]
     per_program = triton.cdiv(triton.cdiv(num_columns, tile.cols), tile.splits)
     pieces = triton.cdiv(num_columns, per_program * tile.cols)
-    numbers = torch.empty(NUMBERS, pieces, num_rows, dtype=torch.float32, device=x.device)
+    states = torch.empty(STATE_SIZE, pieces, num_rows, dtype=torch.float32, device=x.device)
     ids = torch.empty(pieces, num_rows, dtype=torch.int32, device=x.device)
     _head[(triton.cdiv(num_rows, tile.rows), pieces)](
         x,
         weight,
         rules.allowed.view(torch.uint8) if rules else None,
         rules.of_row if rules else None,
-        numbers,
+        states,
         ids,
         num_rows,
         num_columns,
@@ -91,16 +91,16 @@ def propose(x: Tensor, weight: Tensor, *, rules: Rules | None = None, tile: Tile
         num_stages=tile.stages,
         enable_fp_fusion=False,  # fused roundings could differ between numbers of rows
     )
-    return join_pieces(numbers, ids)
+    return join_pieces(states, ids)
 
 
-def join_pieces(numbers: Tensor, ids: Tensor) -> TokenPredictions:
-    """Predictions from the states of C pieces of the vocabulary: `numbers` [3, C, M] and `ids` [C, M]."""
-    _, pieces, num_rows = numbers.shape
-    chosen = torch.empty(num_rows, dtype=torch.int64, device=numbers.device)
-    results = torch.empty(2, num_rows, dtype=torch.float32, device=numbers.device)
+def join_pieces(states: Tensor, ids: Tensor) -> TokenPredictions:
+    """Predictions from the states of C pieces of the vocabulary: `states` [3, C, M] and `ids` [C, M]."""
+    _, pieces, num_rows = states.shape
+    chosen = torch.empty(num_rows, dtype=torch.int64, device=states.device)
+    results = torch.empty(2, num_rows, dtype=torch.float32, device=states.device)
     _join[(num_rows,)](
-        numbers, ids, chosen, results, num_rows, pieces, B_PIECES=triton.next_power_of_2(pieces), num_warps=1
+        states, ids, chosen, results, num_rows, pieces, B_PIECES=triton.next_power_of_2(pieces), num_warps=1
     )
     return TokenPredictions(chosen, results[0], results[1])
 
@@ -127,7 +127,7 @@ def _head(
     p_w,
     p_allowed,
     p_rule,
-    p_numbers,
+    p_states,
     p_ids,
     num_rows,
     num_cols,
@@ -140,6 +140,7 @@ def _head(
     B_INNER: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
+    # Stores, for each row of a tile, the state and the best column of one piece of the vocabulary.
     o_row = tl.program_id(0).to(tl.int64) * B_ROWS + tl.arange(0, B_ROWS)
     m_row = o_row < num_rows
     i_piece = tl.program_id(1)
@@ -161,24 +162,24 @@ def _head(
         logits = tl.where(m_allowed, logits, float("-inf"))
         highest, total, weighted, best_id = absorb(logits, o_col.to(tl.int32), highest, total, weighted, best_id)
     stride = tl.num_programs(1).to(tl.int64) * num_rows
-    p_number = p_numbers + i_piece.to(tl.int64) * num_rows + o_row
-    tl.store(p_number, highest, m_row)
-    tl.store(p_number + stride, total, m_row)
-    tl.store(p_number + 2 * stride, weighted, m_row)
+    p_state = p_states + i_piece.to(tl.int64) * num_rows + o_row
+    tl.store(p_state, highest, m_row)
+    tl.store(p_state + stride, total, m_row)
+    tl.store(p_state + 2 * stride, weighted, m_row)
     tl.store(p_ids + i_piece.to(tl.int64) * num_rows + o_row, best_id, m_row)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _join(p_numbers, p_ids, p_chosen, p_results, num_rows, pieces, B_PIECES: tl.constexpr):
+def _join(p_states, p_ids, p_chosen, p_results, num_rows, pieces, B_PIECES: tl.constexpr):
     i_row = tl.program_id(0).to(tl.int64)
     o_piece = tl.arange(0, B_PIECES).to(tl.int64)
     m_piece = o_piece < pieces
     stride = pieces * num_rows
-    p_number = p_numbers + o_piece * num_rows + i_row
+    p_state = p_states + o_piece * num_rows + i_row
     p_id = p_ids + o_piece * num_rows + i_row
-    highest = tl.load(p_number, m_piece, -1e30)
-    total = tl.load(p_number + stride, m_piece, 0.0)
-    weighted = tl.load(p_number + 2 * stride, m_piece, 0.0)
+    highest = tl.load(p_state, m_piece, -1e30)
+    total = tl.load(p_state + stride, m_piece, 0.0)
+    weighted = tl.load(p_state + 2 * stride, m_piece, 0.0)
     top = tl.max(highest, axis=0)
     # Among equals the lowest column wins, whatever the piece.
     top_id = tl.min(tl.where(highest == top, tl.load(p_id, m_piece, 2147483647), 2147483647), axis=0)

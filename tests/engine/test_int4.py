@@ -44,7 +44,7 @@ def test_a_product_is_that_of_the_rounded_numbers(width: int, dim: int, device: 
 def test_numbers_are_rounded_to_the_nearest_of_sixteen_levels() -> None:
     weight = torch.randn(100, 320)
     matrix = Levels.of(weight, CPU)
-    scales = matrix.steps.float()[..., 0].t().repeat_interleave(GROUP, dim=1)
+    scales = matrix.scalings.float()[..., 0].t().repeat_interleave(GROUP, dim=1)
     assert matrix.levels.max() == 15 and matrix.levels.min() == 0
     assert ((matrix.widen() - weight).abs() <= 0.55 * scales).all()  # half a level, and what bf16 rounds off
     assert (matrix.widen() - weight).abs().max() > 0.4 * scales.min()
@@ -122,7 +122,7 @@ def test_a_packed_model_fills_and_holds_no_second_copy(
 
 def test_a_weight_takes_five_bits() -> None:
     matrix = Int4Weight.of(Levels.of(torch.randn(896, 4864), CPU))
-    num_bytes = sum(part.numel() * part.itemsize for part in (matrix.values, matrix.steps))
+    num_bytes = sum(part.numel() * part.itemsize for part in (matrix.values, matrix.scalings))
     assert num_bytes == 896 * 4864 * 5 / 8
 
 

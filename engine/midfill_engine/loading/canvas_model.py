@@ -78,9 +78,7 @@ class CanvasModel:
 
 
 def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> CanvasModel:
-    """Loads the checkpoint in `folder`. Raises CheckpointError if it is no DiffusionGemma, or the library is
-    missing.
-    """
+    """Loads the checkpoint. Raises CheckpointError if it is no DiffusionGemma or the library is missing."""
     files = CheckpointFiles(folder)
     try:
         shape = read_shape(files.config)

@@ -133,9 +133,7 @@ class DownloadProgress:
         )
 
     def bar(self, here_bytes: int) -> type:
-        """A class with the methods of tqdm that `http_get` uses, for a file of which `here_bytes` are counted
-        already.
-        """
+        """A class with tqdm's methods that `http_get` uses, for a file that has `here_bytes` already."""
         progress = self
 
         class Bar(nullcontext[Any]):
@@ -273,9 +271,7 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
 
 
 def wanted_weights(listing: Listing) -> list[RemoteFile]:
-    """The weights' files that the index names; without an index all safetensors. Raises StartError if any is
-    missing.
-    """
+    """The weights that the index names; without an index all safetensors. Raises StartError."""
     present = {file.name: file for file in listing.files if fnmatch(file.name, WEIGHTS)}
     index = listing.snapshot / INDEX
     if not index.exists():

@@ -152,9 +152,7 @@ class GgufFiles(CheckpointFiles):
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
-        """The tokenizer.json beside the file, or the file's tokenizer in that form. Raises CheckpointError if
-        unknown.
-        """
+        """The tokenizer.json beside the file, or the file's tokenizer as one. Raises CheckpointError."""
         beside = CheckpointFiles(self.folder.parent).tokenizer
         if beside:
             return beside
@@ -186,9 +184,7 @@ class GgufFiles(CheckpointFiles):
         return {name: self._widen(self._stored[name]) for name in names}
 
     def find_rows(self, name: str) -> StoredRows | None:
-        """A tensor's rows in the file, if single rows can be read: in Q8_0, not changed by an adapter, not on
-        Windows.
-        """
+        """A tensor's rows in the file, if they can be read one by one: in Q8_0, unchanged, not on Windows."""
         tensor = self._stored.get(name)
         if tensor is None or tensor.tensor_type.name != "Q8_0" or name in self.merges or not hasattr(os, "pread"):
             return None
@@ -223,6 +219,7 @@ def make_reader(reader: type[Any]) -> type[Any]:
     kinds = import_module("gguf").GGUFValueType
 
     def keep(self: Any, mapped: np.ndarray[Any, Any]) -> None:
+        """Sets `data`, which the library maps, to a plain view of it."""
         self._plain = mapped.view(np.ndarray)
 
     def read_parts(self: Any, start: int, kind: int) -> Any:

@@ -152,9 +152,7 @@ def check_changes(files: CheckpointFiles, family: Family, config: ModelConfig, u
 
 @dataclass(frozen=True)
 class TensorSource:
-    """Where one of our tensors comes from: one stored tensor, or of a fused matrix the `rows`, or a stack of
-    several.
-    """
+    """Where one of our tensors comes from: a stored tensor, the `rows` of a fused one, or a stack of several."""
 
     names: tuple[str, ...]
     is_stack: bool = False
@@ -187,6 +185,7 @@ def fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
 
 
 def _layer_of(name: str) -> int:
+    """The index of the layer that our tensor `name` is in, -1 outside of all layers."""
     match = LAYER.match(name)
     return int(match[1]) if match else -1
 
@@ -219,9 +218,7 @@ def load_embedded(folder: Path, device: torch.device | str = "cpu", dtype: torch
 
 
 def _read_embedded_config(files: CheckpointFiles) -> tuple[ModelConfig, str]:
-    """The configuration, and the SHA-256 of the tokenizer that the weights were trained with. Raises
-    CheckpointError.
-    """
+    """The configuration, and the SHA-256 of the tokenizer of the training. Raises CheckpointError."""
     path, values = files.folder / "config.json", dict(files.config)
     try:
         family, tokenizer_sha256 = values.pop("family"), values.pop("tokenizer_sha256")

@@ -227,8 +227,7 @@ def open_checkpoint(
 ) -> Runtime:
     """Loads the checkpoint or the adapter in `folder`. Raises CheckpointError, StartError, OperatorsError.
 
-    `operators` are torch, kernels, or auto, which means kernels in bf16 on GPUs that they were measured on, if they
-    work.
+    `operators`: torch, kernels, or auto, which is kernels in bf16 on GPUs that they were measured on, if they work.
     """
     files = open_files(folder)
     family = find_family(files)

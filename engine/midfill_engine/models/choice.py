@@ -101,6 +101,7 @@ def count_wide_copies(temperature: float, top_p: float) -> int:
 
 
 def _take_forced(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
+    """The forced tokens of these `rows`."""
     assert choice.forced is not None
     ids = choice.forced[rows]
     wide = scores[rows, : choice.allowed.shape[1]].float()
@@ -117,6 +118,7 @@ def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
 
 
 def _choose_any_way(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
+    """Chooses for these `rows` as any choice says that forces no tokens."""
     log_probs = _restrict(scores[rows].float(), choice, rows).log_softmax(dim=-1)  # [P, V]
     scaled = _scale(log_probs, choice)
     if choice.is_scaled and (choice.temperature > 0 or choice.top_p < 1):

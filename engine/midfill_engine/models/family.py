@@ -95,6 +95,8 @@ class ModelConfig:
 
 
 class Model(nn.Module):
+    """A transformer with the sizes of its model."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -140,9 +142,7 @@ class Markers:
 
 @dataclass(frozen=True)
 class AuthorsSetting:
-    """The settings that a family's authors use, according to `source`. Without `steps` the sampler chooses the
-    number.
-    """
+    """The settings of a family's authors, according to `source`. Without `steps` the sampler chooses how many."""
 
     source: str
     sampler: str

@@ -25,12 +25,12 @@ GRID_ERROR: Final = 0.05  # the most, as root mean square in levels, of weights 
 
 @dataclass(frozen=True)
 class Levels:
-    """A matrix [N, D] in 4 bits: `levels` [N, D] from 0 to LEVELS, and `steps` [D / GROUP, N, 2] in bf16, the scale s
-    and the offset z of each group of a row. A level q stands for the weight (q - MIDDLE) s + z.
+    """A matrix [N, D] in 4 bits: `levels` [N, D] from 0 to LEVELS, and `scalings` [D / GROUP, N, 2] in bf16, the scale
+    s and the offset z of each group of a row. A level q stands for the weight (q - MIDDLE) s + z.
     """
 
     levels: Tensor
-    steps: Tensor
+    scalings: Tensor
 
     @classmethod
     def of(cls, weight: Tensor, device: torch.device, *, finds_grids: bool = False) -> "Levels":
@@ -39,25 +39,25 @@ class Levels:
         """
         num_rows, dim = weight.shape
         levels = torch.empty(num_rows, dim, dtype=torch.uint8, device=device)
-        steps = torch.empty(dim // GROUP, num_rows, 2, dtype=torch.bfloat16, device=device)
+        scalings = torch.empty(dim // GROUP, num_rows, 2, dtype=torch.bfloat16, device=device)
         size = max(WIDENED // dim, 1)
         for start in range(0, num_rows, size):
             part = slice(start, start + size)
             groups = weight[part].to(device).float().view(-1, dim // GROUP, GROUP)
-            scales, offsets = _find_steps(groups, finds_grids)
+            scales, offsets = _find_scales(groups, finds_grids)
             rounded = ((groups - offsets) / scales + MIDDLE).round_().clamp_(0, LEVELS)
             levels[part] = rounded.flatten(1)
-            steps[:, part] = torch.cat((scales, offsets), dim=2).transpose(0, 1)
-        return cls(levels, steps)
+            scalings[:, part] = torch.cat((scales, offsets), dim=2).transpose(0, 1)
+        return cls(levels, scalings)
 
     def widen(self) -> Tensor:
         """The matrix [N, D] in fp32."""
-        scales, offsets = self.steps.float().transpose(0, 1).unsqueeze(2).unbind(3)
+        scales, offsets = self.scalings.float().transpose(0, 1).unsqueeze(2).unbind(3)
         groups = self.levels.view(len(self.levels), -1, GROUP)
         return ((groups - float(MIDDLE)) * scales + offsets).flatten(1)
 
 
-def _find_steps(groups: Tensor, finds_grids: bool) -> tuple[Tensor, Tensor]:
+def _find_scales(groups: Tensor, finds_grids: bool) -> tuple[Tensor, Tensor]:
     """Scales and offsets [R, D / GROUP, 1] of `groups` [R, D / GROUP, GROUP], as bf16 rounds them."""
     low, high = groups.amin(2, keepdim=True), groups.amax(2, keepdim=True)
     scales = (high - low) / LEVELS
@@ -84,12 +84,12 @@ def _find_grids(groups: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Int4Weight:
-    """A packed matrix: its `values` in the layout of the device's product, the `steps` of its groups, and `width`, its
+    """A packed matrix: `values` in the layout of the device's product, the `scalings` of its groups, and `width`, its
     number of rows without those that pad it to tiles.
     """
 
     values: Tensor
-    steps: Tensor
+    scalings: Tensor
     width: int
 
     @classmethod
@@ -97,22 +97,22 @@ class Int4Weight:
         width, dim = matrix.levels.shape
         padding = -width % WIDTH_TILE
         levels = nn.functional.pad(matrix.levels, (0, 0, 0, padding))
-        steps = nn.functional.pad(matrix.steps, (0, 0, 0, padding))
+        scalings = nn.functional.pad(matrix.scalings, (0, 0, 0, padding))
         if levels.device.type == "cpu":
             size = max(WIDENED // dim // WIDTH_TILE, 1) * WIDTH_TILE
             lay = torch.ops.aten._convert_weight_to_int4pack_for_cpu
             parts = [lay(levels[start : start + size].int(), TILES[-1]) for start in range(0, len(levels), size)]
-            return cls(pile(parts), steps, width)
+            return cls(pile(parts), scalings, width)
         tiles = next(tiles for tiles in TILES if dim % (16 * tiles) == 0)
         pairs = levels[:, ::2] << 4 | levels[:, 1::2]
-        return cls(torch.ops.aten._convert_weight_to_int4pack(pairs, tiles), steps, width)
+        return cls(torch.ops.aten._convert_weight_to_int4pack(pairs, tiles), scalings, width)
 
     def multiply(self, x: Tensor) -> Tensor:
         """`x` [R, D] in bf16 -> [R, `width`]."""
         multiply = torch.ops.aten._weight_int4pack_mm
         if x.device.type == "cpu":
             multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
-        product: Tensor = multiply(x.contiguous(), self.values, GROUP, self.steps)
+        product: Tensor = multiply(x.contiguous(), self.values, GROUP, self.scalings)
         return product[:, : self.width]
 
 
@@ -148,7 +148,7 @@ class Int4Operators(PackedOperators):
         if dim % GROUP:
             raise OperatorsError(f"4-bit weights need rows of a multiple of {GROUP} numbers, and some have {dim}")
         parts = [Levels.of(weight, self.device, finds_grids=self._finds_grids) for weight in weights]
-        matrix = Levels(pile([part.levels for part in parts]), torch.cat([part.steps for part in parts], dim=1))
+        matrix = Levels(pile([part.levels for part in parts]), torch.cat([part.scalings for part in parts], dim=1))
         return Int4Weight.of(matrix)
 
     def pack(self, module: nn.Module) -> None:

@@ -52,6 +52,7 @@ class OneDnnWeight:
 
     @staticmethod
     def round(rows: Tensor) -> Tensor:
+        """The `rows`, from -LEVELS to LEVELS, rounded to the integers that `multiply` takes."""
         return rows.add_(ZERO + 0.5).to(torch.uint8)  # the cast cuts off, which rounds positive numbers with 0.5 more
 
     def multiply(self, rows: Tensor) -> Tensor:

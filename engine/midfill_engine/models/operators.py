@@ -1,6 +1,4 @@
-"""The heavy operators of a forward pass in torch: attention, and products with stored or packed weights. Knows no
-request.
-"""
+"""The heavy operators of a forward pass in torch: attention and matrix products. Knows no request."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,15 +49,15 @@ class Span:
 
 
 class TorchOperators:
-    """Heavy operators of a forward pass. A row's bits do not depend on the other rows of the pack: if one product over
-    all rows (`packs_products`) would not guarantee that on this device, each span gets a product of its own. Span
-    starts and the number of rows are multiples of `row_tile`.
+    """Heavy operators of a forward pass. A row's bits do not depend on the other rows of the pack: `packs_products`
+    tells whether one product over all rows guarantees that on this device; otherwise each span gets its own product.
+    Span starts and the number of rows are multiples of `row_tile`.
     """
 
     row_tile: int = ROW_TILE
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        torch.backends.cuda.enable_cudnn_sdp(False)  # because we think it compiles one for each number of keys
+        torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN, we think, compiles a kernel for each new length
         self.packs_products = rows_are_independent(device, dtype)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:

@@ -57,16 +57,16 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class WantedRows:
-    """The `rows` [A] of a pack that a layer computes behind its keys and values, None for all; and the `spans` of each
-    pass among these rows.
+class OutputRows:
+    """The `rows` [A] of a pack whose output a layer computes, None for all, and the passes' `spans` among them. Keys
+    and values are computed for all rows.
     """
 
     rows: Tensor | None
     spans: list[Span]
 
     @classmethod
-    def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "WantedRows":
+    def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "OutputRows":
         """The rows of the last layer: the wanted ones, each pass padded to tiles with its first row."""
         rows: list[Tensor] = []
         wanted_spans: list[Span] = []
@@ -113,10 +113,10 @@ def run_packed(
     if positions.dim() == 2:  # by head: once for the heads of queries, once for those of keys, which are as many
         tables = tables[0].repeat(1, 2, 1, 1), tables[1].repeat(1, 2, 1, 1)
     kept: list[list[tuple[Tensor, Tensor]]] = [[] for _ in passes]
-    wanted = WantedRows.of(passes, spans, device, tile)
+    wanted = OutputRows.of(passes, spans, device, tile)
     for index, block in enumerate(transformer.blocks):
         is_last = index + 1 == len(transformer.blocks)
-        computed = wanted if is_last else WantedRows(None, spans)
+        computed = wanted if is_last else OutputRows(None, spans)
         pasts = [None if pass_.past is None else pass_.past[index] for pass_ in passes]
         mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, computed, operators)
         x = computed.take(x) + mixed
@@ -179,7 +179,7 @@ def attend(
     tables: tuple[Tensor, Tensor],
     pasts: list[tuple[Tensor, Tensor] | None],
     spans: list[Span],
-    computed: WantedRows,
+    computed: OutputRows,
     operators: TorchOperators,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`x` [R, D] -> the attention output [A, D] of the `computed` rows; rotated keys and values [R, K, E] of all."""

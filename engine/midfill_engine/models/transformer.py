@@ -130,6 +130,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
+    """The weights of a layer's attention."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
@@ -150,6 +152,8 @@ def make_head_norm(config: TransformerConfig) -> nn.Module:
 
 
 class MLP(nn.Module):
+    """The weights of a layer's MLP: SwiGLU with a `gate`, ReLU^2 without."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.gate = nn.Linear(config.dim, config.mlp_dim, bias=False) if config.mlp == "swiglu" else None
