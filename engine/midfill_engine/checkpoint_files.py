@@ -24,8 +24,8 @@ class CheckpointError(ValueError):
 class CheckpointFiles:
     """The parsed files of `folder`. A missing file reads as empty; a broken one raises CheckpointError.
 
-    An adapter sets `adapter_name`; `merges`, functions from stored tensors to changed ones by their names; and
-    `replaced`, the files of the tensors that it brings whole.
+    An adapter sets `adapter_name`; `merges`, by the names of the tensors that it changes, functions from the stored
+    tensor to the changed one; and `replaced`, by the names of the tensors that it brings whole, their files.
     """
 
     folder: Path

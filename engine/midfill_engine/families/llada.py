@@ -1,5 +1,5 @@
-"""LLaDA-8B (arXiv 2502.09992) and LLaDA-1.5: full attention, scores not shifted, names of their own. iLLaDA-8B (arXiv
-2606.25331) has Llama's shape and names, and a tied head.
+"""LLaDA-8B (arXiv 2502.09992) and LLaDA-1.5: full attention, scores not shifted, tensor names of their own. iLLaDA-8B
+(arXiv 2606.25331) has Llama's shape and tensor names, and a tied head.
 """
 
 from dataclasses import replace

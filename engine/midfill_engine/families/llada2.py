@@ -1,5 +1,5 @@
-"""LLaDA2.0 (arXiv 2512.15745) and 2.1 (arXiv 2602.08676, corrects its own tokens, known by its name only): a
-block-causal mixture of many small experts, with half of a head's dimensions rotated.
+"""LLaDA2.0 (arXiv 2512.15745) and 2.1 (arXiv 2602.08676): block-causal mixtures of many small experts, with half of a
+head's dimensions rotated. 2.1 also corrects its own tokens; only its name tells it from 2.0.
 """
 
 from dataclasses import replace

@@ -95,7 +95,7 @@ class Adapter:
         return cls(folder, base, config.get("revision"), sha256, low_rank, replaced)
 
     def merge(self, name: str, value: Tensor | None) -> Tensor:
-        """The base's tensor `value`, None if the adapter replaces it, plus the adapter's change, in fp32."""
+        """The base's tensor with the adapter's change, added in fp32. `value` is None if the adapter replaces it."""
         change = self.low_rank.get(name)
         with open_tensors(self.folder / WEIGHTS) as tensors:
             base = tensors.get_tensor(self.replaced[name]) if name in self.replaced else value

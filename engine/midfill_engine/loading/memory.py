@@ -15,7 +15,7 @@ UNKNOWN_BYTES: Final = 2**34  # if the system reports no number
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Memory available on the machine, or less if a control group limits this process."""
+    """Memory available on the machine, or less if a control group limits this process; without its mapped pages."""
     machine = _read_table(root / "proc/meminfo").get("MemAvailable:")
     amounts = [_pages("SC_AVPHYS_PAGES") if machine is None else machine * 1024]
     amounts += [limit - used for limit, used in _limits_of_groups(root)]

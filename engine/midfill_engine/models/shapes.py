@@ -65,7 +65,7 @@ def read_qwen3_shape(config: Values, mlp_dim: int | None = None) -> TransformerC
 
 
 def refuse(is_unsupported: bool, what: str) -> None:
-    """Raises CheckpointError, which names `what` the checkpoint asks for, if that is unsupported."""
+    """Raises CheckpointError if `is_unsupported`, because the checkpoint asks for `what`."""
     if is_unsupported:
         raise CheckpointError(f"The checkpoint's config.json asks for {what}, which this engine does not compute.")
 
