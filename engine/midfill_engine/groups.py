@@ -6,11 +6,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def split(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Groups of neighbors whose sizes have a sum of at most `most`. A larger item is a group of its own."""
+def split(items: Iterable[T], size: Callable[[T], int], max_total: int) -> Iterator[list[T]]:
+    """Groups of neighbors whose sizes have a sum of at most `max_total`. A larger item is a group of its own."""
     group, total = list[T](), 0
     for item in items:
-        if group and total + size(item) > most:
+        if group and total + size(item) > max_total:
             yield group
             group, total = [], 0
         group.append(item)

@@ -110,7 +110,7 @@ class JudgeWeights:
         return scores
 
     def _score_alone(self, candidate: Candidate, best_following: float) -> float:
-        """The score without the agreement with other candidates, of which one has the `best_following`."""
+        """The score without the agreement. `best_following` is the highest of all candidates, 0 without `length`."""
         return (
             self.mix(candidate)
             + self.follows * (candidate.following - best_following) / self._length_divisor(candidate)

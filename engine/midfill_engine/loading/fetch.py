@@ -247,9 +247,10 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
     try:
         (listing.folder / "blobs").mkdir(parents=True, exist_ok=True)
         with FileLock(listing.folder / ".midfill.lock", mode=0o600):
-            for file in listing.files if check else ():
-                if listing.blob(file).exists() and not file.matches(listing.blob(file)):
-                    listing.blob(file).unlink()  # so that it is downloaded again
+            if check:
+                for file in listing.files:
+                    if listing.blob(file).exists() and not file.matches(listing.blob(file)):
+                        listing.blob(file).unlink()  # so that it is downloaded again
             for file in small:
                 _download_file(hub, listing, file, DownloadProgress(name, 0, 0, lambda _: None))
                 listing.link(file)

@@ -125,6 +125,8 @@ def remove_stock(model: str) -> StoredModels:
     removed = [stored for stored in list_stock().data if stored.model == model]
     if not removed:
         raise unknown_model(f"{model} is not in {cache_folder()}", "see `midfill models list`")
-    packaged = PACKAGED.get(model)
-    shutil.rmtree(packaged.path.parent if packaged else cache_folder() / f"models--{model.replace('/', '--')}")
+    if model in PACKAGED:
+        shutil.rmtree(PACKAGED[model].path.parent)
+    else:
+        shutil.rmtree(cache_folder() / f"models--{model.replace('/', '--')}")
     return StoredModels(data=removed)

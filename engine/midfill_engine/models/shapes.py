@@ -22,12 +22,13 @@ def read_llama_shape(
 ) -> TransformerConfig:
     """The shape that Llama's, Qwen2's and Qwen3's keys describe. Raises CheckpointError for unsupported settings."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    has_yarn = kind == "yarn" and rope.get("mscale") is not None and rope.get("mscale") == rope.get("mscale_all_dim")
-    refuse(kind != "default" and not has_yarn, "scaled rotary positions")  # other YaRN scales the scores too
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    keeps_scores = rope.get("mscale") is not None and rope.get("mscale") == rope.get("mscale_all_dim")
+    has_yarn = rope_type == "yarn" and keeps_scores  # YaRN with other keys scales the scores too
+    refuse(rope_type != "default" and not has_yarn, "scaled rotary positions")
     refuse(bool(config.get("use_sliding_window")), "sliding-window attention")
-    kinds = set(config.get("layer_types") or ()) - {"full_attention"}
-    refuse(bool(kinds), f"layers of the type {', '.join(sorted(kinds))}")
+    other_types = set(config.get("layer_types") or ()) - {"full_attention"}
+    refuse(bool(other_types), f"layers of the type {', '.join(sorted(other_types))}")
     refuse(bool(config.get("use_mrope")), "rotary positions in several dimensions")
     refuse(config.get("hidden_act", "silu") != "silu", f"the activation {config.get('hidden_act')!r}")
     # Every Qwen2 has biases at queries, keys and values, and says so in this key or not at all.
@@ -87,9 +88,7 @@ def read_specials(
     deletes_rest: bool = False,
     ends_text: bool = False,
 ) -> SpecialTokens:
-    """Special ids from the files; `mask_id` -1 is none. `with_edges`: bos, unless it is eos, is put before every text,
-    and eos behind it.
-    """
+    """Special ids from the files; `mask_id` -1 is none. `with_edges`: bos (if not eos) before a text, eos behind it."""
     eos, bos = files.role_id("eos"), files.role_id("bos")
     deletions = tuple(dict.fromkeys(token for token in delete_ids if token is not None))
     special_ids = {*files.added_tokens.values(), mask_id, *deletions, expand_id}
