@@ -141,7 +141,7 @@ def refuse_unread_tensors(files: CheckpointFiles, used: set[str]) -> None:
 
 
 def check_changes(files: CheckpointFiles, family: Family, config: ModelConfig, used: set[str]) -> None:
-    """Raises CheckpointError if an adapter changes a tensor that the model lacks, or one that it shares."""
+    """Raises CheckpointError if an adapter changes a tensor that the model lacks, or an embedding that is its head."""
     unknown = sorted(files.merges.keys() - used)
     if unknown:
         message = f"The adapter {files.name} changes {unknown[0]}, which its base at {files.folder} does not have."

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from operator import add, sub
 from typing import Any, Final, Literal
 
 import torch
@@ -65,8 +64,8 @@ def lay_in_rooms(text_lengths: list[int], hole_lengths: list[int], rooms: list[i
     """Positions for text, hole, ..., hole, text, where hole `i` takes `rooms[i]` positions, counted from both sides."""
     assert len(text_lengths) == len(hole_lengths) + 1
     all_rooms, all_lengths = [*rooms, 0], [*hole_lengths, 0]  # with an empty hole behind the last text
-    ends = list(accumulate(map(add, text_lengths, all_rooms)))
-    starts = list(map(sub, ends, all_rooms))
+    ends = list(accumulate(text + room for text, room in zip(text_lengths, all_rooms, strict=True)))
+    starts = [end - room for end, room in zip(ends, all_rooms, strict=True)]
     context = torch.cat(
         [torch.arange(start - length, start) for start, length in zip(starts, text_lengths, strict=True)]
     )
