@@ -1,1 +1,1 @@
-"""The denoising engine. Knows tokens, models and requests; never a file, a language, a syntax tree or an editor."""
+"""The engine: fills holes with a model. Knows tokens, models and requests; no file, language, syntax tree or editor."""

@@ -1,5 +1,5 @@
-"""The ways to fill a request behind one interface: a family names its backend and declares what its models heed. Knows
-no tokens.
+"""Fills a request with the backend that its model's family names, if the family declares that its models heed the
+request. Knows no tokens.
 """
 
 import time
@@ -21,8 +21,9 @@ Name = str | None  # of a cache or a length policy, None for the model's own
 
 @dataclass(frozen=True)
 class Backend:
-    """`fill` takes the names of a cache and a length policy, `check_variants` raises RequestError for names that do not
-    fit the model, `usual_cache` names the cache that an engine takes if none is named.
+    """A way to fill requests. `fill` takes the names of a cache and a length policy; `check_variants` raises
+    RequestError if names of these do not fit the model; `usual_cache` returns the name of the cache to use if none is
+    named.
     """
 
     fill: Callable[[Runtime, InfillRequest, Clock, Name, Name], Fill]
@@ -55,15 +56,15 @@ async def open_fill(
     lengths: Name = None,
     clock: Clock = time.perf_counter,
 ) -> InfillResponse:
-    """A fill, which awaits memory, forward passes, and that its steps are shown. Its time is one of `clock`, in
-    seconds. Raises RequestError.
+    """Fills a request, or raises RequestError. The coroutine awaits memory, forward passes, and that its steps are
+    shown, which the scheduler does. `clock` returns the time in seconds.
     """
     check_wishes(runtime, request)
     return await find_backend(runtime).fill(runtime, request, clock, cache, lengths)
 
 
 def check_wishes(runtime: Runtime, request: InfillRequest) -> None:
-    """Raises RequestError for what the model would not heed."""
+    """Raises RequestError if the request has wishes that the model would not heed."""
     unheeded = [wish for wish in request.wishes if wish not in runtime.family.heeds]
     if unheeded:
         fields = {"lines": "min_lines and max_lines"}

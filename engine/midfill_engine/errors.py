@@ -22,7 +22,7 @@ HTTP_STATUS: Final = {
 
 
 class RequestError(Exception):
-    """A request that fails. `status` overrides the code's usual HTTP status."""
+    """Ends a request with an error answer. `status` overrides the code's usual HTTP status."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RequestError(Exception):
 
 
 class StartError(RequestError):
-    """Why an engine cannot start: reported as one line of JSON on stderr, with `exit_code`."""
+    """Ends a command of the engine, which reports it as one line of JSON on stderr and exits with `exit_code`."""
 
     def __init__(self, code: ErrorCode, message: str, next_step: str, exit_code: int = EXIT_NO_MODEL) -> None:
         super().__init__(code, message, next_step)

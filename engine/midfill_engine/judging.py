@@ -1,4 +1,5 @@
-"""Ranks candidates for a stretch, and computes the chance that each is right. Knows likelihoods; no model.
+"""Ranks the candidates for a stretch of a hole, and computes the chance that each is right. Knows likelihoods, no
+model.
 
 `python -m bench quality.judging` fits the weights in `judging.json` for the pretrained base.
 """
@@ -17,30 +18,30 @@ from typing import Final, Literal
 from midfill_engine.wire import FittedWeights
 
 PATH: Final = Path(__file__).with_name("judging.json")
-MOST_AHEAD: Final = 12.0
-MOST_UNLIKELY: Final = -30.0
+MOST_AHEAD: Final = 12.0  # bound of the feature `ahead`
+MOST_UNLIKELY: Final = -30.0  # the least ln odds, and the least feature `likely`
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 
-Logs = tuple[tuple[str, float], ...]  # tokens' texts with their log-probabilities
+Logs = tuple[tuple[str, float], ...]  # the texts of tokens with their log-probabilities
 Kind = Literal["line", "inside", "body"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A text for a stretch; `nats`: ln P(text | before), `following`: ln P(following text | before, text). Either may
-    include the end of the text.
+    """A text for a stretch. `nats` is ln P(text | text before), `following` is ln P(text behind | text before, text).
+    Either may include the probability that the text ends there.
     """
 
     text: str
     nats: float = -math.inf
     following: float = 0.0
-    certainty: float = 0.0  # the proposer's
+    certainty: float = 0.0  # of the text's proposer that it is right
     logs: Logs = ()
-    names: int = 0  # number of names in the text that the text after needs
-    used: int = 0  # number of names in the text that are bound before and that nothing else uses
+    names: int = 0  # how many names it has that the text behind needs
+    used: int = 0  # how many names it has that the text before binds and nothing else uses
     near: float = 0.0  # ln P(text | the last lines before it alone), up to a constant for the stretch
-    chance: float | None = None  # the probability that the text is right
-    kept: tuple[tuple[int, int], ...] = ()  # ranges of the text that were known
+    chance: float | None = None  # the probability that the text is right, once it is ranked
+    kept: tuple[tuple[int, int], ...] = ()  # ranges of the text that come from the draft
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,13 @@ class JudgeWeights:
     """The weights that rank candidates of one kind of text and give the chance that the first is right.
 
     `nats` and `following` are divided by the number of tokens to the power of `length`. The model and the proposers are
-    a mixture: ln(exp(nats) + `share` * certainty). A score is that plus `follows` times `following`, plus `agree` times
-    the mean similarity to the other candidates (minimum Bayes risk), plus `named` for each name that the text after
-    needs and `used` for each that only the text before has, less `common` times `near`, because a text that is likely
-    anywhere says little about this place (as in context-aware decoding, Shi 2023). The ln odds that a candidate is
-    right are the sum of `one`, `ahead` times its score less the logsumexp of the other scores, `likely` times the ln of
-    the mixture (a needed name counts half of `named` there), and `proposed` times its certainty.
+    a mixture, in which a text has the log-probability ln(exp(nats) + `share` * certainty). A score is the sum of this;
+    `follows` times `following`; `agree` times the mean similarity to the other candidates (minimum Bayes risk); `named`
+    for each name that the text behind needs; and `used` for each name that only the text before has. It is less by
+    `common` times `near`, because a text that is likely anywhere says little about this place (as in context-aware
+    decoding, Shi 2023). The ln odds that a candidate is right are the sum of `one`; `ahead` times its score less the
+    logsumexp of the other scores; `likely` times its log-probability in the mixture, to which needed names add half of
+    `named` each; and `proposed` times its certainty.
     """
 
     length: float
@@ -73,18 +75,18 @@ class JudgeWeights:
         scores = self.score(candidates)
         ranked = []
         for index in sorted(range(len(candidates)), key=lambda index: -scores[index]):
-            columns = self.describe(candidates, scores, index)
-            odds = sum(getattr(self, name) * value for name, value in columns.items())
-            chance = 1 / (1 + math.exp(-max(odds, MOST_UNLIKELY)))
+            features = self.describe(candidates, scores, index)
+            log_odds = sum(getattr(self, name) * value for name, value in features.items())
+            chance = 1 / (1 + math.exp(-max(log_odds, MOST_UNLIKELY)))
             ranked.append(replace(candidates[index], chance=chance))
         return ranked
 
     def describe(self, candidates: Sequence[Candidate], scores: Sequence[float], index: int) -> Mapping[str, float]:
-        """The features for the odds that candidate `index` is right, by the names of their weights."""
+        """The features of candidate `index` for the odds that it is right, by the names of their weights."""
         candidate = candidates[index]
         ahead = scores[index] - add_logs([*scores[:index], *scores[index + 1 :]])
         likely = self.mix(candidate)
-        if candidate.names:  # on 96 lines that bind such a name this made 0.39 of 0.24; 0.37 were right
+        if candidate.names:  # on 96 lines with such names the mean chance became 0.39, not 0.24; 0.37 were right
             likely = min(0.0, likely + self.named * candidate.names / 2)
         return {
             "ahead": min(max(ahead, -MOST_AHEAD), MOST_AHEAD),
@@ -94,46 +96,48 @@ class JudgeWeights:
         }
 
     def score(self, candidates: Sequence[Candidate]) -> list[float]:
+        """The score of each candidate; the best has the highest."""
         best_following = 0.0
         if self.length:
             best_following = max((candidate.following for candidate in candidates), default=0.0)
-        scores = [self._score(candidate, best_following) for candidate in candidates]
+        scores = [self._score_alone(candidate, best_following) for candidate in candidates]
         if not self.agree:
             return scores
         for first, second in combinations(range(len(scores)), 2):
-            shared = measure_likeness(candidates[first].text, candidates[second].text) / (len(scores) - 1)
-            scores[first] += self.agree * shared
-            scores[second] += self.agree * shared
+            likeness = measure_likeness(candidates[first].text, candidates[second].text) / (len(scores) - 1)
+            scores[first] += self.agree * likeness
+            scores[second] += self.agree * likeness
         return scores
 
-    def _score(self, candidate: Candidate, best_following: float) -> float:
+    def _score_alone(self, candidate: Candidate, best_following: float) -> float:
+        """The score without the agreement. `best_following` is the highest of all candidates, 0 without `length`."""
         return (
             self.mix(candidate)
-            + self.follows * (candidate.following - best_following) / self.measure(candidate)
+            + self.follows * (candidate.following - best_following) / self._length_divisor(candidate)
             + self.named * candidate.names
             + self.used * candidate.used
             - self.common * candidate.near
         )
 
-    def mix(self, one: Candidate) -> float:
+    def mix(self, candidate: Candidate) -> float:
         """The log-probability of a text in the mixture of the model and the text's proposer."""
-        nats = one.nats / self.measure(one)
-        share = self.share * one.certainty
+        nats = candidate.nats / self._length_divisor(candidate)
+        share = self.share * candidate.certainty
         if share <= 0:
             return nats
         return add_logs([nats, math.log(share)])
 
-    def measure(self, one: Candidate) -> float:
+    def _length_divisor(self, candidate: Candidate) -> float:
         """The number of tokens to the power of `length`."""
-        return math.pow(max(1, len(one.logs)), self.length)
+        return math.pow(max(1, len(candidate.logs)), self.length)
 
 
 def add_logs(values: Sequence[float]) -> float:
     """ln of the sum of the exponentials of `values`, -inf for none."""
-    most = max(values, default=-math.inf)
-    if math.isinf(most):
-        return most
-    return most + math.log(sum(math.exp(value - most) for value in values))
+    highest = max(values, default=-math.inf)
+    if math.isinf(highest):
+        return highest
+    return highest + math.log(sum(math.exp(value - highest) for value in values))
 
 
 @lru_cache(maxsize=4096)
@@ -144,7 +148,7 @@ def measure_likeness(first: str, second: str) -> float:
 
 @dataclass(frozen=True)
 class Judge:
-    """Ranks candidates by the weights that ship; lines by `fitted` ones, if there are any."""
+    """Ranks candidates by the weights that ship, but lines by the `fitted` weights, if there are any."""
 
     fitted: FittedWeights | None = None
 
@@ -153,9 +157,9 @@ class Judge:
         return self.choose_weights(candidates, kind).rank(candidates)
 
     def choose_weights(self, candidates: Sequence[Candidate], kind: Kind) -> JudgeWeights:
-        """The weights that rank these candidates. For bodies: `short` if these weights rank a single line first,
-        otherwise `body`. With it 15 instead of 11 of 43 short bodies were exact; 73 longer ones were 41 instead of 37 %
-        similar.
+        """The weights that rank these candidates. Bodies are ranked by `short` if these weights put a single line
+        first, otherwise by `body`. Because of this choice 15 instead of 11 of 43 short bodies were exact, and 73 longer
+        ones were 41 instead of 37 % similar.
         """
         if kind == "line" and self.fitted is not None:
             return replace(shipped_weights("line"), **dict(self.fitted))
@@ -174,6 +178,6 @@ SHIPPED: Final = Judge()
 
 @cache
 def shipped_weights(kind: Kind | Literal["short"]) -> JudgeWeights:
-    """The shipped weights for a `line`, text `inside` a line, a `short` body or a `body`."""
+    """The shipped weights for a `line`, for text `inside` a line, for a `short` body, or for another `body`."""
     values = json.loads(PATH.read_text(encoding="utf-8"))[kind]
     return JudgeWeights(**{weight.name: values[weight.name] for weight in fields(JudgeWeights)})

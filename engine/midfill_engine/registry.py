@@ -1,4 +1,4 @@
-"""A named set of variants; an unknown name is answered with the known ones. Knows nothing about the variants."""
+"""Finds variants by name; an unknown name is answered with the known ones. Knows nothing about the variants."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -16,7 +16,7 @@ class Registry(dict[str, V]):
         self.kind = kind
 
     def find(self, name: str) -> V:
-        """Raises UnknownName."""
+        """The variant `name`. Raises UnknownName if there is none."""
         if name not in self:
             raise UnknownName(f"There is no {self.kind} named {name!r}; known: {', '.join(sorted(self))}.")
         return self[name]

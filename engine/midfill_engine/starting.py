@@ -1,6 +1,6 @@
-"""How an engine is started: the options of its command, and where models lie that came in packages.
+"""How an engine is started: the options of its command, and the folder of the models that came in packages.
 
-The engine and `midfill serve` share them. Imports typer and platformdirs only where they are needed.
+The engine and `midfill serve` share both. Imports typer and platformdirs only where they are needed.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class ServeOptions(Message):
 
 
 def with_serve_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a typer command one option per field of ServeOptions; options that are not given are None."""
+    """Gives a typer command an option for each field of ServeOptions. Options that are not given are None."""
     import typer
 
     parameters = []

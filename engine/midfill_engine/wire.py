@@ -24,7 +24,7 @@ MAX_EXCERPT_CHARACTERS = 16384
 MAX_NAME_CHARACTERS = 128
 MAX_MODEL_CHARACTERS = 512
 MAX_SEED = 2**63 - 1
-ALTERNATIVE_TEMPERATURE = 0.8  # where other fills are wanted than the likeliest, which would all be the same
+ALTERNATIVE_TEMPERATURE = 0.8  # to get different fills: the likeliest one is always the same
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
@@ -34,15 +34,15 @@ Excerpt = Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 Keeps = Literal["tokens", "lines", "nothing"]
 Wish = Literal["min_tokens", "lines", "steps", "quality", "max_ms", "seconds"]
-"""What a request may ask for and not every model heeds: fields of it or its holes, `lines` for both bounds of lines,
-`seconds` for `line_ms` and `body_ms`.
+"""What a request can ask for that not every model heeds. A wish has the name of a field of the request or its holes;
+`lines` stands for both bounds of lines, `seconds` for `line_ms` and `body_ms`.
 """
 WISHES: Final[tuple[Wish, ...]] = get_args(Wish)
 
 
 class Message(BaseModel):
     """Base of all messages: unknown keys are errors, values never change after parsing. Errors do not quote values,
-    which may be code.
+    because these may be code.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, hide_input_in_errors=True)
@@ -59,14 +59,15 @@ class HoleSpec(Message):
     """One hole of a request.
 
     Every part of `draft` outside `keep` is masked; kept characters are anchors and come back unchanged. Ranges of
-    `keep` that touch have an empty masked part between them. A causal model keeps the line breaks beside anchors and
-    as many open brackets as the draft has. If a masked part is empty or white space the length policy
-    chooses its length, otherwise its token count is the hint. The bounds of lines count lines with text, anchors
-    included. No token of the fill contains a string of `forbid`. Every
-    later line of the fill that has text begins with `indent`: a causal model ends the hole before a line that does not,
-    and writes a single line if no indent is given. A causal model compares `candidates` with its own drafts, and
-    prefers texts with `names`, words that the text behind needs, and with `unused` words, which the text before binds
-    and nothing uses. Others ignore these.
+    `keep` that touch have an empty masked part between them. A causal model also keeps the line breaks beside anchors,
+    and leaves as many brackets open as the draft does. If a masked part is empty or white space, the length policy
+    chooses its length; otherwise the hint is the number of its tokens. The bounds of lines count lines with text, also
+    in anchors. No token of the fill contains a string of `forbid`.
+
+    Every line of the fill after the first that has text begins with `indent`: a causal model ends the hole before a
+    line that does not. Without `indent` it writes a single line. A causal model compares `candidates` with its own
+    drafts. It prefers texts with `names`, which are words that the text behind the hole needs, and texts with `unused`
+    words, which the text before binds and nothing uses. Other models ignore these three.
     """
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
@@ -109,8 +110,9 @@ Segment = TextSegment | HoleSegment
 
 
 class FittedWeights(Message):
-    """What decides among the candidates of a line, fitted on a user's code: the weight of a text's proposer beside the
-    model, of the following text's likelihood, of each name that it needs, and of each unused one.
+    """What decides among the candidates of a line, fitted on a user's code: the weight `share` of a text's proposer
+    beside the model; `follows`, that of the likelihood of the text behind; `named`, that of each name in the candidate
+    that the text behind needs; and `used`, that of each unused name in it.
     """
 
     share: FiniteFloat = Field(ge=0, le=100)
@@ -122,15 +124,16 @@ class FittedWeights(Message):
 class InfillRequest(Message):
     """`POST /v1/infill`: text and holes in document order; all holes are filled jointly.
 
-    `tag` says what kind of text this is; a model may ignore it. The same `seed` gives the same bytes; without one, any
-    where it matters. `max_ms` bounds the work, from when its turn comes; then what is still masked is settled at once,
-    and a search ends with the best that it has, at least a first line. A hole of one line should take `line_ms`, others
-    `body_ms`, once the context is read: a search is narrower where a model's passes cost too much here. Only the
-    likeliest tokens with a total of `top_p` take part. `steps` bounds the denoise steps. `quality` 0 settles most
-    tokens a step, 1 fewest; `authors`: as the model's authors do. A model refuses what it does not heed. `document` is
-    any name for where the request comes from: of one, the newest goes first. `excerpts` are texts from elsewhere that
-    are like the text around the holes: context where a model has room for it. Without `drafts` only the candidates of
-    each hole are judged. A causal model judges lines by the weights of `judge` in place of its own.
+    `tag` says what kind of text this is; a model may ignore it. The same `seed` gives the same bytes; without one, the
+    engine draws one if it matters. `max_ms` bounds the work from the moment when its turn comes. At the end of this
+    time all that is still masked is settled at once, and a search returns the best that it has, at least a first line.
+    A hole of one line should take `line_ms`, another hole `body_ms`, once the context is read; a search is narrower if
+    a model's passes cost too much here for that. Only the likeliest tokens whose probabilities add up to `top_p` take
+    part. `steps` bounds the denoise steps. With `quality` 0 a step settles most tokens, with 1 fewest; `authors` means
+    the settings of the model's authors. A model refuses wishes that it does not heed. `document` is any name for where
+    the request comes from; of the requests with the same name the newest goes first. `excerpts` are texts from
+    elsewhere that are like the text around the holes; a model reads them as context if it has room. Without `drafts`
+    only the candidates of each hole are judged. A causal model judges lines by the weights `judge` instead of its own.
     """
 
     segments: list[Segment] = Field(min_length=1, max_length=MAX_SEGMENTS)
@@ -163,7 +166,7 @@ class InfillRequest(Message):
 
     @property
     def wishes(self) -> list[Wish]:
-        """What it asks for that not every model heeds."""
+        """The wishes of this request."""
         holes = [segment.hole for segment in self.segments if isinstance(segment, HoleSegment)]
         asked: dict[Wish, bool] = {
             "min_tokens": any(hole.min_tokens for hole in holes),
@@ -179,8 +182,8 @@ class InfillRequest(Message):
 class HoleState(Message):
     """The state of one hole after a step. `text` shows settled tokens, and current guesses for masked ones.
 
-    `confidence[i]` in [0, 1], in thousandths, belongs to the characters `tokens[i]` of `text`; an engine without
-    confidences leaves both out.
+    `confidence[i]` in [0, 1], rounded to thousandths, belongs to the characters `tokens[i]` of `text`. An engine
+    without confidences leaves both out.
     """
 
     text: str
@@ -199,15 +202,15 @@ class StepEvent(Message):
 
 
 class FilledHole(Message):
-    """A text for a hole: a fill, or one that was compared. `confidence[i]` in [0, 1] belongs to the characters
+    """A text for a hole: a fill, or a candidate that was compared. `confidence[i]` in [0, 1] belongs to the characters
     `tokens[i]` of `text`.
 
-    `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbors joined; their confidence is 1. `cut`:
-    the hole used all tokens or all the time it may have, so the text may be incomplete. `certainty` is the calibrated
-    probability that the whole text is right. A causal model tells what it judged by: `log_likelihood` is ln P(text and
-    its end | text before), `following` is ln P(next lines | text before, text), both in nats; `names` and `unused`
-    count those of the hole's words that the text has, `proposed` is the certainty that the client gave it. What is
-    unknown is null.
+    `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbors joined; their confidence is 1. `cut`
+    is true if the hole used all tokens or all time that it may use, so that the text may be incomplete. `certainty` is
+    the calibrated probability that the whole text is right. A causal model tells what it judged by: `log_likelihood` is
+    ln P(text and its end | text before), `following` is ln P(next lines | text before, text), both in nats; `names` and
+    `unused` say how many of the hole's words of these kinds the text has; `proposed` is the certainty that the client
+    gave it. What is unknown is null.
     """
 
     text: str
@@ -233,7 +236,7 @@ class Stats(Message):
 
 
 class InfillResponse(Message):
-    """The whole answer, and the SSE event `done`. `alternatives` holds the other `n - 1` fills, best first.
+    """The whole answer, also as the SSE event `done`. `alternatives` are the other `n - 1` fills, best first.
 
     `candidates[i]` are all texts that were compared for hole i, best first; empty if the model compares none.
     """
@@ -272,7 +275,7 @@ BASE: Final = "smollm2"  # the default model once it is downloaded
 
 
 class FetchProgress(Message):
-    """A line of `python -m midfill_engine fetch`. `note` says what it waits for; the last one has the `folder`."""
+    """A line of `python -m midfill_engine fetch`. `note` says what it waits for; the last line has the `folder`."""
 
     model: str
     done_bytes: int = Field(ge=0)
@@ -316,9 +319,9 @@ class ModelIds(Message):
 class ModelInfo(Message):
     """One row of `GET /v1/models`, a superset of OpenAI's. `created` is when the engine started, in seconds since 1970.
 
-    `weights` tells weights of the same name apart. `cache` is what its steps do not compute anew, unless asked for the
-    authors' way. Both may be empty. `keeps` is the smallest part of a draft that it fills around, `heeds` what it does
-    when asked for; it refuses the other wishes.
+    `weights` is a hash that tells different weights of the same name apart. `cache` names the cache that its steps use,
+    unless a request asks for the authors' settings. Both may be empty. `keeps` is the smallest part of a draft that the
+    model fills around. It heeds the wishes `heeds` and refuses the others.
     """
 
     id: str

@@ -1,12 +1,13 @@
 """Attention of a few fresh rows to a long cached context and to each other, without joining the two in memory.
 
 R fresh rows of all sequences, H query heads, K key/value heads, E head width. A sequence's keys are cut into splits of
-fixed length, so a row's bits depend on its own sequence alone. Programs are persistent and take their work from a list
-in device memory, so a captured graph serves every mixture of lengths. Splitting over keys: Flash-Decoding (Dao et al.
-2023); packing the query heads of a group: GQA (arXiv 2305.13245).
+fixed length, so a row's bits depend on its own sequence alone. Each split gives a partial result for its rows; a second
+kernel joins these. Programs are persistent and take their work from a list in device memory, so a captured graph serves
+every mixture of lengths. Splitting over keys: Flash-Decoding (Dao et al. 2023); packing the query heads of a group: GQA
+(arXiv 2305.13245).
 
-Rows of a tree or a beam see all of a past, and of the keys behind it those whose bit is set for the row. Their keys are
-read where they lie, in memory of each text's own: a work list tells how far that is from an anchor.
+Branched sequences are trees and beams: their rows see all of a past, and of the keys behind it those whose bit is set
+for the row. Each text's keys stay in memory of its own, and a work list tells how far that is from an anchor.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +22,12 @@ from torch import Tensor
 from midfill_kernels.launch import count_processors, is_interpreted, multiply
 
 SPLIT_KEYS: Final = 512  # a constant: it fixes the order of sums
-BRANCHED_SPLIT_KEYS: Final = 128  # few rows behind a short past: more programs, each with fewer turns
-PAIR_BLOCK: Final = 64  # (row, query head) pairs a program holds at once
-KEY_BLOCK: Final = 64
-ITEM_FIELDS: Final = 7
-BRANCHED_FIELDS: Final = 13
-JOINED_PARTS: Final = 16  # at once: a past of 2,000 keys in one turn
+BRANCHED_SPLIT_KEYS: Final = 128  # smaller, because few rows behind a short past need more programs with fewer turns
+PAIR_BLOCK: Final = 64  # (row, query head) pairs that a program computes at once
+KEY_BLOCK: Final = 64  # keys that a program reads in a turn
+ITEM_FIELDS: Final = 7  # of a work item: see `CachedSchedule`
+BRANCHED_FIELDS: Final = 13  # likewise, for branched sequences
+JOINED_PARTS: Final = 16  # partial results that are joined in a turn: those of a past of 2,000 keys
 WORD_BITS: Final = 64
 UNIT_BYTES: Final = 16  # places and strides of keys are multiples of it, so that loads stay wide
 PROGRAMS_PER_PROCESSOR: Final = 2
@@ -35,7 +36,7 @@ LOG2_E: Final = 1.4426950408889634
 
 @dataclass(frozen=True)
 class CachedSequence:
-    """`num_rows` fresh rows, and `context_length` cached keys from slot `context_start` on."""
+    """`num_rows` fresh rows that see each other and `context_length` cached keys, from slot `context_start` on."""
 
     num_rows: int
     context_start: int
@@ -44,8 +45,8 @@ class CachedSequence:
 
 @dataclass(frozen=True)
 class StackPlace:
-    """`length` keys and values outside the cache. In units of 16 bytes: the first key's `place` behind the anchor, and
-    the strides from a layer to the next one, from a head, and from the keys to the values.
+    """Where `length` keys and values outside the cache are: the distance `place` from the anchor to the first key, and
+    the strides from a layer to the next, from a head to the next, and from the keys to the values. Counts UNIT_BYTES.
     """
 
     length: int = 0
@@ -56,20 +57,22 @@ class StackPlace:
 
     @classmethod
     def of(cls, stack: Tensor | None, anchor: Tensor) -> "StackPlace":
-        """`stack` [L, 2, K, length, E], the heads of a key contiguous; None has no keys. Its owner keeps the memory."""
+        """The place of `stack` [L, 2, K, length, E], in which the keys of a head are contiguous; None has no keys. The
+        caller must keep the stack alive while the place is used.
+        """
         if stack is None or not stack.shape[3]:
             return cls()
-        layer, value, head, key, one = (stride * stack.itemsize for stride in stack.stride())
+        layer, value, head, key, element = (stride * stack.itemsize for stride in stack.stride())
         distance = stack.data_ptr() - anchor.data_ptr()
-        assert (key, one) == (stack.shape[4] * stack.itemsize, stack.itemsize) and stack.dtype == anchor.dtype
-        assert not any(each % UNIT_BYTES for each in (distance, layer, value, head))
-        return cls(stack.shape[3], *(each // UNIT_BYTES for each in (distance, layer, head, value)))
+        assert (key, element) == (stack.shape[4] * stack.itemsize, stack.itemsize) and stack.dtype == anchor.dtype
+        assert not any(size % UNIT_BYTES for size in (distance, layer, value, head))
+        return cls(stack.shape[3], *(size // UNIT_BYTES for size in (distance, layer, head, value)))
 
 
 @dataclass(frozen=True)
 class BranchedSequence:
-    """`num_rows` fresh rows that see all of `past`. Row i sees key j of the `tail` where `seen` [T, tail + T] (bool, on
-    the CPU) is true, and behind the tail the fresh rows likewise; it must see itself.
+    """`num_rows` fresh rows T that see all of `past`. Row i sees key j where `seen` [T, tail + T] (bool, on the CPU) is
+    true; the keys j are those of the `tail`, then those of the fresh rows. A row must see itself.
     """
 
     num_rows: int
@@ -80,14 +83,16 @@ class BranchedSequence:
 
 @dataclass(frozen=True)
 class CachedSchedule:
-    """Work for a batch of sequences, in device memory. The first `count` [1] of `items` [W, 7] int64: first row, rows,
-    pair block, the first key's slot, number of keys, whether they are fresh, first partial result. `row_parts` [R, 3]
-    int64: a row's first partial result, the stride to its next, their number. `num_parts` partial results in all.
+    """The attention work of a batch of sequences, in device memory. The first `count` [1] of `items` [W, 7] int64 are
+    its work items; an item is a block of pairs and a split of keys. Fields of an item: 0 first row of its sequence,
+    1 number of these rows, 2 pair block, 3 slot of the first key, 4 number of keys, 5 whether the keys are those of
+    fresh rows, 6 first partial result. `row_parts` [R, 3] int64: a row's first partial result, the stride to its next
+    one, their number. The batch has `num_parts` partial results.
 
     For branched sequences `bits` [B] int64 has the bits of `seen`, and behind each sequence's rows a row of what any of
-    them sees. `items` [W, 13] also have: the first row's first word of the keys, -1 if all are seen; the words of a
-    row; the number of the first key; the strides of its layers, heads and values. The place of their keys is that of
-    the first one of all, not of the split.
+    them sees. Their `items` [W, 13] have more fields: 7 index in `bits` of the first row's first word for these keys,
+    -1 if all keys are seen, 8 words of a row, 9 index of the split's first key in the past, tail or fresh rows, 10 to
+    12 strides of layers, heads and values. Field 3 is the place of the first key of all these, not of the split.
     """
 
     items: Tensor
@@ -98,16 +103,16 @@ class CachedSchedule:
 
     def holds(self, other: "CachedSchedule") -> bool:
         """True if there is room for the work of `other`."""
-        return all(theirs <= ours for theirs, ours in zip(other._sizes, self._sizes, strict=True))
+        return all(needed <= size for needed, size in zip(other._sizes, self._sizes, strict=True))
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
         return len(self.items), self.num_parts, len(self.row_parts), -1 if self.bits is None else len(self.bits)
 
     def refill(self, other: "CachedSchedule") -> None:
-        """Takes over the work of `other`, which it holds, in place: for graphs that were captured with this one."""
-        held = other.items.shape[0]
-        self.items[:held].copy_(other.items, non_blocking=True)
+        """Takes over the work of `other`, for which there must be room, in place: captured graphs read this memory."""
+        num_items = other.items.shape[0]
+        self.items[:num_items].copy_(other.items, non_blocking=True)
         self.count.copy_(other.count, non_blocking=True)
         self.row_parts[: len(other.row_parts)].copy_(other.row_parts, non_blocking=True)
         self.row_parts[len(other.row_parts) :, 2] = 0
@@ -123,8 +128,8 @@ def schedule_cached(
     num_rows: int | None = None,
     room: int = 1,
 ) -> CachedSchedule:
-    """Cuts the work of `sequences` for `heads` (H, K); `num_rows` pads with rows at the end. `room` times as many items
-    and partial results fit in later (see `CachedSchedule.refill`).
+    """The work of `sequences` for `heads` (H, K), padded with rows that have no work up to `num_rows`. It has `room`
+    times as many items and partial results as it needs, for `CachedSchedule.refill`.
     """
     segments = [
         (
@@ -133,7 +138,7 @@ def schedule_cached(
         )
         for sequence in sequences
     ]
-    return _lay(segments, heads, device, split_keys, pair_block, num_rows, room)
+    return _schedule(segments, heads, device, split_keys, pair_block, num_rows, room)
 
 
 def schedule_branched(
@@ -145,22 +150,25 @@ def schedule_branched(
     pair_block: int = PAIR_BLOCK,
     num_rows: int | None = None,
 ) -> CachedSchedule:
-    """The work of `sequences` for `heads` (H, K); `num_rows` pads with rows at the end."""
-    segments, words, count = list[tuple[int, list[_Segment]]](), list[Tensor](), 0
+    """The work of `sequences` for `heads` (H, K), padded with rows that have no work up to `num_rows`."""
+    segments: list[tuple[int, list[_Segment]]] = []
+    words: list[Tensor] = []
+    num_words = 0
     for sequence in sequences:
         past, tail, rows = sequence.past, sequence.tail, sequence.num_rows
         seen = torch.cat((sequence.seen, sequence.seen.any(dim=0, keepdim=True)))
         bits = torch.cat((pack_bits(seen[:, : tail.length]), pack_bits(seen[:, tail.length :])), dim=1)
-        width, own = bits.shape[1], count + -(-tail.length // WORD_BITS)
+        row_words = bits.shape[1]
+        first_own_word = num_words + -(-tail.length // WORD_BITS)
         listed = [
             _Segment(past.length, past.place, (-1, 0), past),
-            _Segment(tail.length, tail.place, (count, width), tail),
-            _Segment(rows, None, (own, width), StackPlace()),
+            _Segment(tail.length, tail.place, (num_words, row_words), tail),
+            _Segment(rows, None, (first_own_word, row_words), StackPlace()),
         ]
         segments.append((rows, listed))
         words.append(bits.flatten())
-        count += bits.numel()
-    schedule = _lay(segments, heads, device, split_keys, pair_block, num_rows, 1)
+        num_words += bits.numel()
+    schedule = _schedule(segments, heads, device, split_keys, pair_block, num_rows, room=1)
     return replace(schedule, bits=torch.cat(words).to(device))
 
 
@@ -172,7 +180,9 @@ def pack_bits(seen: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Keys of a sequence from the slot or place `start` on; None for the fresh ones. `words`: see CachedSchedule."""
+    """`length` keys of a sequence from the slot or place `start` on; None means the keys of its fresh rows. `words` are
+    fields 7 and 8 of the items of branched sequences, which also have a `stack`.
+    """
 
     length: int
     start: int | None
@@ -180,18 +190,19 @@ class _Segment:
     stack: StackPlace | None = None
 
     def cut(self, first_row: int, split_keys: int) -> Iterator[tuple[tuple[int, int, int], tuple[int, ...]]]:
-        """The fields of each split: first key, number of keys, whether they are fresh; and those of branches."""
-        start, stack = first_row if self.start is None else self.start, self.stack
+        """The fields 3 to 5 of each split's items, and 7 to 12 if the sequence is branched."""
+        is_own = int(self.start is None)
+        start = first_row if self.start is None else self.start
         for offset in range(0, self.length, split_keys):
-            size, is_own = min(split_keys, self.length - offset), int(self.start is None)
-            if stack is None:
+            size = min(split_keys, self.length - offset)
+            if self.stack is None:
                 yield (start + offset, size, is_own), ()
             else:
-                strides = (stack.layer_stride, stack.head_stride, stack.value_stride)
+                strides = (self.stack.layer_stride, self.stack.head_stride, self.stack.value_stride)
                 yield (start, size, is_own), (*self.words, offset, *strides)
 
 
-def _lay(
+def _schedule(
     sequences: Sequence[tuple[int, list[_Segment]]],
     heads: tuple[int, int],
     device: torch.device,
@@ -200,20 +211,20 @@ def _lay(
     num_rows: int | None,
     room: int,
 ) -> CachedSchedule:
-    """The schedule of sequences, given by their rows and segments of keys."""
+    """The schedule of `sequences`, each given by its number of fresh rows and its segments of keys."""
     items, row_parts = list[int](), list[int]()  # flat: torch reads nested lists slowly
     first_row = first_part = num_fields = 0
-    num_heads, num_keys = heads
+    num_heads, num_key_heads = heads
     for rows, segments in sequences:
-        runs = [run for segment in segments for run in segment.cut(first_row, split_keys)]
-        num_blocks = -(-rows * (num_heads // num_keys) // pair_block)  # Triton's own division took most of the time
-        for number, (run, more) in enumerate(runs):
+        splits = [split for segment in segments for split in segment.cut(first_row, split_keys)]
+        num_blocks = -(-rows * (num_heads // num_key_heads) // pair_block)  # `triton.cdiv` took most of the time
+        for index, (key_fields, branch_fields) in enumerate(splits):
             for block in range(num_blocks):
-                items += (first_row, rows, block, *run, first_part + number * rows, *more)
-            num_fields = ITEM_FIELDS + len(more)
-        row_parts += [value for row in range(rows) for value in (first_part + row, rows, len(runs))]
+                items += (first_row, rows, block, *key_fields, first_part + index * rows, *branch_fields)
+            num_fields = ITEM_FIELDS + len(branch_fields)
+        row_parts += [value for row in range(rows) for value in (first_part + row, rows, len(splits))]
         first_row += rows
-        first_part += len(runs) * rows
+        first_part += len(splits) * rows
     row_parts += [0, 0, 0] * ((num_rows or first_row) - first_row)
     num_fields = num_fields or ITEM_FIELDS
     count = len(items) // num_fields
@@ -229,7 +240,7 @@ def _lay(
 def cached_attention_reference(
     q: Tensor, own: tuple[Tensor, Tensor], cache: tuple[Tensor, Tensor], sequences: Sequence[CachedSequence]
 ) -> Tensor:
-    """The definition in fp32: every fresh row attends to its sequence's context and fresh rows. [R, H * E]."""
+    """The definition in fp32, [R, H * E]: every fresh row attends to its sequence's context and fresh rows."""
     out = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     first = 0
     for sequence in sequences:
@@ -274,20 +285,20 @@ def cached_attention(
     pair_block: int = PAIR_BLOCK,
     key_block: int = KEY_BLOCK,
 ) -> Tensor:
-    """[R, H * E] in the dtype of `q` [R, H, E]. `own` and `cache` are keys and values, [R, K, E] and [slots, K, E],
-    rotated and contiguous. Padding rows are zeros. `pair_block` is the schedule's.
+    """The attention [R, H * E] of the fresh rows `q` [R, H, E], in their dtype; rows that pad the schedule are zeros.
 
-    A branched schedule reads the keys of `layer` where they lie, and of `cache` only where the anchor is; its
-    `split_keys` are a multiple of `key_block`.
+    `own` and `cache` are keys and values of the fresh rows [R, K, E] and of earlier ones [slots, K, E], rotated and
+    contiguous. `pair_block` must be that of the schedule. With a branched schedule `cache` is the anchor, twice, keys
+    of `layer` are read where they lie, and the schedule's `split_keys` must be a multiple of `key_block`.
     """
     assert all(tensor.is_contiguous() for tensor in (q, *own, *cache)) and WORD_BITS % key_block == 0
     num_rows, num_heads, width = q.shape
-    num_keys = own[0].shape[1]
+    num_key_heads = own[0].shape[1]
     # Partial results [P, H, E] in fp32 and their log-sum-exps to base 2 [P, H].
     parts = torch.empty(schedule.num_parts, num_heads, width, dtype=torch.float32, device=q.device)
     weights = torch.empty(schedule.num_parts, num_heads, dtype=torch.float32, device=q.device)
-    most = schedule.items.shape[0] * num_keys
-    _attend_split[(min(most, PROGRAMS_PER_PROCESSOR * count_processors(q.device)),)](
+    max_programs = schedule.items.shape[0] * num_key_heads
+    _attend_split[(min(max_programs, PROGRAMS_PER_PROCESSOR * count_processors(q.device)),)](
         q,
         own[0],
         own[1],
@@ -304,7 +315,7 @@ def cached_attention(
         UNIT=UNIT_BYTES // q.itemsize,
         FIELDS=schedule.items.shape[1],
         QUERY=num_heads,
-        KEY_VALUE=num_keys,
+        KEY_VALUE=num_key_heads,
         WIDTH=width,
         B_PAIRS=pair_block,
         B_KEYS=key_block,
@@ -349,6 +360,7 @@ def _attend_split(
     B_KEYS: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
+    # Writes for each work item its partial results, and their weights: log-sum-exps to base 2 of the scores.
     heads_per_key: tl.constexpr = QUERY // KEY_VALUE
     count = tl.load(p_count).to(tl.int32) * KEY_VALUE
     o_width = tl.arange(0, WIDTH)
@@ -393,6 +405,7 @@ def _attend_split(
             all_seen = tl.where(first_word < 0, -1, 0)  # every bit, or none
             p_word = p_bits + first_word + o_row * tl.load(p_item + 8)
             p_any = p_bits + first_word + num_rows * tl.load(p_item + 8)
+        # Online softmax: the highest score so far, the sum of shares, the values times their shares.
         highest = tl.full((B_PAIRS,), float("-inf"), tl.float32)
         total = tl.zeros((B_PAIRS,), tl.float32)
         mixed = tl.zeros((B_PAIRS, WIDTH), tl.float32)

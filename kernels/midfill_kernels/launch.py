@@ -1,5 +1,5 @@
-"""Interpreted or compiled kernels, the device's size, captured graphs. With `TRITON_INTERPRET=1` in the environment
-before the first import, every kernel runs on the CPU, slowly and exactly.
+"""What launching kernels needs: whether they are interpreted, the GPU's size, captured graphs. If the environment has
+`TRITON_INTERPRET=1` before the first import, every kernel runs on the CPU, slowly and exactly.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 INTERPRETED_PROCESSORS: Final = 2
-ROW_BUCKETS: Final = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-WARM_UPS: Final = 3
+ROW_BUCKETS: Final = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)  # numbers of rows that have a graph each
+WARM_UPS: Final = 3  # calls before a capture
 
 Out = TypeVar("Out")
 
@@ -22,7 +22,7 @@ def is_interpreted() -> bool:
 
 
 def count_processors(device: torch.device) -> int:
-    """The GPU's multiprocessors; a small constant without one, so that persistent loops still turn."""
+    """The GPU's multiprocessors; without a GPU a number so small that persistent programs take several work items."""
     if device.type != "cuda":
         return INTERPRETED_PROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
@@ -30,12 +30,12 @@ def count_processors(device: torch.device) -> int:
 
 def capture_graph(call: Callable[[], Out]) -> tuple[torch.cuda.CUDAGraph, Out]:
     """`call` as a graph, and its result, which every replay overwrites. Runs `call` a few times first."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    side_stream = torch.cuda.Stream()
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side_stream):
         for _ in range(WARM_UPS):
             call()
-    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.current_stream().wait_stream(side_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = call()
@@ -44,7 +44,7 @@ def capture_graph(call: Callable[[], Out]) -> tuple[torch.cuda.CUDAGraph, Out]:
 
 @triton.jit
 def multiply(left, right, accumulator, UPCAST: tl.constexpr):
-    """`left @ right + accumulator`. The interpreter multiplies the bit patterns of bf16, so there both are widened."""
+    """`left @ right + accumulator`. The interpreter needs `UPCAST`, because it multiplies the bit patterns of bf16."""
     if UPCAST:
         left = left.to(tl.float32)
         right = right.to(tl.float32)

@@ -17,7 +17,9 @@ from midfill_kernels.launch import is_interpreted, multiply
 
 @dataclass(frozen=True)
 class Tile:
-    """The tiling of a product: `cols` x `rows` outputs a program, `inner` positions a turn, K in `splits` pieces."""
+    """The tiling of a product: a program computes `cols` x `rows` outputs of one of `splits` pieces of K, and reads
+    `inner` positions of K in a turn. `warps` and `stages` are Triton's.
+    """
 
     cols: int
     rows: int
@@ -27,33 +29,33 @@ class Tile:
     stages: int = 4
 
 
-MAX_ROWS: Final = 128  # outputs of one program; more rows than this read the weight again, out of the cache
-TARGET_PROGRAMS: Final = 264  # two for each multiprocessor of an H100: a constant, so that results do not move
+MAX_ROWS: Final = 128  # of a tile; programs for further rows read the weight again, out of the cache
+TARGET_PROGRAMS: Final = 264  # two for each multiprocessor of an H100; constant, so that every GPU splits alike
 MAX_SPLITS: Final = 8
-SHARED_BYTES: Final = 100 * 1024  # two programs of 227 KB: one alone leaves half a wave of 264 idle, and each prologue
+SHARED_BYTES: Final = 100 * 1024  # of 227 KB: one program alone would leave half a wave of 264 idle, and each prologue
 
 
 def choose_tile(weight: Tensor, num_rows: int, *, gated: bool = False) -> Tile:
-    """The tile for `num_rows`. Only `rows`, `warps` and `stages` may depend on `num_rows` (see the module)."""
+    """The tile for `num_rows`. Only `rows`, `warps` and `stages` may depend on `num_rows`: they change no sum."""
     num_cols, width = weight.shape
     cols, inner = 64 if gated else 128, choose_inner(width)
     rows = min(MAX_ROWS, max(16, triton.next_power_of_2(num_rows)))
     num_tiles = triton.cdiv(num_cols // 2 if gated else num_cols, cols)
-    most = 1 if gated else min(MAX_SPLITS, triton.cdiv(width, 4 * inner))
-    splits = max(1, min(most, TARGET_PROGRAMS // num_tiles))
+    max_splits = 1 if gated else min(MAX_SPLITS, triton.cdiv(width, 4 * inner))
+    splits = max(1, min(max_splits, TARGET_PROGRAMS // num_tiles))
     stages = fit_stages(weight, cols * (2 if gated else 1), rows, inner)
     return Tile(cols, rows, inner, splits, 8 if rows == MAX_ROWS else 4, stages)
 
 
 def choose_inner(width: int) -> int:
-    """Inner positions a turn: 128 bytes of a weight's row in bf16."""
+    """Inner positions that a turn reads: at most 64, which are 128 bytes of a weight's row in bf16."""
     return min(64, max(16, int(triton.next_power_of_2(width))))
 
 
 def fit_stages(weight: Tensor, cols: int, rows: int, inner: int) -> int:
     """The number of turns whose operands fit into shared memory, 2 to 5. The rows are 16-bit numbers."""
-    turn = inner * (cols * weight.itemsize + rows * 2)
-    return max(2, min(5, SHARED_BYTES // turn))
+    turn_bytes = inner * (cols * weight.itemsize + rows * 2)
+    return max(2, min(5, SHARED_BYTES // turn_bytes))
 
 
 def matmul_reference(x: Tensor, weight: Tensor) -> Tensor:
@@ -68,9 +70,10 @@ def gated_matmul_reference(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def matmul(x: Tensor, weight: Tensor, *, tile: Tile | None = None) -> Tensor:
-    """Partial products [S, M, N] in fp32 of `x` [M, K]. Their sum over S is x @ weight.T; the next kernel adds."""
+    """Partial products [S, M, N] in fp32 of `x` [M, K]. Their sum over S is x @ weight.T; the next kernel adds them."""
     tile = tile or choose_tile(weight, len(x))
-    width, per_split = weight.shape[1], triton.cdiv(triton.cdiv(weight.shape[1], tile.inner), tile.splits) * tile.inner
+    width = weight.shape[1]
+    per_split = triton.cdiv(triton.cdiv(width, tile.inner), tile.splits) * tile.inner
     splits = triton.cdiv(width, per_split)
     out = torch.empty(splits, len(x), weight.shape[0], dtype=torch.float32, device=weight.device)
     _start(x, weight, out, tile, per_split)
@@ -86,7 +89,7 @@ def gated_matmul(x: Tensor, weight: Tensor, dtype: torch.dtype, *, tile: Tile | 
 
 
 def _start(x: Tensor, weight: Tensor, out: Tensor, tile: Tile, per_split: int) -> None:
-    """`out` [S, M, N], or [1, M, N / 2] for a gated product."""
+    """Launches the kernel, which writes `out`: [S, M, N], or [1, M, N / 2] for a gated product."""
     assert x.is_contiguous() and weight.is_contiguous() and x.shape[1] == weight.shape[1], (
         "rows and weight differ in width"
     )
@@ -112,14 +115,14 @@ def _start(x: Tensor, weight: Tensor, out: Tensor, tile: Tile, per_split: int) -
 
 @triton.jit
 def load_turn(p_x, o_row, m_row, start, width, EVEN: tl.constexpr, B_INNER: tl.constexpr):
-    """One turn's `x` [B_INNER, B_ROWS]."""
+    """The rows' inputs of one turn, [B_INNER, B_ROWS]."""
     o_inner = start + tl.arange(0, B_INNER)
     m_x = m_row[None, :] if EVEN else m_row[None, :] & (o_inner < width)[:, None]
     return tl.load(p_x + o_row[None, :] * width + o_inner[:, None], m_x, 0.0)
 
 
 @triton.jit
-def weigh(
+def add_product(
     accumulator, p_w, o_col, m_col, x, start, width, EVEN: tl.constexpr, B_INNER: tl.constexpr, UPCAST: tl.constexpr
 ):
     """Adds one turn's product to `accumulator` [B_COLS, B_ROWS]; `x` is [B_INNER, B_ROWS]."""
@@ -157,9 +160,9 @@ def _matmul(
     first = tl.program_id(2) * per_split
     for start in range(first, tl.minimum(first + per_split, width), B_INNER):
         x = load_turn(p_x, o_row, m_row, start, width, EVEN, B_INNER)
-        accumulator = weigh(accumulator, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
+        accumulator = add_product(accumulator, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
         if GATED:
-            up = weigh(up, p_w, o_col + num_cols, m_col, x, start, width, EVEN, B_INNER, UPCAST)
+            up = add_product(up, p_w, o_col + num_cols, m_col, x, start, width, EVEN, B_INNER, UPCAST)
     if GATED:
         accumulator = accumulator / (1 + tl.exp(-accumulator)) * up
     p_tile = p_out + (i_split * num_rows + o_row)[None, :] * num_cols + o_col[:, None]

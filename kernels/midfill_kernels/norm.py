@@ -19,8 +19,8 @@ def add_rms_norm_reference(
 
 
 def add_rms_norm(parts: Tensor, residual: Tensor | None, gain: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
-    """Sums `parts` [S, M, D] in order, adds `residual` [M, D]; returns the new stream and its norm, with `gain` [D] if
-    given. Both have the residual's dtype, or the parts'.
+    """Sums `parts` [S, M, D] in order and adds `residual` [M, D]; returns the new stream and its normed states, times
+    `gain` [D] if given. Both have the dtype of the residual, or of the parts without one.
     """
     assert parts.dim() == 3 and parts.is_contiguous() and (residual is None or residual.is_contiguous())
     num_parts, num_rows, dim = parts.shape

@@ -1,5 +1,5 @@
-"""From the joint q, k, v product to attention's inputs: sum, bias, q/k norm, rotation, keys and values written. S
-partial products, R rows, H query heads, K key/value heads, E head width.
+"""Turns the joint q, k, v product into attention's inputs, in one kernel: adds partial products and bias, norms and
+rotates q and k, writes k and v. S partial products, R rows, H query heads, K key/value heads, E head width.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Heads:
-    """`query` heads share `key_value` heads evenly; `width` is a power of two. With `norm` q and k are RMS-normed."""
+    """`query` heads share `key_value` heads evenly; `width`, that of a head, is a power of two. With `norm` q and k are
+    RMS-normed.
+    """
 
     query: int
     key_value: int
@@ -22,7 +24,7 @@ class Heads:
 
     @property
     def columns(self) -> int:
-        """Width of the joint product: all query heads, then the keys', then the values'."""
+        """Width of the joint product: of all query heads, then all key heads, then all value heads."""
         return (self.query + 2 * self.key_value) * self.width
 
 

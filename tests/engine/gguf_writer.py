@@ -120,7 +120,7 @@ def _add_tokens(writer: Any, files: CheckpointFiles, size: int, pieces: str) -> 
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     for role in ("eos", "pad", "bos"):
-        if (number := files.role(role)) is not None:
+        if (number := files.role_id(role)) is not None:
             getattr(writer, f"add_{role}_token_id")(number)
     if files.config["model_type"] == "Dream":  # LLaDA's converter left it out: the tokens tell
         writer.add_mask_token_id(files.number("mask_token_id"))

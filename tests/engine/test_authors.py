@@ -93,8 +93,8 @@ def test_an_older_tokenizers_map_of_special_tokens_is_read(tmp_path: Path) -> No
     folder = copy_checkpoint("dream", tmp_path)
     (folder / "tokenizer_config.json").write_text("{}")
     (folder / "special_tokens_map.json").write_text(json.dumps({"bos_token": {"content": "<|beginoftext|>"}}))
-    assert CheckpointFiles(folder).role("bos") == 302
-    assert CheckpointFiles(folder).role("eos") == 300  # config.json's, since no tokenizer says
+    assert CheckpointFiles(folder).role_id("bos") == 302
+    assert CheckpointFiles(folder).role_id("eos") == 300  # config.json's, since no tokenizer says
 
 
 def test_the_served_model_says_its_ids(open_family: Callable[[str], Runtime]) -> None:

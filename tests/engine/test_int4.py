@@ -13,7 +13,7 @@ from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.int4 import GROUP, Int4Operators, Int4Weight, Levels
-from midfill_engine.models.operators import LEFT, OperatorsError
+from midfill_engine.models.operators import KEPT_VALUES, OperatorsError
 from midfill_engine.models.packed import Pass, score_rows
 from midfill_engine.models.transformer import head_weight
 from midfill_engine.wire import InfillRequest
@@ -44,7 +44,7 @@ def test_a_product_is_that_of_the_rounded_numbers(width: int, dim: int, device: 
 def test_numbers_are_rounded_to_the_nearest_of_sixteen_levels() -> None:
     weight = torch.randn(100, 320)
     matrix = Levels.of(weight, CPU)
-    scales = matrix.steps.float()[..., 0].t().repeat_interleave(GROUP, dim=1)
+    scales = matrix.scalings.float()[..., 0].t().repeat_interleave(GROUP, dim=1)
     assert matrix.levels.max() == 15 and matrix.levels.min() == 0
     assert ((matrix.widen() - weight).abs() <= 0.55 * scales).all()  # half a level, and what bf16 rounds off
     assert (matrix.widen() - weight).abs().max() > 0.4 * scales.min()
@@ -104,9 +104,9 @@ def test_a_packed_model_fills_and_holds_no_second_copy(
     plain, packed = load_pair(tmp_path, family, device, is_tied=is_tied)
     transformer = packed.loaded.model.transformer
     assert plain.loaded.parameters == packed.loaded.parameters and packed.info.dtype == "bfloat16"
-    assert transformer.blocks[0].attention.q.weight.numel() == LEFT
+    assert transformer.blocks[0].attention.q.weight.numel() == KEPT_VALUES
     assert transformer.embedding.weight.dtype == torch.bfloat16
-    assert head_weight(transformer).numel() == (transformer.embedding.weight.numel() if is_tied else LEFT)
+    assert head_weight(transformer).numel() == (transformer.embedding.weight.numel() if is_tied else KEPT_VALUES)
     ids = torch.arange(40) % 256
     step = Pass(ids, torch.arange(40), wanted=torch.arange(40))
     logs = []
@@ -122,7 +122,7 @@ def test_a_packed_model_fills_and_holds_no_second_copy(
 
 def test_a_weight_takes_five_bits() -> None:
     matrix = Int4Weight.of(Levels.of(torch.randn(896, 4864), CPU))
-    num_bytes = sum(part.numel() * part.itemsize for part in (matrix.values, matrix.steps))
+    num_bytes = sum(part.numel() * part.itemsize for part in (matrix.values, matrix.scalings))
     assert num_bytes == 896 * 4864 * 5 / 8
 
 

@@ -25,7 +25,7 @@ from midfill_engine.models.int8 import (
     quantize_rows,
     rotate,
 )
-from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, Span, TorchOperators
+from midfill_engine.models.operators import KEPT_VALUES, LaidOperators, OperatorsError, Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed, score_rows
 from midfill_engine.models.transformer import head_weight
 from midfill_engine.wire import InfillRequest
@@ -117,11 +117,11 @@ def test_rotated_rows_with_a_few_large_channels_keep_the_small_ones(coarse: Form
     weight, x, gain = torch.randn(96, 256), torch.randn(40, 256), torch.rand(256) + 0.5
     x[:, ::50] *= 100
     wanted, errors = x @ weight.t(), []
-    ways = [(Rotation(), x), (Rotation(gain, columns=True), rotate(x / gain)), (Rotation(rows=True), x)]
+    ways = [(Rotation(), x), (Rotation(gain, rotates_columns=True), rotate(x / gain)), (Rotation(rotates_rows=True), x)]
     for rotation, rows in ways:
         narrowed, scales = coarse.narrow(rows)
         found = coarse.lay([weight], rotation).multiply(narrowed) * scales
-        errors.append(float(((rotate(found) if rotation.rows else found) - wanted).norm() / wanted.norm()))
+        errors.append(float(((rotate(found) if rotation.rotates_rows else found) - wanted).norm() / wanted.norm()))
     assert errors[1] < errors[0] / 1.5 and errors[2] < errors[0] * 1.1
 
 
@@ -131,9 +131,9 @@ def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Pa
     plain, packed = (load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=name) for name in ("stored", "int8"))
     assert plain.loaded.parameters == packed.loaded.parameters
     block = packed.loaded.model.transformer.blocks[0]
-    assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == LEFT
+    assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == KEPT_VALUES
     transformer = packed.loaded.model.transformer
-    assert transformer.head is None or transformer.head.weight.numel() == LEFT
+    assert transformer.head is None or transformer.head.weight.numel() == KEPT_VALUES
     original, gain = plain.loaded.model.transformer, plain.loaded.model.transformer.final_norm.weight
     states = torch.randn(20, transformer.config.dim, generator=torch.Generator().manual_seed(0))
     wide = score_rows(original, [states], plain.operators)[0]

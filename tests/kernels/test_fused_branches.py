@@ -154,7 +154,7 @@ def test_a_pass_has_the_same_bits_in_every_company(pair: tuple[Runtime, Runtime]
         kept = step.stacks.room.clone()
         (alone,) = fused.run([step])
         assert torch.equal(alone.hidden, result.hidden) and torch.equal(step.stacks.room, kept)
-        plain = fused_branches.unstacked(replace(step))
+        plain = fused_branches.unstack(replace(step))
         (expected,) = run_packed(fused.loaded.model.transformer, [plain], fused.operators)
         torch.testing.assert_close(result.hidden, expected.hidden, rtol=1e-3, atol=1e-3)
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from midfill_kernels.head import (
-    NUMBERS,
+    STATE_SIZE,
     Rules,
     TokenPredictions,
     choose_head_tile,
@@ -81,4 +81,4 @@ def test_no_scores_are_held(device: torch.device) -> None:
     """What 16 x 256 rows of 152,064 columns take beside weights and hidden states: at most 32 MB."""
     weight = torch.empty(152_064, 3_584, device="meta", dtype=torch.bfloat16)
     tile = choose_head_tile(weight, 4096)
-    assert (NUMBERS + 1) * 4 * tile.splits * 4096 <= 32e6
+    assert (STATE_SIZE + 1) * 4 * tile.splits * 4096 <= 32e6

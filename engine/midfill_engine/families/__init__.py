@@ -21,7 +21,7 @@ from midfill_engine.families.tinya2d import TINY_A2D, TINY_A2D_BD3LM, TINY_A2D_Q
 from midfill_engine.models.family import Family
 from midfill_engine.registry import Registry
 
-# If several share a model_type, the first that claims a checkpoint gets it, so the special ones come first.
+# In order of precedence: of families with the same model_type the first that claims a checkpoint gets it.
 _ALL: Final = (
     EMBEDDED,
     D2F_DIFFUCODER,
@@ -53,12 +53,13 @@ FAMILIES: Final = Registry("model family", {family.name: family for family in _A
 
 
 def find_family(files: CheckpointFiles) -> Family:
-    """The family of a checkpoint, by its config.json. Raises CheckpointError."""
+    """The family of a checkpoint, by its config.json. Raises CheckpointError if no family claims it."""
     if "family" in files.config:
         return FAMILIES.find(files.config["family"])
-    kind = files.config.get("model_type")
+    model_type = files.config.get("model_type")
     for family in _ALL:
-        if kind in family.model_types and family.claims(files):
+        if model_type in family.model_types and family.claims(files):
             return family
-    known = ", ".join(sorted({kind for family in _ALL for kind in family.model_types}))
-    raise CheckpointError(f"The checkpoint at {files.folder} is of the type {kind!r}; known types: {known}.")
+    known_types = ", ".join(sorted({known_type for family in _ALL for known_type in family.model_types}))
+    message = f"The checkpoint at {files.folder} is of the type {model_type!r}; known types: {known_types}."
+    raise CheckpointError(message)

@@ -1,5 +1,5 @@
 """Causal models of Llama's, Qwen2's or Qwen3's shape: every such checkpoint that no diffusion family claims. If the
-tokenizer has fill-in-the-middle tokens they are used, otherwise the model reads the text before the hole.
+tokenizer has fill-in-the-middle tokens, prompts use them; otherwise the model reads only the text before the hole.
 """
 
 from dataclasses import replace
@@ -14,15 +14,15 @@ SHAPES: Final = {"llama": shapes.read_llama_shape, "qwen2": shapes.read_qwen2_sh
 
 
 def read_shape(config: Values) -> TransformerConfig:
-    """Raises CheckpointError."""
+    """The shape by the model's type. Raises CheckpointError if it is another type or has unsupported settings."""
     if config.get("model_type") not in SHAPES:
         raise CheckpointError(f"A causal model of the type {config.get('model_type')!r} is not computed here.")
     return SHAPES[config["model_type"]](config)
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    """`opening` is bos if the tokenizer puts it before every text."""
-    bos = files.role("bos") if files.tokenizer_config.get("add_bos_token") else None
+    """The special ids; `opening` is bos if the tokenizer puts it before every text."""
+    bos = files.role_id("bos") if files.tokenizer_config.get("add_bos_token") else None
     return replace(shapes.read_specials(files, -1), opening=lambda tag: [] if bos is None else [bos])
 
 

@@ -15,9 +15,11 @@ from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Spe
 BLOCK_TOKENS: Final = 16
 
 
-def _force(base: Family, known: KnownModel) -> Family:
+def _force(base: Family, published: KnownModel) -> Family:
+    """The family of models that discrete diffusion forcing made from those of `base`."""
+
     def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-        """The model ends its text itself. The parents were not trained with fill-in-the-middle tokens."""
+        """No closing ids, because the model ends its text itself; no markers, as `base` was not trained with them."""
         return replace(base.tokens(files), closing=(), deletes_rest=False, ends_text=True, markers=None)
 
     return replace(
@@ -31,7 +33,7 @@ def _force(base: Family, known: KnownModel) -> Family:
         authors=AuthorsSetting("Discrete-Diffusion-Forcing, D2F-eval/*.sh", sampler="pipeline", quality=0.8),
         block_size=lambda config: BLOCK_TOKENS,
         claims=lambda files: "d2f" in files.name.lower() and base.claims(files),
-        known=(known,),
+        known=(published,),
     )
 
 

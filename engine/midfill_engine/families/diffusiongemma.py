@@ -1,5 +1,5 @@
-"""DiffusionGemma: causal context, a canvas of 256 tokens that attends to it and to itself, noise instead of a mask
-token. The transformers library computes it (`loading/canvas_model.py`).
+"""DiffusionGemma: a causal context, and a canvas of 256 tokens that attends to the context and to itself. It starts
+with noise, not with masks. The transformers library computes the model (`loading/canvas_model.py`).
 """
 
 from typing import Final
@@ -14,12 +14,15 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     """`mask_id` is -1, because there is no mask token. config.json has the ids under `text_config`."""
     text = files.config.get("text_config") or {}
     eos = text.get("eos_token_id")
-    bos, eos, pad = text.get("bos_token_id"), eos[0] if isinstance(eos, list) else eos, text.get("pad_token_id")
+    if isinstance(eos, list):
+        eos = eos[0]
+    bos, pad = text.get("bos_token_id"), text.get("pad_token_id")
     if bos is None or eos is None:
         raise CheckpointError(f"The checkpoint at {files.folder} does not say which ids its bos and eos tokens have.")
-    named = read_specials(files, bos).special_ids
-    specials = tuple(sorted({*named, eos, *([] if pad is None else [pad])}))
-    return SpecialTokens(mask_id=-1, special_ids=specials, opening=lambda tag: [bos], closing=(eos,))
+    specials = {*read_specials(files, mask_id=bos).special_ids, eos}  # bos in place of a mask
+    if pad is not None:
+        specials.add(pad)
+    return SpecialTokens(mask_id=-1, special_ids=tuple(sorted(specials)), opening=lambda tag: [bos], closing=(eos,))
 
 
 def read_shape(config: Values) -> TransformerConfig:

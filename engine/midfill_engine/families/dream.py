@@ -10,7 +10,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import ending, find_mask, need, read_qwen2_shape, read_specials, refuse
+from midfill_engine.models.shapes import find_mask, id_reader, read_qwen2_shape, read_specials, refuse, require_id
 from midfill_engine.models.transformer import TransformerConfig
 
 DIFFUCODER_PAD: Final = "<|dlm_pad|>"
@@ -23,17 +23,17 @@ def read_shape(config: Values) -> TransformerConfig:
 
 
 def find_expand(files: CheckpointFiles) -> int | None:
-    return files.number("expand_token_id") or files.token(*EXPAND_NAMES)
+    return files.number("expand_token_id") or files.token_id(*EXPAND_NAMES)
 
 
 def read_dreamon_tokens(files: CheckpointFiles) -> SpecialTokens:
-    eos = need(files.role("eos"), "eos", files)
+    eos = require_id(files.role_id("eos"), "eos", files)
     return read_specials(
         files,
         find_mask(files),
         with_edges=True,
         delete_ids=(files.number("delete_token_id") or eos,),
-        expand_id=need(find_expand(files), "expand", files),
+        expand_id=require_id(find_expand(files), "expand", files),
         deletes_rest=True,
     )
 
@@ -42,8 +42,8 @@ DREAM: Final = Family(
     name="dream",
     logit_shift=1,
     shape=read_shape,
-    # The mask is config.json's, as generation_config.json says null; the bos the tokenizer's, which config.json lacks.
-    tokens=ending(with_edges=True, deletes_rest=True),
+    # The mask is config.json's (null in generation_config.json), and bos the tokenizer's (config.json has none).
+    tokens=id_reader(with_edges=True, deletes_rest=True),
     model_types=("Dream",),
     authors=AuthorsSetting("DreamLM/Dream, README and eval/*.sh", sampler="dream", temperature=0.2, top_p=0.95),
     known=(
@@ -56,7 +56,7 @@ DREAM: Final = Family(
 DIFFUCODER: Final = replace(
     DREAM,
     name="diffucoder",
-    tokens=lambda files: read_specials(files, find_mask(files), delete_ids=(files.token(DIFFUCODER_PAD),)),
+    tokens=lambda files: read_specials(files, find_mask(files), delete_ids=(files.token_id(DIFFUCODER_PAD),)),
     claims=lambda files: DIFFUCODER_PAD in files.added_tokens,
     authors=AuthorsSetting("apple/ml-diffucoder, README", sampler="dream", temperature=0.2, top_p=0.95),
     known=(
@@ -69,7 +69,7 @@ DREAMON: Final = replace(
     name="dreamon",
     tokens=read_dreamon_tokens,
     expands=True,
-    sampler="entropy-bound",  # at 1 the authors' order, one token a step
+    sampler="entropy-bound",  # at quality 1 it settles one token a step, in the authors' order
     quality=1.0,  # two tokens a step cost the authors' weights 5 points of pass@1
     claims=lambda files: find_expand(files) is not None,
     authors=AuthorsSetting(

@@ -1,8 +1,8 @@
-"""The embedded family: context positions attend to context only, hole positions to everything.
+"""The embedded family, Midfill's own: context positions attend to context only, hole positions to everything.
 
-So context keys and values are exact for every step, alternative and canvas length: each hole takes `hole_span`
-positions, and its tokens count from both sides, for the first half of the heads from the text before (start, start + 1,
-...), for the second half from the text after (..., end - 2, end - 1).
+So the context's keys and values are exact for every step and alternative. They are exact for every canvas length too,
+because each hole takes `hole_span` positions whatever its length. The first half of the heads count its tokens from the
+text before (start, start + 1, ...), the second half from the text after (..., end - 2, end - 1).
 """
 
 from typing import Final

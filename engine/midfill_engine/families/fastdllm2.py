@@ -3,14 +3,14 @@
 from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
-from midfill_engine.models.shapes import ending, read_qwen2_shape
+from midfill_engine.models.shapes import id_reader, read_qwen2_shape
 
 FAST_DLLM2: Final = Family(
     name="fast-dllm-v2",
     attention="block_causal",
     logit_shift=1,
     shape=read_qwen2_shape,
-    tokens=ending("mask_token", "<|mask|>", "|<MASK>|", ends_text=True),
+    tokens=id_reader("mask_token", "<|mask|>", "|<MASK>|", ends_text=True),
     sampler="sub-blocks",
     context_window=4096,
     model_types=("Fast_dLLM_Qwen", "fast_dllm_qwen"),

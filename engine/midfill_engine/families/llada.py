@@ -1,5 +1,5 @@
-"""LLaDA-8B (arXiv 2502.09992) and LLaDA-1.5: full attention, scores not shifted, names of their own. iLLaDA-8B (arXiv
-2606.25331) has Llama's shape and names, and a tied head.
+"""LLaDA-8B (arXiv 2502.09992) and LLaDA-1.5: full attention, scores not shifted, tensor names of their own. iLLaDA-8B
+(arXiv 2606.25331) has Llama's shape and tensor names, and a tied head.
 """
 
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import LLAMA_TENSORS, AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import ending, read_ends, read_llama_shape, read_specials, refuse
+from midfill_engine.models.shapes import id_reader, read_ends, read_llama_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 # `blocks.i.ff_out` brings the MLP's width down; `transformer.ff_out` is the head; `ff_proj` is the gate.
@@ -34,8 +34,8 @@ LLAMA_KEYS: Final = {
     "n_kv_heads": "num_key_value_heads",
     "mlp_hidden_size": "intermediate_size",
 }
-# Switches of the class that the published checkpoints leave off.
-UNKNOWN: Final = (
+# Switches of the authors' model class that are off in the published checkpoints, and not supported here.
+UNSUPPORTED: Final = (
     *("bias_for_layer_norm", "include_bias", "include_qkv_bias", "attention_layer_norm", "input_emb_norm"),
     *("scale_logits", "alibi"),
 )
@@ -48,9 +48,9 @@ def read_shape(config: Values) -> TransformerConfig:
     refuse(config.get("rope") is False, "positions other than rotary ones")
     refuse(config.get("layer_norm_with_affine") is False, "norms without a gain")
     refuse(bool(config.get("multi_query_attention")) and not config.get("n_kv_heads"), "a single head of keys")
-    for key in UNKNOWN:
+    for key in UNSUPPORTED:
         refuse(bool(config.get(key)), key)
-    renamed = {theirs: config[ours] for ours, theirs in LLAMA_KEYS.items() if config.get(ours)}
+    renamed = {llama_key: config[key] for key, llama_key in LLAMA_KEYS.items() if config.get(key)}
     return read_llama_shape({"rms_norm_eps": 1e-5, **config, **renamed})
 
 
@@ -60,8 +60,8 @@ def read_illada_shape(config: Values) -> TransformerConfig:
 
 
 def read_illada_tokens(files: CheckpointFiles) -> SpecialTokens:
-    named = (files.number("mask_token_id"), files.token("mask_token", "<[MASK]>"), ILLADA_MASK_ID)
-    mask_id = next(number for number in named if number is not None)
+    mask_ids = (files.number("mask_token_id"), files.token_id("mask_token", "<[MASK]>"), ILLADA_MASK_ID)
+    mask_id = next(token_id for token_id in mask_ids if token_id is not None)
     return read_specials(files, mask_id, delete_ids=read_ends(files), deletes_rest=True)
 
 
@@ -69,7 +69,7 @@ LLADA: Final = Family(
     name="llada",
     shape=read_shape,
     tensors=TENSORS,
-    tokens=ending(deletes_rest=True),
+    tokens=id_reader(deletes_rest=True),
     context_window=4096,
     model_types=("llada",),
     authors=AuthorsSetting("ML-GSAI/LLaDA, generate.py: as many steps as tokens", sampler="topk"),

@@ -1,5 +1,5 @@
-"""LLaDA2.0 (arXiv 2512.15745) and 2.1 (arXiv 2602.08676, corrects its own tokens, known by its name only): a
-block-causal mixture of many small experts, with half of a head's dimensions rotated.
+"""LLaDA2.0 (arXiv 2512.15745) and 2.1 (arXiv 2602.08676): block-causal mixtures of many small experts, with half of a
+head's dimensions rotated. 2.1 also corrects its own tokens; only its name tells it from 2.0.
 """
 
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import MOE_TENSORS, ending, read_qwen3_shape, refuse
+from midfill_engine.models.shapes import MOE_TENSORS, id_reader, read_qwen3_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 FUSED: Final = "model.layers.{i}.attention.query_key_value.weight"
@@ -55,7 +55,7 @@ LLADA2: Final = Family(
     attention="block_causal",
     shape=read_shape,
     tensors=TENSORS,
-    tokens=ending("<|mask|>", ends=("<|endoftext|>", "<|role_end|>"), ends_text=True),
+    tokens=id_reader("<|mask|>", ends=("<|endoftext|>", "<|role_end|>"), ends_text=True),
     quality=0.9,
     context_window=8192,
     model_types=("llada2_moe",),

@@ -28,7 +28,7 @@ LLADA_MOE: Final = Family(
     name="llada-moe",
     shape=read_shape,
     tensors=shapes.MOE_TENSORS,
-    tokens=shapes.ending("<|mask|>", deletes_rest=True),
+    tokens=shapes.id_reader("<|mask|>", deletes_rest=True),
     context_window=4096,
     model_types=("llada", "llada_moe", "lladamoe", "LLaDAMoE"),
     claims=lambda files: "num_experts" in files.config,

@@ -1,21 +1,21 @@
 """Nemotron-Labs-Diffusion (NVIDIA, 2026): Ministral 3's dense shape that reads causally and decodes in blocks of 32.
 
-Finished text attends causally and predicts the first token of the next block one row earlier; the block's other tokens
-attend to it and to each other, with scores in place (`generate` of the published code).
+Finished text attends causally, and its last token scores the first one of the next block. The block's tokens attend to
+it and to each other; all but the first are scored by their own states (`generate` of the published code).
 """
 
 from dataclasses import replace
 from typing import Final
 
 from midfill_engine.models.family import LLAMA_TENSORS, AuthorsSetting, Family, KnownModel, Values
-from midfill_engine.models.shapes import ending, read_llama_shape, refuse
+from midfill_engine.models.shapes import id_reader, read_llama_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 WINDOW: Final = 4096
 
 
 def read_shape(config: Values) -> TransformerConfig:
-    """Queries are scaled only beyond the original context length, which no window here reaches."""
+    """Queries are scaled only beyond the original context length. No window here is as long, so that is left out."""
     rope = config.get("rope_parameters") or {}
     refuse(config.get("dlm_paradigm", "bidirectional") != "bidirectional", f"{config.get('dlm_paradigm')} attention")
     is_scaled = bool(rope.get("llama_4_scaling_beta"))
@@ -29,7 +29,7 @@ NEMOTRON_DIFFUSION: Final = Family(
     shape=read_shape,
     tensors={ours: theirs.replace("model.", "encoder.") for ours, theirs in LLAMA_TENSORS.items()}
     | {"head.weight": "diffusion_head.weight"},
-    tokens=lambda files: replace(ending(with_edges=True, ends_text=True)(files), closing=()),
+    tokens=lambda files: replace(id_reader(with_edges=True, ends_text=True)(files), closing=()),
     sampler="seeded-blocks",
     context_window=WINDOW,
     pipelined=True,

@@ -3,7 +3,7 @@
 from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
-from midfill_engine.models.shapes import need, read_qwen2_shape, read_specials
+from midfill_engine.models.shapes import read_qwen2_shape, read_specials, require_id
 
 MASK: Final = "<M>"
 
@@ -11,9 +11,9 @@ OPENDCODER: Final = Family(
     name="opendcoder",
     logit_shift=1,
     shape=read_qwen2_shape,
-    tokens=lambda files: read_specials(files, need(files.token("mask_token", MASK), "mask", files)),
+    tokens=lambda files: read_specials(files, require_id(files.token_id("mask_token", MASK), "mask", files)),
     model_types=("qwen2", "qwen2_diffusion"),
-    claims=lambda files: files.token("mask_token", MASK) is not None and MASK in files.added_tokens,
+    claims=lambda files: files.token_id("mask_token", MASK) is not None and MASK in files.added_tokens,
     authors=AuthorsSetting(
         "Open-dLLM, eval/eval_infill/run_eval.sh, there with the true length",
         sampler="p2",

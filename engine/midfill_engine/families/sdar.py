@@ -1,11 +1,11 @@
-"""SDAR (arXiv 2510.06303): Qwen3's shape or Qwen3-MoE's (128 experts), block-causal by 4 to 64, scores in place."""
+"""SDAR (arXiv 2510.06303): Qwen3's shape or Qwen3-MoE's (128 experts), block-causal by 4 to 64, scores not shifted."""
 
 from dataclasses import replace
 from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import MOE_TENSORS, ending, read_qwen3_shape, refuse
+from midfill_engine.models.shapes import MOE_TENSORS, id_reader, read_qwen3_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 
@@ -24,7 +24,7 @@ SDAR: Final = Family(
     name="sdar",
     attention="block_causal",
     shape=read_qwen3_shape,
-    tokens=ending("mask_token", "<|MASK|>", ends_text=True),
+    tokens=id_reader("mask_token", "<|MASK|>", ends_text=True),
     context_window=4096,
     model_types=("sdar",),
     block_size=lambda config: config.get("block_size") or config.get("block_length") or 4,

@@ -15,25 +15,27 @@ def is_in_blocks(files: CheckpointFiles) -> bool:
     return "bd3lm" in files.name.lower()
 
 
-def _in_blocks(base: Family, known: KnownModel) -> Family:
-    """The block-causal variant, known by its name: blocks of 32, counted from the prompt's end."""
+def _in_blocks(base: Family, published: KnownModel) -> Family:
+    """The block-causal variant of `base`, told by a checkpoint's name: blocks of 32, counted from the prompt's end."""
     return replace(
         base,
         name=f"{base.name}-bd3lm",
         attention="block_causal",
-        tokens=shapes.ending("mask_token", MASK, ends_text=True),
+        tokens=shapes.id_reader("mask_token", MASK, ends_text=True),
         aligned=True,
         block_size=lambda config: BLOCK_TOKENS,
         claims=is_in_blocks,
         authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d/bd3lm: one token a step", sampler="threshold"),
-        known=(known,),
+        known=(published,),
     )
 
 
 TINY_A2D: Final = Family(
     name="tiny-a2d",
     shape=shapes.read_qwen2_shape,
-    tokens=lambda files: shapes.read_specials(files, shapes.need(files.token("mask_token", MASK), "mask", files)),
+    tokens=lambda files: shapes.read_specials(
+        files, shapes.require_id(files.token_id("mask_token", MASK), "mask", files)
+    ),
     model_types=("a2d-qwen2",),
     claims=lambda files: not is_in_blocks(files),
     authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d: one token a step", sampler="topk"),

@@ -1,6 +1,6 @@
 """Searches the length with the highest confidence, corrected for the bias to short canvases: CAL (arXiv 2602.00476).
 
-The paper climbs from 8 in steps of one. Here one packed forward pass compares a grid, another the best's neighbors.
+The paper climbs from 8 in steps of one. Here one packed forward pass compares a grid, another those near the best.
 """
 
 import math
@@ -9,16 +9,18 @@ from typing import Final
 from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, Measure, distinct, of_total
 
 GRID: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
-REACH: Final = 3  # distance that the second forward pass searches around the best
+REACH: Final = 3  # how far from the best length the second forward pass searches
 
 
 def expected_confidence(length: int) -> float:
-    """Mean confidence of `length` masks for any text: the authors' fit on LLaDA-8B-Base (length_bias.py)."""
+    """The mean confidence of `length` masks whatever the text: the authors' fit on LLaDA-8B-Base (length_bias.py)."""
     return 1.00 * math.exp(-1.77 * length) + 0.56 * math.exp(-0.06 * length) + 0.24
 
 
 async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
-    """One KV cache of the context serves all lengths: a fifteenth of the cost, approximate if bidirectional."""
+    """One canvas, with the best length of each hole. All lengths use one KV cache of the context, which is a fifteenth
+    of the cost and approximate if attention is bidirectional.
+    """
     if all(need.min_tokens >= need.max_tokens or None not in need.hints for need in needs):
         return [[of_total(need.max_tokens, need) for need in needs]]  # there is nothing to choose
     rated: list[dict[int, float]] = [{} for _ in needs]  # the score of each length of each hole
@@ -34,7 +36,7 @@ async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Me
 async def _rate(
     wanted: list[list[int]], needs: list[HoleNeed], measure: Measure, rated: list[dict[int, float]]
 ) -> None:
-    """Adds the score of every length to `rated`; the i-th lengths of all holes share a canvas."""
+    """Adds the scores of the `wanted` lengths of each hole to `rated`. The i-th ones of all holes share a canvas."""
     lengths_of_holes = []
     for totals, need in zip(wanted, needs, strict=True):
         lengths_of_holes.append([of_total(total, need) for total in totals])
@@ -46,5 +48,5 @@ async def _rate(
 
 
 def _best(scores_of_lengths: dict[int, float]) -> int:
-    """The best length; the shortest of equals."""
+    """The length with the highest score; of several the shortest."""
     return max(sorted(scores_of_lengths), key=lambda length: scores_of_lengths[length])

@@ -1,17 +1,18 @@
-"""A canvas whose length comes from the model's length head; deletion tokens then shorten it."""
+"""Takes a canvas's length from the model's length head; deletion tokens then shorten it."""
 
 from typing import Final
 
 from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, Measure, fit, spread
 
-# A canvas that is too long fills with repeats: 97 lines were 0.33 similar at 0.15 and 0.2, 0.30 at 0.1, 0.32 at 0.3.
+# Too long canvases fill with repeats: of 97 lines fills were 0.33 similar at 0.15 and 0.2, 0.30 at 0.1, 0.32 at 0.3.
 QUANTILE: Final = 0.2
-# Growth allowed for a hinted stretch (an earlier fill that is filled again).
+# The share by which a hinted stretch (an earlier fill that is filled again) may grow.
 SLACK: Final = 0.25
 DEFAULT_TOKENS: Final = 32
 
 
 async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
+    """One canvas. Without `scores`, of a length head, holes get a default length."""
     totals = [DEFAULT_TOKENS] * len(needs)
     if scores is not None:
         totals = _cover(scores)
@@ -19,7 +20,7 @@ async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Me
 
 
 def _spread(total: int, need: HoleNeed) -> list[int]:
-    """`total` positions spread over a hole's anchors and stretches, of which hinted ones may grow."""
+    """The lengths of a hole's stretches, which with its anchors have `total` positions. Hinted stretches may grow."""
     hints: list[int | None] = []
     for hint in need.hints:
         if hint is not None:

@@ -1,1 +1,1 @@
-"""From a name or a folder to a loaded model on a device. Knows files and devices; no requests."""
+"""Finds, downloads and loads models: from a name to a model on a device. Knows files and devices; no requests."""

@@ -1,8 +1,8 @@
 """Merges a LoRA adapter in PEFT's format into its base checkpoint, tensor by tensor as they are read.
 
-W becomes W + s B A, where s is alpha / r (Hu et al., arXiv 2106.09685) or alpha / sqrt(r) (rsLoRA, 2312.03732). Other
-kinds are refused. Beyond PEFT's format a tensor may be int8 with a scale a row in NAME.scale, and the configuration may
-name SHA-256 hashes of the base's file and of the adapter's.
+A matrix W becomes W + s B A, where s is alpha / r (Hu et al., arXiv 2106.09685) or alpha / sqrt(r) (rsLoRA, arXiv
+2312.03732). Other kinds of adapters are refused. Beyond PEFT's format a tensor may be int8 with a scale for each row in
+NAME.scale, and the configuration may name the SHA-256 of the base's file and of the adapter's.
 """
 
 import json
@@ -25,26 +25,28 @@ from midfill_engine.loading.stock import find_cached, is_hub_id
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
-WRAPPED: Final = "base_model.model."
+WRAPPED: Final = "base_model.model."  # what PEFT puts before the names of all tensors
 BASE_SHA256, WEIGHTS_SHA256 = "base_sha256", "weights_sha256"
-PAIRS: Final = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
+PAIRS: Final = {"A.weight": "B.weight", "embedding_A": "embedding_B"}  # the ends of the names of A and its B
 SUPPORTED: Final = frozenset(
     {"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", "bias"}
     | {"base_model_name_or_path", "revision", BASE_SHA256, WEIGHTS_SHA256}
 )
-# Keys of training, or that the tensors imply. As in PEFT, fan_in_fan_out does not matter to torch's Linear.
+# Keys for training only, and keys that the tensors imply. As in PEFT, fan_in_fan_out does not matter to torch's Linear.
 IGNORED: Final = frozenset(
     {"task_type", "auto_mapping", "peft_version", "inference_mode", "target_modules", "exclude_modules"}
     | {"lora_dropout", "fan_in_fan_out", "modules_to_save", "layers_to_transform", "layers_pattern", "loftq_config"}
     | {"megatron_core", "eva_config", "qalora_group_size", "ensure_weight_tying", "runtime_config"}
 )
-# Other initializations change the base weights too.
+# The values of init_lora_weights that leave the base weights as they are.
 INITIALIZATIONS: Final = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """Stored names of A [r, in] and B [out, r], and s. An embedding's A is [r, rows] and its B [width, r]."""
+    """A low-rank change of a matrix: the stored names of A [r, in] (`down`) and B [out, r] (`up`), and s (`scale`). An
+    embedding's A is [r, rows] and its B [width, r].
+    """
 
     down: str
     up: str
@@ -54,7 +56,9 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Adapter:
-    """The changes of an adapter: stored names of `low_rank` and `replaced` tensors by the base's names of them."""
+    """An adapter and its changes, by the names of the base's tensors: `low_rank` changes, and for `replaced` tensors
+    the stored names of those that replace them.
+    """
 
     folder: Path
     base: str
@@ -65,16 +69,16 @@ class Adapter:
 
     @classmethod
     def read(cls, folder: Path) -> "Adapter":
-        """Raises CheckpointError."""
+        """The adapter in `folder`. Raises CheckpointError if it is damaged or not supported."""
         config = _read_config(folder)
         if not (folder / WEIGHTS).is_file():
             raise CheckpointError(f"The adapter at {folder} has no {WEIGHTS}; pickled weights could run code.")
         if config.get(WEIGHTS_SHA256) not in (None, hash_file(folder / WEIGHTS)):
             raise CheckpointError(f"{folder / WEIGHTS} is damaged: its SHA-256 is not the one in {CONFIG}.")
         with open_tensors(folder / WEIGHTS) as tensors:
-            names = [name for name in tensors.keys() if not name.endswith(ROW_SCALE)]
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
-        parts: dict[str, dict[str, str]] = {}
+            stored = [name for name in tensors.keys() if not name.endswith(ROW_SCALE)]
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in stored}
+        parts: dict[str, dict[str, str]] = {}  # by module, the stored names by their ends
         replaced: dict[str, str] = {}
         for name in shapes:
             if not name.startswith(WRAPPED):
@@ -86,30 +90,29 @@ class Adapter:
                 replaced[re.sub(r"\.(modules_to_save|base_layer)\.", ".", part)] = name
         if not shapes:
             raise CheckpointError(f"The adapter at {folder} has no tensors.")
-        low_rank = {f"{module}.weight": _pair(module, of, config, shapes, folder) for module, of in parts.items()}
+        low_rank = {f"{module}.weight": _pair(module, names, config, shapes, folder) for module, names in parts.items()}
         base, sha256 = config["base_model_name_or_path"], config.get(BASE_SHA256)
         return cls(folder, base, config.get("revision"), sha256, low_rank, replaced)
 
     def merge(self, name: str, value: Tensor | None) -> Tensor:
-        """The base's tensor `value` (None if it is replaced) plus the adapter's change, computed in fp32."""
-        low = self.low_rank.get(name)
+        """The base's tensor with the adapter's change, added in fp32. `value` is None if the adapter replaces it."""
+        change = self.low_rank.get(name)
         with open_tensors(self.folder / WEIGHTS) as tensors:
-            if name in self.replaced:
-                value = tensors.get_tensor(self.replaced[name])
-            assert value is not None
-            if low is None:
-                return value
-            down, up = read_wide(tensors, low.down), read_wide(tensors, low.up)
-        if low.is_embedding:
+            base = tensors.get_tensor(self.replaced[name]) if name in self.replaced else value
+            assert base is not None
+            if change is None:
+                return base
+            down, up = read_wide(tensors, change.down), read_wide(tensors, change.up)
+        if change.is_embedding:
             down, up = up.T, down.T
-        if (up.shape[0], down.shape[1]) != tuple(value.shape):
+        if (up.shape[0], down.shape[1]) != tuple(base.shape):
             message = f"The adapter at {self.folder} changes {name} as one of {up.shape[0]} by {down.shape[1]}"
-            raise CheckpointError(f"{message}, and its base has {tuple(value.shape)}: it was made for another base.")
-        return torch.addmm(value.float(), up, down, alpha=low.scale)
+            raise CheckpointError(f"{message}, and its base has {tuple(base.shape)}: it was made for another base.")
+        return torch.addmm(base.float(), up, down, alpha=change.scale)
 
 
 def open_files(folder: Path) -> CheckpointFiles:
-    """Files of a checkpoint, a GGUF file, or an adapter over its base. Raises CheckpointError, StartError."""
+    """The files of a checkpoint, a GGUF file, or an adapter over its base. Raises CheckpointError, StartError."""
     if folder.suffix == SUFFIX and folder.is_file():
         return GgufFiles(folder)
     if not is_adapter(folder):
@@ -131,8 +134,8 @@ def is_adapter(folder: Path) -> bool:
 
 
 def find_base(adapter: Adapter) -> Path:
-    """An adapter's base: a packaged model, a folder beside the adapter, or in the hub's cache; nothing is downloaded.
-    Only the last part of a configured path counts. Raises CheckpointError, StartError.
+    """Where an adapter's base is: a packaged model, a folder beside the adapter's, or one in the hub's cache. Downloads
+    nothing. Of a path only the last part counts. Raises CheckpointError; StartError if the base is not here.
     """
     folder = Path(os.path.abspath(adapter.folder))
     if adapter.base in PACKAGED:
@@ -140,8 +143,8 @@ def find_base(adapter: Adapter) -> Path:
     name = re.split(r"[\\/]", adapter.base.rstrip("\\/"))[-1]
     if name in ("", ".", ".."):
         raise CheckpointError(f"The adapter at {adapter.folder} names its base {adapter.base!r}, which is no name.")
-    found = folder.parent / name
-    if found == folder or not found.is_dir():
+    base = folder.parent / name
+    if base == folder or not base.is_dir():
         hub_id = f"{adapter.base}@{adapter.revision}" if adapter.revision else adapter.base
         cached = find_cached(hub_id) if is_hub_id(hub_id) else None
         if cached is None:
@@ -149,10 +152,10 @@ def find_base(adapter: Adapter) -> Path:
             fetch = f"run `midfill models get {hub_id}`, or " if is_hub_id(adapter.base) else ""
             next_step = f"{fetch}put the folder of that checkpoint beside the adapter's, under the name {name}"
             raise unknown_model(message, next_step)
-        found = cached
-    if is_adapter(found):
-        raise CheckpointError(f"The adapter at {adapter.folder} was trained on another adapter, {found}.")
-    return found
+        base = cached
+    if is_adapter(base):
+        raise CheckpointError(f"The adapter at {adapter.folder} was trained on another adapter, {base}.")
+    return base
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -178,24 +181,25 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_wide(tensors: Any, name: str) -> Tensor:
-    """A tensor of an adapter, of int8 rows in fp32."""
+    """A tensor of an adapter in fp32; rows of int8 are scaled."""
     value: Tensor = tensors.get_tensor(name)
-    return dequantize(value, tensors.get_tensor(name + ROW_SCALE) if value.dtype == torch.int8 else None)
+    scale = tensors.get_tensor(name + ROW_SCALE) if value.dtype == torch.int8 else None
+    return dequantize(value, scale)
 
 
 def _pair(
     module: str,
-    found: Mapping[str, str],
+    names: Mapping[str, str],
     config: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]],
     folder: Path,
 ) -> LowRank:
-    """The change of a module whose tensors are `found` by their part. Raises CheckpointError."""
-    part = next((part for part in PAIRS if part in found), "")
-    strange = [name for key, name in found.items() if key not in (part, PAIRS.get(part))]
-    if strange:
-        raise CheckpointError(f"The adapter at {folder} has {strange[0]}, which is not merged.")
-    down, up = found[part], found.get(PAIRS[part], "")
+    """The change of a module whose tensors have the stored `names`, by their ends. Raises CheckpointError."""
+    a_end = next((end for end in PAIRS if end in names), "")
+    others = [name for end, name in names.items() if end not in (a_end, PAIRS.get(a_end))]
+    if others:
+        raise CheckpointError(f"The adapter at {folder} has {others[0]}, which is not merged.")
+    down, up = names[a_end], names.get(PAIRS[a_end], "")
     down_shape, up_shape = shapes[down], shapes.get(up, ())
     if len(down_shape) != 2 or len(up_shape) != 2 or down_shape[0] != up_shape[1]:
         raise CheckpointError(f"The adapter at {folder} has no B that fits {down}.")
@@ -204,10 +208,10 @@ def _pair(
         raise CheckpointError(f"The adapter at {folder} has {down} of rank {rank}, which is not its configuration's.")
     alpha = _of_module(config.get("alpha_pattern") or {}, module, config["lora_alpha"])
     scale = float(alpha) / (rank**0.5 if config.get("use_rslora") else rank)
-    return LowRank(down, up, scale, is_embedding=part == "embedding_A")
+    return LowRank(down, up, scale, is_embedding=a_end == "embedding_A")
 
 
 def _of_module(pattern: Mapping[str, Any], module: str, default: Any) -> Any:
-    """The value of the first name in `pattern` that `module` ends in."""
-    ends = (value for name, value in pattern.items() if module == name or module.endswith(f".{name}"))
-    return next(ends, default)
+    """The value of the first name in `pattern` with which the name `module` ends, otherwise `default`."""
+    values = (value for name, value in pattern.items() if module == name or module.endswith(f".{name}"))
+    return next(values, default)

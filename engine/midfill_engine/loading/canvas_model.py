@@ -1,5 +1,5 @@
-"""Loads DiffusionGemma with `DiffusionGemmaForBlockDiffusion` of the transformers library, 5.8 or later, from
-config.json and safetensors; no other file of the checkpoint is opened.
+"""Loads and runs DiffusionGemma with the transformers library, 5.8 or later (`DiffusionGemmaForBlockDiffusion`). The
+library gets config.json and safetensors; it opens no other file of the checkpoint.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confi
 
 @dataclass(frozen=True)
 class CanvasPass:
-    """Rows to compute: the context's `ids` if `past` is None, otherwise a canvas [T] over that context. `scores` [T, V]
-    are the logits of the previous step, which the model sees (self-conditioning). Its result is the context's KV cache,
-    or the `scores` [T, V] of a canvas in fp32.
+    """What a pass computes. Without `past`, `ids` are the context, and the result is its KV cache. With it, `ids` [T]
+    are a canvas behind that context, and the result are the canvas's logits [T, V] in fp32. `scores` [T, V] are the
+    logits of the step before, which the model sees (self-conditioning).
     """
 
     ids: Tensor
@@ -34,7 +34,7 @@ class CanvasPass:
 
 @dataclass(frozen=True)
 class CanvasModel:
-    """`num_steps`, temperatures and the stopping entropy come from the checkpoint's generation settings."""
+    """A loaded DiffusionGemma. `num_steps`, temperatures and `stop_entropy` come from its generation settings."""
 
     model: Any
     tokenizer: Tokenizer
@@ -59,25 +59,26 @@ class CanvasModel:
     @cached_property
     def _past_name(self) -> str:
         """The library's name for the context's KV cache: `cache` since version 5.24."""
-        known = signature(getattr(self.model, "forward", self.model)).parameters
-        return "cache" if "cache" in known else "past_key_values"
+        parameters = signature(getattr(self.model, "forward", self.model)).parameters
+        return "cache" if "cache" in parameters else "past_key_values"
 
     @torch.inference_mode()
-    def run(self, step: CanvasPass) -> Any:
-        ids = step.ids.to(self.weight.device)[None]
-        if step.past is None:
+    def run(self, pass_: CanvasPass) -> Any:
+        """The result of a pass, as CanvasPass describes it."""
+        ids = pass_.ids.to(self.weight.device)[None]
+        if pass_.past is None:
             return getattr(self.model.model.encoder(input_ids=ids), self._past_name)
-        shown = None if step.scores is None else step.scores[None].to(self.dtype)
-        past = {self._past_name: step.past}
-        return self.model(decoder_input_ids=ids, self_conditioning_logits=shown, **past).logits[0].float()
+        last_scores = None if pass_.scores is None else pass_.scores[None].to(self.dtype)
+        past = {self._past_name: pass_.past}
+        return self.model(decoder_input_ids=ids, self_conditioning_logits=last_scores, **past).logits[0].float()
 
     def temperature(self, step: int) -> float:
-        """Temperature of step 1 to `num_steps`: falls from `t_max` towards `t_min`."""
+        """The temperature of a step, 1 to `num_steps`. It falls from `t_max` towards `t_min`."""
         return self.t_min + (self.t_max - self.t_min) * (self.num_steps - step + 1) / self.num_steps
 
 
 def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> CanvasModel:
-    """Raises CheckpointError."""
+    """Loads the checkpoint. Raises CheckpointError if it is no DiffusionGemma or the library is missing."""
     files = CheckpointFiles(folder)
     try:
         shape = read_shape(files.config)
@@ -115,13 +116,13 @@ def import_classes() -> tuple[Any, Any]:
 
 
 def _build(files: CheckpointFiles, dtype: torch.dtype) -> nn.Module:
-    """Raises CheckpointError if a tensor is missing or has another shape: the library would initialize it at random."""
+    """Raises CheckpointError if a tensor is missing or misshapen, because the library would initialize it at random."""
     config_class, model_class = import_classes()
     tensors = files.read_plain(list(files.shards))
-    known = {key: value for key, value in files.config.items() if key != "auto_map"}
-    # Without a folder the library opens no file of the checkpoint, such as generation_config.json with class names.
+    settings = {key: value for key, value in files.config.items() if key != "auto_map"}
+    # No folder is given, so that the library opens no file of it, such as generation_config.json with names of classes.
     model, info = model_class.from_pretrained(
-        None, config=config_class(**known), state_dict=tensors, dtype=dtype, output_loading_info=True
+        None, config=config_class(**settings), state_dict=tensors, dtype=dtype, output_loading_info=True
     )
     wrong = sorted(map(str, (*info["missing_keys"], *info["mismatched_keys"])))
     if wrong:

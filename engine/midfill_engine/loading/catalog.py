@@ -12,7 +12,7 @@ WORKSPACE_BYTES: Final = 2**29  # KV caches, states and logits of a fill or two
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """`parameters` in billions, `context_tokens` per request, `memory_gib` needed in bf16."""
+    """A row of the list. `parameters` in billions, `context_tokens` of a request, `memory_gib` that bf16 needs."""
 
     hub_id: str
     family: str
@@ -25,7 +25,7 @@ class CatalogEntry:
 
 
 def list_models() -> list[CatalogEntry]:
-    """Models that see the suffix and find the length, then models that see the suffix, then the others."""
+    """First models that see the suffix and find the length, then other models that see the suffix, then the others."""
     entries = [
         CatalogEntry(
             hub_id=known.hub_id,
@@ -47,9 +47,10 @@ def as_table(entries: list[CatalogEntry]) -> list[str]:
     """One line per model in aligned columns, with a header."""
     rows = [("model", "family", "size", "licence", "context", "memory", "sees the suffix")]
     for entry in entries:
-        sees = "yes" if entry.sees_suffix else "in the prompt only"
-        sees = "yes, and finds the length" if entry.changes_length else sees
+        sees_suffix = "yes" if entry.sees_suffix else "in the prompt only"
+        if entry.changes_length:
+            sees_suffix = "yes, and finds the length"
         size, memory = f"{entry.parameters:g}B", f"{entry.memory_gib:g} GiB"
-        rows.append((entry.hub_id, entry.family, size, entry.licence, str(entry.context_tokens), memory, sees))
+        rows.append((entry.hub_id, entry.family, size, entry.licence, str(entry.context_tokens), memory, sees_suffix))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

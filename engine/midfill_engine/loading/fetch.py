@@ -1,7 +1,7 @@
 """Downloads a checkpoint's files from the Hugging Face hub into the hub's own cache, and compares their hashes.
 
-It uses huggingface_hub's `http_get`, because `hf_hub_download` starts a file again if a download was killed. Here each
-file's bytes go to a part file that the next run resumes.
+It uses huggingface_hub's `http_get`, because `hf_hub_download` starts a file from the beginning after a download was
+killed. Here the bytes of each file go to a part file, which the next run resumes.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ from midfill_engine.errors import fetch_failed, unknown_model
 from midfill_engine.loading.packaged import Fits, Say
 from midfill_engine.wire import FetchProgress
 
-SMALL: Final = ("*.json", "merges.txt")
+SMALL: Final = ("*.json", "merges.txt")  # the files beside the weights
 WEIGHTS: Final = "*.safetensors"
 INDEX: Final = "model.safetensors.index.json"
-PLAIN_NAME: Final = re.compile(r"[\w][\w.+-]*")
+PLAIN_NAME: Final = re.compile(r"[\w][\w.+-]*")  # of a file at the top of a repository
 DIGEST: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 PART_SUFFIX: Final = ".midfill-part"
 MAX_SMALL_BYTES: Final = 256 * 2**20
@@ -49,12 +49,12 @@ class RemoteFile:
     is_git: bool
 
     def matches(self, path: Path) -> bool:
-        """True if `path` holds this file's bytes."""
+        """True if `path` has this file's bytes. git hashes a header before them."""
         header = f"blob {self.size_bytes}\0".encode() if self.is_git else b""
-        kind = "sha1" if len(self.digest) == 40 else "sha256"
+        algorithm = "sha1" if len(self.digest) == 40 else "sha256"
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.new(kind, header))
-        return found.hexdigest() == self.digest
+            digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, header))
+        return digest.hexdigest() == self.digest
 
 
 @dataclass(frozen=True)
@@ -71,51 +71,56 @@ class Listing:
         return self.folder / "snapshots" / self.commit
 
     def blob(self, file: RemoteFile) -> Path:
+        """The path of a complete file."""
         return self.folder / "blobs" / file.digest
 
     def part(self, file: RemoteFile) -> Path:
+        """Where the bytes of a file go while it is downloaded."""
         return self.folder / "blobs" / f"{file.digest}{PART_SUFFIX}"
 
     def here_bytes(self, file: RemoteFile) -> int:
-        here = next((path for path in (self.blob(file), self.part(file)) if path.exists()), None)
-        return min(here.stat().st_size, file.size_bytes) if here else 0
+        """How many bytes of a file are on this machine."""
+        stored = next((path for path in (self.blob(file), self.part(file)) if path.exists()), None)
+        return min(stored.stat().st_size, file.size_bytes) if stored else 0
 
     def link(self, file: RemoteFile) -> None:
         """Adds a blob to the snapshot, by a relative link, or by a copy where the file system has no links."""
-        place = self.snapshot / file.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
+        link = self.snapshot / file.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
         try:
-            place.symlink_to(os.path.relpath(self.blob(file), place.parent))
+            link.symlink_to(os.path.relpath(self.blob(file), link.parent))
         except OSError:
-            shutil.copyfile(self.blob(file), place)
+            shutil.copyfile(self.blob(file), link)
 
     def point(self, revision: str) -> None:
+        """Notes in the cache that the branch or tag `revision` means this commit."""
         if revision != self.commit:
-            place = self.folder / "refs" / revision
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(self.commit, encoding="ascii")
+            reference = self.folder / "refs" / revision
+            reference.parent.mkdir(parents=True, exist_ok=True)
+            reference.write_text(self.commit, encoding="ascii")
 
 
 class DownloadProgress:
-    """Counts bytes and reports them a few times a second, with the rate of the last reports."""
+    """Counts bytes, and reports their number and rate a few times a second. The rate is that of the last reports."""
 
     def __init__(self, name: str, total_bytes: int, done_bytes: int, say: Say) -> None:
         self.done_bytes = done_bytes
         self._name, self._total_bytes, self._say = name, total_bytes, say
-        self._marks = [(time.monotonic(), done_bytes)]
-        self._said_s = 0.0
+        self._reports = [(time.monotonic(), done_bytes)]  # seconds and bytes of the last ones
+        self._reported_s = 0.0
 
     def add(self, num_bytes: int) -> None:
         self.done_bytes += num_bytes
-        if time.monotonic() - self._said_s >= REPORT_EVERY_S:
+        if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
             self.tell()
 
     def tell(self, note: str = "") -> None:
-        now = self._said_s = time.monotonic()
-        self._marks = [*self._marks[-40:], (now, self.done_bytes)]
-        start_s, start_bytes = self._marks[0]
-        rate = max(0.0, (self.done_bytes - start_bytes) / max(now - start_s, 1e-3))
+        """Reports the progress now."""
+        now_s = self._reported_s = time.monotonic()
+        self._reports = [*self._reports[-40:], (now_s, self.done_bytes)]
+        start_s, start_bytes = self._reports[0]
+        rate = max(0.0, (self.done_bytes - start_bytes) / max(now_s - start_s, 1e-3))
         self._say(
             FetchProgress(
                 model=self._name,
@@ -134,7 +139,7 @@ class DownloadProgress:
         class Bar(nullcontext[Any]):
             def __init__(self, *_: Any, initial: int = 0, **__: Any) -> None:
                 super().__init__(self)
-                progress.add(initial - here_bytes)  # the hub may ignore the range that was asked for
+                progress.add(initial - here_bytes)  # negative if the hub sends the file from its beginning
 
             def update(self, num_bytes: int = 1) -> None:
                 progress.add(num_bytes)
@@ -152,10 +157,10 @@ class Hub:
         self._has_token = bool(token)
 
     def list_files(self, repository: str, revision: str, cache: Path) -> Listing:
-        """The files at the top of a repository. Raises StartError."""
+        """The files at the top of a repository, if their names are plain. Raises StartError."""
         timeout_s = constants.HF_HUB_DOWNLOAD_TIMEOUT
         try:
-            with self._errors(repository, revision):
+            with self._start_errors(repository, revision):
                 info = self._api.model_info(repository, revision=revision, files_metadata=True, timeout=timeout_s)
             files = [_read_file(entry) for entry in info.siblings or [] if PLAIN_NAME.fullmatch(entry.rfilename)]
             if DIGEST.fullmatch(info.sha or "") is None:
@@ -166,18 +171,18 @@ class Hub:
         return Listing(repository, str(info.sha), tuple(files), cache / f"models--{repository.replace('/', '--')}")
 
     def download(self, listing: Listing, file: RemoteFile, progress: DownloadProgress) -> None:
-        """Appends missing bytes to the file's part. Raises StartError."""
+        """Appends the missing bytes to the file's part. Raises StartError."""
         part = listing.part(file)
-        here = part.stat().st_size if part.exists() else 0
+        here_bytes = part.stat().st_size if part.exists() else 0
         url = hf_hub_url(listing.repository, file.name, revision=listing.commit, endpoint=self.endpoint)
         headers = {**self._headers, "accept-encoding": "identity"}
-        with self._errors(listing.repository, listing.commit), retries_told(progress), part.open("ab") as out:
-            size, bar = file.size_bytes, progress.bar(here)
-            http_get(url, out, resume_size=here, headers=headers, expected_size=size, tqdm_class=bar)
+        with self._start_errors(listing.repository, listing.commit), retries_told(progress), part.open("ab") as out:
+            size, bar = file.size_bytes, progress.bar(here_bytes)
+            http_get(url, out, resume_size=here_bytes, headers=headers, expected_size=size, tqdm_class=bar)
 
     @contextmanager
-    def _errors(self, repository: str, revision: str) -> Iterator[None]:
-        """The library's errors as StartErrors with a next step."""
+    def _start_errors(self, repository: str, revision: str) -> Iterator[None]:
+        """Turns the library's errors inside the block into StartErrors with a next step."""
         page = f"{self.endpoint}/{repository}"
         try:
             yield
@@ -207,7 +212,7 @@ class Hub:
 
 @contextmanager
 def retries_told(progress: DownloadProgress) -> Iterator[None]:
-    """Reports the library's warnings about retries as progress notes."""
+    """Turns the library's warnings about retries inside the block into notes of the progress; they are not logged."""
 
     def note(record: logging.LogRecord) -> bool:
         progress.tell(f"{record.getMessage().splitlines()[0].partition(': ')[2]}, trying again")
@@ -222,7 +227,8 @@ def retries_told(progress: DownloadProgress) -> Iterator[None]:
 
 
 def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool = False) -> Path:
-    """The snapshot's folder of `OWNER/NAME[@REVISION]`, with every file's hash compared with the hub's.
+    """Downloads what is missing of `OWNER/NAME[@REVISION]`, and returns the snapshot's folder. The hash of each
+    downloaded file is compared with the hub's, and with `check` those of the files that are here already.
 
     Small files come first, so that `fits` can refuse the weights. Raises StartError.
     """
@@ -241,11 +247,12 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
     try:
         (listing.folder / "blobs").mkdir(parents=True, exist_ok=True)
         with FileLock(listing.folder / ".midfill.lock", mode=0o600):
-            for file in listing.files if check else ():
-                if listing.blob(file).exists() and not file.matches(listing.blob(file)):
-                    listing.blob(file).unlink()  # so that it is downloaded again
+            if check:
+                for file in listing.files:
+                    if listing.blob(file).exists() and not file.matches(listing.blob(file)):
+                        listing.blob(file).unlink()  # so that it is downloaded again
             for file in small:
-                _take(hub, listing, file, DownloadProgress(name, 0, 0, lambda _: None))
+                _download_file(hub, listing, file, DownloadProgress(name, 0, 0, lambda _: None))
                 listing.link(file)
             weights = wanted_weights(listing)
             total, here = sum(file.size_bytes for file in weights), sum(map(listing.here_bytes, weights))
@@ -254,7 +261,7 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
             progress = DownloadProgress(name, total, here, say)
             progress.tell()
             for file in weights:
-                _take(hub, listing, file, progress)
+                _download_file(hub, listing, file, progress)
                 listing.link(file)
             listing.point(revision)
             progress.tell()
@@ -265,7 +272,7 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
 
 
 def wanted_weights(listing: Listing) -> list[RemoteFile]:
-    """The files that the index names; without an index all safetensors at the top."""
+    """The weights that the index names; without an index all safetensors. Raises StartError."""
     present = {file.name: file for file in listing.files if fnmatch(file.name, WEIGHTS)}
     index = listing.snapshot / INDEX
     if not index.exists():
@@ -279,26 +286,27 @@ def wanted_weights(listing: Listing) -> list[RemoteFile]:
 
 
 def check_disk(folder: Path, needed_bytes: int) -> None:
-    """Raises StartError if `needed_bytes` more do not fit on the disk."""
-    free = shutil.disk_usage(folder).free
-    if needed_bytes and needed_bytes + SPARE_DISK_BYTES > free:
-        message = f"{needed_bytes / 1e9:.1f} GB are still to come and {folder} has {free / 1e9:.1f} GB free"
+    """Raises StartError if `needed_bytes` more do not fit on the disk of `folder`."""
+    free_bytes = shutil.disk_usage(folder).free
+    if needed_bytes and needed_bytes + SPARE_DISK_BYTES > free_bytes:
+        message = f"{needed_bytes / 1e9:.1f} GB are still to come and {folder} has {free_bytes / 1e9:.1f} GB free"
         raise fetch_failed(message, "free some space, or set HF_HOME to a folder on a larger disk")
 
 
 def _read_file(entry: Any) -> RemoteFile:
+    """The file of an entry of the hub's answer. Raises ValueError if its digest is none."""
     digest, size = (entry.lfs.sha256, entry.lfs.size) if entry.lfs else (entry.blob_id, entry.size)
     if DIGEST.fullmatch(digest) is None:  # it becomes a file's name
         raise ValueError(digest)
     return RemoteFile(entry.rfilename, int(size), digest, is_git=not entry.lfs)
 
 
-def _take(hub: Hub, listing: Listing, file: RemoteFile, progress: DownloadProgress) -> None:
-    """Downloads what is missing of one file, verifies its hash, and names it. Raises StartError."""
+def _download_file(hub: Hub, listing: Listing, file: RemoteFile, progress: DownloadProgress) -> None:
+    """Downloads what is missing of a file and verifies its hash; then it becomes a blob. Raises StartError."""
     if listing.blob(file).exists():
         return
     part = listing.part(file)
-    num_tries = 1 + part.exists()  # the part of an earlier run may be wrong
+    num_tries = 2 if part.exists() else 1  # a second one, because the part of an earlier run may be wrong
     if part.exists() and part.stat().st_size > file.size_bytes:
         progress.add(-file.size_bytes)
         part.unlink()

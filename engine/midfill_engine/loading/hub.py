@@ -1,4 +1,4 @@
-"""Loads checkpoints of every family; executes nothing in them. Knows tensor names, no ids."""
+"""Loads the weights of checkpoints of every family; executes nothing in them. Knows tensor names, no ids."""
 
 import hashlib
 import re
@@ -20,13 +20,15 @@ from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokens.tokenizer import Tokenizer, read_embedded_tokenizer, read_hub_tokenizer
 
 NUM_LOADERS: Final = 2  # threads that load layers
-LAYER: Final = re.compile(r"^blocks\.(\d+)\.")
+LAYER: Final = re.compile(r"^blocks\.(\d+)\.")  # begins our names of a layer's tensors
 # Buffers that implementations compute at load and some checkpoints store.
 DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bias)$")
 
 
 @dataclass(frozen=True)
 class LoadedModel:
+    """A model in memory, with its tokenizer. `parameters` is their number."""
+
     model: Model
     tokenizer: Tokenizer
     config: ModelConfig
@@ -35,7 +37,7 @@ class LoadedModel:
 
     @property
     def weight(self) -> Tensor:
-        """The embedding, which is on the model's device."""
+        """The embedding's weight, which is on the model's device."""
         return self.model.transformer.embedding.weight
 
     @property
@@ -50,54 +52,54 @@ def load(
     dtype: torch.dtype = torch.float32,
     shrink: Callable[[nn.Module], None] | None = None,
 ) -> LoadedModel:
-    """Loads a checkpoint in evaluation mode, two layers at a time, so that memory never holds two copies of all. Raises
-    CheckpointError.
+    """Loads a checkpoint in evaluation mode. Raises CheckpointError.
 
-    `shrink` packs the matrices of the embedding and head, and those of each layer; two threads call it.
+    Two threads load a layer each at a time, so that memory never holds all weights twice. They call `shrink`, which
+    packs matrices, with the transformer for the embedding and the head, and with each block.
     """
     config = read_config(files, family)
     with torch.device("meta"):
         model = Model(config)
-    wanted = {name: tuple(value.shape) for name, value in model.transformer.state_dict().items()}
-    sources = {name: source_of(name, family.tensors, config.transformer) for name in wanted}
+    shapes = {name: tuple(value.shape) for name, value in model.transformer.state_dict().items()}
+    sources = {name: source_of(name, family.tensors, config.transformer) for name in shapes}
     used = {part for source in sources.values() for part in source.names}
     check_changes(files, family, config, used)
     refuse_unread_tensors(files, used)
 
     def load_layer(layer: int) -> None:
-        """Of layer -1 the tensors outside of all layers."""
-        names = [name for name in wanted if _layer_of(name) == layer]
+        """Loads the tensors of a layer; -1 means those outside of all layers."""
+        names = [name for name in shapes if _layer_of(name) == layer]
         stored = files.read_plain(sorted({part for name in names for part in sources[name].names}))
         for name in names:
             value = sources[name].assemble(stored)
-            if tuple(value.shape) != wanted[name]:
-                message = f"The tensor {sources[name].names[0]} in {files.folder} is not {wanted[name]} in shape."
+            if tuple(value.shape) != shapes[name]:
+                message = f"The tensor {sources[name].names[0]} in {files.folder} is not {shapes[name]} in shape."
                 raise CheckpointError(message)
             is_wider = name == "embedding.weight" and value.itemsize > dtype.itemsize
-            stays = shrink is not None and value.dim() == 2 and not is_wider
-            _assign(model.transformer, name, value if stays else value.to(device, dtype))
+            is_for_shrink = shrink is not None and value.dim() == 2 and not is_wider
+            _assign(model.transformer, name, value if is_for_shrink else value.to(device, dtype))
         del stored, value
         if shrink is None:
             return
-        place = "" if layer < 0 else f"blocks.{layer}"
-        part = model.transformer.get_submodule(place)
+        part_name = "" if layer < 0 else f"blocks.{layer}"
+        part = model.transformer.get_submodule(part_name)
         shrink(part)
-        left = dict(part.named_parameters(place))
-        for name in names:  # tensors that stay as stored
-            if name in left and left[name].shape == wanted[name] and name != "embedding.weight":
-                _assign(model.transformer, name, left[name].to(device, dtype))
+        parameters = dict(part.named_parameters(part_name))
+        for name in names:  # those that `shrink` has not packed
+            if name in parameters and parameters[name].shape == shapes[name] and name != "embedding.weight":
+                _assign(model.transformer, name, parameters[name].to(device, dtype))
 
     with ThreadPoolExecutor(NUM_LOADERS) as pool, single_threaded():
-        load_layer(-1)  # packs every matrix that it finds loaded
+        load_layer(-1)  # first, because `shrink` packs all matrices of the transformer that are loaded
         list(pool.map(load_layer, range(config.transformer.num_layers)))
     model = model.eval().requires_grad_(False)
     tokenizer = read_hub_tokenizer(files, config.transformer.vocab_size)
-    return LoadedModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
+    return LoadedModel(model, tokenizer, config, sum(map(prod, shapes.values())), files)
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Each operator uses one thread: those of a layer that is loaded are small, and two threads lost a fifth."""
+    """Inside the block each torch operator uses one thread: those that load a layer are small, and two lost a fifth."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -107,7 +109,7 @@ def single_threaded() -> Iterator[None]:
 
 
 def read_config(files: CheckpointFiles, family: Family) -> ModelConfig:
-    """Raises CheckpointError."""
+    """The configuration of a checkpoint of a published family. Raises CheckpointError."""
     shape, block_size = read_shape(files, family)
     # A checkpoint may store a head although its configuration ties it (tiny-a2d), so the weights decide.
     shape = replace(shape, tied_head=family.tensors["head.weight"] not in files.shards)
@@ -117,7 +119,7 @@ def read_config(files: CheckpointFiles, family: Family) -> ModelConfig:
 
 
 def read_shape(files: CheckpointFiles, family: Family) -> tuple[TransformerConfig, int]:
-    """The transformer and its block size. Raises CheckpointError for unknown or unsupported configurations."""
+    """The transformer's shape and block size. Raises CheckpointError for unknown or unsupported configurations."""
     try:
         return family.shape(files.config), family.block_size(files.config)
     except CheckpointError:
@@ -128,7 +130,7 @@ def read_shape(files: CheckpointFiles, family: Family) -> tuple[TransformerConfi
 
 
 def refuse_unread_tensors(files: CheckpointFiles, used: set[str]) -> None:
-    """Raises CheckpointError for a tensor that is not used: the authors' code may compute something with it."""
+    """Raises CheckpointError if a tensor is not used, because the authors' code may compute something with it."""
     unread = sorted(name for name in files.shards if name not in used and not DERIVED.search(name))
     if unread:
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
@@ -139,7 +141,7 @@ def refuse_unread_tensors(files: CheckpointFiles, used: set[str]) -> None:
 
 
 def check_changes(files: CheckpointFiles, family: Family, config: ModelConfig, used: set[str]) -> None:
-    """Raises CheckpointError if an adapter changes a tensor that the model lacks, or one that it shares."""
+    """Raises CheckpointError if an adapter changes a tensor that the model lacks, or an embedding that is its head."""
     unknown = sorted(files.merges.keys() - used)
     if unknown:
         message = f"The adapter {files.name} changes {unknown[0]}, which its base at {files.folder} does not have."
@@ -150,37 +152,40 @@ def check_changes(files: CheckpointFiles, family: Family, config: ModelConfig, u
 
 @dataclass(frozen=True)
 class TensorSource:
-    """The source of one of our tensors: stored tensors, stacked if several, and the rows of a fused matrix."""
+    """Where one of our tensors comes from: a stored tensor, the `rows` of a fused one, or a stack of several."""
 
     names: tuple[str, ...]
     is_stack: bool = False
     rows: tuple[int, int] | None = None
 
     def assemble(self, stored: Mapping[str, Tensor]) -> Tensor:
+        """Our tensor from the `stored` ones."""
         value = torch.stack([stored[name] for name in self.names]) if self.is_stack else stored[self.names[0]]
         return value if self.rows is None else value[slice(*self.rows)]
 
 
 def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) -> TensorSource:
-    """Source of our tensor `name` in the family's table. Raises CheckpointError."""
-    general = LAYER.sub("blocks.{i}.", name)
-    if general not in tensors:
+    """The source of our tensor `name`, by the family's table `tensors`. Raises CheckpointError if it is not there."""
+    pattern = LAYER.sub("blocks.{i}.", name)
+    if pattern not in tensors:
         raise CheckpointError(f"The family has no name for the tensor {name}.")
-    theirs, _, part = tensors[general].partition("#")
-    theirs = theirs.replace("{i}", str(_layer_of(name)))
-    if "{e}" in theirs:
+    stored_pattern, _, part = tensors[pattern].partition("#")
+    stored = stored_pattern.replace("{i}", str(_layer_of(name)))
+    if "{e}" in stored:
         assert config.moe is not None
-        return TensorSource(tuple(theirs.replace("{e}", str(e)) for e in range(config.moe.num_experts)), is_stack=True)
-    return TensorSource((theirs,), rows=fused_rows(part, config) if part else None)
+        return TensorSource(tuple(stored.replace("{e}", str(e)) for e in range(config.moe.num_experts)), is_stack=True)
+    return TensorSource((stored,), rows=fused_rows(part, config) if part else None)
 
 
 def fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
+    """The first row of a `part` ("q", "k" or "v") of a fused matrix, and the row behind its last one."""
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    starts = {"q": (0, queries), "k": (queries, queries + keys), "v": (queries + keys, queries + 2 * keys)}
-    return starts[part]
+    bounds = {"q": (0, queries), "k": (queries, queries + keys), "v": (queries + keys, queries + 2 * keys)}
+    return bounds[part]
 
 
 def _layer_of(name: str) -> int:
+    """The index of the layer that our tensor `name` is in, -1 outside of all layers."""
     match = LAYER.match(name)
     return int(match[1]) if match else -1
 
@@ -193,7 +198,7 @@ def _assign(module: nn.Module, name: str, value: Tensor) -> None:
 def load_embedded(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
     """Loads a folder of the embedded family in evaluation mode. Raises CheckpointError."""
     files = CheckpointFiles(folder)
-    config, tokenizer_sha256 = _read_config(files)
+    config, tokenizer_sha256 = _read_embedded_config(files)
     tokenizer = read_embedded_tokenizer(folder / "tokenizer.json")
     stored = files.read(list(files.shards))
     if hashlib.sha256(tokenizer.serialized.encode()).hexdigest() != tokenizer_sha256:
@@ -212,7 +217,8 @@ def load_embedded(folder: Path, device: torch.device | str = "cpu", dtype: torch
     return LoadedModel(model, tokenizer, config, sum(part.numel() for part in model.parameters()), files)
 
 
-def _read_config(files: CheckpointFiles) -> tuple[ModelConfig, str]:
+def _read_embedded_config(files: CheckpointFiles) -> tuple[ModelConfig, str]:
+    """The configuration, and the SHA-256 of the tokenizer of the training. Raises CheckpointError."""
     path, values = files.folder / "config.json", dict(files.config)
     try:
         family, tokenizer_sha256 = values.pop("family"), values.pop("tokenizer_sha256")

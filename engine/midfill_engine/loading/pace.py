@@ -1,4 +1,4 @@
-"""What a forward pass of a loaded model costs on this machine. Knows tensors; no requests."""
+"""Measures what a forward pass of a loaded model costs on this machine. Knows tensors; no requests."""
 
 import time
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from midfill_engine.models.packed import Pass, Result, Stacks, score_rows
 from midfill_engine.models.transformer import Transformer
 
 PAST: Final = 256  # tokens that the measured passes attend to
-ROWS: Final = (5, 25)
+ROWS: Final = (5, 25)  # of the two passes that are measured
 ROUNDS: Final = 3
 
 
 @dataclass(frozen=True)
 class Pace:
-    """In seconds: a pass without rows, and each of its rows."""
+    """The cost of a forward pass in seconds: `pass_s` whatever its rows, and `row_s` for each row."""
 
     pass_s: float = 0.0
     row_s: float = 0.0
 
     @classmethod
     def of(cls, few: tuple[int, float], many: tuple[int, float]) -> "Pace":
-        """From the rows and the seconds of two passes."""
+        """The pace on which two passes lie, given by their numbers of rows and seconds."""
         row_s = max(0.0, (many[1] - few[1]) / (many[0] - few[0]))
         return cls(max(0.0, few[1] - row_s * few[0]), row_s)
 
@@ -40,24 +40,25 @@ def measure_pace(
     reads_stacks: bool = False,
     num_rounds: int = ROUNDS,
 ) -> Pace:
-    """The least time of a few rounds, because other work only adds to it; on a CPU that of this process, shared by its
-    threads, so that other processes hardly count. Includes the scores of the next tokens.
+    """The pace of a model, from the least times of a few rounds, because other work only adds to a time. On a CPU a
+    time is that of the process divided by its threads, so that other processes hardly count. Times include the scores
+    of the next tokens.
     """
     config, dtype, device = transformer.config, transformer.dtype, transformer.embedding.weight.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     num_threads = torch.get_num_threads() if device.type == "cpu" else 1
-    none = torch.zeros(1, config.num_kv_heads, PAST, config.head_dim, dtype=dtype, device=device)
-    least = dict.fromkeys(ROWS, float("inf"))
+    past = torch.zeros(1, config.num_kv_heads, PAST, config.head_dim, dtype=dtype, device=device)
+    least_s = dict.fromkeys(ROWS, float("inf"))
     for _ in range(num_rounds):
         for size in ROWS:
             rows, mask = torch.arange(size), torch.ones(size, PAST + size, dtype=torch.bool)
-            step = Pass(rows, rows + PAST, rows, [(none, none)] * config.num_layers, mask)
+            measured = Pass(rows, rows + PAST, rows, [(past, past)] * config.num_layers, mask)
             if reads_stacks:
-                stacks = Stacks(none[None].expand(config.num_layers, 2, -1, -1, -1))
-                step = replace(step, past=None, mask=mask[:, PAST:], stacks=stacks)
+                stacks = Stacks(past[None].expand(config.num_layers, 2, -1, -1, -1))
+                measured = replace(measured, past=None, mask=mask[:, PAST:], stacks=stacks)
             started_s = clock()
-            (result,) = run([step])
+            (result,) = run([measured])
             score_rows(transformer, [result.hidden], operators)[0].float().log_softmax(dim=-1).cpu()
-            least[size] = min(least[size], (clock() - started_s) / num_threads)
-    few, many = least.items()
+            least_s[size] = min(least_s[size], (clock() - started_s) / num_threads)
+    few, many = least_s.items()
     return Pace.of(few, many)

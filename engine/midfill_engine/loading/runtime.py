@@ -33,7 +33,7 @@ from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.int8 import Int8Operators, StoredRows
-from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, PackedOperators, TorchOperators
+from midfill_engine.models.operators import KEPT_VALUES, LaidOperators, OperatorsError, PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.registry import UnknownName
@@ -46,15 +46,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WEIGHTS: Final = Path(__file__).parent.parent / "weights"
-ADAPTER: Final = "-adapter"  # suffix of the adapter that ships for a packaged model
-INT4_SHARE: Final = 0.4  # of bf16's memory; the embedding stays
+ADAPTER: Final = "-adapter"  # suffix of the folder of the adapter that ships for a packaged model
+INT4_SHARE: Final = 0.4  # of the memory of bf16 that int4 takes, because the embedding stays in bf16
 
 Loaded = LoadedModel | CanvasModel
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """`names` are the model's names in requests, its id first. `fused` runs the passes if kernels are used."""
+    """A loaded model with all that its fills need. `names` are those in requests, its id first. `fused` runs the passes
+    if kernels are used.
+    """
 
     loaded: Loaded
     family: Family
@@ -76,8 +78,8 @@ class Runtime:
         kernels: bool = False,
         falls_back: bool = False,
     ) -> "Runtime":
-        """`kernels`: steps use Midfill's, or with `falls_back` torch's if they do not work. Raises CheckpointError for
-        unknown ids, and OperatorsError.
+        """The runtime of a loaded model. With `kernels` Midfill's kernels run its passes, or torch if they do not work
+        and `falls_back`. Raises CheckpointError if special ids are unknown, OperatorsError if the kernels do not work.
         """
         tokens = family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
@@ -85,8 +87,10 @@ class Runtime:
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
         operators = operators or TorchOperators(loaded.weight.device, loaded.dtype)
         is_causal = family.attention == "causal"
-        open_runner = try_fused if falls_back else open_fused
-        fused = open_runner(loaded.model.transformer, operators, is_causal=is_causal) if kernels else None
+        fused = None
+        if kernels:
+            open_runner = try_fused if falls_back else open_fused
+            fused = open_runner(loaded.model.transformer, operators, is_causal=is_causal)
         return cls(loaded, family, tokens, vocabulary, operators, (loaded.config.name, *aliases), fused=fused)
 
     @property
@@ -106,17 +110,20 @@ class Runtime:
         """Runs all passes in one forward pass."""
         if not passes:
             return []
-        if isinstance(self.loaded, CanvasModel):  # computed one by one by another library
-            return [self.loaded.run(step) for step in passes]  # type: ignore[arg-type]
+        if isinstance(self.loaded, CanvasModel):  # another library computes it, one pass at a time
+            return [self.loaded.run(pass_) for pass_ in passes]  # type: ignore[arg-type]
         if self.fused is not None:
             return self.fused.run(passes)
         return run_packed(self.loaded.model.transformer, passes, self.operators)
 
     def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
-        """Begins what `run` does; what is returned waits for the results. Nothing else may run before."""
-        return partial(self.run, passes) if self.fused is None or not passes else self.fused.launch(passes)
+        """Begins what `run` does. The returned function waits for the results; call it before any other pass runs."""
+        if self.fused is None or not passes:
+            return partial(self.run, passes)
+        return self.fused.launch(passes)
 
     def free_memory(self) -> None:
+        """Drops everything that is kept across requests except the model."""
         self.contexts.clear()
         self.prefixes.clear()
         if self.fused is not None:
@@ -150,22 +157,22 @@ class Runtime:
 
     @cached_property
     def pace(self) -> Pace:
-        """What passes cost, measured when it is first asked for."""
+        """What a forward pass costs on this machine, measured when it is first needed."""
         assert isinstance(self.loaded, LoadedModel)
         return measure_pace(self.loaded.model.transformer, self.operators, self.run, self.reads_stacks)
 
     @cached_property
     def _weights_digest(self) -> str:
-        """Hash of the first embedding rows and the beginning of every other tensor; training changes it."""
+        """A hash of the first rows of the embedding and of the beginning of every tensor. Training changes it."""
         digest = hashlib.sha256(self.loaded.weight[:64].to(self.dtype).float().cpu().numpy().tobytes())
         for value in self.loaded.model.parameters():
-            few = value[:LEFT] if value.dim() else value  # all of an embedding in a file would be copied
-            digest.update(few.flatten()[:LEFT].to(self.dtype).float().cpu().numpy().tobytes())
+            first_rows = value[:KEPT_VALUES] if value.dim() else value  # flatten would copy an embedding in a file
+            digest.update(first_rows.flatten()[:KEPT_VALUES].to(self.dtype).float().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 
 def open_fused(transformer: Transformer, operators: TorchOperators, *, is_causal: bool = False) -> "FusedRunner | None":
-    """The runner with Midfill's kernels, if they support this model; checks itself on a GPU. Raises OperatorsError."""
+    """The runner with kernels, checked on a GPU; None if they do not support the model. Raises OperatorsError."""
     device = transformer.embedding.weight.device
     if find_spec("triton") is None:
         raise OperatorsError("the kernels need the package triton, which is not installed")
@@ -193,20 +200,23 @@ def try_fused(transformer: Transformer, operators: TorchOperators, *, is_causal:
 
 
 def find_model(name: str, weights: Path = WEIGHTS) -> Path:
-    """The checkpoint folder for the name of a model shipped in `weights`, a path or a hub id. Raises StartError."""
+    """The checkpoint's folder or file for a name: of a model that ships in `weights` or is packaged, a path, or a hub
+    id. Raises StartError if it is not on this machine.
+    """
     shipped = sorted(config.parent.name for config in weights.glob("*/config.json"))
     if name.removeprefix("midfill-") in shipped:  # as `midfill models` prints it
         return weights / name.removeprefix("midfill-")
     if name in PACKAGED:
-        base, adapter = find_packaged(PACKAGED[name]), weights / f"{name}{ADAPTER}"
+        base = find_packaged(PACKAGED[name])
+        adapter = weights / f"{name}{ADAPTER}"
         return adapter if is_adapter(adapter) else base
     if Path(name).is_dir() or (name.endswith(SUFFIX) and Path(name).is_file()):
         return Path(name)
     if is_hub_id(name):
-        if (folder := find_cached(name)) is not None:
-            return folder
-        message, next_step = f"{name} is not on this machine", f"run `midfill models get {name}`"
-        raise unknown_model(message, next_step)
+        folder = find_cached(name)
+        if folder is None:
+            raise unknown_model(f"{name} is not on this machine", f"run `midfill models get {name}`")
+        return folder
     known = ", ".join(shipped) or "none"
     message = f"There is no model named {name!r} and no folder of that name; shipped models: {known}."
     raise unknown_model(message, "name a shipped model, a checkpoint folder or OWNER/NAME on the hub")
@@ -215,28 +225,29 @@ def find_model(name: str, weights: Path = WEIGHTS) -> Path:
 def open_checkpoint(
     folder: Path, device: torch.device, dtype: torch.dtype, name: str, operators: str = "torch", weights: str = "stored"
 ) -> Runtime:
-    """Loads a folder of the embedded or a published family, or an adapter. Raises CheckpointError, StartError.
+    """Loads the checkpoint or the adapter in `folder`. Raises CheckpointError, StartError, OperatorsError.
 
-    `operators` are torch, kernels, or auto: kernels in bf16 on GPUs that they were measured on, if they work.
+    `operators`: torch, kernels, or auto, which is kernels in bf16 on GPUs that they were measured on, if they work.
     """
     files = open_files(folder)
     family = find_family(files)
     if files.merges and family in (EMBEDDED, DIFFUSION_GEMMA):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
-    kernels, rows = operators == "kernels", None
+    kernels = operators == "kernels"
     if kernels and weights != "stored":
         raise OperatorsError("the kernels multiply weights as they are stored")
     if weights == "stored" and operators == "auto":
         kernels = dtype == torch.bfloat16 and is_measured(device)
+    embedding = None
     if weights == "int8" and isinstance(files, GgufFiles):
-        rows = files.find_rows(family.tensors["embedding.weight"])
-    chosen = choose_operators(weights, device, dtype, rows, finds_grids=isinstance(files, GgufFiles))
+        embedding = files.find_rows(family.tensors["embedding.weight"])
+    chosen = choose_operators(weights, device, dtype, embedding, finds_grids=isinstance(files, GgufFiles))
     if family.attention == "canvas":
         if operators == "kernels" or weights != "stored":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
         return Runtime.of(canvas_model.load(folder, device, dtype), name, family.name, family=family)
     stored_bytes = sum(path.stat().st_size for path in {*files.shards.values()})
-    # Small products do not gain from another layout; and the kernel can evict mapped pages, but not repacked weights.
+    # Another layout gains little for small products; and the system can drop mapped pages, but not repacked weights.
     if isinstance(chosen, LaidOperators) and (family is EMBEDDED or stored_bytes > free_bytes(device)):
         chosen = TorchOperators(device, dtype)
     pack = chosen.pack if isinstance(chosen, PackedOperators) else None
@@ -254,17 +265,17 @@ def open_checkpoint(
 def load_runtime(
     name: str, device: str = "auto", operators: str = "auto", dtype: str = "auto", weights: str | None = None
 ) -> Runtime:
-    """Loads a shipped model, a checkpoint folder or a hub id. Raises StartError.
+    """Loads the model that `name` means to `find_model`. Raises StartError.
 
-    `weights` None means int8 for the default model on a CPU with integer products, otherwise as stored.
+    `weights` None means int8 for a packaged model on a CPU with exact integer products, otherwise weights as stored.
     """
     folder = find_model(name)
-    if weights == "int4" and dtype == "auto":
-        dtype = "bf16"
+    dtype_name = "bf16" if weights == "int4" and dtype == "auto" else dtype
     try:
-        chosen = choose_device(device)
-        load = partial(open_checkpoint, folder, chosen, choose_dtype(chosen, dtype), name, operators)
-        if weights is None and name in PACKAGED and chosen.type == "cpu" and operators != "kernels":
+        chosen_device = choose_device(device)
+        chosen_dtype = choose_dtype(chosen_device, dtype_name)
+        load = partial(open_checkpoint, folder, chosen_device, chosen_dtype, name, operators)
+        if weights is None and name in PACKAGED and chosen_device.type == "cpu" and operators != "kernels":
             with suppress(OperatorsError):
                 return load("int8")
         return load(weights or "stored")
@@ -279,11 +290,11 @@ def load_runtime(
 def check_fits(
     folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False, memory_bytes: int | None = None
 ) -> None:
-    """Checks that a model loads and fits into the device's memory, which may be given, before its `weights_bytes` are
-    fetched. Raises StartError.
+    """Raises StartError if the model in `folder`, whose `weights_bytes` are not fetched yet, cannot be loaded, or
+    without `force` if it does not fit into the device's memory (`memory_bytes`, measured if None).
     """
     if is_adapter(folder):
-        open_files(folder)  # finds the base, which must be on disk
+        open_files(folder)  # raises an error if its base is not on this machine
         return
     files = CheckpointFiles(folder)
     try:
@@ -293,18 +304,18 @@ def check_fits(
     except (CheckpointError, UnknownName) as error:
         next_step = "see `midfill models list --published` for those that can be loaded"
         raise unknown_model(f"It was not fetched: {error}", next_step) from error
-    chosen = choose_device(device)
-    named = files.config.get("dtype") or files.config.get("torch_dtype")
-    num_weights = weights_bytes // (4 if named == "float32" else 2)
-    held = num_weights * choose_dtype(chosen).itemsize + WORKSPACE_BYTES
-    held_int4 = INT4_SHARE * num_weights * torch.bfloat16.itemsize + WORKSPACE_BYTES
+    chosen_device = choose_device(device)
+    stored_dtype = files.config.get("dtype") or files.config.get("torch_dtype")
+    num_weights = weights_bytes // (4 if stored_dtype == "float32" else 2)
+    needed = num_weights * choose_dtype(chosen_device).itemsize + WORKSPACE_BYTES
+    needed_int4 = INT4_SHARE * num_weights * torch.bfloat16.itemsize + WORKSPACE_BYTES
     if memory_bytes is None:
-        memory_bytes = torch.cuda.mem_get_info(chosen)[1] if chosen.type == "cuda" else total_bytes()
-    if held > memory_bytes and not force:
-        message = f"It takes {held / 1e9:.1f} GB of memory, and {chosen} has {memory_bytes / 1e9:.1f} GB"
+        memory_bytes = torch.cuda.mem_get_info(chosen_device)[1] if chosen_device.type == "cuda" else total_bytes()
+    if needed > memory_bytes and not force:
+        message = f"It takes {needed / 1e9:.1f} GB of memory, and {chosen_device} has {memory_bytes / 1e9:.1f} GB"
         next_step = "choose a smaller model, or give --force to fetch it all the same"
-        if held_int4 <= memory_bytes and chosen.type != "mps":
-            narrow = f"`midfill config weights int4`, with which it takes {held_int4 / 1e9:.1f} GB"
+        if needed_int4 <= memory_bytes and chosen_device.type != "mps":
+            narrow = f"`midfill config weights int4`, with which it takes {needed_int4 / 1e9:.1f} GB"
             next_step = f"give --force to fetch it all the same, and then {narrow}; or choose a smaller model"
         raise fetch_failed(message, next_step)
 
@@ -318,7 +329,7 @@ def choose_operators(
     finds_grids: bool = False,
 ) -> TorchOperators:
     """Operators for weights as they are `stored`, in `int8` or in `int4`. int8 can read the `embedding` from its file;
-    int4 with `finds_grids` keeps weights that were stored in 4 bits. Raises OperatorsError.
+    int4 with `finds_grids` leaves weights as they are that were stored in 4 bits. Raises OperatorsError.
     """
     if weights == "int8":
         return Int8Operators(device, dtype, embedding)

@@ -1,6 +1,7 @@
 """Finds, downloads, lists and removes checkpoints, on the hub and in the hub's cache. Loads no weights.
 
-HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DOWNLOAD_TIMEOUT have their usual meaning.
+The environment variables HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DOWNLOAD_TIMEOUT have
+their usual meaning.
 """
 
 import json
@@ -18,7 +19,7 @@ INDEX: Final = "model.safetensors.index.json"
 
 
 def is_hub_id(name: str) -> bool:
-    """`OWNER/NAME`, or `OWNER/NAME@REVISION`."""
+    """True for `OWNER/NAME` and `OWNER/NAME@REVISION`."""
     return HUB_ID.fullmatch(name) is not None
 
 
@@ -29,7 +30,7 @@ def cache_folder() -> Path:
 
 
 def find_cached(name: str) -> Path | None:
-    """The folder of a complete hub checkpoint in the cache. Makes no network request."""
+    """The folder of a hub checkpoint in the cache, None if it is missing or incomplete. Makes no network request."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -42,7 +43,7 @@ def find_cached(name: str) -> Path | None:
 
 
 def is_whole(folder: Path) -> bool:
-    """True if all weights exist: those of the index, or any file if there is no index."""
+    """True if all weights that the index names exist; without an index, if any safetensors exist."""
     try:
         names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
     except FileNotFoundError:
@@ -53,7 +54,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def report_cached(model: str, *, must_be: bool) -> bool:
-    """Prints where a model is, if it is on this machine. Raises StartError if it is not and `must_be`."""
+    """True if a model is in the hub's cache, and prints where. Raises StartError if it is not there but `must_be`."""
     folder = find_cached(model)
     if folder is not None:
         _report(model, folder)
@@ -81,8 +82,9 @@ def download(name: str, say: Say, fits: Fits, *, check: bool = False) -> Path:
     from midfill_engine.loading.fetch import Hub, fetch  # imports an HTTP client, which takes half a second
 
     if constants.HF_HUB_OFFLINE:
-        if (here := find_cached(name)) is not None:
-            return here
+        folder = find_cached(name)
+        if folder is not None:
+            return folder
         message = f"{name} is not in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to fetch it"
         raise fetch_failed(message, "unset HF_HUB_OFFLINE, or set HF_HOME to where it is")
     token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
@@ -90,6 +92,7 @@ def download(name: str, say: Say, fits: Fits, *, check: bool = False) -> Path:
 
 
 def _report(model: str, path: Path) -> None:
+    """Prints where a model is, as the last line of a download."""
     files = [path] if path.is_file() else path.glob("*.safetensors")
     size = sum(file.stat().st_size for file in files)
     say(FetchProgress(model=model, done_bytes=size, total_bytes=size, folder=str(path)))
@@ -101,7 +104,7 @@ def say(progress: FetchProgress) -> None:
 
 def list_stock() -> StoredModels:
     """Packaged models, and every repository with safetensors in the hub's cache, incomplete ones too."""
-    found = [
+    stored_models = [
         StoredModel(model=model.name, num_bytes=model.num_bytes, is_whole=True, folder=str(model.path))
         for model in PACKAGED.values()
         if model.is_here
@@ -111,18 +114,19 @@ def list_stock() -> StoredModels:
         snapshot = find_cached(model)
         parts = [*folder.glob("blobs/*.midfill-part")]
         if snapshot is None and not parts and not any(map(is_whole, folder.glob("snapshots/*"))):
-            continue
-        size = sum(file.stat().st_size for file in folder.glob("blobs/*"))
-        place = str(snapshot or folder)
-        found.append(StoredModel(model=model, num_bytes=size, is_whole=snapshot is not None, folder=place))
-    return StoredModels(data=found)
+            continue  # there is nothing to serve, and no download to resume
+        size, where = sum(file.stat().st_size for file in folder.glob("blobs/*")), str(snapshot or folder)
+        stored_models.append(StoredModel(model=model, num_bytes=size, is_whole=snapshot is not None, folder=where))
+    return StoredModels(data=stored_models)
 
 
 def remove_stock(model: str) -> StoredModels:
     """Deletes a model; returns what was deleted. Raises StartError."""
-    gone = [stored for stored in list_stock().data if stored.model == model]
-    if not gone:
+    removed = [stored for stored in list_stock().data if stored.model == model]
+    if not removed:
         raise unknown_model(f"{model} is not in {cache_folder()}", "see `midfill models list`")
-    packaged = PACKAGED.get(model)
-    shutil.rmtree(packaged.path.parent if packaged else cache_folder() / f"models--{model.replace('/', '--')}")
-    return StoredModels(data=gone)
+    if model in PACKAGED:
+        shutil.rmtree(PACKAGED[model].path.parent)
+    else:
+        shutil.rmtree(cache_folder() / f"models--{model.replace('/', '--')}")
+    return StoredModels(data=removed)

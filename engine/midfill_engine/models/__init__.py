@@ -1,1 +1,1 @@
-"""The transformer and its families, one file each; `registry.py` finds them by name."""
+"""The transformer, its operators and the choice of tokens. `families/` says what differs between models."""

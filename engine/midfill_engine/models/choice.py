@@ -1,4 +1,4 @@
-"""From hidden states to chosen tokens: head, allowed tokens, confidence. Knows ids, no text."""
+"""Chooses tokens from logits: allowed tokens, temperature, confidence. Knows ids, no text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LEAN_POSITIONS: Final = 8  # rows per greedy or forced choice on a CPU: 71 -> 20 ms for 64 x 152k logits
-CHUNK_POSITIONS: Final = 256  # logits are widened to fp32 this many positions at a time
-RUN: Final = 128  # columns per run
+LEAN_POSITIONS: Final = 8  # rows at a time of a greedy or forced choice on a CPU: 20 ms, not 71, for 64 x 152k logits
+CHUNK_POSITIONS: Final = 256  # rows at a time of other choices, whose logits are widened to fp32
+RUN: Final = 128  # columns in a run of `_argmax`
 
 
 class BadScores(RuntimeError):
@@ -19,12 +19,14 @@ class BadScores(RuntimeError):
 
 @dataclass(frozen=True)
 class Choice:
-    """The rules by which M rows choose tokens: row i chooses where `allowed` [R, V] is true at `rule_of[i]`, but not
-    among the `barred`, which maps a token to the rows [M] that may not take it.
+    """The rules by which M rows choose tokens. Row i chooses among the tokens for which the rule `allowed[rule_of[i]]`
+    is true (`allowed` is [R, V]), except for those `barred` for it: `barred` maps a token to [M], true where a row may
+    not take it.
 
-    With a `temperature` tokens are sampled with `generator` from the smallest set with `top_p` of the probability.
-    `is_scaled`: confidence is taken after temperature and top-p (Dream) instead of before (LLaDA). `forced` [M] are
-    tokens that the rows take whatever the rules say; their confidence is their probability among all tokens.
+    Without a `temperature` a row takes its best token; otherwise `generator` samples one from the smallest set with
+    `top_p` of the probability. With `is_scaled` the confidence is the probability after temperature and top-p (Dream),
+    not before (LLaDA). `forced` [M] are tokens that the rows take whatever the rules say; their confidence is their
+    probability among all tokens of the tokenizer.
     """
 
     allowed: Tensor
@@ -43,7 +45,7 @@ class Choice:
         return self.temperature == 0 and self.top_p >= 1 and self.forced is None
 
     def take(self, rows: slice) -> "Choice":
-        """The choice of these rows alone."""
+        """The choice for these `rows` alone."""
         barred = {token: is_barred[rows] for token, is_barred in self.barred.items()}
         forced = None if self.forced is None else self.forced[rows]
         return replace(self, rule_of=self.rule_of[rows], barred=barred, forced=forced)
@@ -51,8 +53,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Chosen:
-    """For M rows: `ids`, their probabilities `confidence`, and if requested the distributions' `entropy` (nats); each
-    [M].
+    """What M rows chose, [M] each: the tokens' `ids`, their probabilities `confidence`, and the `entropy` (nats) of the
+    distributions, if the choice needs it.
     """
 
     ids: Tensor
@@ -74,46 +76,49 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
     is_on_cpu = scores.device.type == "cpu"
     size = LEAN_POSITIONS if is_on_cpu else CHUNK_POSITIONS
     if choice.forced is not None:
-        choose_rows = _take_forced
+        choose_part = _take_forced
     elif is_on_cpu and choice.is_greedy and not choice.needs_entropy:
-        choose_rows = _choose_best
+        choose_part = _choose_best
     else:
-        choose_rows, size = _choose_rows, CHUNK_POSITIONS
+        choose_part, size = _choose_any_way, CHUNK_POSITIONS
     starts = range(0, max(len(scores), 1), size)
-    chosen = Chosen.join([choose_rows(scores, choice, slice(start, start + size)) for start in starts])
+    chosen = Chosen.join([choose_part(scores, choice, slice(start, start + size)) for start in starts])
     return check(replace(chosen, confidence=chosen.confidence.cpu()))
 
 
 def check(chosen: Chosen) -> Chosen:
-    """Raises BadScores."""
+    """Returns `chosen`. Raises BadScores if a confidence is not finite."""
     if not np.isfinite(chosen.confidence.numpy()).all():
         raise BadScores("the model's scores are not numbers")
     return chosen
 
 
 def count_wide_copies(temperature: float, top_p: float) -> int:
-    """Upper bound of fp32 copies of CHUNK_POSITIONS rows of logits that `choose` holds: as measured, plus one."""
+    """How many fp32 copies of CHUNK_POSITIONS rows of logits `choose` has in memory at most: as measured, plus one."""
     if top_p < 1:
         return 9
     return 6 if temperature > 0 else 4
 
 
 def _take_forced(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
+    """The forced tokens of these `rows`."""
     assert choice.forced is not None
-    ids, known = choice.forced[rows], scores[rows, : choice.allowed.shape[1]].float()
-    taken = known.gather(1, ids[:, None].to(known.device, non_blocking=True))[:, 0]
-    return Chosen(ids, (taken - known.logsumexp(dim=1)).exp())
+    ids = choice.forced[rows]
+    wide = scores[rows, : choice.allowed.shape[1]].float()
+    taken = wide.gather(1, ids[:, None].to(wide.device, non_blocking=True))[:, 0]
+    return Chosen(ids, (taken - wide.logsumexp(dim=1)).exp())
 
 
 def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
-    """Like `_choose_rows` for greedy choices: in place, from the maximum and one sum, without a second copy."""
-    known = _restrict(scores[rows].float(), choice, rows)
-    ids = _argmax(known)
-    best = known.gather(1, ids[:, None])
-    return Chosen(ids, known.sub_(best).exp_().sum(dim=-1).reciprocal())
+    """Like `_choose_any_way` for greedy choices: in place, from the maximum and one sum, without a second copy."""
+    wide = _restrict(scores[rows].float(), choice, rows)
+    ids = _argmax(wide)
+    best = wide.gather(1, ids[:, None])
+    return Chosen(ids, wide.sub_(best).exp_().sum(dim=-1).reciprocal())
 
 
-def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
+def _choose_any_way(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
+    """Chooses for these `rows` as any choice says that forces no tokens."""
     log_probs = _restrict(scores[rows].float(), choice, rows).log_softmax(dim=-1)  # [P, V]
     scaled = _scale(log_probs, choice)
     if choice.is_scaled and (choice.temperature > 0 or choice.top_p < 1):
@@ -126,27 +131,29 @@ def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     if choice.needs_entropy:
         columns.append(torch.special.entr(log_probs.exp()).sum(dim=-1))
     if ids.device.type != "cpu":
-        numbers = torch.stack([ids.float(), *columns]).cpu()  # one copy; ids are below 2^24
-        ids, columns = numbers[0].long(), list(numbers[1:])
+        on_host = torch.stack([ids.float(), *columns]).cpu()  # one copy; ids are below 2^24
+        ids, columns = on_host[0].long(), list(on_host[1:])
     return Chosen(ids, *columns)
 
 
 def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
-    """`wide` [P, V] with minus infinity at forbidden tokens, and without columns beyond the tokenizer's."""
-    # Adding is vectorized on a CPU; masked_fill is not and takes seven times as long.
+    """`wide` [P, V] with minus infinity at forbidden tokens, without columns behind the tokenizer's [P, V']."""
+    # Adds penalties, because masked_fill is not vectorized on a CPU and takes seven times as long.
     allowed = choice.allowed.to(wide.device)
     penalties = torch.zeros(allowed.shape, device=wide.device).masked_fill(~allowed, -torch.inf)  # [R, V']
     rules = choice.rule_of[rows]
-    if torch.equal(rules, rules[:1].expand_as(rules)):  # asked on the host: a device would be waited for
+    if torch.equal(rules, rules[:1].expand_as(rules)):  # compared on the host, because a device would be waited for
         rules = rules[:1]
-    known = wide[:, : allowed.shape[1]] + penalties[rules.to(wide.device)]
+    restricted = wide[:, : allowed.shape[1]] + penalties[rules.to(wide.device)]
     for token, is_barred in choice.barred.items():
-        known[:, token].masked_fill_(is_barred[rows].to(wide.device), -torch.inf)
-    return known
+        restricted[:, token].masked_fill_(is_barred[rows].to(wide.device), -torch.inf)
+    return restricted
 
 
 def _argmax(values: Tensor) -> Tensor:
-    """The first maximum of each row of `values` [P, V]; in runs on a CPU, where torch takes seven times as long."""
+    """The index of each row's first maximum in `values` [P, V]. On a CPU it takes the maximum of each run first,
+    because torch's argmax over all columns takes seven times as long.
+    """
     num_runs = values.shape[1] // RUN
     if values.device.type != "cpu" or num_runs < 2:
         return values.argmax(dim=-1)
@@ -162,7 +169,7 @@ def _argmax(values: Tensor) -> Tensor:
 
 
 def _scale(wide: Tensor, choice: Choice) -> Tensor:
-    """Logits divided by temperature, restricted to the nucleus (Holtzman et al., arXiv 1904.09751)."""
+    """Logits divided by the temperature; minus infinity outside the nucleus (Holtzman et al., arXiv 1904.09751)."""
     scaled = wide
     if choice.temperature > 0:
         scaled = wide / choice.temperature

@@ -1,9 +1,8 @@
-"""The differences between model families: each family's file defines a `Family`."""
+"""What differs between model families: each file of `families/` defines its `Family`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from operator import add, sub
 from typing import Any, Final, Literal
 
 import torch
@@ -26,7 +25,7 @@ LENGTHS_BY_ATTENTION: Final[Mapping[Attention, str]] = {
 Pieces = list[list[int]]
 Values = Mapping[str, Any]  # a checkpoint's config.json
 
-# Our names to theirs. {i} counts layers, {e} stacked experts; "NAME#q", "#k" and "#v" are rows of a fused matrix.
+# Our names of tensors to theirs. {i} counts layers, {e} stacked experts; "NAME#q", "#k" and "#v" are rows of a matrix.
 LLAMA_TENSORS: Final[Mapping[str, str]] = {
     "embedding.weight": "model.embed_tokens.weight",
     "blocks.{i}.attention_norm.weight": "model.layers.{i}.input_layernorm.weight",
@@ -50,10 +49,10 @@ LLAMA_TENSORS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of `context` (visible tokens) and `hole` (all others), each in document order.
+    """The positions of the context (visible tokens) and of the holes (all other tokens), each in document order.
 
     `context_positions` [Tc] and `hole_positions` [N, Th] are int64; N is 2 if half of the heads count from the right,
-    else 1. `edges` [G, 2] are context indices of the tokens before and after each hole.
+    else 1. `edges` [G, 2] are the indices, among the context's tokens, of those before and after each hole.
     """
 
     context_positions: Tensor
@@ -64,27 +63,27 @@ class Layout:
 def lay_in_rooms(text_lengths: list[int], hole_lengths: list[int], rooms: list[int]) -> Layout:
     """Positions for text, hole, ..., hole, text, where hole `i` takes `rooms[i]` positions, counted from both sides."""
     assert len(text_lengths) == len(hole_lengths) + 1
-    rooms, hole_lengths = [*rooms, 0], [*hole_lengths, 0]  # an empty hole behind the last text
-    ends = list(accumulate(map(add, text_lengths, rooms)))
-    starts = list(map(sub, ends, rooms))
+    all_rooms, all_lengths = [*rooms, 0], [*hole_lengths, 0]  # with an empty hole behind the last text
+    ends = list(accumulate(text + room for text, room in zip(text_lengths, all_rooms, strict=True)))
+    starts = [end - room for end, room in zip(ends, all_rooms, strict=True)]
     context = torch.cat(
         [torch.arange(start - length, start) for start, length in zip(starts, text_lengths, strict=True)]
     )
-    left = torch.cat([torch.arange(start, start + length) for start, length in zip(starts, hole_lengths, strict=True)])
-    right = torch.cat([torch.arange(end - length, end) for end, length in zip(ends, hole_lengths, strict=True)])
-    edges = [(max(seen - 1, 0), seen) for seen in accumulate(text_lengths[:-1])]
-    return Layout(context, torch.stack((left, right)), torch.tensor(edges))
+    from_left = [torch.arange(start, start + length) for start, length in zip(starts, all_lengths, strict=True)]
+    from_right = [torch.arange(end - length, end) for end, length in zip(ends, all_lengths, strict=True)]
+    edges = [(max(num_before - 1, 0), num_before) for num_before in accumulate(text_lengths[:-1])]
+    return Layout(context, torch.stack((torch.cat(from_left), torch.cat(from_right))), torch.tensor(edges))
 
 
 def lay_in_a_row(text_lengths: list[int], hole_lengths: list[int], hole_span: int = 0) -> Layout:
-    """Positions without gaps, counted from the left; `hole_span` is ignored."""
-    both = lay_in_rooms(text_lengths, hole_lengths, hole_lengths)
-    return replace(both, hole_positions=both.hole_positions[:1])
+    """Positions without gaps, counted from the left. Holes are as long as they are, so `hole_span` is ignored."""
+    layout = lay_in_rooms(text_lengths, hole_lengths, hole_lengths)
+    return replace(layout, hole_positions=layout.hole_positions[:1])
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes in tokens. `hole_span` is 0 if holes have no fixed room, `block_size` if attention has no blocks."""
+    """Sizes in tokens. `hole_span` is 0 if holes take no fixed room, `block_size` is 0 if attention has no blocks."""
 
     transformer: TransformerConfig
     name: str
@@ -95,6 +94,8 @@ class ModelConfig:
 
 
 class Model(nn.Module):
+    """A transformer with the sizes of its model."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -103,11 +104,12 @@ class Model(nn.Module):
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """A checkpoint's special ids. `opening` takes the request's tag; no fill may contain `special_ids`.
+    """A checkpoint's special ids. No fill may contain `special_ids`. `mask_id` is -1 if the model has no mask.
 
-    `delete_ids` shorten a hole, `expand_id` lengthens it. `deletes_rest`: one deletion also deletes the masked
-    positions behind it (DreamOn's broadcast). `ends_text`: a deletion with no mask before it ends the hole. `markers`
-    are fill-in-the-middle tokens.
+    `opening` returns the ids before every text, for the tag of the request; `closing` are the ids behind every text.
+    `delete_ids` shorten a hole, `expand_id` lengthens it. With `deletes_rest` a deletion also deletes the masked
+    positions behind it (DreamOn's broadcast); with `ends_text` one that has no mask before it ends the hole. `markers`
+    are the fill-in-the-middle ids.
     """
 
     mask_id: int
@@ -123,7 +125,7 @@ class SpecialTokens:
 
 @dataclass(frozen=True)
 class Markers:
-    """Fill-in-the-middle ids for prefix, suffix and middle, and which text comes first."""
+    """Fill-in-the-middle ids for prefix, suffix and middle, and whether the suffix comes first in a prompt."""
 
     prefix: int
     suffix: int
@@ -131,6 +133,7 @@ class Markers:
     suffix_first: bool
 
     def lay(self, before: list[int], after: list[int]) -> list[int]:
+        """The prompt for a hole between the ids `before` and `after`."""
         if self.suffix_first:
             return [self.suffix, *after, self.prefix, *before, self.middle]
         return [self.prefix, *before, self.suffix, *after, self.middle]
@@ -138,7 +141,7 @@ class Markers:
 
 @dataclass(frozen=True)
 class AuthorsSetting:
-    """The settings that a family's authors use, according to `source`. Without `steps` the sampler counts them."""
+    """The settings of a family's authors, according to `source`. Without `steps` the sampler chooses how many."""
 
     source: str
     sampler: str
@@ -160,21 +163,23 @@ class KnownModel:
 
 @dataclass(frozen=True)
 class Family:
-    """`shape` and `tensors` read a checkpoint of the family: its config.json, and its tensors' names by ours.
+    """What differs between models. `shape` reads a checkpoint's config.json and `tokens` its special ids; `tensors`
+    maps our names of tensors to the checkpoint's. `model_types` are those of config.json; `claims` tells whether a
+    checkpoint of such a type belongs to the family.
 
-    `backend` names what fills with its models. `attention` is the attention pattern. With `context_frozen` context
-    positions see context only; with `block_causal` a position sees its own block of `block_size` and all before; with
-    `canvas` the holes and the text behind them see all, and the text before sees itself causally. Block-causal
-    variants: `pipelined` (the prompt is one block, the others are counted from its end, several may be open), `aligned`
-    (all blocks are counted from the prompt's end), `hybrid` (finished text sees itself causally, and scores the first
-    token of the next block).
+    `backend` names the code that fills with its models. `attention` is the attention pattern. With `context_frozen`
+    context positions see context only; with `block_causal` a position sees its own block of `block_size` and all
+    before; with `canvas` the holes and the text behind them see all, and the text before sees itself causally.
+    Block-causal variants: `pipelined` (the prompt is one block, the others are counted from its end, several may be
+    open), `aligned` (all blocks are counted from the prompt's end), `hybrid` (finished text sees itself causally, and
+    scores the first token of the next block). `logit_shift` is 1 if the state before a position scores it, 0 if its own
+    does.
 
-    `logit_shift` is 1 if the scores of a position stand one position earlier. `expands`: it has a token that lengthens
-    a hole. `claims`: if a checkpoint of the `model_types` belongs to the family. `heals`: white space at a hole's edges
-    moves into it. `own_certainty`: how often what the model writes is right, if measured. `shows_deleted`: a settled
-    deletion that stays in the canvas is shown, not masked. `quality` is the dial's default, `fast_threshold` the
-    confidence that settles a token at dial 0. `heeds`: the wishes of a request that its models heed; `keeps`: the
-    smallest part of a draft that they fill around.
+    `expands`: the model has a token that lengthens a hole. `heals`: white space at a hole's edges moves into it.
+    `own_certainty`: how often what the model writes is right, if measured. `shows_deleted`: the model sees a settled
+    deletion that stays in the canvas, not a mask. `quality` is the dial's default, `fast_threshold` the confidence that
+    settles a token at dial 0. `heeds`: the wishes of a request that its models heed; `keeps`: the smallest part of a
+    draft that they fill around.
     """
 
     name: str
@@ -207,7 +212,7 @@ class Family:
 
     @property
     def cache(self) -> str:
-        """The name of the family's default cache, which is exact."""
+        """The name of the family's default cache, which changes no result."""
         return CACHES_BY_ATTENTION.get(self.attention, "none")
 
     @property
@@ -217,15 +222,15 @@ class Family:
 
     @property
     def sees_suffix(self) -> bool:
-        """True if masks attend to later text; otherwise the suffix must go into the prompt."""
+        """True if masks attend to later text; otherwise the text behind a hole must go into the prompt."""
         return self.attention != "block_causal"
 
     def arrange(self, pieces: Pieces, tokens: SpecialTokens) -> Pieces:
-        """The context's pieces in the model's order: block-causal models get the suffix in the prompt."""
+        """The context's pieces in the model's order: block-causal models get the text behind the hole in the prompt."""
         if self.sees_suffix:
             return pieces
         before, after = pieces
         if tokens.markers is None:
-            num_first = len(tokens.opening(None))
-            return [before[:num_first] + after + before[num_first:], []]
+            num_opening = len(tokens.opening(None))
+            return [before[:num_opening] + after + before[num_opening:], []]
         return [tokens.markers.lay(before, after), []]

@@ -1,4 +1,4 @@
-"""Fill-in-the-middle tokens of served models: prefix, suffix, middle, suffix first or not. Loads no torch."""
+"""Names of fill-in-the-middle tokens: prefix, suffix, middle; and whether the suffix comes first. Loads no torch."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""A transformer of `midfill_kernels`: one step of many sequences in one pass. R rows of all sequences, L layers."""
+"""The transformer's forward pass with Midfill's GPU kernels, for many sequences at once. R rows in all, L layers."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -16,23 +16,25 @@ from midfill_kernels.rotary import Heads, norm_rotate_store
 
 @dataclass(frozen=True)
 class Sizes:
-    """What steps hold, and which passes are none. Each number of rows in `buckets` has a graph of its own."""
+    """How much work the steps on kernels have room for. Each number of rows in `buckets` has a graph of its own."""
 
     buckets: tuple[int, ...] = ROW_BUCKETS
-    long_rows: int = 512  # from here on products are compute-bound, and torch is as fast
+    long_rows: int = 512  # a pass of so many rows goes to torch, which is as fast: its products are compute-bound
     rules: int = 32  # sets of allowed tokens in one step; the first allows all
-    slots: int = 4096  # initial size of the pool
-    runs: int = 24  # splits of keys that each row of a graph has room for: with 128 keys each, 3,072
-    words: int = 32  # of bits, likewise
+    slots: int = 4096  # initial number of tokens in the pool
+    runs: int = 24  # splits of keys for each row of a branch step; of 128 keys each, so 3,072 keys
+    words: int = 32  # 64-bit words of seen keys for each row of a branch step
 
     def bucket_of(self, num_rows: int) -> int:
-        """The smallest that has room for so many rows."""
+        """The smallest bucket that has room for `num_rows` rows."""
         return self.buckets[bisect_left(self.buckets, num_rows)]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """`qkv` [(H + 2K)E, D], `out` [D, HE], `up` [2F, D] with the gate's rows first, `down` [D, F]."""
+    """Weights: `qkv` [(H + 2K)E, D], `out` [D, HE], `up` [2F, D] with the gate's rows first, `down` [D, F]. The
+    `head_gains` belong to the norms of queries and keys.
+    """
 
     attention_gain: Tensor | None
     qkv: Tensor
@@ -46,8 +48,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rotary `tables` [R, E / 2] and attention work of a step; `own` [L, 2, R, K, E] receives its keys and values. Work
-    of branches has the `anchor` of their keys, which are outside the model's cache.
+    """A step's rotary `tables` [R, E / 2], its attention work, and `own` [L, 2, R, K, E], which receives its keys and
+    values. The work of branches is relative to an `anchor`, because their keys are outside the model's cache.
     """
 
     tables: tuple[Tensor, Tensor]
@@ -58,7 +60,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class FusedModel:
-    """`cache` [L, 2, slots, K, E] has earlier keys and values."""
+    """A transformer's weights as the kernels take them. `cache` [L, 2, slots, K, E] has earlier keys and values."""
 
     config: TransformerConfig
     embedding: Tensor
@@ -73,7 +75,7 @@ class FusedModel:
         return Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps)
 
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor:
-        """The normed states [R, D] of `ids` [R], which the head reads."""
+        """The normed states [R, D] of `ids` [R], which the head reads; writes keys and values into `rows.own`."""
         parts = self.embedding[ids][None]
         stream = None
         for index, (layer, cached, (keys, values)) in enumerate(zip(self.layers, self.cache, rows.own, strict=True)):
@@ -89,13 +91,13 @@ class FusedModel:
 
 
 def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:
-    """Room for keys and values, [L, 2, num_rows, K, E], random, so that reading an unwritten row is noticed."""
+    """Memory for keys and values, [L, 2, num_rows, K, E]. It is random, so that reading an unwritten row is noticed."""
     size = (config.num_layers, 2, num_rows, config.num_kv_heads, config.head_dim)
     return torch.randn(size, device=like.device, dtype=like.dtype)
 
 
 def pack_transformer(transformer: Transformer, num_slots: int) -> FusedModel:
-    """Packs the engine's modules, dense layers only. Matrices are shared, not copied."""
+    """The weights of `transformer`, shared and not copied, and a cache of `num_slots`. Gated dense layers only."""
     config = transformer.config
     embedding = transformer.embedding.weight.detach()
     return FusedModel(
@@ -111,15 +113,15 @@ def pack_transformer(transformer: Transformer, num_slots: int) -> FusedModel:
 def _pack_block(block: TransformerBlock) -> Layer:
     attention, mlp = block.attention, block.mlp
     assert isinstance(mlp, MLP) and mlp.gate is not None, "gated dense layers only"
-    triple = [attention.q, attention.k, attention.v]
+    qkv = [attention.q, attention.k, attention.v]
     bias = None
     if attention.q.bias is not None:
-        bias = torch.cat([linear.bias.detach() for linear in triple])
+        bias = torch.cat([linear.bias.detach() for linear in qkv])
     norms = [norm.weight for norm in (attention.q_norm, attention.k_norm) if isinstance(norm, nn.RMSNorm)]
     gains = [gain.detach() for gain in norms if gain is not None]
     return Layer(
         block.attention_norm.weight,
-        _join(triple),
+        _join(qkv),
         bias,
         (gains[0], gains[1]) if len(gains) == 2 else None,
         attention.out.weight.detach().contiguous(),
@@ -130,7 +132,7 @@ def _pack_block(block: TransformerBlock) -> Layer:
 
 
 def _join(linears: list[nn.Linear]) -> Tensor:
-    """Their matrices concatenated. They become views of the result, so that none is held twice."""
+    """The matrices of `linears`, concatenated; they become views of the result, so that none is in memory twice."""
     joined = torch.cat([linear.weight.detach() for linear in linears])
     for linear, part in zip(linears, torch.split(joined, [linear.out_features for linear in linears]), strict=True):
         linear.weight = nn.Parameter(part, requires_grad=False)

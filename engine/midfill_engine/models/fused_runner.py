@@ -1,13 +1,13 @@
-"""Runs the steps of holes through the fused transformer, as one captured graph, and longer passes through torch.
+"""Runs forward passes with Midfill's GPU kernels: small ones as captured graphs, long or unusual ones through torch.
 
-A pass's length alone selects the way, and kernels compute every row alone, so results never depend on other passes.
+A pass's own length, mask, stacks and rules decide how it runs, and kernels give a row the same bits whatever rows are
+beside it. So a result never depends on the other passes.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from operator import is_
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, check
 from midfill_engine.models.fused import FusedModel, Rows, Sizes, make_room, pack_transformer
-from midfill_engine.models.fused_branches import BranchRunner, put_away, unstacked
+from midfill_engine.models.fused_branches import BranchRunner, unstack, write_to_room
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, Stacks, choose_packed, run_packed
 from midfill_engine.models.sequence import Array
@@ -27,11 +27,11 @@ from midfill_kernels.head import Rules, propose
 from midfill_kernels.launch import capture_graph
 from midfill_kernels.rotary import rotary_tables
 
-CHECKED_ROWS: Final = 100  # of a prompt that is compared at the start
-SCHEDULE_ROOM: Final = 4
-INPUTS: Final = {"ids": torch.int64, "positions": torch.int64, "of_row": torch.int32}  # of each row
-ALIGNMENT: Final = 16  # bytes
-MAX_ERROR: Final = 0.05  # share of the states' norm, because bf16 rounds in another order
+CHECKED_ROWS: Final = 100  # length of the prompt that `FusedRunner.check` compares for a causal model
+SCHEDULE_ROOM: Final = 4  # a step has room for so many times the attention work that it is created for
+INPUTS: Final = {"ids": torch.int64, "positions": torch.int64, "of_row": torch.int32}  # what a step reads for each row
+ALIGNMENT: Final = 16  # bytes, of each tensor in the memory of a `Mirror`
+MAX_ERROR: Final = 0.05  # as a share of the states' norm; not 0, because the kernels round bf16 in another order
 
 
 def why_not_fused(config: TransformerConfig) -> str | None:
@@ -49,10 +49,12 @@ def why_not_fused(config: TransformerConfig) -> str | None:
 
 @dataclass(frozen=True)
 class RuleNeeds:
-    """The sets of tokens that a pass's rows choose from: distinct `codes` [N], and each row's index `of_row` [M].
+    """The sets of tokens that a pass's wanted rows choose from: distinct `codes` [N], and each row's index `of_row` [M]
+    among these codes.
 
-    A code is the number of a rule, and a bit for each token that is barred. `choice` is None if the fused head does not
-    choose for this pass.
+    A code stands for one set of tokens. Its low bits tell which of the `choice.barred` tokens, in ascending order, are
+    missing from the set; the bits above are the index of the rule in `choice.allowed`. `choice` is None if the fused
+    head does not choose for this pass, because it has no choice, wants no row, or has a choice that is not greedy.
     """
 
     choice: Choice | None
@@ -60,9 +62,9 @@ class RuleNeeds:
     of_row: Array
 
     @classmethod
-    def of(cls, step: Pass) -> "RuleNeeds":
-        choice = step.choice
-        if choice is None or not choice.is_greedy or not len(step.wanted):
+    def of(cls, pass_: Pass) -> "RuleNeeds":
+        choice = pass_.choice
+        if choice is None or not choice.is_greedy or not len(pass_.wanted):
             return cls(None, (), np.zeros(0, dtype=np.int64))
         codes = choice.rule_of.numpy() << len(choice.barred)
         for bit, token in enumerate(sorted(choice.barred)):
@@ -74,8 +76,9 @@ class RuleNeeds:
 
 
 class FusedRunner:
-    """Answers passes as `run_packed` does. Long passes, passes with a mask but no stacks and passes with many rules go
-    to `run_packed`; choices that need all logits use its head.
+    """Runs passes with kernels and returns the results that `run_packed` would. Long passes go to `run_packed`, and of
+    those without stacks also passes with a mask or with many rules. Choices that are not greedy, and all choices of
+    passes with stacks, use torch's head.
     """
 
     def __init__(self, transformer: Transformer, operators: TorchOperators, sizes: Sizes | None = None) -> None:
@@ -84,7 +87,7 @@ class FusedRunner:
         self.branches = BranchRunner(self._pool.model, self._sizes)
         self._steps: dict[int, Step] = {}
         self._device = transformer.embedding.weight.device
-        # The next step mostly asks for the same.
+        # Cached, because the next step mostly asks for the same sets and the same schedule.
         self._find_sets = lru_cache(self._sizes.rules)(self._make_sets)
         self._find_schedule = lru_cache(len(self._sizes.buckets))(self._make_schedule)
 
@@ -94,48 +97,49 @@ class FusedRunner:
 
     @torch.inference_mode()
     def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
-        """Begins to run all passes; what is returned waits for their results. Nothing else may be launched before."""
+        """Begins to run all passes. The returned function waits for their results; call it before the next launch."""
         sizes = self._sizes
         results: dict[int, Result] = {}
-        needs = [RuleNeeds.of(step) for step in passes]
-        theirs: list[int] = []
-        ours: list[int] = []
-        branches: list[int] = []
-        for index, (step, need) in enumerate(zip(passes, needs, strict=True)):
-            if len(step.ids) >= sizes.long_rows:
-                theirs.append(index)
-            elif step.stacks is not None:
-                branches.append(index)
-            elif step.mask is not None or len(need.codes) >= sizes.rules:
-                theirs.append(index)
+        needs = [RuleNeeds.of(pass_) for pass_ in passes]
+        for_torch: list[int] = []
+        for_steps: list[int] = []
+        for_branches: list[int] = []
+        for index, (pass_, need) in enumerate(zip(passes, needs, strict=True)):
+            if len(pass_.ids) >= sizes.long_rows:
+                for_torch.append(index)
+            elif pass_.stacks is not None:
+                for_branches.append(index)
+            elif pass_.mask is not None or len(need.codes) >= sizes.rules:
+                for_torch.append(index)
             else:
-                ours.append(index)
+                for_steps.append(index)
         groups: list[list[int]] = []
-        for part in split(ours, lambda index: len(passes[index].ids), sizes.buckets[-1]):
+        for part in split(for_steps, lambda index: len(passes[index].ids), sizes.buckets[-1]):
             groups += split(part, lambda index: len(needs[index].codes), sizes.rules - 1)
-        last: list[int] = []
-        read_last: Callable[[], list[Result]] = list
+        running: list[int] = []
+        read_running: Callable[[], list[Result]] = list  # no step runs yet, so there are no results
         for group in groups:
-            results |= zip(last, read_last(), strict=True)
-            last = group
-            read_last = self._begin_step([passes[index] for index in group], [needs[index] for index in group])
+            results |= zip(running, read_running(), strict=True)  # before the next step overwrites them
+            running = group
+            read_running = self._begin_step([passes[index] for index in group], [needs[index] for index in group])
 
         @torch.inference_mode()
         def wait() -> list[Result]:
-            results.update(zip(last, read_last(), strict=True))
-            if theirs:
-                results.update(zip(theirs, self._run_torch([passes[index] for index in theirs]), strict=True))
-            for part in split(branches, lambda index: len(passes[index].ids), sizes.buckets[-1]):
-                steps = [passes[index] for index in part]
-                branched = choose_packed(self._transformer, steps, self.branches.run(steps), self._operators)
-                results.update(zip(part, branched, strict=True))
+            results.update(zip(running, read_running(), strict=True))
+            if for_torch:
+                results.update(zip(for_torch, self._run_torch([passes[index] for index in for_torch]), strict=True))
+            for part in split(for_branches, lambda index: len(passes[index].ids), sizes.buckets[-1]):
+                branched = [passes[index] for index in part]
+                chosen = choose_packed(self._transformer, branched, self.branches.run(branched), self._operators)
+                results.update(zip(part, chosen, strict=True))
             return [results[index] for index in range(len(passes))]
 
         return wait
 
     def check(self, *, is_causal: bool = False) -> None:
-        """Compares steps with torch's operators on this device: of rows that see each other; or, as a causal model's
-        bf16 is twice as far from fp32 there, a prompt and a tree of two branches behind it. Raises OperatorsError.
+        """Raises OperatorsError if the kernels' states differ from those of torch's operators on this device. Compares
+        rows that all see each other; or, with `is_causal`, a prompt and a tree of two branches behind it, because bf16
+        of a causal model is twice as far from fp32 where all rows see each other.
         """
         config, weight = self._transformer.config, self._transformer.embedding.weight
         rows = torch.arange(self._sizes.long_rows - 1)
@@ -143,25 +147,25 @@ class FusedRunner:
         if not is_causal:
             self._compare(Pass(ids, rows, rows))
             return
-        few = rows[:CHECKED_ROWS]
-        room = make_room(config, len(few), weight).transpose(2, 3).contiguous()
-        earlier = torch.ones(len(few), len(few), dtype=torch.bool).tril()
-        self._compare(Pass(ids[few], few, few, mask=earlier, stacks=Stacks(room[:, :, :, :0], room=room)))
-        half = len(few) // 2
-        tree = few[:half]
-        branch = earlier[:half, :half] & (tree % 2 == tree[:, None] % 2)
-        seen = torch.cat((torch.ones(half, len(few) - half, dtype=torch.bool), branch), dim=1)
+        prompt = rows[:CHECKED_ROWS]
+        room = make_room(config, len(prompt), weight).transpose(2, 3).contiguous()
+        causal = torch.ones(len(prompt), len(prompt), dtype=torch.bool).tril()
+        self._compare(Pass(ids[prompt], prompt, prompt, mask=causal, stacks=Stacks(room[:, :, :, :0], room=room)))
+        half = len(prompt) // 2
+        tree = prompt[:half]
+        same_branch = causal[:half, :half] & (tree % 2 == tree[:, None] % 2)
+        seen = torch.cat((torch.ones(half, len(prompt) - half, dtype=torch.bool), same_branch), dim=1)
         stacks = Stacks(room[:, :, :, :half], room[:, :, :, half:])
-        self._compare(Pass(ids[-half:], len(few) + tree // 2, tree, mask=seen, stacks=stacks))
+        self._compare(Pass(ids[-half:], len(prompt) + tree // 2, tree, mask=seen, stacks=stacks))
 
-    def _compare(self, step: Pass) -> None:
+    def _compare(self, pass_: Pass) -> None:
         """Raises OperatorsError if the states of a pass differ from torch's."""
         reference = TorchOperators(self._device, self._transformer.embedding.weight.dtype)
-        plain = step if step.stacks is None else unstacked(step)
-        (ours,) = self.run([step])
-        (theirs,) = run_packed(self._transformer, [plain], reference)
-        expected = theirs.hidden.float()
-        error = float((ours.hidden.float() - expected).norm() / expected.norm())
+        plain = pass_ if pass_.stacks is None else unstack(pass_)
+        (by_kernels,) = self.run([pass_])
+        (by_torch,) = run_packed(self._transformer, [plain], reference)
+        expected = by_torch.hidden.float()
+        error = float((by_kernels.hidden.float() - expected).norm() / expected.norm())
         if not error <= MAX_ERROR:
             raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
 
@@ -172,52 +176,56 @@ class FusedRunner:
         self._pool.resize(0)
 
     def _run_torch(self, passes: list[Pass]) -> list[Result]:
-        steps = [step if step.stacks is None else unstacked(step) for step in passes]
-        results = run_packed(self._transformer, steps, self._operators)
-        for index, step in enumerate(passes):
-            if step.stacks is not None:
-                results[index] = put_away(step, results[index])
+        """The results of `run_packed`. Writes the keys and values of passes with stacks into their rooms."""
+        plain = [pass_ if pass_.stacks is None else unstack(pass_) for pass_ in passes]
+        results = run_packed(self._transformer, plain, self._operators)
+        for index, pass_ in enumerate(passes):
+            if pass_.stacks is not None:
+                results[index] = write_to_room(pass_, results[index])
         return results
 
     def _begin_step(self, passes: list[Pass], needs: list[RuleNeeds]) -> Callable[[], list[Result]]:
-        """Launches all rows in one step of the smallest bucket; what is returned waits for their results."""
-        lengths = [len(step.ids) for step in passes]
+        """Launches all rows in one step of the smallest bucket; returns a function that waits for their results."""
+        lengths = [len(pass_.ids) for pass_ in passes]
         ends = list(accumulate(lengths))
         bucket = self._sizes.bucket_of(ends[-1])
-        pasts = [asked.past for asked in passes]
-        places = zip(lengths, self._pool.place(pasts), map(length_of, pasts), strict=True)
-        sequences = tuple(CachedSequence(*place) for place in places)
+        pasts = [pass_.past for pass_ in passes]
+        first_slots = self._pool.place(pasts)
+        sequences = tuple(
+            CachedSequence(length, first_slot, length_of(past))
+            for length, first_slot, past in zip(lengths, first_slots, pasts, strict=True)
+        )
         wanted: list[Array] = []
-        for asked, length, end in zip(passes, lengths, ends, strict=True):
-            wanted.append(end - length + asked.wanted.numpy())
+        for pass_, length, end in zip(passes, lengths, ends, strict=True):
+            wanted.append(end - length + pass_.wanted.numpy())
         schedule = self._find_schedule(sequences, bucket)
         step = self._open_step(bucket, schedule, sequences)
         sets, of_row = self._stack_rules(needs, wanted, ends[-1])
-        ids = np.concatenate([asked.ids.numpy() for asked in passes])
-        positions = np.concatenate([asked.positions.numpy() for asked in passes])
+        ids = np.concatenate([pass_.ids.numpy() for pass_ in passes])
+        positions = np.concatenate([pass_.positions.numpy() for pass_ in passes])
         step.launch(ids, positions, of_row, schedule, sets)
         return lambda: self._read_step(step, passes, needs, wanted, ends)
 
     def _read_step(
         self, step: "Step", passes: list[Pass], needs: list[RuleNeeds], wanted: list[Array], ends: list[int]
     ) -> list[Result]:
-        """The results of a step that was launched, whose passes end at the rows `ends`."""
-        numbers = step.read()
+        """The results of a launched step. `wanted` are its rows that each pass wants; a pass ends before row `ends`."""
+        proposals = step.read()
         kept: StackedKeys | None = None
-        if any(asked.keeps for asked in passes):
+        if any(pass_.keeps for pass_ in passes):
             kept = keep_rows(step.rows.own, slice(0, ends[-1]))
         results: list[Result] = []
-        for asked, need, rows, end in zip(passes, needs, wanted, ends, strict=True):
+        for pass_, need, rows, end in zip(passes, needs, wanted, ends, strict=True):
             own = None
-            if kept is not None and asked.keeps:
-                own = kept.take(slice(end - len(asked.ids), end))
+            if kept is not None and pass_.keeps:
+                own = kept.take(slice(end - len(pass_.ids), end))
             chosen = None
             if need.choice is not None:
-                ids = torch.from_numpy(numbers[0, rows].astype(np.int64))
-                confidence, entropy = torch.from_numpy(numbers[1:, rows])
+                ids = torch.from_numpy(proposals[0, rows].astype(np.int64))
+                confidence, entropy = torch.from_numpy(proposals[1:, rows])
                 chosen = check(Chosen(ids, confidence, entropy))
-            is_undecided = need.choice is None and asked.choice is not None
-            shown = rows if asked.shows_states or is_undecided else rows[:0]
+            is_undecided = need.choice is None and pass_.choice is not None
+            shown = rows if pass_.shows_states or is_undecided else rows[:0]
             results.append(Result(self._take_states(step.states, shown), own, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
 
@@ -234,10 +242,10 @@ class FusedRunner:
         return schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
 
     def _stack_rules(self, needs: list[RuleNeeds], wanted: list[Array], num_rows: int) -> tuple[list[Tensor], Array]:
-        """The passes' sets of tokens [N, V], and for each of `num_rows` rows the number of its set; 0 allows all."""
+        """The passes' sets of tokens [N, V], and for each of `num_rows` rows the index of its set; 0 allows all."""
         sets: list[Tensor] = []
         of_row = np.zeros(num_rows, dtype=np.int32)
-        count = 1
+        count = 1  # sets so far, with the one that allows all
         for need, rows in zip(needs, wanted, strict=True):
             if need.choice is not None:
                 barred = tuple(sorted(need.choice.barred))
@@ -247,59 +255,63 @@ class FusedRunner:
         return sets, of_row
 
     def _make_sets(self, allowed: Tensor, barred: tuple[int, ...], codes: tuple[int, ...]) -> Tensor:
-        """[codes, V]. `allowed` is compared as an object: a choice's rules never change."""
-        numbers = torch.tensor(codes)
+        """The sets of tokens [N, V] of `codes` (see RuleNeeds). `lru_cache` compares `allowed` as an object, which is
+        right because the rules of a choice never change.
+        """
+        code_tensor = torch.tensor(codes)
         sets = torch.zeros(len(codes), self._transformer.config.vocab_size, dtype=torch.bool)
-        sets[:, : allowed.shape[1]] = allowed[numbers >> len(barred)]
+        sets[:, : allowed.shape[1]] = allowed[code_tensor >> len(barred)]
         for bit, token in enumerate(barred):
-            sets[(numbers >> bit) & 1 == 1, token] = False
+            sets[(code_tensor >> bit) & 1 == 1, token] = False
         return sets.to(self._device)
 
     def _open_step(self, bucket: int, schedule: CachedSchedule, sequences: tuple[CachedSequence, ...]) -> "Step":
-        """The step of a bucket; a new one if the known one has no room for the work."""
+        """The step of a bucket; a new one if there is none, or if it has no room for the work of `schedule`."""
         if any(step.model is not self._pool.model for step in self._steps.values()):
-            self._steps.clear()  # they would keep the old pool in memory
+            self._steps.clear()  # their graphs read the old cache, and would keep it in memory
         step = self._steps.get(bucket)
         if step is None or not step.rows.schedule.holds(schedule):
-            rules = self._sizes.rules, self._transformer.config.vocab_size
-            step = Step(self._pool.model, bucket, sequences, rules)
+            rules_shape = self._sizes.rules, self._transformer.config.vocab_size
+            step = Step(self._pool.model, bucket, sequences, rules_shape)
             self._steps[bucket] = step
         return step
 
 
 class Pool:
-    """Keys and values at addresses that captured graphs read. A moved cache replaces `model`, which ends its graphs."""
+    """Copies of pasts (keys and values of earlier tokens) in `model.cache`, where captured graphs read them. A larger
+    cache has another address, so it comes with another `model`, and the graphs of the old model are useless.
+    """
 
     def __init__(self, model: FusedModel, least_slots: int) -> None:
         self.model, self._least_slots = model, least_slots
-        self._places: dict[int, tuple[int, KeyValues]] = {}  # by id, which is unique while the entry holds the tensors
-        self._end = 0
+        self._copies: dict[int, tuple[int, KeyValues]] = {}  # first slot and past, by the id() of the past kept alive
+        self._end = 0  # first free slot
 
     def resize(self, num_slots: int) -> None:
-        """Replaces the cache by an empty one."""
-        self._places.clear()
+        """Replaces the cache by an empty one with `num_slots` slots, one for each token."""
+        self._copies.clear()
         self._end = 0
         self.model = replace(self.model, cache=make_room(self.model.config, num_slots, self.model.embedding))
 
     def place(self, pasts: Sequence[KeyValues | None]) -> list[int]:
-        """The first slot of each past, 0 for None."""
-        wanted = {id(past): past for past in pasts if past is not None}
-        if any(key not in self._places for key in wanted):
-            self._make_room(wanted)
+        """Copies the pasts that are not in the cache; returns the first slot of each past, 0 for None."""
+        by_id = {id(past): past for past in pasts if past is not None}
+        if any(key not in self._copies for key in by_id):
+            self._make_room(by_id)
         for past in pasts:
-            if past is not None and id(past) not in self._places:
+            if past is not None and id(past) not in self._copies:
                 self._copy(past)
-        return [0 if past is None else self._places[id(past)][0] for past in pasts]
+        return [0 if past is None else self._copies[id(past)][0] for past in pasts]
 
-    def _make_room(self, wanted: dict[int, KeyValues]) -> None:
+    def _make_room(self, by_id: dict[int, KeyValues]) -> None:
         """Drops all copies if the free slots at the end are too few, and grows the cache if needed."""
         num_slots = self.model.cache.shape[2]
-        missing = sum(length_of(past) for key, past in wanted.items() if key not in self._places)
+        missing = sum(length_of(past) for key, past in by_id.items() if key not in self._copies)
         if self._end + missing <= num_slots:
             return
-        self._places.clear()
+        self._copies.clear()
         self._end = 0
-        needed = sum(length_of(past) for past in wanted.values())
+        needed = sum(length_of(past) for past in by_id.values())
         if needed > num_slots:
             self.resize(max(self._least_slots, 2 * needed))
 
@@ -308,69 +320,69 @@ class Pool:
         stacked = StackedKeys.of(past)
         self.model.cache[:, 0, slots] = stacked.keys[:, 0].transpose(1, 2)
         self.model.cache[:, 1, slots] = stacked.values[:, 0].transpose(1, 2)
-        self._places[id(past)] = (self._end, past)
+        self._copies[id(past)] = (self._end, past)
         self._end = slots.stop
 
 
 class Step:
     """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere. One copy
-    takes its input to the device, a second one the schedule if it changed, and one its numbers to the host. `rules` are
-    the numbers of sets of tokens and of tokens.
+    takes its input to the device, a second one the schedule if that changed, and a third one its proposals to the host.
+    `rules_shape` is the number of token sets that it has room for, and the size of the vocabulary.
     """
 
     def __init__(
-        self, model: FusedModel, bucket: int, sequences: tuple[CachedSequence, ...], rules: tuple[int, int]
+        self, model: FusedModel, bucket: int, sequences: tuple[CachedSequence, ...], rules_shape: tuple[int, int]
     ) -> None:
         device, heads = model.embedding.device, model.heads
         self.model = model
         self._input = Mirror({name: torch.zeros(bucket, dtype=dtype) for name, dtype in INPUTS.items()}, device)
-        self._rules = torch.ones(rules, dtype=torch.bool, device=device)
-        self._sets: list[Tensor] = []  # in `_rules` now
-        room = schedule_cached(
+        self._rules = torch.ones(rules_shape, dtype=torch.bool, device=device)
+        self._last_sets: list[Tensor] = []  # those that `_rules` holds
+        roomy = schedule_cached(
             sequences, (heads.query, heads.key_value), torch.device("cpu"), num_rows=bucket, room=SCHEDULE_ROOM
         )
-        self._work = Mirror({name: value for name, value in vars(room).items() if isinstance(value, Tensor)}, device)
-        self._on_host = replace(room, **self._work.host)  # type: ignore[arg-type]  # its fields
-        self._schedule: CachedSchedule | None = None  # in `rows` now
+        fields = {name: value for name, value in vars(roomy).items() if isinstance(value, Tensor)}
+        self._work = Mirror(fields, device)
+        self._host_schedule = replace(roomy, **self._work.host)  # type: ignore[arg-type]
+        self._last_schedule: CachedSchedule | None = None  # the one that `rows` holds
         tables = torch.zeros(2, bucket, heads.width // 2, device=device)
         own = make_room(model.config, bucket, model.embedding)
-        self.rows = Rows((tables[0], tables[1]), replace(room, **self._work.device), own)  # type: ignore[arg-type]
-        self._numbers = torch.zeros(3, bucket, pin_memory=device.type == "cuda")
+        self.rows = Rows((tables[0], tables[1]), replace(roomy, **self._work.device), own)  # type: ignore[arg-type]
+        self._host_proposals = torch.zeros(3, bucket, pin_memory=device.type == "cuda")
         self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]] | None = None
 
     def launch(self, ids: Array, positions: Array, of_row: Array, schedule: CachedSchedule, sets: list[Tensor]) -> None:
-        """Begins to compute `states` [bucket, D] and the numbers of `read`; the next launch overwrites both. `ids`,
-        `positions` and the numbers `of_row` of the rules are those of the first rows.
+        """Begins to compute `states` [bucket, D] and the proposals of `read`; the next launch overwrites both. `ids`,
+        `positions` and each row's index of a token set `of_row` may be shorter than the bucket: zeros follow.
         """
         for name, values in zip(INPUTS, (ids, positions, of_row), strict=True):
-            held = self._input.host[name].numpy()
-            held[: len(values)] = values
-            held[len(values) :] = 0
+            memory = self._input.host[name].numpy()
+            memory[: len(values)] = values
+            memory[len(values) :] = 0
         self._input.send()
-        if self._schedule is not schedule:
-            self._on_host.refill(schedule)
+        if self._last_schedule is not schedule:
+            self._host_schedule.refill(schedule)
             self._work.send()
-            self._schedule = schedule
-        is_same = len(sets) == len(self._sets) and all(map(is_, sets, self._sets))
-        if sets and not is_same:
-            self._rules[1 : 1 + sum(map(len, sets))] = torch.cat(sets)  # the first one allows all
-            self._sets = sets
+            self._last_schedule = schedule
+        if sets and list(map(id, sets)) != list(map(id, self._last_sets)):
+            self._rules[1 : 1 + sum(map(len, sets))] = torch.cat(sets)  # set 0 allows all
+            self._last_sets = sets
         if not self._rules.is_cuda:
-            self.states, self._found = self._compute()
+            self.states, self._proposals = self._compute()
             return
         if self._captured is None:
             self._captured = capture_graph(self._compute)
-        graph, (self.states, self._found) = self._captured
+        graph, (self.states, self._proposals) = self._captured
         graph.replay()
 
     def read(self) -> Array:
-        """[3, bucket]: each row's token, its probability, the entropy. Waits for them, and is the only wait of a step.
-        Ids are integers below 2^24, which fp32 holds.
+        """The proposals [3, bucket]: each row's token, its probability and the entropy. Waits for the device, which
+        nothing else in a step does. Ids are below 2^24, so fp32 holds them exactly.
         """
-        self._numbers.copy_(self._found, non_blocking=True)
-        if self._found.is_cuda:
+        self._host_proposals.copy_(self._proposals, non_blocking=True)
+        if self._proposals.is_cuda:
             torch.cuda.current_stream().synchronize()
-        return self._numbers.numpy()
+        return self._host_proposals.numpy()
 
     def _compute(self) -> tuple[Tensor, Tensor]:
         ids, positions, of_row = (self._input.device[name] for name in INPUTS)
@@ -384,7 +396,7 @@ class Step:
 
 
 class Mirror:
-    """Tensors on the `host`, and the same on a `device`; `send` copies them all at once."""
+    """Tensors in one memory on the `host` and the same in one memory on a `device`; `send` copies all in one copy."""
 
     def __init__(self, values: dict[str, Tensor], device: torch.device) -> None:
         sizes = [value.nbytes + -value.nbytes % ALIGNMENT for value in values.values()]
@@ -394,17 +406,18 @@ class Mirror:
         self.device = view_parts(self._device, values, sizes)
 
     def send(self) -> None:
-        """The next one must not come before the device has read these."""
+        """Begins to copy the host's tensors to the device; do not change them before the device has read them."""
         self._device.copy_(self._host, non_blocking=True)
 
 
 def view_parts(whole: Tensor, values: dict[str, Tensor], sizes: list[int]) -> dict[str, Tensor]:
-    """Bytes of these `sizes` as tensors like `values`."""
+    """Cuts `whole` into parts of `sizes` bytes, and views each part as a tensor like that of `values`."""
     parts = zip(values.items(), torch.split(whole, sizes), strict=True)
     return {name: part[: value.nbytes].view(value.dtype).view(value.shape) for (name, value), part in parts}
 
 
 def length_of(past: KeyValues | None) -> int:
+    """The number of tokens of a past."""
     if past is None:
         return 0
     if isinstance(past, StackedKeys):
@@ -413,6 +426,6 @@ def length_of(past: KeyValues | None) -> int:
 
 
 def keep_rows(own: Tensor, span: slice) -> StackedKeys:
-    """Keys and values of the rows `span` of `own` [L, 2, R, K, E]: a copy."""
+    """A copy of the keys and values of the rows `span` of `own` [L, 2, R, K, E]."""
     block = own[:, :, span].transpose(2, 3).clone(memory_format=torch.contiguous_format)
     return StackedKeys(block[:, 0, None], block[:, 1, None])

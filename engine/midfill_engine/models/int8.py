@@ -1,8 +1,8 @@
-"""Matrix products and embeddings in int8 on a CPU: weights with one scale a column, rows with one scale a row.
+"""Matrix products and embeddings in int8 on a CPU. Each row of states and each column of the result has a scale.
 
-torch's own dynamic quantization has one activation scale for a whole call, so a row's bits would depend on other rows.
-Hidden states are rotated by Hadamard matrices, which changes no result and spreads a few large channels over many that
-an integer can hold (QuaRot, arXiv 2404.00456).
+torch's own dynamic quantization has one scale for all states of a call, so a row's bits would depend on other rows.
+Hidden states and weights are rotated by Hadamard matrices. That changes no exact result, but it spreads a few large
+channels over many that an integer can hold (QuaRot, arXiv 2404.00456).
 """
 
 import math
@@ -28,29 +28,32 @@ from midfill_engine.models.transformer import (
     head_weight,
 )
 
-LEVELS: Final = 127
-ZERO: Final = 128  # zero point of unsigned rows: on x86 signed ones took 1,000 times as long
-BLOCK: Final = 32  # channels that are rotated together, and numbers behind a scale in GGUF's Q8_0
-Q8_BYTES: Final = 2 + BLOCK
-WIDENED_ROWS: Final = 8 * BLOCK  # at once, so that they fit into the CPU's cache: half of the time
+LEVELS: Final = 127  # the highest integer
+ZERO: Final = 128  # stands for 0 in rows, which are unsigned because signed ones took 1,000 times as long on x86
+BLOCK: Final = 32  # channels that are rotated together; also the numbers that share a scale in GGUF's Q8_0
+Q8_BYTES: Final = 2 + BLOCK  # of a block in Q8_0: a scale in fp16, and an int8 for each number
+WIDENED_ROWS: Final = 8 * BLOCK  # that are widened at once: they fit into the CPU's cache, which halves the time
 
 
 @dataclass(frozen=True)
 class OneDnnWeight:
-    """`values` in oneDNN's layout, `scales` [N] of its columns. Without VNNI every call converts the layout."""
+    """A matrix in oneDNN's layout, with the `scales` [N] of its rows, which are the columns of products. Without VNNI
+    every call converts the layout.
+    """
 
     values: Tensor
     scales: Tensor
     zeros: Tensor
 
     @classmethod
-    def of(cls, whole: Tensor, scales: Tensor) -> "OneDnnWeight":
-        values = torch.ops.onednn.qlinear_prepack(whole, None)
+    def of(cls, integers: Tensor, scales: Tensor) -> "OneDnnWeight":
+        values = torch.ops.onednn.qlinear_prepack(integers, None)
         return cls(values, scales, torch.zeros(len(scales), dtype=torch.int64))
 
     @staticmethod
     def round(rows: Tensor) -> Tensor:
-        return rows.add_(ZERO + 0.5).to(torch.uint8)  # cuts off, and all are positive
+        """The `rows`, from -LEVELS to LEVELS, rounded to the integers that `multiply` takes."""
+        return rows.add_(ZERO + 0.5).to(torch.uint8)  # the cast cuts off, which rounds positive numbers with 0.5 more
 
     def multiply(self, rows: Tensor) -> Tensor:
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
@@ -61,18 +64,19 @@ class OneDnnWeight:
 
 @dataclass(frozen=True)
 class FbgemmWeight:
-    """FBGEMM's layout, converted once on every processor; the product rounds rows itself."""
+    """A matrix in FBGEMM's layout, converted once whatever the processor. The product rounds rows itself."""
 
     values: torch.ScriptObject
 
     @classmethod
-    def of(cls, whole: Tensor, scales: Tensor) -> "FbgemmWeight":
+    def of(cls, integers: Tensor, scales: Tensor) -> "FbgemmWeight":
         engine = torch.backends.quantized.engine
+        zeros = torch.zeros(len(scales)).long()
         with warnings.catch_warnings(action="ignore"):  # torch deprecates quantized tensors
-            held = torch._make_per_channel_quantized_tensor(whole, scales.double(), torch.zeros(len(scales)).long(), 0)
+            quantized = torch._make_per_channel_quantized_tensor(integers, scales.double(), zeros, 0)
         try:
             torch.backends.quantized.engine = "fbgemm"
-            return cls(torch.ops.quantized.linear_prepack(held, None))
+            return cls(torch.ops.quantized.linear_prepack(quantized, None))
         finally:
             torch.backends.quantized.engine = engine
 
@@ -88,19 +92,21 @@ class FbgemmWeight:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Changes of a matrix [N, D] whose input or output is rotated, or whose input lacks the `gain` [D] of its norm."""
+    """What is done to a matrix [N, D] before it is packed: it takes over the `gain` [D] of the norm in front; its
+    columns are rotated if its input is, and its rows if its output shall be.
+    """
 
     gain: Tensor | None = None
-    columns: bool = False
-    rows: bool = False
+    rotates_columns: bool = False
+    rotates_rows: bool = False
 
     def apply(self, part: Tensor) -> Tensor:
-        """`part` [R, D]: fp32, some blocks of rows."""
+        """The changed `part` [R, D] of the matrix: some blocks of rows, in fp32."""
         if self.gain is not None:
             part = part * self.gain.float()
-        if self.columns:
+        if self.rotates_columns:
             part = (part.reshape(-1, BLOCK) @ hadamard()).view(part.shape)
-        if self.rows:
+        if self.rotates_rows:
             part = (hadamard() @ part.view(-1, BLOCK, part.shape[1])).view(part.shape)
         return part
 
@@ -118,9 +124,9 @@ def hadamard() -> Tensor:
 
 
 def rotate(x: Tensor) -> Tensor:
-    """Rotates each block of `x` [R, D] in fp32. One product a row, so that its bits do not depend on the others."""
+    """`x` [R, D] in fp32, each block rotated. Each row is a product, so that its bits do not depend on other rows."""
     if len(x) == 1:
-        return rotate(x.expand(2, -1))[:1]  # torch multiplies a single one by another function
+        return rotate(x.expand(2, -1))[:1]  # because torch computes a single product by another function
     blocks = x.float().reshape(len(x), x.shape[1] // BLOCK, BLOCK)
     return torch.bmm(blocks, hadamard().expand(len(x), -1, -1)).flatten(1)
 
@@ -142,9 +148,8 @@ class Int8Embedding(Embedding):
 
 @dataclass(frozen=True)
 class StoredRows:
-    """A matrix [`count`, `width`] of a GGUF file in Q8_0: from `offset` on, 32 integers behind each scale in fp16.
-
-    The file stays open as `descriptor`, so a file that takes its place changes nothing.
+    """A matrix [`count`, `width`] in Q8_0 that stays in a GGUF `file`: from `offset` on, each scale in fp16 and the 32
+    integers that share it. The file stays open as `descriptor`, so it does not matter if another takes its place.
     """
 
     file: Path
@@ -169,7 +174,7 @@ class StoredRows:
 
 
 class StoredEmbedding(Embedding):
-    """Reads rows from the model's file, so that memory holds none of them. `weight` tells only the shape."""
+    """Reads rows from the model's file in each call, so that they take no memory. `weight` has the shape, no values."""
 
     def __init__(self, rows: StoredRows, is_rotated: bool) -> None:
         shape = torch.zeros(1, 1, dtype=torch.int8).expand(rows.count, rows.width)
@@ -187,7 +192,7 @@ class StoredEmbedding(Embedding):
 def quantize_rows(weight: Tensor, *, in_pairs: bool = False, rotation: Rotation = PLAIN) -> tuple[Tensor, Tensor]:
     """`weight` [N, D] as integers from -LEVELS to LEVELS, and the scale of each row [N]. Widens a part at a time.
 
-    With `in_pairs` two neighbors in a row have at most LEVELS + 1 together.
+    With `in_pairs` the absolute values of two neighbors in a row add up to at most LEVELS + 1.
     """
     scales = torch.empty(len(weight))
     values = torch.empty(weight.shape, dtype=torch.int8)
@@ -204,7 +209,9 @@ def quantize_rows(weight: Tensor, *, in_pairs: bool = False, rotation: Rotation 
 
 @dataclass(frozen=True)
 class Format:
-    """The library that multiplies; weights are rounded `in_pairs` if it adds two products in 16 bits."""
+    """A way to multiply: the class of `weight` names the library. If that adds two products in 16 bits, weights must be
+    rounded `in_pairs`, so that no sum is cut off.
+    """
 
     weight: type[OneDnnWeight] | type[FbgemmWeight]
     in_pairs: bool
@@ -216,18 +223,18 @@ class Format:
         return self.weight.of(pile(values), pile(scales))
 
     def narrow(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`x` [R, D] as `multiply` takes it, and the scale of each row [R, 1]."""
+        """`x` [R, D] as `multiply` of the weight takes it, and the scale of each row [R, 1]."""
         scales = x.abs().amax(dim=1, keepdim=True).float().clamp_(min=1e-12).div_(LEVELS)
         return self.weight.round(x / scales), scales
 
 
-# the second is for processors without VNNI
+# The finest first; the second is for processors without VNNI.
 FORMATS: Final = (Format(OneDnnWeight, False), Format(FbgemmWeight, True))
 
 
 @dataclass(frozen=True)
 class Int8Weight:
-    """A packed matrix. With `rotates` it multiplies rotated rows."""
+    """A packed matrix. With `rotates` its input must be rotated before it is multiplied."""
 
     packed: OneDnnWeight | FbgemmWeight
     rotates: bool
@@ -243,25 +250,25 @@ class Int8Operators(PackedOperators):
         embedding: StoredRows | None = None,
         form: Format | None = None,
     ) -> None:
-        """`embedding`: where it can be read from. Raises OperatorsError where the machine cannot compute so."""
+        """The embedding stays in its file if `embedding` tells where. Raises OperatorsError if no product is exact."""
         if device.type != "cpu":
             raise OperatorsError(f"int8 weights are for CPUs, and the model is on the device {device.type!r}")
         super().__init__(device, dtype)
         self._embedding = embedding
         self._format = form or choose_format()
-        self.row_tile = 1  # integer sums do not depend on the number of rows; experts are not packed
-        self._rotations: dict[int, Rotation] = {}
+        self.row_tile = 1  # integer sums do not depend on the number of rows; `pack` raises it for experts
+        self._rotations: dict[int, Rotation] = {}  # by the id() of a weight that is to be packed
 
     def lay(self, weights: Sequence[Tensor]) -> Int8Weight:
         rotation = self._rotations.pop(id(weights[0]), PLAIN)
-        # only `down` has both: its input is no state of the transformer, which are rotated already
-        return Int8Weight(self._format.lay(weights, rotation), rotation.columns and rotation.rows)
+        # Only `down` has both: its input, unlike a state of the transformer, is not rotated yet.
+        return Int8Weight(self._format.lay(weights, rotation), rotation.rotates_columns and rotation.rotates_rows)
 
     def pack(self, module: nn.Module) -> None:
-        """Packs the matrices, and stores the embedding in int8, unless it can be read from the model's file.
+        """Packs the matrices, and stores the embedding in int8, unless it is read from the model's file.
 
-        Rotates the states of a transformer that is packed by itself, at once or block by block; only its head reads
-        them.
+        Rotates the states of a transformer that is packed by itself, at once or block by block. Inside another module
+        they stay as they are, because then not only the head reads them.
         """
         is_alone = isinstance(module, Transformer | TransformerBlock)
         if is_alone:
@@ -271,17 +278,18 @@ class Int8Operators(PackedOperators):
             weight = transformer.embedding.weight
             is_rotated = is_alone and can_rotate(transformer.config)
             if self._embedding is None:
-                transformer.embedding = Int8Embedding(weight, Rotation(columns=is_rotated))
+                transformer.embedding = Int8Embedding(weight, Rotation(rotates_columns=is_rotated))
             else:
                 transformer.embedding = StoredEmbedding(self._embedding, is_rotated)
             if id(weight) in self._packed:
                 self._packed[id(transformer.embedding.weight)] = self._packed.pop(id(weight))
 
     def _plan_rotations(self, module: nn.Module) -> None:
+        """Notes how to rotate each matrix, before it is packed, and takes the gains off the norms."""
         for part in module.modules():
             if isinstance(part, Transformer) and can_rotate(part.config):
-                part.state_dtype = torch.float32  # products are, and no norm has a gain in another type
-                rotation = Rotation(take_gain(part.final_norm), columns=True)
+                part.state_dtype = torch.float32  # as products are; no norm keeps a gain in another type
+                rotation = Rotation(take_gain(part.final_norm), rotates_columns=True)
                 self._rotations[id(head_weight(part))] = rotation
             elif isinstance(part, TransformerBlock) and can_rotate(part.attention.config):
                 self._plan_block(part)
@@ -289,13 +297,13 @@ class Int8Operators(PackedOperators):
     def _plan_block(self, block: TransformerBlock) -> None:
         attention, mlp = block.attention, block.mlp
         if attention.q.weight.is_meta:
-            return  # it comes later
+            return  # not loaded yet; the block is packed once it is
         assert isinstance(mlp, MLP)
-        self._rotations |= {  # by the first of the matrices with the same input
-            id(attention.q.weight): Rotation(take_gain(block.attention_norm), columns=True),
-            id(attention.out.weight): Rotation(rows=True),
-            id((mlp.gate or mlp.up).weight): Rotation(take_gain(block.mlp_norm), columns=True),
-            id(mlp.down.weight): Rotation(columns=True, rows=True),
+        self._rotations |= {  # q and gate or up stand for all matrices with the same input
+            id(attention.q.weight): Rotation(take_gain(block.attention_norm), rotates_columns=True),
+            id(attention.out.weight): Rotation(rotates_rows=True),
+            id((mlp.gate or mlp.up).weight): Rotation(take_gain(block.mlp_norm), rotates_columns=True),
+            id(mlp.down.weight): Rotation(rotates_columns=True, rotates_rows=True),
         }
 
     def product(self, x: Tensor, packed: Int8Weight, bias: Tensor | None) -> Tensor:
@@ -307,22 +315,22 @@ class Int8Operators(PackedOperators):
 
 
 def can_rotate(config: TransformerConfig) -> bool:
-    """True for dense layers of whole blocks of channels."""
+    """True if all layers are dense, and their widths multiples of a block."""
     return config.moe is None and config.dim % BLOCK == config.mlp_dim % BLOCK == 0
 
 
 def take_gain(norm: nn.RMSNorm) -> Tensor | None:
-    """The gain of a norm, which the matrices behind it take over."""
+    """Removes the gain of a norm and returns it, for the matrices behind the norm to take over."""
     gain, norm.weight = norm.weight, None  # type: ignore[assignment]
     return gain
 
 
 def choose_format(forms: Sequence[Format] = FORMATS) -> Format:
-    """The first, and so the finest, whose products are exact on this machine. Raises OperatorsError if none is."""
+    """The first of `forms` whose products are exact on this machine. Raises OperatorsError if there is none."""
     reasons = []
     for form in forms:
         try:
-            if _adds_up(form):
+            if _is_exact(form):
                 return form
             reasons.append("this machine's 8-bit products are not exact")
         except (RuntimeError, AttributeError) as error:
@@ -330,14 +338,14 @@ def choose_format(forms: Sequence[Format] = FORMATS) -> Format:
     raise OperatorsError(reasons[0])
 
 
-def _adds_up(form: Format) -> bool:
-    """True if products are exact at the extremes, and the same alone and beside other rows."""
+def _is_exact(form: Format) -> bool:
+    """True if products are exact for the largest numbers too, and if a row's are the same alone and beside others."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randint(-LEVELS, LEVELS + 1, (272, 256), generator=generator).float()
     if form.in_pairs:
         weight[:, 1::2] = weight[:, 1::2].sign() * (LEVELS - weight[:, ::2].abs())
-    most = LEVELS / 2 if form.in_pairs else LEVELS  # both halves are rounded up
-    weight[:2] = torch.tensor([[most], [-most]])
+    largest = LEVELS / 2 if form.in_pairs else LEVELS  # both halves of a pair are rounded up
+    weight[:2] = torch.tensor([[largest], [-largest]])
     weight[:, :2] = torch.tensor([LEVELS, 0.0])  # every column has the scale 1
     x = torch.randint(-LEVELS, LEVELS + 1, (320, 256), generator=generator).float()
     x[:16] = LEVELS

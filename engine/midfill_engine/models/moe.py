@@ -7,14 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Every product has a multiple of this many rows: below, the same row can round differently in another batch.
+# Every product has a multiple of this many rows, because otherwise a row can round differently in another batch.
 ROW_TILE = 16
 
 
 @dataclass(frozen=True)
 class MoEConfig:
-    """`router` turns scores into weights; groups limit the choice (LLaDA2.x, report section 2.1). `shared_dim` is the
-    width of the expert that every row takes, 0 for none.
+    """Each row goes through `num_chosen` of the `num_experts`. `router` is the function that turns its scores into
+    weights. A row chooses from its `num_chosen_groups` best groups only (LLaDA2.x, report section 2.1). `shared_dim` is
+    the width of the expert that every row goes through, 0 for none.
     """
 
     num_experts: int
@@ -35,12 +36,12 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, dim: int, config: MoEConfig) -> None:
         super().__init__()
         self.config = config
-        num, width = config.num_experts, config.expert_dim
-        self.router = nn.Linear(dim, num, bias=False)
-        self.selection_bias = nn.Parameter(torch.zeros(num)) if config.router_bias else None
-        self.gate = nn.Parameter(torch.empty(num, width, dim))
-        self.up = nn.Parameter(torch.empty(num, width, dim))
-        self.down = nn.Parameter(torch.empty(num, dim, width))
+        num_experts, width = config.num_experts, config.expert_dim
+        self.router = nn.Linear(dim, num_experts, bias=False)
+        self.selection_bias = nn.Parameter(torch.zeros(num_experts)) if config.router_bias else None
+        self.gate = nn.Parameter(torch.empty(num_experts, width, dim))
+        self.up = nn.Parameter(torch.empty(num_experts, width, dim))
+        self.down = nn.Parameter(torch.empty(num_experts, dim, width))
         self.shared: nn.ModuleDict | None = None
         if config.shared_dim:
             gate = nn.Linear(dim, config.shared_dim, bias=False)
@@ -62,11 +63,12 @@ class MixtureOfExperts(nn.Module):
         return mixed.view_as(x)
 
     def expert(self, rows: Tensor, index: int) -> Tensor:
+        """The output [R, D] of the expert `index` for `rows` [R, D]."""
         hidden = F.silu(F.linear(rows, self.gate[index])) * F.linear(rows, self.up[index])
         return F.linear(hidden, self.down[index])
 
     def route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """For `rows` [R, D] the chosen experts [R, k] and their weights [R, k]; scores are in fp32."""
+        """For `rows` [R, D] the indices of the chosen experts [R, k] and their weights [R, k]. Scores are in fp32."""
         config = self.config
         logits = F.linear(rows.float(), self.router.weight.float())  # [R, X]
         scores = logits.softmax(dim=-1) if config.router == "softmax" else logits.sigmoid()
@@ -84,10 +86,10 @@ class MixtureOfExperts(nn.Module):
     def _within_groups(self, ranked: Tensor) -> Tensor:
         """Scores [R, X], minus infinity outside the groups whose two best experts have the highest sums."""
         groups = ranked.view(len(ranked), self.config.num_groups, -1)  # [R, G, X/G]
-        worth = groups.topk(2, dim=-1).values.sum(dim=-1)  # [R, G]
-        best = worth.topk(self.config.num_chosen_groups, dim=-1).indices
-        is_open = torch.zeros_like(worth, dtype=torch.bool).scatter(1, best, True)
-        return groups.masked_fill(~is_open[..., None], -torch.inf).view_as(ranked)
+        sums = groups.topk(2, dim=-1).values.sum(dim=-1)  # [R, G]
+        best = sums.topk(self.config.num_chosen_groups, dim=-1).indices
+        is_best = torch.zeros_like(sums, dtype=torch.bool).scatter(1, best, True)
+        return groups.masked_fill(~is_best[..., None], -torch.inf).view_as(ranked)
 
 
 def pad_rows(rows: Tensor, tile: int = ROW_TILE) -> Tensor:

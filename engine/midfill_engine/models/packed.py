@@ -1,7 +1,7 @@
-"""One forward pass over the concatenated rows of many requests' steps. Knows no canvas, no request.
+"""Runs passes of many requests as one forward pass over a pack: all rows, concatenated. Knows no canvas, no request.
 
-A row's result does not depend on the rest of the pack: every sequence starts at a multiple of the operators' tile,
-attention sees one sequence at a time, and `TorchOperators` guarantees the rest.
+A row's result does not depend on the other rows of the pack: every sequence starts at a multiple of the operators'
+tile, attention sees one sequence at a time, and the products of `TorchOperators` do not depend on other rows.
 """
 
 import sys
@@ -19,13 +19,13 @@ from midfill_engine.models.moe import pad_rows
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.transformer import MLP, Attention, KeyValues, Transformer, head_weight, rotary_tables, rotate
 
-HEAD_ROWS: Final = 64  # scored at once on a CPU: logits of 400 rows of a vocabulary of 49,152 take 80 MB
+HEAD_ROWS: Final = 64  # scored at once on a CPU, because the logits of 400 rows over 49,152 tokens take 80 MB
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """Keys and values that kernels read where they lie, [L, 2, K, length, E] each: a `past` that all rows see, and a
-    `tail` of which each row sees a part. The pass writes its own into `room` [L, 2, K, T, E], if there is any.
+    """Keys and values that kernels read where they are, [L, 2, K, length, E] each: a `past` that all rows see, and a
+    `tail` of which each row sees a part. The pass writes its own keys and values into `room` [L, 2, K, T, E], if given.
     """
 
     past: Tensor
@@ -35,13 +35,13 @@ class Stacks:
 
 @dataclass(frozen=True)
 class Pass:
-    """One sequence's T rows: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to itself.
+    """T rows of one sequence to compute: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to
+    each other where `mask` [T, P + T] is true, or everywhere without a mask.
 
-    `past` has keys and values [1, K, P, E] a layer; with `grows`, and a mask, the pass writes its own into the memory
-    behind them. `mask` [T, P + T] is true where attention is allowed. Returns the states of the rows `wanted` [M], the
-    tokens of `choice`, and with `keeps` all T keys and values. Passes with `stacks` are for `FusedRunner`: they have no
-    `past`, and `mask` [T, tail + T] is about their tail and themselves. Without `shows_states` the states may be
-    missing.
+    `past` has the keys and values [1, K, P, E] of each layer. With `grows` the pass writes its own keys and values into
+    the memory behind them, which must have room. The result has the states of the rows `wanted` [M], which may be
+    missing without `shows_states`; the tokens of `choice`; and with `keeps` the keys and values of all T rows. A pass
+    with `stacks` is for `FusedRunner`: it has no `past`, and its `mask` [T, tail + T] leaves out the stacks' past.
     """
 
     ids: Tensor
@@ -57,20 +57,22 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class WantedRows:
-    """The `rows` [A] of a pack that a layer computes, None for all, in their own `spans`."""
+class OutputRows:
+    """The `rows` [A] of a pack whose output a layer computes, None for all, and the passes' `spans` among them. Keys
+    and values are computed for all rows.
+    """
 
     rows: Tensor | None
     spans: list[Span]
 
     @classmethod
-    def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "WantedRows":
-        """The rows of the last layer: the wanted ones, padded to tiles with each pass's first row."""
+    def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "OutputRows":
+        """The rows of the last layer: the wanted ones, each pass padded to tiles with its first row."""
         rows: list[Tensor] = []
         wanted_spans: list[Span] = []
         start = 0
-        for step, span in zip(passes, spans, strict=True):
-            wanted = step.wanted.to(device)
+        for pass_, span in zip(passes, spans, strict=True):
+            wanted = pass_.wanted.to(device)
             end = start + len(wanted)
             padding = -len(wanted) % tile
             bias = None if span.bias is None else span.bias[wanted]
@@ -86,7 +88,9 @@ class WantedRows:
 
 @dataclass(frozen=True)
 class Result:
-    """`hidden` [M, D] normed states of the wanted rows; `own` keys and values [1, K, T, E] a layer, if kept."""
+    """`hidden` [M, D], the normed states of the wanted rows; `own` keys and values [1, K, T, E] of each layer, if the
+    pass keeps them; and the tokens `chosen`, if it has a choice.
+    """
 
     hidden: Tensor
     own: KeyValues | None
@@ -101,29 +105,29 @@ def run_packed(
     device = transformer.embedding.weight.device
     tile = operators.row_tile
     spans = lay_spans(passes, device, tile, transformer.dtype)
-    x = transformer.embedding(_pack([step.ids for step in passes], tile).to(device))  # [R, D]
+    x = transformer.embedding(_pack([pass_.ids for pass_ in passes], tile).to(device))  # [R, D]
     x = x.to(transformer.state_dtype or transformer.dtype)
     config = transformer.config
-    positions = _pack([step.positions for step in passes], tile).to(device)
+    positions = _pack([pass_.positions for pass_ in passes], tile).to(device)
     tables = rotary_tables(positions[None], config, transformer.dtype)
-    if positions.dim() == 2:  # of the heads of queries and of keys, which are as many
+    if positions.dim() == 2:  # by head: once for the heads of queries, once for those of keys, which are as many
         tables = tables[0].repeat(1, 2, 1, 1), tables[1].repeat(1, 2, 1, 1)
     kept: list[list[tuple[Tensor, Tensor]]] = [[] for _ in passes]
-    wanted = WantedRows.of(passes, spans, device, tile)
+    wanted = OutputRows.of(passes, spans, device, tile)
     for index, block in enumerate(transformer.blocks):
         is_last = index + 1 == len(transformer.blocks)
-        sought = wanted if is_last else WantedRows(None, spans)
-        pasts = [None if step.past is None else step.past[index] for step in passes]
-        mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, sought, operators)
-        x = sought.take(x) + mixed
-        x = x + feed_forward(block.mlp, block.mlp_norm(x), sought.spans, operators)
-        for own, span, step in zip(kept, spans, passes, strict=True):
-            if step.keeps:
+        computed = wanted if is_last else OutputRows(None, spans)
+        pasts = [None if pass_.past is None else pass_.past[index] for pass_ in passes]
+        mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, computed, operators)
+        x = computed.take(x) + mixed
+        x = x + feed_forward(block.mlp, block.mlp_norm(x), computed.spans, operators)
+        for own, span, pass_ in zip(kept, spans, passes, strict=True):
+            if pass_.keeps:
                 own.append((_of_span(key, span), _of_span(value, span)))
     results = []
-    for step, span, own in zip(passes, wanted.spans, kept, strict=True):
+    for pass_, span, own in zip(passes, wanted.spans, kept, strict=True):
         hidden = transformer.final_norm(x[span.start : span.end])
-        results.append(Result(hidden, own if step.keeps else None, None))
+        results.append(Result(hidden, own if pass_.keeps else None, None))
     return choose_packed(transformer, passes, results, operators, head_rows)
 
 
@@ -134,18 +138,18 @@ def choose_packed(
     operators: TorchOperators,
     head_rows: int = HEAD_ROWS,
 ) -> list[Result]:
-    """Runs the head and the remaining choices. On a CPU it scores `head_rows` at a time."""
-    most = head_rows if transformer.embedding.weight.device.type == "cpu" else sys.maxsize
-    parts: list[tuple[int, Choice, slice]] = []  # a pass, its choice, and some of its rows
-    for index, (step, result) in enumerate(zip(passes, results, strict=True)):
-        if step.choice is not None and result.chosen is None:
-            for start in range(0, len(step.wanted), most):
-                parts.append((index, step.choice, slice(start, min(start + most, len(step.wanted)))))
+    """The `results` with the tokens that passes with a choice still lack. On a CPU it scores `head_rows` at a time."""
+    max_rows = head_rows if transformer.embedding.weight.device.type == "cpu" else sys.maxsize
+    parts: list[tuple[int, Choice, slice]] = []  # index of a pass, its choice, and some of its wanted rows
+    for index, (pass_, result) in enumerate(zip(passes, results, strict=True)):
+        if pass_.choice is not None and result.chosen is None:
+            for start in range(0, len(pass_.wanted), max_rows):
+                parts.append((index, pass_.choice, slice(start, min(start + max_rows, len(pass_.wanted)))))
     chosen: dict[int, list[Chosen]] = {}
-    for group in split(parts, lambda part: part[2].stop - part[2].start, most):
-        scores = score_rows(transformer, [results[index].hidden[rows] for index, _, rows in group], operators)
-        for (index, choice, rows), part in zip(group, scores, strict=True):
-            chosen.setdefault(index, []).append(choose(part, choice.take(rows)))
+    for group in split(parts, lambda part: part[2].stop - part[2].start, max_rows):
+        group_scores = score_rows(transformer, [results[index].hidden[rows] for index, _, rows in group], operators)
+        for (index, choice, rows), scores in zip(group, group_scores, strict=True):
+            chosen.setdefault(index, []).append(choose(scores, choice.take(rows)))
     decided = list(results)
     for index, chosen_parts in chosen.items():
         decided[index] = replace(results[index], chosen=Chosen.join(chosen_parts))
@@ -154,7 +158,7 @@ def choose_packed(
 
 @torch.inference_mode()
 def score_rows(transformer: Transformer, states: list[Tensor], operators: TorchOperators) -> list[Tensor]:
-    """The vocabulary's scores [M, V] of each pass's states [M, D]."""
+    """The logits [M, V] of each pass's `states` [M, D]."""
     padded = [pad_rows(rows, operators.row_tile) for rows in states]
     ends = torch.tensor([0, *map(len, padded)]).cumsum(0).tolist()
     spans = [Span(start, end, end) for start, end in pairwise(ends)]
@@ -165,7 +169,7 @@ def score_rows(transformer: Transformer, states: list[Tensor], operators: TorchO
 
 @torch.inference_mode()
 def choose_again(transformer: Transformer, hidden: Tensor, choice: Choice, operators: TorchOperators) -> Chosen:
-    """Another choice from states [M, D] that a pass returned."""
+    """Makes another choice from the states `hidden` [M, D] that a pass returned."""
     return choose(score_rows(transformer, [hidden], operators)[0], choice)
 
 
@@ -175,21 +179,22 @@ def attend(
     tables: tuple[Tensor, Tensor],
     pasts: list[tuple[Tensor, Tensor] | None],
     spans: list[Span],
-    asked: WantedRows,
+    computed: OutputRows,
     operators: TorchOperators,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`x` [R, D] -> the attention output [A, D] of the asked rows, and rotated keys and values [R, K, E] of all."""
+    """`x` [R, D] -> the attention output [A, D] of the `computed` rows; rotated keys and values [R, K, E] of all."""
     head_dim, dtype = attention.config.head_dim, attention.q.weight.dtype
     parts = operators.linears(x, [attention.q, attention.k, attention.v], spans)
     query, key, value = (part.to(dtype).view(len(x), -1, head_dim) for part in parts)
     heads = torch.cat((attention.q_norm(query), attention.k_norm(key)), dim=1).transpose(0, 1)
     turned = rotate(heads[None], *tables)[0].transpose(0, 1)
     query, key = turned[:, : query.shape[1]], turned[:, query.shape[1] :]
-    mixed = operators.attention(asked.take(query), key, value, pasts, spans, asked.spans)
-    return operators.linear(mixed.flatten(1), attention.out.weight, None, asked.spans), key, value
+    mixed = operators.attention(computed.take(query), key, value, pasts, spans, computed.spans)
+    return operators.linear(mixed.flatten(1), attention.out.weight, None, computed.spans), key, value
 
 
 def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: TorchOperators) -> Tensor:
+    """`x` [A, D] -> the output [A, D] of a layer's MLP or experts."""
     if not isinstance(mlp, MLP):  # experts get one sequence at a time if the number of rows matters
         parts = [x]
         if not operators.packs_products:
@@ -204,15 +209,16 @@ def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: 
 
 
 def lay_spans(passes: list[Pass], device: torch.device, tile: int, dtype: torch.dtype) -> list[Span]:
+    """The passes' spans in a pack, each padded to a multiple of `tile` rows."""
     spans: list[Span] = []
     start = 0
-    for step in passes:
-        length = len(step.ids)
+    for pass_ in passes:
+        length = len(pass_.ids)
         padded_end = start + length + -length % tile
         bias = None
-        if step.mask is not None:  # torch's attention would convert a mask in every layer
-            bias = torch.where(step.mask.to(device), 0.0, -torch.inf).to(dtype)
-        spans.append(Span(start, start + length, padded_end, bias, step.grows))
+        if pass_.mask is not None:  # converted here, because torch's attention would convert a mask in every layer
+            bias = torch.where(pass_.mask.to(device), 0.0, -torch.inf).to(dtype)
+        spans.append(Span(start, start + length, padded_end, bias, pass_.grows))
         start = padded_end
     return spans
 
@@ -223,5 +229,5 @@ def _pack(parts: list[Tensor], tile: int) -> Tensor:
 
 
 def _of_span(rows: Tensor, span: Span) -> Tensor:
-    """[R, K, E] -> [1, K, T, E], a copy: the pack's memory is not kept alive for one request."""
+    """A span's `rows` [R, K, E] as [1, K, T, E], copied, so that one request does not keep the whole pack alive."""
     return rows[span.start : span.end].transpose(0, 1)[None].contiguous()

@@ -1,6 +1,6 @@
 """Positions, blocks and attention masks of one row of a canvas. Knows ids, no text.
 
-All of it is small and on the host, where numpy takes a third of torch's time for an operation.
+The arrays are small and on the host, where an operation of numpy takes a third of the time of torch's.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """T positions, first the context's: all that does not change while the holes keep their lengths."""
+    """The T positions of a canvas row, first the context's; nothing here changes while holes keep their lengths."""
 
     layout: Layout
     family: Family
@@ -31,7 +31,7 @@ class Frame:
 
     @cached_property
     def positions(self) -> Array:
-        """[N, T], all that attention uses: N is 2 if half of the heads count from the right."""
+        """[N, T]: the numbers by which attention counts. N is 2 if half of the heads count from the right, else 1."""
         holes = self.layout.hole_positions.numpy()
         context = self.layout.context_positions.numpy()
         context = np.broadcast_to(context, (len(holes), len(context)))
@@ -39,30 +39,30 @@ class Frame:
 
     @cached_property
     def is_hole(self) -> Array:
-        """[T]"""
+        """[T]: whether a position belongs to a hole."""
         return np.arange(self.positions.shape[1]) >= self.num_context
 
     @cached_property
     def is_before_holes(self) -> Array:
-        """[T]"""
-        places: Array = self.positions[0]
-        is_before: Array = places < places[self.num_context :].min()
+        """[T]: whether a position is before all holes."""
+        from_left: Array = self.positions[0]
+        is_before: Array = from_left < from_left[self.num_context :].min()
         return is_before
 
     @cached_property
     def blocks(self) -> Array:
-        """[T]: the number of each position's block; all 0 where attention knows no blocks."""
-        places: Array = self.positions[0]
+        """[T]: the index of each position's block; 0 for all if attention knows no blocks."""
+        from_left: Array = self.positions[0]
         if self.family.pipelined:
-            return np.where(self.is_hole, (places - self.num_context) // self.block_size + 1, 0)
+            return np.where(self.is_hole, (from_left - self.num_context) // self.block_size + 1, 0)
         if self.family.aligned:
-            places = places + -self.num_context % self.block_size
-        blocks: Array = places // (self.block_size or int(self.positions.max()) + 1)
+            from_left = from_left + -self.num_context % self.block_size
+        blocks: Array = from_left // (self.block_size or int(self.positions.max()) + 1)
         return blocks
 
     @cached_property
     def hole_blocks(self) -> Array:
-        """[Th]: the blocks of the holes' positions."""
+        """[Th]: the block of each position of the holes."""
         return self.blocks[self.num_context :]
 
     @cached_property
@@ -71,24 +71,26 @@ class Frame:
 
     @cached_property
     def _score_rows(self) -> Array:
-        """[T]: the position whose state scores each position."""
-        places = self.positions[0]
-        rows = places - self.family.logit_shift
+        """[T]: the index of the position whose state scores each position. It is the position before if scores are
+        shifted, and for the first position of a block in a hybrid model.
+        """
+        from_left = self.positions[0]
+        scoring = from_left - self.family.logit_shift
         if self.family.hybrid:
-            rows = rows - ((places - self.num_context) % self.block_size == 0)
-        index = np.zeros(int(places.max()) + 1, dtype=np.int64)
-        index[places] = np.arange(len(places))
-        score_rows: Array = index[np.maximum(rows, 0)]
+            scoring = scoring - ((from_left - self.num_context) % self.block_size == 0)
+        index_at = np.zeros(int(from_left.max()) + 1, dtype=np.int64)
+        index_at[from_left] = np.arange(len(from_left))
+        score_rows: Array = index_at[np.maximum(scoring, 0)]
         return score_rows
 
     def rows_of_scores(self, targets: Array) -> Array:
-        """The positions [M] whose states score `targets` [M]: one earlier if scores are shifted."""
+        """The indices [M] of the positions whose states score the positions `targets` [M]."""
         if not self.family.logit_shift and not self.family.hybrid:
             return targets
         return self._score_rows[targets]
 
     def for_heads(self, where: Array | slice, num_heads: int) -> Tensor:
-        """The positions of `where` [C] in the model's shape: [C], or [H, C] if heads count differently."""
+        """The positions at `where` [C] as a `Pass` takes them: [C], or [H, C] if heads count differently."""
         positions = torch.from_numpy(self.positions[:, where])
         if len(positions) == 1:
             return positions[0]
@@ -97,8 +99,8 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Sequence:
-    """The `ids` [T] at the positions of `frame`. Hybrid models attend causally before the first block with a
-    `mask_id`.
+    """The `ids` [T] at the positions of `frame`. In a hybrid model the positions before the first block with a
+    `mask_id` attend causally.
     """
 
     frame: Frame
@@ -106,15 +108,15 @@ class Sequence:
     mask_id: int = -1
 
     def mask(self, queries: Array, keys: Array) -> Tensor | None:
-        """[Q, S], true where attention is allowed; None if it is allowed everywhere."""
+        """[Q, S]: true where `queries` [Q] may attend to `keys` [S]; None if all is allowed."""
         frame = self.frame
         if frame.family.attention == "block_causal":
             blocks = frame.blocks
             allowed = blocks[queries][:, None] >= blocks[keys]
             if frame.family.hybrid:
-                places = frame.positions[0]
+                from_left = frame.positions[0]
                 is_open = blocks[queries][:, None] >= self._first_open_block
-                allowed &= is_open | (places[queries][:, None] >= places[keys])
+                allowed &= is_open | (from_left[queries][:, None] >= from_left[keys])
             return torch.from_numpy(allowed)
         if frame.family.attention == "context_frozen" and not frame.is_hole[queries].all():
             allowed = frame.is_hole[queries][:, None] | ~frame.is_hole[keys]
@@ -123,7 +125,7 @@ class Sequence:
 
     @property
     def _first_open_block(self) -> int:
-        """The first block with a mask; the one behind the last block without any."""
+        """The first block with a mask; without any mask the one behind the last block."""
         is_masked = self.ids == self.mask_id
         if not is_masked.any():
             return self.frame.last_block + 1

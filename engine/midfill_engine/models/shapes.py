@@ -1,4 +1,4 @@
-"""Reads transformer shapes and special ids from the keys and tensor names that published families share."""
+"""Reads a checkpoint's shape and special ids, by the keys and names that several published families share."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -22,12 +22,13 @@ def read_llama_shape(
 ) -> TransformerConfig:
     """The shape that Llama's, Qwen2's and Qwen3's keys describe. Raises CheckpointError for unsupported settings."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    has_yarn = kind == "yarn" and rope.get("mscale") is not None and rope.get("mscale") == rope.get("mscale_all_dim")
-    refuse(kind != "default" and not has_yarn, "scaled rotary positions")  # other YaRN scales the scores too
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    keeps_scores = rope.get("mscale") is not None and rope.get("mscale") == rope.get("mscale_all_dim")
+    has_yarn = rope_type == "yarn" and keeps_scores  # YaRN with other keys scales the scores too
+    refuse(rope_type != "default" and not has_yarn, "scaled rotary positions")
     refuse(bool(config.get("use_sliding_window")), "sliding-window attention")
-    kinds = set(config.get("layer_types") or ()) - {"full_attention"}
-    refuse(bool(kinds), f"layers of the type {', '.join(sorted(kinds))}")
+    other_types = set(config.get("layer_types") or ()) - {"full_attention"}
+    refuse(bool(other_types), f"layers of the type {', '.join(sorted(other_types))}")
     refuse(bool(config.get("use_mrope")), "rotary positions in several dimensions")
     refuse(config.get("hidden_act", "silu") != "silu", f"the activation {config.get('hidden_act')!r}")
     # Every Qwen2 has biases at queries, keys and values, and says so in this key or not at all.
@@ -64,16 +65,17 @@ def read_qwen3_shape(config: Values, mlp_dim: int | None = None) -> TransformerC
     return read_llama_shape(config, qk_norm=True, mlp_dim=mlp_dim)
 
 
-def refuse(is_unknown: bool, what: str) -> None:
-    if is_unknown:
+def refuse(is_unsupported: bool, what: str) -> None:
+    """Raises CheckpointError if `is_unsupported`, because the checkpoint asks for `what`."""
+    if is_unsupported:
         raise CheckpointError(f"The checkpoint's config.json asks for {what}, which this engine does not compute.")
 
 
-def need(number: int | None, what: str, files: CheckpointFiles) -> int:
-    """Raises CheckpointError if a checkpoint does not state `what`."""
-    if number is None:
+def require_id(token_id: int | None, what: str, files: CheckpointFiles) -> int:
+    """Returns `token_id`. Raises CheckpointError if it is None, because the files do not say the id of token `what`."""
+    if token_id is None:
         raise CheckpointError(f"The checkpoint at {files.folder} does not say which id its {what} token has.")
-    return number
+    return token_id
 
 
 def read_specials(
@@ -86,16 +88,16 @@ def read_specials(
     deletes_rest: bool = False,
     ends_text: bool = False,
 ) -> SpecialTokens:
-    """Special ids from the files; `mask_id` -1 is none. `with_edges` puts bos first, unless it is eos, and eos last."""
-    eos, bos = files.role("eos"), files.role("bos")
+    """Special ids from the files; `mask_id` -1 is none. `with_edges`: bos (if not eos) before a text, eos behind it."""
+    eos, bos = files.role_id("eos"), files.role_id("bos")
     deletions = tuple(dict.fromkeys(token for token in delete_ids if token is not None))
-    known = {*files.added_tokens.values(), mask_id, *deletions, expand_id}
+    special_ids = {*files.added_tokens.values(), mask_id, *deletions, expand_id}
     for role in ("eos", "pad", "bos"):
-        known |= {files.role(role), *files.numbers(f"{role}_token_id")}
+        special_ids |= {files.role_id(role), *files.numbers(f"{role}_token_id")}
     bos_ids = [bos] if with_edges and bos is not None and bos != eos else []
     return SpecialTokens(
         mask_id=mask_id,
-        special_ids=tuple(sorted(token for token in known if token is not None and token >= 0)),
+        special_ids=tuple(sorted(token for token in special_ids if token is not None and token >= 0)),
         opening=lambda tag: list(bos_ids),
         closing=(eos,) if with_edges and eos is not None else (),
         delete_ids=deletions,
@@ -107,27 +109,29 @@ def read_specials(
 
 
 def read_ends(files: CheckpointFiles, *names: str) -> tuple[int | None, ...]:
-    """The ids that end a text: the tokenizer's eos, all that the configurations name, and the tokens `names`."""
-    return (files.role("eos"), *files.numbers("eos_token_id"), *(files.token(name) for name in names))
+    """The ids, or None, of what ends a text: the tokenizer's and the configurations' eos, and the tokens `names`."""
+    return (files.role_id("eos"), *files.numbers("eos_token_id"), *(files.token_id(name) for name in names))
 
 
 def find_mask(files: CheckpointFiles, *names: str) -> int:
     """The mask's id in config.json, otherwise that of an added token of one of these names. Raises CheckpointError."""
-    number = files.number("mask_token_id", "mask_id")
-    if number is None:
-        number = files.token(*names)
-    return need(number, "mask", files)
+    mask_id = files.number("mask_token_id", "mask_id")
+    if mask_id is None:
+        mask_id = files.token_id(*names)
+    return require_id(mask_id, "mask", files)
 
 
-def ending(*masks: str, ends: tuple[str, ...] = (), **options: bool) -> Callable[[CheckpointFiles], SpecialTokens]:
-    """A reader of ids for models whose text ends in end-of-text or one of `ends`; `masks` are names of the mask."""
+def id_reader(*masks: str, ends: tuple[str, ...] = (), **options: bool) -> Callable[[CheckpointFiles], SpecialTokens]:
+    """A reader of special ids for models whose text ends in end-of-text or one of the tokens `ends`. `masks` are names
+    that the mask can have, `options` those of `read_specials`.
+    """
     return lambda files: read_specials(files, find_mask(files, *masks), delete_ids=read_ends(files, *ends), **options)
 
 
 def read_markers(files: CheckpointFiles) -> Markers | None:
     """Fill-in-the-middle ids of Qwen2.5-Coder, StarCoder and Granite, DeepSeek-Coder, or Seed-Coder."""
     for names, suffix_first in FIM_NAMES:
-        prefix, suffix, middle = map(files.token, names)
+        prefix, suffix, middle = map(files.token_id, names)
         if prefix is not None and suffix is not None and middle is not None:
             return Markers(prefix, suffix, middle, suffix_first)
     return None

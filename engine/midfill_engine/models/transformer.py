@@ -1,4 +1,4 @@
-"""The layers and weights of every family's transformer, which `packed.py` runs. Knows tensors, no tokens."""
+"""The layers and weights of every family's transformer; `packed.py` computes them. Knows tensors, no tokens."""
 
 import math
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 
-KeyValues = Sequence[tuple[Tensor, Tensor]]  # a (key, value) [1, heads, positions, width] a layer, keys rotated
+KeyValues = Sequence[tuple[Tensor, Tensor]]  # of each layer: keys (rotated) and values [1, heads, positions, width]
 
 
 class StackedKeys(Sequence[tuple[Tensor, Tensor]]):
-    """`keys` and `values` of all layers, each in one tensor [L, 1, K, T, E], so that selecting, storing and copying is
-    an operation or two and not two a layer.
+    """The `keys` and `values` of all layers, each in one tensor [L, 1, K, T, E], so that selecting, storing and copying
+    takes one or two operations in all, not two for each layer.
     """
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
@@ -23,7 +23,7 @@ class StackedKeys(Sequence[tuple[Tensor, Tensor]]):
 
     @classmethod
     def of(cls, layers: KeyValues) -> "StackedKeys":
-        """`layers` as stacks, copied unless they are already."""
+        """`layers` in two tensors; copies them unless they are already StackedKeys."""
         if isinstance(layers, StackedKeys):
             return layers
         return cls(torch.stack([key for key, _ in layers]), torch.stack([value for _, value in layers]))
@@ -41,15 +41,15 @@ class StackedKeys(Sequence[tuple[Tensor, Tensor]]):
             return StackedKeys(keys, values)
         return keys, values
 
-    def take(self, where: slice | Tensor) -> "StackedKeys":
-        """Those of the positions `where`, as views if these are a range."""
-        return StackedKeys(self.keys[:, :, :, where], self.values[:, :, :, where])
+    def take(self, positions: slice | Tensor) -> "StackedKeys":
+        """The keys and values at `positions`, as views if these are a slice."""
+        return StackedKeys(self.keys[:, :, :, positions], self.values[:, :, :, positions])
 
 
 @dataclass(frozen=True)
 class Yarn:
-    """Stretches rotary frequencies by `factor` (YaRN, arXiv 2309.00071, section 3.2): those with more than `beta_fast`
-    turns in `original` positions stay, those with fewer than `beta_slow` are divided.
+    """Stretches rotary frequencies by `factor` (YaRN, arXiv 2309.00071, section 3.2). Those with more than `beta_fast`
+    turns in `original` positions stay, those with fewer than `beta_slow` are divided, those between are a mixture.
     """
 
     factor: float
@@ -58,21 +58,24 @@ class Yarn:
     beta_slow: float = 1.0
 
     def stretch(self, frequencies: Tensor, base: float) -> Tensor:
+        """The stretched `frequencies` [E / 2], which belong to the rotary `base`."""
         dim = 2 * len(frequencies)
         first = max(math.floor(self._find_dimension(self.beta_fast, dim, base)), 0)
         last = min(math.ceil(self._find_dimension(self.beta_slow, dim, base)), dim - 1)
         ramp = (torch.arange(len(frequencies), device=frequencies.device) - first) / max(last - first, 0.001)
-        kept = 1 - ramp.clamp(0, 1)
-        return frequencies / self.factor * (1 - kept) + frequencies * kept
+        kept_share = 1 - ramp.clamp(0, 1)
+        return frequencies / self.factor * (1 - kept_share) + frequencies * kept_share
 
     def _find_dimension(self, num_turns: float, dim: int, base: float) -> float:
-        """The dimension that turns so many times in `original` positions."""
+        """The dimension (a fraction) that turns `num_turns` times in `original` positions."""
         return dim * math.log(self.original / (2 * math.pi * num_turns)) / (2 * math.log(base))
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Every default is a choice of the embedded family; other families override what differs."""
+    """The shape of a transformer. Every default is a choice of the embedded family; other families override it.
+    `rope_dim` dimensions of a head are rotated, None for all. The first `num_dense_layers` have no experts.
+    """
 
     vocab_size: int
     dim: int
@@ -99,7 +102,7 @@ class TransformerConfig:
         return self.head_dim if self.rope_dim is None else self.rope_dim
 
     def frequencies(self, device: torch.device) -> Tensor:
-        """[rotary_dim / 2], in fp32: the rotation of a head's dimensions from one position to the next."""
+        """By what angles a head's dimensions turn from one position to the next, [rotary_dim / 2] in fp32."""
         exponents = torch.arange(0, self.rotary_dim, 2, device=device, dtype=torch.float32) / self.rotary_dim
         plain = self.rope_base**-exponents
         if self.yarn is None:
@@ -109,7 +112,7 @@ class TransformerConfig:
 
 def rotary_tables(positions: Tensor, config: TransformerConfig, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines [B, 1 or H, T, rotary_dim/2] for `positions` [B, T], or [B, H, T] if heads count differently.
-    Angles are in fp32: bf16 cannot count beyond 256.
+    Angles are computed in fp32, because bf16 cannot count beyond 256.
     """
     if positions.dim() == 2:
         positions = positions[:, None]
@@ -120,13 +123,15 @@ def rotary_tables(positions: Tensor, config: TransformerConfig, dtype: torch.dty
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates `x` [B, H, T, E] in the half-split layout (GPT-NeoX's); dimensions beyond the tables stay."""
     half = cos.shape[-1]
-    left, right, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    left, right, unrotated = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     turned_left = torch.addcmul(left * cos, right, sin, value=-1)
     turned_right = torch.addcmul(right * cos, left, sin)
-    return torch.cat((turned_left, turned_right, rest), dim=-1)
+    return torch.cat((turned_left, turned_right, unrotated), dim=-1)
 
 
 class Attention(nn.Module):
+    """The weights of a layer's attention."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
@@ -147,6 +152,8 @@ def make_head_norm(config: TransformerConfig) -> nn.Module:
 
 
 class MLP(nn.Module):
+    """The weights of a layer's MLP: SwiGLU with a `gate`, ReLU^2 without."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.gate = nn.Linear(config.dim, config.mlp_dim, bias=False) if config.mlp == "swiglu" else None
@@ -168,7 +175,7 @@ class TransformerBlock(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """Skips random initialization on the meta device, which would import decompositions for seconds."""
+    """An embedding without random initialization on the meta device, which would import for seconds."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
@@ -176,8 +183,8 @@ class Embedding(nn.Embedding):
 
 
 class Transformer(nn.Module):
-    """RMSNorm, rotary, grouped-query attention, ReLU^2 or SwiGLU; biases and q/k norm by config. States are computed in
-    `state_dtype`, None for the compute type.
+    """A transformer with RMSNorm, rotary positions, grouped-query attention, ReLU^2 or SwiGLU, and biases and q/k norm
+    as its config says. Hidden states between layers have the `state_dtype`, or the compute type if it is None.
     """
 
     state_dtype: torch.dtype | None = None
@@ -198,4 +205,5 @@ class Transformer(nn.Module):
 
 
 def head_weight(transformer: Transformer) -> Tensor:
+    """The head's matrix [V, D], which is the embedding if both are tied."""
     return transformer.embedding.weight if transformer.head is None else transformer.head.weight
