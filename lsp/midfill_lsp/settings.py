@@ -99,7 +99,7 @@ def parse_settings(values: object) -> tuple[Settings, list[str]]:
     names = {rule.key: name for name, rule in RULES.items()}
     problems = [f"midfill.{key} is not a setting; known are {', '.join(names)}." for key in values if key not in names]
     given = {names[key]: value for key, value in values.items() if key in names and value is not None}
-    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    chosen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     try:
         return Settings(**chosen), problems
     except ValidationError as error:
