@@ -79,11 +79,11 @@ class Fills:
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
         surroundings = self._look_around(params.uri)
-        before: tuple[PendingHole, ...] = ()
+        rerolled_holes: tuple[PendingHole, ...] = ()
         if rerolled:
-            before = tuple(replace(hole) for hole in rerolled.holes)
+            rerolled_holes = tuple(replace(hole) for hole in rerolled.holes)
         id = next(self._pending.ids)
-        job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, before)
+        job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, rerolled_holes)
         self._running.append(job)
         try:
             with self._counted():
@@ -295,7 +295,7 @@ class Fills:
         )
 
     def _find_obstacle(self, uri: str) -> str | None:
-        """Why nothing is filled in a document; None if nothing hinders, or if a document that could be is not open."""
+        """Why nothing is filled in a document; None if it can be filled. Of a closed one only exclusions are known."""
         if (reason := self.find_exclusion(uri)) is not None:
             return f"leaves this file out: {reason}"
         document = self._server.workspace.open_document(uri)

@@ -80,8 +80,8 @@ class Host(LanguageServer):
         return partial(_choose_settings, dict(self._settings))
 
     def use_settings(self, values: object, folder: str = "", *, at_start: bool = False) -> None:
-        """Stores the editor's settings for the workspace or one of its folders. Invalid settings get their defaults; of
-        the workspace's they are shown. Settings that come `at_start` hold for every later call that does not name them.
+        """Stores the editor's settings of the workspace or of one of its folders. Invalid settings get their defaults,
+        and the user is told of those of the workspace. Settings `at_start` hold where later ones do not name them.
         """
         if at_start:
             self._options = values

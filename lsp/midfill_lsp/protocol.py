@@ -58,7 +58,7 @@ class MidfillProtocol(LanguageServerProtocol):
 
     @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
     async def lsp_workspace__execute_command(self, params: types.ExecuteCommandParams) -> Any:  # type: ignore[override]
-        """A coroutine: pygls' generator drops the progress token, and `$/cancelRequest` does not cancel it."""
+        """Runs a command as a coroutine: pygls' generator loses the progress token, and ignores `$/cancelRequest`."""
         handler = self.fm.commands.get(params.command)
         if handler is None:
             known = ", ".join(self.fm.commands)
@@ -68,7 +68,7 @@ class MidfillProtocol(LanguageServerProtocol):
     def _execute_handler(
         self, msg_id: int | str, handler: Any, callback: Any, args: Any = None, kwargs: Any = None
     ) -> None:
-        """Works around pygls keeping the future of every notification forever: 1.4 to 1.9 KiB per change."""
+        """Forgets the future of a handler at its end: pygls keeps those of notifications, 1.4 to 1.9 KiB per change."""
         super()._execute_handler(msg_id, handler, callback, args, kwargs)
         future = self._request_futures.get(msg_id)
         if future is not None:

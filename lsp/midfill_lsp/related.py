@@ -46,21 +46,21 @@ class RelatedText:
 
         def find() -> Options:
             with self._lock:
-                texts = {other: text for other, text in self._recent.items() if other not in others} | others
-                excluded = find_exclusions({other: settings_of(other).exclude for other in texts})
-                allowed = [other for other in texts if other not in excluded]
-                self._recent = {other: texts[other] for other in allowed[-MAX_RECENT:]}
-                newest_first = [(other, text) for other, text in reversed(self._recent.items()) if other != uri]
+                texts = {key: text for key, text in self._recent.items() if key not in others} | others  # by URI
+                excluded = find_exclusions({key: settings_of(key).exclude for key in texts})
+                allowed = [key for key in texts if key not in excluded]
+                self._recent = {key: texts[key] for key in allowed[-MAX_RECENT:]}
+                newest_first = [(key, text) for key, text in reversed(self._recent.items()) if key != uri]
             held = [
-                Reference("open" if other in others else "recent", text.replace("\r\n", "\n"), find_path(other))
-                for other, text in newest_first
+                Reference("open" if key in others else "recent", text.replace("\r\n", "\n"), find_path(key))
+                for key, text in newest_first
             ]
             held.sort(key=lambda reference: reference.kind)  # stable sort: most recent first within a kind
 
             def leaves_out(paths: Sequence[Path]) -> set[Path]:
                 path_of = {path.as_uri(): path for path in paths}
-                excluded = find_exclusions({other: settings_of(other).exclude for other in path_of})
-                return {path for other, path in path_of.items() if other in excluded}
+                excluded = find_exclusions({key: settings_of(key).exclude for key in path_of})
+                return {path for key, path in path_of.items() if key in excluded}
 
             path = find_path(uri)
             try:

@@ -34,7 +34,7 @@ class PendingTeller:
             self._soon[document.uri] = loop.call_later(TELL_DELAY_S, self.tell, document)
 
     def tell(self, document: SyncedDocument) -> None:
-        """Sends now: the pending fills, and as diagnostics their syntax errors, also none if the client has some."""
+        """Sends the pending fills now, and their syntax errors as diagnostics; an empty list removes earlier ones."""
         timer = self._soon.pop(document.uri, None)
         if timer is not None:
             timer.cancel()

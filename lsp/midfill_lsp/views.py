@@ -46,7 +46,7 @@ class DocumentView:
         return Document.from_text(source, language, find_path(self.uri))
 
     def byte(self, offset: int) -> int:
-        """The byte of the read document at an offset of the text."""
+        """The offset in bytes of the document that `read` returns, for an offset of the text."""
         return len(self.before.encode("utf-8", "surrogatepass")) + self.text.start_byte(offset)
 
     def span(self, hole: Hole) -> Span:

@@ -28,7 +28,7 @@ ACCESS: Final = "midfill.access"  # the logger of access lines, which are never 
 
 
 class RateLimit(logging.Filter):
-    """Passes MAX_LINES records per call site and interval. The next record that passes says how many were dropped."""
+    """Passes MAX_LINES records per call site and interval. The next one of the site says how many were dropped."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -50,9 +50,9 @@ def join_filled(texts: Sequence[str]) -> Iterator[str]:
 class Site:
     """A gap in its line: the text `left` and `right` of it, and the stripped filled lines `above` and `below`.
 
-    If `is_line`, the gap is a whole line. Its text begins with one of `indents`, the likeliest first, which are [""] if
-    an indent stands left of the gap. It ends with `line_break`, which is "" unless the gap is at the beginning of a
-    line with text. `before_line` and `behind_line` are all text before and behind the gap's line.
+    If `is_line`, the gap is a whole line. Its text begins with one of `indents`, the likeliest first; there is only ""
+    if an indent or text stands left of the gap. It ends with `line_break`, which is "" unless the gap is at the
+    beginning of a line with text. `before_line` and `behind_line` are all text before and behind the gap's line.
     """
 
     left: str
@@ -102,7 +102,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Runs:
-    """By a line's number, if any: how many consecutive lines before (`up`) and behind it (`down`) equal the gap's."""
+    """How many consecutive lines above (`up`) and below (`down`) a line equal the gap's, by its number; never 0."""
 
     up: Mapping[int, int]
     down: Mapping[int, int]

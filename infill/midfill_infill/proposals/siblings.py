@@ -157,7 +157,7 @@ def _read_reference(language: Language, source: bytes) -> tuple[_FunctionText, .
 
 
 def _read_usable(source: bytes, functions: Sequence[Function]) -> list[_FunctionText]:
-    """Those of `functions` that have a name, no syntax error, and a body of 1 to MAX_LINES lines that is no stub."""
+    """Those of `functions` with a name, no syntax error, and at most MAX_LINES lines of statements that are no stub."""
     texts: list[_FunctionText] = []
     for function in functions:
         if function.is_stub or function.is_broken or function.is_expression:

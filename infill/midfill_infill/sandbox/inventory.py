@@ -62,7 +62,7 @@ def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES
 
 
 def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yields every file and link to copy, and adds folders, and what is shown or unreadable, to the inventory."""
+    """Yields every file and link. Adds folders, and what is shown or unreadable, to the inventory."""
     pending = [""]
     while pending:
         folder = pending.pop()

@@ -34,7 +34,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 
 class _Comparison(ctypes.Structure):
-    """A condition on the argument with that index, as libseccomp takes it."""
+    """A condition on an argument of a system call, as libseccomp takes it; `argument` is the argument's index."""
 
     _fields_ = (
         ("argument", ctypes.c_uint),

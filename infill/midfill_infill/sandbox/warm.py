@@ -38,7 +38,7 @@ def can_be_warm(command: Command) -> bool:
 
 
 class WarmPytest:
-    """A warm process. Starting it, `run` and `take_in` raise WarmEnded if it fails, MidfillError `cancelled`."""
+    """A warm process. Its start, `run` and `take_in` raise WarmEnded if it fails, and MidfillError `cancelled`."""
 
     def __init__(self, copy: Copy, command: Command) -> None:
         self._mark = secrets.token_hex(16)  # begins each answer; the tests do not know it
