@@ -164,9 +164,10 @@ class FillJob:
         ranges = [range.to_lsp() for range in self.params.ranges]
         found = find_holes(self._view, document, self.params.what, ranges)
         if self.params.what is What.BODY and not self.params.large:
-            for hole in find_large(document, found):
-                size = measure(document, hole)
-                name = hole.name or "this function"
+            large_bodies = find_large(document, found)
+            if large_bodies:
+                size = measure(document, large_bodies[0])
+                name = large_bodies[0].name or "this function"
                 raise _LargeBody(f"Midfill: this replaces {size.num_lines} of {size.of_lines} lines ({name}).")
         earlier = [hole.fill.hole for hole in self._rerolled_holes]
         self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, earlier)

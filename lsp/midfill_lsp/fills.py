@@ -75,7 +75,8 @@ class Fills:
 
     async def fill(self, params: FillParams, rerolled: Pending | None = None) -> FillResult:
         """Fills. `rerolled` is a pending fill that the new one replaces. Raises MidfillError and JsonRpcException."""
-        if reason := self.find_exclusion(params.uri):
+        reason = self.find_exclusion(params.uri)
+        if reason:
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
         surroundings = self._look_around(params.uri)
@@ -279,7 +280,8 @@ class Fills:
         facts = self._server.engines.facts
         kind: Literal["Normal", "Error", "Inactive"] = "Normal"
         message = "Midfill is ready."
-        if error := self._filler.error:
+        error = self._filler.error
+        if error:
             kind, message = "Error", explain(error)
         reason = self._find_obstacle(uri) if uri else None
         if reason:
@@ -296,7 +298,8 @@ class Fills:
 
     def _find_obstacle(self, uri: str) -> str | None:
         """Why nothing is filled in a document; None if it can be filled. Of a closed one only exclusions are known."""
-        if (reason := self.find_exclusion(uri)) is not None:
+        reason = self.find_exclusion(uri)
+        if reason is not None:
             return f"leaves this file out: {reason}"
         document = self._server.workspace.open_document(uri)
         try:

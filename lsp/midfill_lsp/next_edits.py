@@ -64,7 +64,7 @@ class NextEdits:
 
     def __init__(self, server: Host, fills: Fills) -> None:
         self._server, self._fills = server, fills
-        self._bursts: dict[str, Burst] = {}  # all by URI
+        self._bursts: dict[str, Burst] = {}  # by URI, as the next two
         self._found: dict[str, tuple[Text, Sequence[PlacedRepeat]]] = {}  # with the text that was searched
         self._searches: dict[str, asyncio.Task[None]] = {}
 
@@ -89,9 +89,11 @@ class NextEdits:
         """Call when a document was closed."""
         self._bursts.pop(uri, None)
         self._found.pop(uri, None)
-        if document := self._server.workspace.open_document(uri):
+        document = self._server.workspace.open_document(uri)
+        if document:
             self._tell(document, ())
-        if search := self._searches.pop(uri, None):
+        search = self._searches.pop(uri, None)
+        if search:
             search.cancel()
 
     async def repeat(self, params: RepeatParams) -> Repeated:

@@ -139,9 +139,9 @@ def find_name(uri: str) -> str:
 @lru_cache(maxsize=1024)
 def canonical_uri(uri: str) -> str:
     """The URI of a file in one spelling, so that those of its folders are prefixes; other URIs unchanged."""
-    if path := find_path(uri):
-        uri = path.absolute().as_uri()
-    return uri.rstrip("/")
+    path = find_path(uri)
+    canonical = path.absolute().as_uri() if path else uri
+    return canonical.rstrip("/")
 
 
 def find_innermost(folders: Iterable[str], uri: str) -> str:

@@ -152,9 +152,12 @@ def _watch(process: subprocess.Popen[bytes], command: Command) -> Outcome:
     piece: bytes | None = None  # b"" at the end of the output
     deadline_s = time.monotonic() + command.timeout_s
     try:
-        while process.poll() is None and (left_s := deadline_s - time.monotonic()) > 0 and piece != b"":
+        while process.poll() is None and piece != b"":
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0:
+                break
             command.check_cancelled()
-            piece = read_piece(process, min(left_s, POLL_S))
+            piece = read_piece(process, min(remaining_s, POLL_S))
             tail = (tail + (piece or b""))[-_TAIL_BYTES:]
         code: int | None = process.wait(max(0.0, deadline_s - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -162,8 +165,11 @@ def _watch(process: subprocess.Popen[bytes], command: Command) -> Outcome:
     finally:
         _kill_group(process)
     drain_deadline_s = time.monotonic() + _DRAIN_S
-    while piece != b"" and (left_s := drain_deadline_s - time.monotonic()) > 0:
-        piece = read_piece(process, left_s)
+    while piece != b"":
+        remaining_s = drain_deadline_s - time.monotonic()
+        if remaining_s <= 0:
+            break
+        piece = read_piece(process, remaining_s)
         tail = (tail + (piece or b""))[-_TAIL_BYTES:]
     return Outcome(code, tail.decode(errors="replace"))
 
