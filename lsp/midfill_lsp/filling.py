@@ -23,7 +23,7 @@ from midfill_lsp.offers import TITLES, UNTIL
 from midfill_lsp.pending import Pending, PendingHole, PendingStore, place_holes
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.settings import Settings
-from midfill_lsp.telling import describe, make_result
+from midfill_lsp.telling import describe_fill, make_result
 from midfill_lsp.text import Moves, Span
 from midfill_lsp.until import until_passes
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
@@ -52,7 +52,7 @@ def explain(error: MidfillError) -> str:
     return f"Midfill: {error.message}; {_NEXT_STEPS.get(error.code, error.next_step)}."
 
 
-def check(params: FillParams) -> FillParams:
+def check_params(params: FillParams) -> FillParams:
     """Returns `params`. Raises JsonRpcInvalidParams for violations that types cannot express."""
     if params.what is not What.STUBS and not params.ranges:
         raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
@@ -238,7 +238,7 @@ class FillJob:
         text = self.document.text
         holes = []
         for fill, (span, new) in zip(filled.fills, self._find_edits(filled), strict=True):
-            holes.append(describe(fill, text.range(span), text.encoding, new))
+            holes.append(describe_fill(fill, text.range(span), text.encoding, new))
         return make_result(filled, holes, version=self.document.version, applied=False)
 
     async def _apply(self, filled: Filled, pending: PendingStore) -> FillResult:
@@ -252,7 +252,7 @@ class FillJob:
         can_confirm = client and client.workspace_edit and client.workspace_edit.change_annotation_support
         confirm = bool(can_confirm) and self.params.confirm and len(self._spans) > 1
         made = Pending(self.id, self.document, filled, self._seed, self._newline)
-        return await put_in(self._server, pending, made, find, self._title, confirm=confirm)
+        return await apply_fill(self._server, pending, made, find, self._title, confirm=confirm)
 
     def _place_holes(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
         """The holes after the edit. A reroll keeps the text from before the first fill as the original."""
@@ -272,7 +272,7 @@ class FillJob:
         return holes
 
 
-async def put_in(
+async def apply_fill(
     server: Host, store: PendingStore, made: Pending,
     find: Callable[[], tuple[list[Replacement], list[PendingHole]]], title: str, *, confirm: bool = False,
 ) -> FillResult:  # fmt: skip
@@ -295,7 +295,7 @@ async def put_in(
         made.document.forget(made.moves)
         raise
     text = made.text
-    described = [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in made.holes]
+    described = [describe_fill(hole.fill, text.range(hole.inner), text.encoding) for hole in made.holes]
     result = make_result(made.filled, described, version=version, applied=True)
     if confirm:
         made.document.forget(made.moves)

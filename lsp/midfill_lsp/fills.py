@@ -18,7 +18,7 @@ from midfill_infill.filling.wishes import tell_left_out
 from midfill_infill.filling.written import Written
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
-from midfill_lsp.filling import FillJob, check, explain, put_in
+from midfill_lsp.filling import FillJob, apply_fill, check_params, explain
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
 from midfill_lsp.messages import (
@@ -84,7 +84,7 @@ class Fills:
         if rerolled:
             rerolled_holes = tuple(replace(hole) for hole in rerolled.holes)
         id = next(self._pending.ids)
-        job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, rerolled_holes)
+        job = FillJob(id, self._server, check_params(params), self._filler.fill, settings, surroundings, rerolled_holes)
         self._running.append(job)
         try:
             with self._counted():
@@ -200,7 +200,7 @@ class Fills:
         def find() -> tuple[list[Replacement], list[PendingHole]]:
             return self._check_pending(pending).show(rotated)
 
-        result = await put_in(self._server, self._pending, made, find, "Midfill: next alternative")
+        result = await apply_fill(self._server, self._pending, made, find, "Midfill: next alternative")
         self._close(pending)
         return result
 

@@ -85,7 +85,7 @@ def _describe_pending(fill: Pending) -> PendingFill:
     )
 
 
-def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
+def describe_fill(fill: PlacedFill, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
     """The fill of a hole as a message. `text` is what replaces `range` if that has a lead, a tail or other line ends.
     Tokens are left out if the text does not contain the fill as it is.
     """

@@ -245,10 +245,10 @@ def invalid_values_refused() -> Iterator[None]:
         yield
     except ValidationError as error:
         next_step = "see the routes in serving.md; `midfill --help` names its folder"
-        raise RequestError(wire.ErrorCode.BAD_REQUEST, describe(error), next_step) from error
+        raise RequestError(wire.ErrorCode.BAD_REQUEST, describe_first_error(error), next_step) from error
 
 
-def describe(error: ValidationError) -> str:
+def describe_first_error(error: ValidationError) -> str:
     """The first validation error in one line, without the value, which may be code."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     key = ".".join(str(part) for part in first["loc"])

@@ -102,7 +102,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Runs:
-    """How many consecutive lines above (`up`) and below (`down`) a line equal the gap's, by its number; never 0."""
+    """How many consecutive lines above (`up`) and below (`down`) a line equal the gap's, by its number, without 0."""
 
     up: Mapping[int, int]
     down: Mapping[int, int]

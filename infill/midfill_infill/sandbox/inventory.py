@@ -86,6 +86,7 @@ def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[s
 
 
 def _is_environment(entry: os.DirEntry[str]) -> bool:
+    """True for a folder of installed packages, or a link to one."""
     marks = (os.path.join(entry.path, mark) for mark in _ENVIRONMENT_MARKS)
     return entry.name in _ENVIRONMENTS or any(map(os.path.lexists, marks))
 
