@@ -79,12 +79,15 @@ class Fills:
         if reason:
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
-        surroundings = self._look_around(params.uri)
+        find_surroundings = self._look_around(params.uri)
         rerolled_holes: tuple[PendingHole, ...] = ()
         if rerolled:
             rerolled_holes = tuple(replace(hole) for hole in rerolled.holes)
         id = next(self._pending.ids)
-        job = FillJob(id, self._server, check_params(params), self._filler.fill, settings, surroundings, rerolled_holes)
+        job = FillJob(
+            id, self._server, check_params(params), filler=self._filler.fill, settings=settings,
+            find_surroundings=find_surroundings, rerolled_holes=rerolled_holes,
+        )  # fmt: skip
         self._running.append(job)
         try:
             with self._counted():

@@ -163,7 +163,7 @@ class GhostRequest:
             repair=False,
         )
         hole = hole_at_cursor(document, view.byte(offset))
-        return cls(view, offset, settings, invoked, document, hole, options)
+        return cls(view, offset, settings, invoked, document=document, hole=hole, options=options)
 
     def propose(self) -> tuple[Suggestion, ...]:
         """The file's own proposal, if it is likely enough. Asks no engine."""

@@ -83,11 +83,12 @@ class Host(LanguageServer):
         """Stores the editor's settings of the workspace or of one of its folders. Invalid settings get their defaults,
         and the user is told of those of the workspace. Settings `at_start` hold where later ones do not name them.
         """
+        completed = values
         if at_start:
             self._options = values
         elif isinstance(values, Mapping) and isinstance(self._options, Mapping):
-            values = {**self._options, **values}
-        self._settings[folder], problems = parse_settings(values)
+            completed = {**self._options, **values}
+        self._settings[folder], problems = parse_settings(completed)
         if folder:
             return
         for problem in problems:

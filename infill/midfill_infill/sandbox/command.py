@@ -56,7 +56,7 @@ def read_command(
         if not path.exists():
             raise MidfillError("file_missing", f"{path} does not exist", "give --allow another path")
     allowed = tuple(Path(os.path.abspath(path)) for path in allow or ())
-    return Command(read_words(line), timeout_s, sandboxed, flake_runs, allowed, tuple(env or ()))
+    return Command(read_words(line), timeout_s, sandboxed, flake_runs, allowed=allowed, variables=tuple(env or ()))
 
 
 def read_words(line: str) -> tuple[str, ...]:
