@@ -23,7 +23,7 @@ class BadFrame:
 
 
 class FrameParser:
-    """Takes chunks of bytes, and yields messages, or BadFrame for bytes that are none."""
+    """Takes chunks of bytes, and yields messages, or BadFrame for bytes that are none; incomplete messages wait."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -87,7 +87,7 @@ class GhostText:
         self, filling: Awaitable[tuple[Suggestion, ...] | None], request: "GhostRequest", stop: threading.Event,
         shown: tuple[Suggestion, ...], document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
-        """Waits for the engine's suggestions, and keeps them. Raises MidfillError, unless something is `shown` yet."""
+        """Waits for the engine's suggestions, and keeps them. Raises MidfillError if nothing is `shown` yet."""
         judged = None
         try:
             judged = await filling

@@ -51,7 +51,7 @@ class PendingTeller:
 
 
 def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> None:
-    """Offers better models, once to each user, in the command or here, if the shipped model filled without a choice."""
+    """Offers better models if the shipped model filled without being chosen, once to each user, also in the command."""
     if chosen is not None:
         return
     sentence = offer(filled_by)

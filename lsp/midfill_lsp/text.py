@@ -61,7 +61,7 @@ class Text:
         return self.line_starts[position.line] + self._column(position)[0]
 
     def has(self, position: types.Position) -> bool:
-        """False for a position inside a character, and for a line behind the one that follows the last line."""
+        """False for a position inside a character, or more than one line behind the last line."""
         num_lines = len(self.line_starts)
         return position.line == num_lines or (position.line < num_lines and self._column(position)[1])
 

@@ -19,8 +19,8 @@ _FILE_MARKERS: Final = re.compile(r"<\|?(?:repo_name|file_sep)\|?>")
 
 
 def split_prompt(prompt: str) -> tuple[str, str] | None:
-    """The text before and behind the hole of a prompt with one model's markers: each once, in any order, but the one
-    that opens the middle last. None for a text without markers, and for one that merely mentions some.
+    """The text before and behind the hole of a prompt with one model's markers. Each must stand there once, and the one
+    before the middle last; None for a prompt without markers, and for one that merely mentions some.
     """
     for markers in _MARKERS:
         head, *pieces = re.split(f"({'|'.join(map(re.escape, markers))})", prompt)

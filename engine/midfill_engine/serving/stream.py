@@ -54,7 +54,7 @@ def client_of(http: Request) -> str:
 
 
 class Asked:
-    """The requests behind one HTTP answer, submitted all or none, to see steps if it `watches`. Raises RequestError."""
+    """The requests behind one HTTP answer, submitted all or none. `watches`: it sees steps. Raises RequestError."""
 
     def __init__(
         self, http: Request, scheduler: Scheduler, requests: Sequence[InfillRequest], *, watches: bool = False

@@ -71,7 +71,9 @@ def propose_lines(around: Surroundings, index: int) -> list[Proposal]:
 
 
 def weigh(scene: "Scene", weights: ProposalWeights) -> tuple[list[LineCandidate], list[float]]:
-    """The candidates for a gap, and the probability that each is right. What the sum lacks to 1 belongs to none."""
+    """The candidates for a gap, and the probability that each is right. Together with the probability that none is
+    right, they add up to 1.
+    """
     candidates = scene.candidates()
     if not candidates:
         return [], []
@@ -258,7 +260,9 @@ class Scene:
         }
 
     def _count_unpaired(self, line: str) -> int:
-        """How many brackets lack a partner when the line fills the gap, of the kinds of which at most two do before."""
+        """How many brackets of the document lack a partner once the line fills the gap. Kinds of brackets of which more
+        than two lack one already are not counted.
+        """
         num_unpaired = 0
         for in_line, in_document in zip(_count_net_brackets(line), self._net_brackets, strict=True):
             if abs(in_document) <= 2:
@@ -290,7 +294,7 @@ class Scene:
 
 
 class Neighborhood:
-    """Features of a text by the places of a document's lines where it stands and has neighbors like the gap's."""
+    """Computes features of a line or shape from its places in a document that have neighbors like the gap's."""
 
     def __init__(self, lines: Corpus) -> None:
         texts = lines.texts

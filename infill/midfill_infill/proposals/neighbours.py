@@ -102,7 +102,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Runs:
-    """How many consecutive lines above (`up`) and below (`down`) a line equal the gap's, by its number, without 0."""
+    """By a line's number: how many lines in a row above (`up`) and below (`down`) it equal the gap's; 0 is left out."""
 
     up: Mapping[int, int]
     down: Mapping[int, int]
@@ -203,8 +203,8 @@ class Corpus:
 
 
 def find_renamed(lines: Corpus, site: Site) -> dict[str, int]:
-    """Lines with names replaced as their neighbors become the gap's; by each, how many lines of the document gave it.
-    Lines in which nothing is replaced are left out.
+    """Replaces names in lines so that their neighbors become the gap's. Returns the resulting lines, each with how many
+    lines it resulted from; lines in which nothing is replaced are left out.
     """
     runs = lines.shapes.runs
     scores = runs.both
@@ -220,7 +220,7 @@ def find_renamed(lines: Corpus, site: Site) -> dict[str, int]:
 
 
 def _find_renaming(lines: Corpus, number: int, site: Site) -> dict[str, str]:
-    """By each name of a line's neighbors, the different name in its place beside the gap; empty if a name gets two."""
+    """Maps names of a line's neighbors to the different names in their places beside the gap; empty if one has two."""
     runs = lines.shapes.runs
     pairs: list[tuple[str, str]] = []
     if number in runs.up:

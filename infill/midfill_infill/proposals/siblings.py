@@ -60,7 +60,7 @@ class _FunctionText:
 
 
 def propose_siblings(around: Surroundings, index: int) -> list[Proposal]:
-    """At most three bodies with the hole's indentation, the likest function's first; none if the hole is no body."""
+    """At most three bodies with the hole's indentation, the most similar function's first; none if it is no body."""
     hole = around.holes[index]
     if not hole.is_body:
         return []
@@ -76,8 +76,8 @@ def propose_siblings(around: Surroundings, index: int) -> list[Proposal]:
 
 
 def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_FunctionText"]]:
-    """Bodies of the most similar functions, the likest first, each with its likeness and its function. Names in a body
-    are replaced only by names that are in sight of the hole.
+    """Bodies of similar functions, the most similar first, each with its likeness and its function. Names in a body are
+    replaced only by names that are in sight of the hole.
     """
     document = around.document
     own_function = find_own(document, around.holes[index])

@@ -29,7 +29,7 @@ class ProposalWeights:
         return cls(**(values | {"siblings": siblings}))
 
     def as_body(self, certainty: float) -> float:
-        """The certainty as a whole body of a line with that certainty as a line."""
+        """Turns the certainty that a line is right into the certainty that it is right as a whole body."""
         odds = self.body_odds * certainty / (1 - certainty + 1e-9)
         return odds / (1 + odds)
 

@@ -56,7 +56,7 @@ def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
 
 
 def _read_section(section: str) -> Failure | None:
-    """The failure of a section: its first assertion, otherwise its last error; None if it has none."""
+    """The failure of a section: its first assertion, otherwise its last error, or the kind that a place names."""
     frames = [Frame(match["path"], int(match["line"]), match["name"]) for match in _PYTHON_FRAME.finditer(section)]
     places = [Frame(match["path"], int(match["line"])) for match in _PLACE.finditer(section)]
     errors, assertion = list(_ERROR.finditer(section)), _ASSERTED.search(section)

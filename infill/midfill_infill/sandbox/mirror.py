@@ -23,7 +23,7 @@ _TICK_NS: Final = 10_000_000
 
 
 class Mirror:
-    """`work` is the copy of `root` for commands. Methods that write raise `disk_full`, or `write_broken` otherwise."""
+    """`work` is the copy of `root` for commands. A failed write raises MidfillError `disk_full` or `write_broken`."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root, self.work, self._clean = root, folder / "tree", folder / "clean"
@@ -127,7 +127,7 @@ class Mirror:
 
 
 def clone(source: Path, target: Path) -> None:
-    """Copies a file, its mode, times and attributes, or a link. Both files share blocks where the file system can."""
+    """Copies a file with its mode, times and attributes, or a link. Files share blocks where the file system can."""
     if not source.is_symlink():
         with open(source, "rb") as source_file, open(target, "wb") as target_file:
             with suppress(OSError):
