@@ -1,4 +1,4 @@
-"""`python -m midfill_lsp`: the process of the server. Knows arguments, log and garbage collector, no message."""
+"""Starts the server's process, `python -m midfill_lsp`. Knows arguments, log and garbage collector, no message."""
 
 import argparse
 import gc
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_LEVELS = ("debug", "info", "warning", "error")
-SWITCH_S = 0.0005
+SWITCH_S = 0.0005  # after which a thread lets another one run
 
 
 class Formatter(logging.Formatter):

@@ -1,4 +1,4 @@
-"""Applies one versioned edit to a client's document, retrying if the client was ahead. Knows no fill."""
+"""Lets the client apply one versioned edit, and tries again if its document was newer. Knows no fill."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,19 +10,19 @@ from midfill_lsp.host import Host
 from midfill_lsp.text import Span, SyncedDocument, cuts_line_end, trim
 
 MAX_APPLY_TRIES = 3
-MOVED_WAIT_S = 0.2
+MOVED_WAIT_S = 0.2  # after a refused edit, for the change that the client may have made before
 
 Replacement = tuple[Span, str]
 
 
 class FillFailed(JsonRpcException):
-    """LSP's RequestFailed; the message is one sentence that is shown as it is."""
+    """LSP's error RequestFailed. Editors show its message, one sentence, as it is."""
 
     CODE = types.LSPErrorCodes.RequestFailed.value
 
 
 def find_document(server: Host, uri: str, version: int | None) -> SyncedDocument:
-    """Raises FillFailed or JsonRpcContentModified if the document cannot be filled now."""
+    """The open document. Raises FillFailed if it cannot be filled, JsonRpcContentModified if it has another version."""
     document = server.workspace.open_document(uri)
     if document is None:
         raise FillFailed("Midfill: the document is not open; open it in the editor first.")
@@ -34,7 +34,9 @@ def find_document(server: Host, uri: str, version: int | None) -> SyncedDocument
 
 
 def check_takes_edits(server: Host) -> None:
-    """Raises FillFailed. Clients name resource operations only for documentChanges; Neovim lists just those."""
+    """Raises FillFailed if the client takes no versioned edits (documentChanges). A client that lists resource
+    operations takes them too, because these come only in documentChanges; Neovim lists nothing else.
+    """
     client = server.client_capabilities.workspace
     edits = client.workspace_edit if client and client.apply_edit else None
     if edits is None or not (edits.document_changes or edits.resource_operations):
@@ -49,14 +51,14 @@ async def apply_edits(
     *,
     confirm: bool = False,
 ) -> tuple[int | None, str]:
-    """Sends the edit for the current document. Returns the edited version and the resulting text. `find_edits` returns
-    ordered replacements in the current text. With `confirm` the user confirms each one.
+    """Sends the edit for the current document. Returns the version that was edited and the resulting text. `find_edits`
+    returns the replacements in the current text, in order. With `confirm` the user confirms each replacement.
     """
     for _ in range(MAX_APPLY_TRIES):
         version, text = document.version, document.text
         if server.workspace.get_text_document(document.uri) is not document or document.desynced:
             raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was filled.")
-        changes = [change for change in find_edits() if text.source[slice(*change[0])] != change[1]]
+        changes = [(span, new) for span, new in find_edits() if text.source[slice(*span)] != new]
         if not changes:
             return version, text.source
         edits = [_text_edit(document, change, confirm) for change in changes]
@@ -82,7 +84,7 @@ async def apply_edits(
 def _text_edit(
     document: SyncedDocument, change: Replacement, confirm: bool
 ) -> types.TextEdit | types.AnnotatedTextEdit:
-    """The part of a replacement that differs; the whole replacement if the user reviews it."""
+    """The part of a replacement that differs, or the whole replacement if the user is to `confirm` it."""
     (start, end), new = _keep_line_ends(document.source, change)
     first, last = (0, end - start) if confirm else trim(document.source[start:end], new)
     range = document.text.range((start + first, start + last))
@@ -101,6 +103,7 @@ def _keep_line_ends(source: str, change: Replacement) -> Replacement:
 
 
 def _replace(source: str, changes: Sequence[Replacement]) -> str:
+    """The text after all changes, which are in order."""
     parts, position = [], 0
     for (start, end), new in changes:
         parts += [source[position:start], new]

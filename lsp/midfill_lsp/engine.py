@@ -1,4 +1,4 @@
-"""Runs fills with the user's settings over kept connections. Knows `infill`'s calls, not what they do."""
+"""Runs fills on the engines that the settings name, over kept connections. Knows `infill`'s calls, not what they do."""
 
 import threading
 import time
@@ -18,10 +18,10 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the server's start-up ti
 
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 300.0
-# Prefixes of error codes that the next fill would get again.
+# How the codes of errors begin that the next fill would get again.
 _ENGINE_ERRORS = ("engine_", "out_of", "unknown_model")
 
-Wanted = tuple[str | None, str]  # model and device
+ModelAndDevice = tuple[str | None, str]
 Say = Callable[[str], None]
 Events = Generator[Preview | Filled, None, None]
 Filler = Callable[[Document, Sequence[Hole], Options, Settings, Say], Events]
@@ -42,56 +42,60 @@ class Engines:
 
     def __init__(self) -> None:
         self.facts: EngineFacts | None = None
-        self._clients: dict[Wanted, EngineClient] = {}
+        self._clients: dict[ModelAndDevice, EngineClient] = {}
 
     def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
-        """Starts the engine if needed, with a proposal to look at meanwhile, then fills. Raises MidfillError; closing
+        """Fills. If an engine must be started before, a proposal is previewed meanwhile. Raises MidfillError; closing
         the generator stops the work.
         """
-        wanted = settings.model, settings.device
-        client = self._clients.get(wanted)
+        model_and_device = settings.model, settings.device
+        client = self._clients.get(model_and_device)
         if client is not None:
             events = fill(document, holes, options, client)
             try:
                 first = next(events)
             except MidfillError as error:
-                # The engine was restarted since: nothing was asked of the new one yet.
+                # The engine of this connection has ended: below, another one is found or started.
                 if error.code not in ("engine_died", "engine_unreachable"):
                     raise
-                self._clients.pop(wanted, None)  # not closed, because other fills may still read from it
+                self._clients.pop(model_and_device, None)  # not closed, because other fills may still read from it
             else:
                 yield first
                 yield from events
                 return
-        if (proposed := propose_fill(document, holes, options)) is not None:
+        proposed = propose_fill(document, holes, options)
+        if proposed is not None:
             yield Preview.of(proposed, 0, is_proposed=True)
-        yield from fill(document, holes, options, self._connect(wanted, say))
+        yield from fill(document, holes, options, self._connect(model_and_device, say))
 
-    def _connect(self, wanted: Wanted, say: Say) -> "EngineClient":
+    def _connect(self, model_and_device: ModelAndDevice, say: Say) -> "EngineClient":
+        """A connection to an engine, which is started if none runs. `say` gets sentences about it for the user."""
         from midfill_infill.engines.client import EngineClient
         from midfill_infill.engines.offer import tell_where
         from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
-        endpoint = ensure_engine(EngineSettings(*wanted), say)
-        if (told := tell_where(endpoint.remote_host)) is not None:
-            say(told)
+        endpoint = ensure_engine(EngineSettings(*model_and_device), say)
+        sentence = tell_where(endpoint.remote_host)
+        if sentence is not None:
+            say(sentence)
         client = EngineClient(endpoint)
-        if known := client.models():
-            self.facts = EngineFacts(known[0].id, known[0].device, known[0].dtype, known[0].parameters)
-        return self._clients.setdefault(wanted, client)
+        models = client.models()
+        if models:
+            self.facts = EngineFacts(models[0].id, models[0].device, models[0].dtype, models[0].parameters)
+        return self._clients.setdefault(model_and_device, client)
 
 
 class WatchedFiller:
     """A filler that records its engine's errors, also for fills that nobody waits for. Thread-safe. After a failure,
-    unrequested fills pause for 2 s, then twice as long each time.
+    unrequested fills pause for 2 s; after each further one twice as long as before, up to 5 minutes.
     """
 
     def __init__(self, filler: Filler, tell: Callable[[], None]) -> None:
         """`tell` is called whenever `error` has changed, in the fill's thread."""
         self.error: MidfillError | None = None
         self._filler, self._tell = filler, tell
-        self._failures, self._rests_until_s = 0, 0.0
-        self._works = False
+        self._num_failures, self._rests_until_s = 0, 0.0
+        self._works = False  # the last fill succeeded
         self._trying, self._writing = threading.Lock(), threading.Lock()
 
     @property
@@ -114,9 +118,9 @@ class WatchedFiller:
     def fill_unasked(
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
     ) -> Events:
-        """Like `fill`, but empty while a failed engine is paused. Until a fill succeeds, only one at a time tries."""
-        with closing(self.fill(document, holes, options, settings, say)) as every:
-            events = (event for event in every if isinstance(event, Filled) or not event.is_proposed)
+        """Like `fill`, but without proposals, and empty in a pause. Until a fill succeeds, only one at a time tries."""
+        with closing(self.fill(document, holes, options, settings, say)) as all_events:
+            events = (event for event in all_events if isinstance(event, Filled) or not event.is_proposed)
             with nullcontext() if self._works else self._trying:
                 first = None if self.is_resting else next(events, None)
             if first is not None:
@@ -124,16 +128,18 @@ class WatchedFiller:
                 yield from events
 
     def succeed(self) -> None:
+        """Records that a fill succeeded."""
         self._note(None)
 
     def _note(self, error: MidfillError | None) -> None:
+        """Records how the last fill ended: with an error of its engine, or with None."""
         with self._writing:
             is_news = error is not self.error
             self.error, self._works = error, error is None
             if error is None:
-                self._failures, self._rests_until_s = 0, 0.0
-            elif not self.is_resting:  # failures during the rest belong to earlier fills
-                self._rests_until_s = time.monotonic() + min(FIRST_BACKOFF_S * 2**self._failures, MAX_BACKOFF_S)
-                self._failures += 1
+                self._num_failures, self._rests_until_s = 0, 0.0
+            elif not self.is_resting:  # failures during the pause belong to fills that began before it
+                self._rests_until_s = time.monotonic() + min(FIRST_BACKOFF_S * 2**self._num_failures, MAX_BACKOFF_S)
+                self._num_failures += 1
         if is_news:
             self._tell()

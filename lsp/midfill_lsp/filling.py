@@ -20,10 +20,10 @@ from midfill_lsp.engine import Filler
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillParams, FillResult, What
 from midfill_lsp.offers import TITLES, UNTIL
-from midfill_lsp.pending import Pending, PendingHole, PendingStore, place
+from midfill_lsp.pending import Pending, PendingHole, PendingStore, place_holes
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.settings import Settings
-from midfill_lsp.telling import describe, make_result
+from midfill_lsp.telling import describe_fill, make_result
 from midfill_lsp.text import Moves, Span
 from midfill_lsp.until import until_passes
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
@@ -52,33 +52,33 @@ def explain(error: MidfillError) -> str:
     return f"Midfill: {error.message}; {_NEXT_STEPS.get(error.code, error.next_step)}."
 
 
-def check(params: FillParams) -> FillParams:
-    """Raises JsonRpcInvalidParams for violations that types cannot express."""
+def check_params(params: FillParams) -> FillParams:
+    """Returns `params`. Raises JsonRpcInvalidParams for violations that types cannot express."""
     if params.what is not What.STUBS and not params.ranges:
         raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
     if params.drafts and params.what is What.STUBS:
         raise JsonRpcInvalidParams("midfill.fill takes one object; stubs takes no drafts.")
-    num_places = len(params.ranges)
+    num_holes = len(params.ranges)
     if params.what is What.BODY:
-        num_places = 1
-    if params.drafts and len(params.drafts) != num_places:
+        num_holes = 1
+    if params.drafts and len(params.drafts) != num_holes:
         raise JsonRpcInvalidParams("midfill.fill takes one object; there is one draft a range.")
     return params
 
 
-class _Large(Exception):
-    """A body so large that the user must confirm; the message names it."""
+class _LargeBody(Exception):
+    """The fill replaces a body so large that the user must confirm; the message asks for that."""
 
 
 class FillJob:
-    """One fill of one document. Only `_make` runs in a worker thread; its results are read after it ended."""
+    """One fill of one document. Only `_make_fill` runs in a worker thread; its results are read after it ended."""
 
     def __init__(
         self, id: int, server: Host, params: FillParams, filler: Filler, settings: Settings,
-        surroundings: Callable[[], Options], before: Sequence[PendingHole] = (),
+        find_surroundings: Callable[[], Options], rerolled_holes: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
-        """`before` are the holes of the fill that is rerolled, in document order. Raises FillFailed or
-        JsonRpcContentModified if the document cannot be filled now.
+        """`find_surroundings` is for the worker thread. `rerolled_holes` are the holes of the fill that is replaced, in
+        document order. Raises FillFailed or JsonRpcContentModified if the document cannot be filled now.
         """
         if params.apply:
             check_takes_edits(server)
@@ -88,13 +88,13 @@ class FillJob:
         self._server = server
         self._filler = filler
         self._settings = settings
-        self._find_surroundings = surroundings
-        self._before = before
+        self._find_surroundings = find_surroundings
+        self._rerolled_holes = rerolled_holes
         self.document = find_document(server, params.uri, params.version)
         self._view = take_view(server.workspace, self.document)
         self._text = self.document.text
         self._title = f"Midfill: {TITLES[params.what].lower()}"
-        self._stop, self._finish = threading.Event(), threading.Event()
+        self._stop, self._finish = threading.Event(), threading.Event()  # drop all, or keep the current guesses
         if params.until is not None:
             self._filler = until_passes(
                 server.workspace, self.document, params.until, params.tries, self._stop.is_set, filler
@@ -106,8 +106,8 @@ class FillJob:
         self.left_out: tuple[str, ...] = ()
 
     def end(self, *, keeps: bool) -> None:
-        """Ends the fill now; unsettled positions take their guesses. Cancels it, as the client's cancel button does, if
-        it keeps nothing.
+        """Ends the fill now. If it keeps its text, unsettled positions take their guesses; otherwise the fill is
+        cancelled, as by the client's cancel button.
         """
         if keeps:
             self._finish.set()
@@ -116,7 +116,7 @@ class FillJob:
 
     @property
     def spans(self) -> list[Span]:
-        """Current spans of its unedited holes."""
+        """The current spans of the holes that nobody has edited since the fill began."""
         return self._moves.carry_all(self._spans)
 
     @property
@@ -130,14 +130,15 @@ class FillJob:
         self._moves = self.document.record()
         try:
             async with show_progress(self._server, self.params.work_done_token, self._title) as progress:
-                filled = await self._run_make(executor, progress)
+                filled = await self._run_in_thread(executor, progress)
                 if not self.params.apply:
                     return self._answer(filled)
                 return await self._apply(filled, pending)
         finally:
             self.document.forget(self._moves)
 
-    async def _run_make(self, executor: Executor, progress: FillProgress) -> Filled:
+    async def _run_in_thread(self, executor: Executor, progress: FillProgress) -> Filled:
+        """Makes the fill in a worker thread, and asks the user before a large body is replaced."""
         loop = asyncio.get_running_loop()
         previews = PreviewSender(self._server, self.id, self.params.preview_token, self._text.encoding)
 
@@ -145,29 +146,31 @@ class FillJob:
             if not self._stop.is_set():
                 loop.call_soon_threadsafe(lambda: self._stop.is_set() or report(*values))
 
-        make = partial(loop.run_in_executor, executor, self._make, progress, previews, tell)
+        make_fill = partial(loop.run_in_executor, executor, self._make_fill, progress, previews, tell)
         try:
-            return await make()
-        except _Large as large:
-            if await self._server.ask(str(large), GO_ON, "Cancel") != GO_ON:
+            return await make_fill()
+        except _LargeBody as question:
+            if await self._server.ask(str(question), GO_ON, "Cancel") != GO_ON:
                 raise MidfillError("large_hole", "not confirmed, nothing was filled") from None
             self.params = self.params.model_copy(update={"large": True})
-            return await make()
+            return await make_fill()
         finally:
             self._stop.set()
 
-    def _make(self, progress: FillProgress, previews: PreviewSender, tell: Callable[..., None]) -> Filled:
+    def _make_fill(self, progress: FillProgress, previews: PreviewSender, tell: Callable[..., None]) -> Filled:
+        """Finds the holes and fills them. `tell` calls a function on the event loop, unless the fill has stopped."""
         document = self._view.read()
         self._newline = document.newline
         ranges = [range.to_lsp() for range in self.params.ranges]
         found = find_holes(self._view, document, self.params.what, ranges)
         if self.params.what is What.BODY and not self.params.large:
-            for hole in find_large(document, found):
-                taken = measure(document, hole)
-                name = hole.name or "this function"
-                raise _Large(f"Midfill: this replaces {taken.num_lines} of {taken.of_lines} lines ({name}).")
-        kinds = [hole.fill.hole for hole in self._before]
-        self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, kinds)
+            large_bodies = find_large(document, found)
+            if large_bodies:
+                size = measure(document, large_bodies[0])
+                name = large_bodies[0].name or "this function"
+                raise _LargeBody(f"Midfill: this replaces {size.num_lines} of {size.of_lines} lines ({name}).")
+        earlier = [hole.fill.hole for hole in self._rerolled_holes]
+        self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, earlier)
         say = partial(tell, progress.say)
         latest: Preview | None = None
         with closing(self._filler(document, holes, self._options(), self._settings, say)) as events:
@@ -175,8 +178,8 @@ class FillJob:
                 if self._stop.is_set():
                     raise MidfillError("cancelled", "the fill was cancelled")
                 for span in self._spans:
-                    self._carry(span)
-                if isinstance(event, Preview) and not event.holes:  # a try of the command
+                    self._carry(span)  # raises if the user has edited the hole
+                if isinstance(event, Preview) and not event.holes:  # only tells that the command has tried a candidate
                     continue
                 if isinstance(event, Filled):
                     self.left_out = event.left_out
@@ -204,18 +207,20 @@ class FillJob:
             max_tokens=params.max_tokens or settings.max_hole_tokens,
             min_tokens=params.min_tokens or 0,
             length=params.length,
-            sizes=tuple(len(hole.fill.tokens) for hole in self._before),
+            sizes=tuple(len(hole.fill.tokens) for hole in self._rerolled_holes),
             n=params.alternatives,
         )
 
     def _preview(self, previews: PreviewSender, event: Preview) -> None:
+        """Sends a preview, unless the user has edited a hole."""
         try:
-            places = [self.document.text.range(self._carry(span)) for span in self._spans]
+            ranges = [self.document.text.range(self._carry(span)) for span in self._spans]
         except JsonRpcContentModified:
             return
-        previews.send(places, event)
+        previews.send(ranges, event)
 
     def _carry(self, span: Span) -> Span:
+        """Where a span of the document stands now. Raises JsonRpcContentModified if the user has edited it."""
         carried = self._moves.carry(span)
         if carried is None:
             raise JsonRpcContentModified("Midfill: the text to fill changed meanwhile; nothing was filled.")
@@ -233,29 +238,31 @@ class FillJob:
         text = self.document.text
         holes = []
         for fill, (span, new) in zip(filled.fills, self._find_edits(filled), strict=True):
-            holes.append(describe(fill, text.range(span), text.encoding, new))
+            holes.append(describe_fill(fill, text.range(span), text.encoding, new))
         return make_result(filled, holes, version=self.document.version, applied=False)
 
     async def _apply(self, filled: Filled, pending: PendingStore) -> FillResult:
+        """Puts the fill into the document with one edit that the client applies."""
+
         def find() -> tuple[list[Replacement], list[PendingHole]]:
             edits = self._find_edits(filled)
-            return edits, self._place(filled, [span for span, _ in edits])
+            return edits, self._place_holes(filled, [span for span, _ in edits])
 
         client = self._server.client_capabilities.workspace
         can_confirm = client and client.workspace_edit and client.workspace_edit.change_annotation_support
         confirm = bool(can_confirm) and self.params.confirm and len(self._spans) > 1
         made = Pending(self.id, self.document, filled, self._seed, self._newline)
-        return await put_in(self._server, pending, made, find, self._title, confirm=confirm)
+        return await apply_fill(self._server, pending, made, find, self._title, confirm=confirm)
 
-    def _place(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
+    def _place_holes(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
         """The holes after the edit. A reroll keeps the text from before the first fill as the original."""
         originals = [self._text.source[slice(*span)] for span in self._spans]
-        placed = place(filled.best, spans, originals, self._newline)
-        if not self._before:
+        placed = place_holes(filled.best, spans, originals, self._newline)
+        if not self._rerolled_holes:
             return placed
         source, holes = self._text.source, []
-        for new, (start, end), old in zip(placed, self._spans, self._before, strict=True):
-            # A reroll's hole may be larger than the fill: surrounding blanks belong to it.
+        for new, (start, end), old in zip(placed, self._spans, self._rerolled_holes, strict=True):
+            # A reroll's hole may be larger than the earlier fill, because surrounding blanks belong to the hole.
             old_start, old_end = old.outer
             first, last = min(start, old_start), max(end, old_end)
             original = source[first:old_start] + old.original + source[old_end:last]
@@ -265,11 +272,12 @@ class FillJob:
         return holes
 
 
-async def put_in(
+async def apply_fill(
     server: Host, store: PendingStore, made: Pending,
     find: Callable[[], tuple[list[Replacement], list[PendingHole]]], title: str, *, confirm: bool = False,
 ) -> FillResult:  # fmt: skip
-    """Applies one versioned edit and keeps the fill as pending. With `confirm`, holes that the user ticks are accepted.
+    """Applies one versioned edit and keeps the fill `made` as pending. With `confirm` the user ticks the holes that are
+    filled; these are accepted at once, and nothing is pending.
 
     `find` returns the replacements in the current text and the holes after them; it may raise.
     """
@@ -287,7 +295,7 @@ async def put_in(
         made.document.forget(made.moves)
         raise
     text = made.text
-    described = [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in made.holes]
+    described = [describe_fill(hole.fill, text.range(hole.inner), text.encoding) for hole in made.holes]
     result = make_result(made.filled, described, version=version, applied=True)
     if confirm:
         made.document.forget(made.moves)

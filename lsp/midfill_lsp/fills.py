@@ -1,4 +1,4 @@
-"""All fills of the server: running ones, pending ones, ghost text, and the status line."""
+"""Handles the commands for fills: starts them, accepts or discards pending ones, makes ghost text, tells the status."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from midfill_infill.filling.wishes import tell_left_out
 from midfill_infill.filling.written import Written
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
-from midfill_lsp.filling import FillJob, check, explain, put_in
+from midfill_lsp.filling import FillJob, apply_fill, check_params, explain
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
 from midfill_lsp.messages import (
@@ -40,20 +40,20 @@ from midfill_lsp.text import SyncedDocument, find_at
 from midfill_lsp.until import ask_for_command, find_folder
 from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
 
-REST_S = 0.1
-TELL_S = 0.02
+READ_DELAY_S = 0.1  # how long a document is idle before it is read ahead
+STATUS_DELAY_S = 0.02
 
 Fill = TypeVar("Fill", bound=FillJob | Pending)
 
 
-def keep_behind(earlier: Future[None], texts: Sequence[str]) -> None:
-    """Writes down accepted texts after earlier ones, because each time the whole file is read and replaced."""
+def keep_after(earlier: Future[None], texts: Sequence[str]) -> None:
+    """Writes down accepted texts once earlier ones are, because each time the whole file is read and replaced."""
     wait([earlier])
     written.keep(texts)
 
 
 class Fills:
-    """Use it on the event loop only, except for functions passed to `executor`."""
+    """All fills of the server. Use it on the event loop only, except for functions passed to `executor`."""
 
     def __init__(self, server: Host, filler: Filler, executor: Executor) -> None:
         self._server, self._executor = server, executor
@@ -64,31 +64,35 @@ class Fills:
         self._ghost = GhostText(executor, self._tell_judged)
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._commands: dict[Path | None, str] = {}
-        self._kept = Future[None]()  # done when all that the user accepted is written down
-        self._kept.set_result(None)
+        self._commands: dict[Path | None, str] = {}  # which fills must pass, by workspace folder
+        self._last_keeping = Future[None]()  # done when all that the user has accepted is written down
+        self._last_keeping.set_result(None)
         self._num_busy = 0
-        self._told = set[str]()  # of settings that are left out
-        self._rest: asyncio.TimerHandle | None = None
-        self._snooze: asyncio.TimerHandle | None = None
-        self._telling: asyncio.TimerHandle | None = None
+        self._warnings = set[str]()  # shown sentences about settings that a model did not heed
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._snooze_timer: asyncio.TimerHandle | None = None
+        self._status_timer: asyncio.TimerHandle | None = None
 
     async def fill(self, params: FillParams, rerolled: Pending | None = None) -> FillResult:
-        """Fills, and replaces `rerolled` if given. Raises MidfillError and the exceptions of JSON-RPC."""
-        if reason := self.find_exclusion(params.uri):
+        """Fills. `rerolled` is a pending fill that the new one replaces. Raises MidfillError and JsonRpcException."""
+        reason = self.find_exclusion(params.uri)
+        if reason:
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
-        surroundings = self._look_around(params.uri)
-        before: tuple[PendingHole, ...] = ()
+        find_surroundings = self._look_around(params.uri)
+        rerolled_holes: tuple[PendingHole, ...] = ()
         if rerolled:
-            before = tuple(replace(hole) for hole in rerolled.holes)
+            rerolled_holes = tuple(replace(hole) for hole in rerolled.holes)
         id = next(self._pending.ids)
-        job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, before)
+        job = FillJob(
+            id, self._server, check_params(params), filler=self._filler.fill, settings=settings,
+            find_surroundings=find_surroundings, rerolled_holes=rerolled_holes,
+        )  # fmt: skip
         self._running.append(job)
         try:
-            with self._watch():
+            with self._counted():
                 result = await job.run(self._executor, self._pending)
-                self._filler.succeed()  # including one that was ended early
+                self._filler.succeed()  # also for a fill that was ended early
         finally:
             self._running.remove(job)
         if rerolled:
@@ -96,8 +100,8 @@ class Fills:
         self._tell_pending(job.document)
         tell_of_better_models(self._server, settings.model, result.model)
         sentence = tell_left_out(result.model, job.left_out)
-        if sentence is not None and sentence not in self._told:
-            self._told.add(sentence)
+        if sentence is not None and sentence not in self._warnings:
+            self._warnings.add(sentence)
             self._server.show(f"Midfill: {sentence}.", MessageType.Warning)
         return result
 
@@ -111,7 +115,7 @@ class Fills:
 
     async def finish(self, params: PendingParams) -> Done:
         """Ends a running fill now."""
-        job = self._find_meant(params, self._running)
+        job = self._choose(params, self._running)
         if job is None:
             raise FillFailed("Midfill: no fill is running here.")
         job.end(keeps=True)
@@ -126,37 +130,37 @@ class Fills:
         return await self._decide(params, keeps=False)
 
     async def _decide(self, params: PendingParams, *, keeps: bool) -> Done:
-        """Accepts or discards a fill, or its hole or hunk at a place; the rest stays pending."""
+        """Accepts or discards a whole fill, or only its hole or hunk at a place; its other parts stay pending."""
         title = "Midfill: put back"
         if params.part == "all":
             title = "Midfill: discard"
-            meant = self._find_meant(params, [*self._running, *self._pending])
-            if isinstance(meant, FillJob):
-                meant.end(keeps=keeps)
-                return Done(id=meant.id, uri=meant.document.uri)
-        pending = self._find(params)
+            chosen = self._choose(params, [*self._running, *self._pending])
+            if isinstance(chosen, FillJob):
+                chosen.end(keeps=keeps)
+                return Done(id=chosen.id, uri=chosen.document.uri)
+        pending = self._find_pending(params)
         document = pending.document
-        holes, number = pending.holes, None
+        holes, hunk_index = pending.holes, None
         if params.part != "all":
-            hole, number = pending.find_part(params.part, params.position)
+            hole, hunk_index = pending.find_part(params.part, params.position)
             holes = [hole]
         first = holes[0]
 
         def find_edits() -> list[Replacement]:
-            left = self._same(pending).holes
-            if number is not None:
-                return first.hunks(document.source)[number : number + 1]
-            return [(hole.outer, hole.original) for hole in left if hole in holes]
+            remaining = self._check_pending(pending).holes
+            if hunk_index is not None:
+                return first.hunks(document.source)[hunk_index : hunk_index + 1]
+            return [(hole.outer, hole.original) for hole in remaining if hole in holes]
 
         if not keeps:
             await apply_edits(self._server, document, find_edits, title)
-        elif number is None:
-            self._take(holes, document)
+        elif hunk_index is None:
+            self._record_accepted(holes, document)
         else:
-            first.keep_hunk(number, document.source)
-        if number is not None:
+            first.keep_hunk(hunk_index, document.source)
+        if hunk_index is not None:
             pending.decide(first)
-        if number is None or document.source[slice(*first.outer)] == first.original:
+        if hunk_index is None or document.source[slice(*first.outer)] == first.original:  # no hunk is left
             pending.narrow([hole for hole in pending.holes if hole not in holes])
         if not pending.holes:
             return self._close(pending)
@@ -164,8 +168,10 @@ class Fills:
         return Done(id=pending.id, uri=document.uri)
 
     async def reroll(self, params: PendingParams) -> FillResult:
-        """Fills again with the next seed; typed text and, at the same length, the surer half of the rest stay."""
-        pending = self._find(params)
+        """Fills again with the next seed. Typed text stays, and of the other tokens the surest share: `params.keep`, by
+        default KEEP_SHARE at the same length and 0 at another one.
+        """
+        pending = self._find_pending(params)
         share = 0.0
         if params.keep is not None:
             share = params.keep
@@ -188,55 +194,56 @@ class Fills:
 
     async def next(self, params: PendingParams) -> FillResult:
         """Shows a fill's next alternative; the current one becomes the last."""
-        pending = self._find(params)
+        pending = self._find_pending(params)
         if not pending.filled.alternatives:
             raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
         id, rotated = next(self._pending.ids), pending.rotated()
         made = Pending(id, pending.document, rotated, pending.seed, pending.newline)
 
         def find() -> tuple[list[Replacement], list[PendingHole]]:
-            return self._same(pending).show(rotated)
+            return self._check_pending(pending).show(rotated)
 
-        result = await put_in(self._server, self._pending, made, find, "Midfill: next alternative")
+        result = await apply_fill(self._server, self._pending, made, find, "Midfill: next alternative")
         self._close(pending)
         return result
 
     async def suggest(
         self, document: SyncedDocument, offset: int, settings: Settings, *, invoked: bool
     ) -> tuple[Suggestion, ...]:
-        """Ghost text. Raises MidfillError; None for excluded files and while a failed engine rests."""
+        """Ghost text; none for excluded files, and none unasked while a failed engine rests. Raises MidfillError."""
         if self.find_exclusion(document.uri) or (self._filler.is_resting and not invoked):
             return ()
         view = take_view(self._server.workspace, document)
         surroundings = self._look_around(document.uri)
         filler = self._filler.fill if invoked else self._filler.fill_unasked
-        with self._watch():
+        with self._counted():
             return await self._ghost.suggest(
                 view, offset, settings, filler, surroundings, invoked=invoked, document=document
             )
 
     def _tell_judged(self, view: DocumentView, offset: int) -> None:
+        """Tells the client that its ghost text at `offset` is stale, because the engine has judged it."""
         place = Range.of(view.text.range((offset, offset))).start
         self._server.tell("midfill/didJudge", StaleGhostText(uri=view.uri, position=place), view.uri)
 
     async def snooze(self, params: SnoozeParams) -> Status:
         """Turns ghost text off for some minutes."""
         loop = asyncio.get_running_loop()
-        if self._snooze:
-            self._snooze.cancel()
-            self._snooze = None
+        if self._snooze_timer:
+            self._snooze_timer.cancel()
+            self._snooze_timer = None
         if params.minutes:
-            self._snooze = loop.call_later(params.minutes * 60, self._wake)
+            self._snooze_timer = loop.call_later(params.minutes * 60, self._wake)
         self._tell_status()
         return self.status()
 
     def _wake(self) -> None:
-        self._snooze = None
+        self._snooze_timer = None
         self._tell_status()
 
     @property
     def is_snoozing(self) -> bool:
-        return self._snooze is not None
+        return self._snooze_timer is not None
 
     def find_exclusion(self, uri: str) -> str | None:
         return find_exclusion(uri, self._server.settings_of(uri).exclude)
@@ -254,11 +261,11 @@ class Fills:
             self._tell_pending(document)
         elif lost or self._pending.of(document):
             self._teller.tell_soon(document)
-        if self._rest:
-            self._rest.cancel()
-        self._rest = asyncio.get_running_loop().call_later(REST_S, self._read, document)
+        if self._read_timer:
+            self._read_timer.cancel()
+        self._read_timer = asyncio.get_running_loop().call_later(READ_DELAY_S, self._read_ahead, document)
 
-    def _read(self, document: SyncedDocument) -> None:
+    def _read_ahead(self, document: SyncedDocument) -> None:
         """Parses an idle document in a worker thread, so that the next fill starts at once."""
         if document.version is not None:
             exclude = self._server.settings_of(document.uri).exclude
@@ -276,7 +283,8 @@ class Fills:
         facts = self._server.engines.facts
         kind: Literal["Normal", "Error", "Inactive"] = "Normal"
         message = "Midfill is ready."
-        if error := self._filler.error:
+        error = self._filler.error
+        if error:
             kind, message = "Error", explain(error)
         reason = self._find_obstacle(uri) if uri else None
         if reason:
@@ -292,8 +300,9 @@ class Fills:
         )
 
     def _find_obstacle(self, uri: str) -> str | None:
-        """Why nothing is filled in a document; None if it is open and can be filled, or not open."""
-        if (reason := self.find_exclusion(uri)) is not None:
+        """Why nothing is filled in a document; None if it can be filled. Of a closed one only exclusions are known."""
+        reason = self.find_exclusion(uri)
+        if reason is not None:
             return f"leaves this file out: {reason}"
         document = self._server.workspace.open_document(uri)
         try:
@@ -304,22 +313,27 @@ class Fills:
         return None
 
     def _look_around(self, uri: str) -> Callable[[], Options]:
-        near, kept = self._related.near(self._server.workspace, uri), self._kept
-        pending = Written.of(hole.fill.text for each in self._pending for hole in each.holes)
+        """A function for a worker thread. It returns options with the related files, and with what Midfill wrote: texts
+        that are pending or, as the file says, that nobody has kept.
+        """
+        find_related, last_keeping = self._related.near(self._server.workspace, uri), self._last_keeping
+        pending = Written.of(hole.fill.text for fill in self._pending for hole in fill.holes)
 
         def look() -> Options:
-            wait([kept])
-            return replace(near(), written=Written(written.load() | pending))
+            wait([last_keeping])
+            return replace(find_related(), written=Written(written.load() | pending))
 
         return look
 
-    def _take(self, holes: Sequence[PendingHole], document: SyncedDocument) -> None:
-        """Records texts that the user accepts."""
+    def _record_accepted(self, holes: Sequence[PendingHole], document: SyncedDocument) -> None:
+        """Writes down in a worker thread that the user keeps the texts of some holes."""
         texts = [document.source[slice(*hole.inner)].replace("\r\n", "\n") for hole in holes]
-        self._kept = self._executor.submit(keep_behind, self._kept, texts)
+        self._last_keeping = self._executor.submit(keep_after, self._last_keeping, texts)
 
-    def _find_meant(self, params: PendingParams, fills: Iterable[Fill]) -> Fill | None:
-        """The fill by id; otherwise the latest at the cursor or on its line, or else of the document, or of all."""
+    def _choose(self, params: PendingParams, fills: Iterable[Fill]) -> Fill | None:
+        """The fill with the id. Without an id, the latest fill at the cursor, otherwise on its line, otherwise in the
+        document; without a document, the latest of all.
+        """
         ordered = sorted(fills, key=lambda fill: fill.id)
         if params.id is not None:
             ordered = [fill for fill in ordered if fill.id == params.id]
@@ -332,14 +346,15 @@ class Fills:
                 ordered = find_at(document.text, offset, placed) or ordered
         return ordered[-1] if ordered else None
 
-    def _find(self, params: PendingParams) -> Pending:
-        found = self._find_meant(params, self._pending)
+    def _find_pending(self, params: PendingParams) -> Pending:
+        """The pending fill that the parameters name. Raises FillFailed."""
+        found = self._choose(params, self._pending)
         if found is None and params.id is None:
             raise FillFailed("Midfill: nothing is pending here.")
-        return self._same(found)
+        return self._check_pending(found)
 
-    def _same(self, pending: Pending | None) -> Pending:
-        """The fill. Raises FillFailed if it is not pending any more or the client has not confirmed it yet."""
+    def _check_pending(self, pending: Pending | None) -> Pending:
+        """Returns the fill. Raises FillFailed if it is not pending any more or the client has not confirmed it yet."""
         if pending is None or pending not in self._pending.of(pending.document):
             raise FillFailed("Midfill: that fill is no longer pending.", data={"pending": False})
         if pending.expected is not None:
@@ -347,17 +362,18 @@ class Fills:
         return pending
 
     def _close(self, pending: Pending) -> Done:
+        """Forgets a fill of which nothing is pending any more."""
         self._pending.drop(pending)
         self._tell_pending(pending.document)
         return Done(id=pending.id, uri=pending.document.uri)
 
     @contextmanager
-    def _watch(self) -> Iterator[None]:
-        """Counts a running fill in the status."""
+    def _counted(self) -> Iterator[None]:
+        """Counts a fill as running in the status, from the beginning of the block to its end."""
         self._num_busy += 1
         self._loop = asyncio.get_running_loop()
         # Yields to more urgent callbacks.
-        self._telling = self._loop.call_later(TELL_S, self._tell_status)
+        self._status_timer = self._loop.call_later(STATUS_DELAY_S, self._tell_status)
         try:
             yield
         finally:
@@ -369,8 +385,8 @@ class Fills:
             self._loop.call_soon_threadsafe(self._tell_status)
 
     def _tell_status(self) -> None:
-        if self._telling:
-            self._telling.cancel()
+        if self._status_timer:
+            self._status_timer.cancel()
         self._server.tell("midfill/didChangeStatus", self.status())
 
     def _tell_pending(self, document: SyncedDocument) -> None:

@@ -23,16 +23,16 @@ class BadFrame:
 
 
 class FrameParser:
-    """Bytes in, messages out. Every byte sequence yields messages, bad frames, or waits for more."""
+    """Takes chunks of bytes, and yields messages, or BadFrame for bytes that are none; incomplete messages wait."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._searched = 0  # this much of the buffer contains no header of a message behind a truncated one
+        self._searched = 0  # up to this byte, an incomplete body was searched for the header of the next message
 
     def feed(self, chunk: bytes) -> Iterator[Any]:
         """Yields the decoded JSON of each complete message, and BadFrame for invalid bytes."""
         self._buffer += chunk
-        while (blank_line := self._buffer.find(b"\r\n\r\n")) >= 0:
+        while (blank_line := self._buffer.find(b"\r\n\r\n")) >= 0:  # a header is complete
             fields = self._buffer[: blank_line + 2]
             head = _HEAD.search(fields)
             garbage = fields[: head.start() if head else None].lstrip(b"\r\n")
@@ -41,23 +41,24 @@ class FrameParser:
                 if garbage:
                     yield BadFrame("the header is malformed")
                 continue
-            found = self._take_message(blank_line + 4, int(head[1]))
-            if found is None:
+            message = self._take_message(blank_line + 4, int(head[1]))
+            if message is None:
                 return
-            yield found
+            yield message
         if len(self._buffer) > MAX_HEAD_BYTES:
             self._drop(len(self._buffer) - MAX_HEAD_BYTES // 2)
             yield BadFrame("the header is too long")
 
     def _take_message(self, start: int, num_bytes: int) -> Any:
-        """The message whose body starts at `start`; None if it is incomplete."""
+        """The message or BadFrame whose body of `num_bytes` starts at `start`; None if the body is incomplete."""
         end = start + num_bytes
         if num_bytes > MAX_BODY_BYTES:
             self._drop(start)
             return BadFrame(f"the message is larger than {MAX_BODY_BYTES} bytes")
         # No JSON string contains a raw line ending: a header line in a body means that the body was truncated.
-        if cut := _LENGTH.search(self._buffer, max(start, self._searched), end):
-            self._drop(cut.start())
+        next_header = _LENGTH.search(self._buffer, max(start, self._searched), end)
+        if next_header is not None:
+            self._drop(next_header.start())
             return BadFrame("the body ends early")
         if len(self._buffer) < end:
             self._searched = len(self._buffer) - 64

@@ -1,4 +1,4 @@
-"""Ghost text at the cursor: when to make it, what to show, how long to reuse it. Knows no engine."""
+"""Makes ghost text at the cursor: decides when to make it, what to show, and how long to reuse it. Knows no engine."""
 
 import asyncio
 import math
@@ -23,13 +23,13 @@ from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument
 from midfill_lsp.views import DocumentView
 
-MAX_KEPT = 200
-HEAD_CHARS = 2048
+MAX_KEPT = 200  # places for which suggestions are kept
+HEAD_CHARS = 2048  # text before and behind the cursor by which a place is known again
 TAIL_CHARS = 512
 MAX_TYPED_CHARS = 128
 MAX_TOKENS = 48
-NUM_INVOKED = 3
-MIN_REPEATED_CHARS = 3  # a shorter start of the rest of the line may be meant, as a quote before another one
+NUM_INVOKED = 3  # suggestions that an explicit request asks for
+MIN_REPEATED_CHARS = 3  # a shorter text that also begins the rest of the line may be meant, as a quote before another
 
 
 @dataclass(frozen=True)
@@ -42,83 +42,89 @@ class Suggestion:
 
 class GhostText:
     """Makes suggestions, one at a time per document: a newer request cancels the older one. Recent suggestions are
-    reused while the user types along. A likely proposal of the file is shown until the engine has judged it.
+    reused while the user types their text. A likely proposal of the file is shown until the engine has judged it.
     """
 
     def __init__(self, executor: Executor, tell: Callable[[DocumentView, int], None]) -> None:
         """`tell` is called if other suggestions replace those that were shown at an offset."""
         self._executor, self._tell = executor, tell
-        self._kept: dict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = {}
-        self._stops: dict[str, threading.Event] = {}
+        self._kept: dict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = {}  # by `_key`, the oldest first
+        self._stops: dict[str, threading.Event] = {}  # by URI, for the running request
         self._judging = set[asyncio.Task[tuple[Suggestion, ...]]]()  # the event loop holds tasks weakly
 
     async def suggest(
         self, view: DocumentView, offset: int, settings: Settings, filler: Filler,
         surroundings: Callable[[], Options], *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
-        """Raises MidfillError and CancelledError; empty if the document changed meanwhile."""
-        if (found := self._recall(view, offset, invoked)) is not None:
-            return found
+        """Suggestions at an offset; none if the document changes meanwhile. Raises MidfillError and CancelledError."""
+        recalled = self._recall(view, offset, invoked)
+        if recalled is not None:
+            return recalled
         stop = threading.Event()
-        self._stops.pop(view.uri, threading.Event()).set()
+        if view.uri in self._stops:
+            self._stops[view.uri].set()
         self._stops[view.uri] = stop
         run = partial(asyncio.get_running_loop().run_in_executor, self._executor)
         try:
             await asyncio.sleep(0 if invoked else settings.debounce_ms / 1000)
             if stop.is_set():
                 return ()
-            asked = await run(GhostRequest.read, view, offset, settings, surroundings, invoked)
-            shown = () if invoked else await run(asked.propose)
+            request = await run(GhostRequest.read, view, offset, settings, surroundings, invoked)
+            shown = () if invoked else await run(request.propose)
             if shown:
-                self._kept[asked.key] = shown
-            judging = asyncio.create_task(self._judge(run(asked.fill, filler, stop), asked, stop, shown, document))
+                self._kept[request.key] = shown
+            filling = run(request.fill, filler, stop)
+            judging = asyncio.create_task(self._judge(filling, request, stop, shown, document))
             self._judging.add(judging)
             judging.add_done_callback(self._judging.discard)
-            made = shown or await judging
+            suggestions = shown or await judging
         except BaseException:
             stop.set()
             raise
-        return made if document.text is view.text else ()
+        return suggestions if document.text is view.text else ()
 
     async def _judge(
-        self, filling: Awaitable[tuple[Suggestion, ...] | None], asked: "GhostRequest", stop: threading.Event,
+        self, filling: Awaitable[tuple[Suggestion, ...] | None], request: "GhostRequest", stop: threading.Event,
         shown: tuple[Suggestion, ...], document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
-        """Raises MidfillError, unless something is shown already."""
-        made = None
+        """Waits for the engine's suggestions, and keeps them. Raises MidfillError if nothing is `shown` yet."""
+        judged = None
         try:
-            made = await filling
+            judged = await filling
         except MidfillError:
             if not shown:
                 raise
         finally:
             stop.set()
-            if self._stops.get(asked.view.uri) is stop:
-                del self._stops[asked.view.uri]
-            if made is None:
-                self._kept.pop(asked.key, None)
-        if made is None:
+            if self._stops.get(request.view.uri) is stop:
+                del self._stops[request.view.uri]
+            if judged is None:
+                self._kept.pop(request.key, None)
+        if judged is None:
             return ()
-        self._kept[asked.key] = made
+        self._kept[request.key] = judged
         if len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
-        if shown and made != shown and document.text is asked.view.text:
-            self._tell(asked.view, asked.offset)
-        return made
+        if shown and judged != shown and document.text is request.view.text:
+            self._tell(request.view, request.offset)
+        return judged
 
     def _recall(self, view: DocumentView, offset: int, invoked: bool) -> tuple[Suggestion, ...] | None:
-        """What was judged here, or the rest of the latest suggestions that match what was typed since."""
-        if (found := self._kept.get(_key(view, offset, offset, invoked))) is not None:
-            return found
+        """Kept suggestions for this place, or for a place before it, if the user has typed their beginning since."""
+        kept = self._kept.get(_key(view, offset, offset, invoked))
+        if kept is not None:
+            return kept
         for num_typed in range(1, min(offset, MAX_TYPED_CHARS) + 1):
             typed = view.text.source[offset - num_typed : offset]
-            kept = self._kept.get(_key(view, offset - num_typed, offset, invoked), ())
-            if fits := [found for found in kept if found.text.startswith(typed) and found.text != typed]:
-                return tuple(Suggestion(found.text[num_typed:], found.num_replaced) for found in fits)
+            earlier = self._kept.get(_key(view, offset - num_typed, offset, invoked), ())
+            matching = [each for each in earlier if each.text.startswith(typed) and each.text != typed]
+            if matching:
+                return tuple(Suggestion(each.text[num_typed:], each.num_replaced) for each in matching)
         return None
 
 
 def _key(view: DocumentView, start: int, end: int, invoked: bool) -> tuple[str, bool, str, str]:
+    """What a place is known again by: the document, and its text before `start` and behind `end`."""
     source = view.text.source
     return view.uri, invoked, source[max(0, start - HEAD_CHARS) : start], source[end : end + TAIL_CHARS]
 
@@ -143,6 +149,7 @@ class GhostRequest:
     def read(
         cls, view: DocumentView, offset: int, settings: Settings, surroundings: Callable[[], Options], invoked: bool
     ) -> "GhostRequest":
+        """Parses the document, so call it in a worker thread. Raises MidfillError if it cannot be filled."""
         document = view.read()
         options = replace(
             surroundings(),
@@ -156,7 +163,7 @@ class GhostRequest:
             repair=False,
         )
         hole = hole_at_cursor(document, view.byte(offset))
-        return cls(view, offset, settings, invoked, document, hole, options)
+        return cls(view, offset, settings, invoked, document=document, hole=hole, options=options)
 
     def propose(self) -> tuple[Suggestion, ...]:
         """The file's own proposal, if it is likely enough. Asks no engine."""
@@ -164,7 +171,7 @@ class GhostRequest:
         return self._choose([proposed] if proposed else [])
 
     def fill(self, filler: Filler, stop: threading.Event) -> tuple[Suggestion, ...] | None:
-        """None if it was stopped."""
+        """The engine's suggestions; None if the fill was stopped."""
         options = replace(self.options, max_tokens=min(self.options.max_tokens or MAX_TOKENS, MAX_TOKENS))
         with closing(filler(self.document, [self.hole], options, self.settings, lambda phrase: None)) as events:
             for event in events:
@@ -174,49 +181,54 @@ class GhostRequest:
                     return self._choose((event.best, *event.alternatives))
         return None
 
-    def _choose(self, rows: Sequence[Alternative]) -> tuple[Suggestion, ...]:
+    def _choose(self, candidates: Sequence[Alternative]) -> tuple[Suggestion, ...]:
         """The different candidates worth showing, without blank ones and those that are behind the cursor already."""
         num_replaced = self.view.span(self.hole)[1] - self.offset
         behind = self.view.text.source[self.offset + num_replaced :]
         texts = (
-            row.patch.edits[0].replacement.decode("utf-8", "surrogatepass")
-            for row in rows
-            if self.invoked or _is_worth_showing(row, self.settings)
+            candidate.patch.edits[0].replacement.decode("utf-8", "surrogatepass")
+            for candidate in candidates
+            if self.invoked or _is_worth_showing(candidate, self.settings)
         )
         shown = ((text.splitlines() or [""])[0] if self.options.single_line else text for text in texts)
         return tuple(Suggestion(text, num_replaced) for text in dict.fromkeys(shown) if not is_repeated(text, behind))
 
 
-def _is_worth_showing(row: Alternative, settings: Settings) -> bool:
+def _is_worth_showing(candidate: Alternative, settings: Settings) -> bool:
     """True for unrequested ghost text that adds no error and is certain enough. Where the engine gives no certainty, it
     must do something, and its tokens must be likely enough if there is a threshold and the engine gives probabilities.
     """
-    if row.new_errors:
+    if candidate.new_errors:
         return False
-    if row.certainty is not None:
-        return row.certainty >= settings.ghost_text_certainty
-    least, known = settings.ghost_text_log_probability, [each for fill in row.fills for each in fill.confidence]
-    return not row.is_idle and (least is None or not known or _mean_log(known) >= least)
+    if candidate.certainty is not None:
+        return candidate.certainty >= settings.ghost_text_certainty
+    threshold = settings.ghost_text_log_probability
+    probabilities = [each for fill in candidate.fills for each in fill.confidence]
+    is_likely = threshold is None or not probabilities or _mean_log(probabilities) >= threshold
+    return not candidate.is_idle and is_likely
 
 
 def _mean_log(probabilities: Sequence[float]) -> float:
-    """In nats; minus infinity if one is 0."""
+    """The mean of the logarithms in nats; minus infinity if a probability is 0."""
     return sum(math.log(each) if each else -math.inf for each in probabilities) / len(probabilities)
 
 
 def is_repeated(text: str, behind: str) -> bool:
-    """True if a text only repeats the rest of the line or the lines behind the cursor. Blank text does."""
-    said, held = ([line.strip() for line in each.splitlines() if line.strip()] for each in (text, behind))
-    rest = behind.partition("\n")[0].strip()
-    if rest and len(said) == 1:
-        return said[0] == rest or (len(said[0]) >= MIN_REPEATED_CHARS and rest.startswith(said[0]))
-    shared = min(len(said), len(held))
-    return not said or (shared > 0 and said[:shared] == held[:shared])
+    """True if a text only repeats the rest of the line or the lines behind the cursor, and for a blank text."""
+    text_lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines_behind = [line.strip() for line in behind.splitlines() if line.strip()]
+    rest_of_line = behind.partition("\n")[0].strip()
+    if rest_of_line and len(text_lines) == 1:
+        (line,) = text_lines
+        return line == rest_of_line or (len(line) >= MIN_REPEATED_CHARS and rest_of_line.startswith(line))
+    num_compared = min(len(text_lines), len(lines_behind))
+    return not text_lines or (num_compared > 0 and text_lines[:num_compared] == lines_behind[:num_compared])
 
 
-def to_items(document: SyncedDocument, offset: int, found: tuple[Suggestion, ...]) -> types.InlineCompletionList:
+def to_items(document: SyncedDocument, offset: int, suggestions: Sequence[Suggestion]) -> types.InlineCompletionList:
+    """The suggestions at an offset as LSP has them."""
     items = [
-        types.InlineCompletionItem(item.text, range=document.text.range((offset, offset + item.num_replaced)))
-        for item in found
+        types.InlineCompletionItem(each.text, range=document.text.range((offset, offset + each.num_replaced)))
+        for each in suggestions
     ]
     return types.InlineCompletionList(items)

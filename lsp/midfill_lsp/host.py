@@ -1,4 +1,4 @@
-"""Services for all parts of the server: settings, engines, messages to the user. Handles no request."""
+"""Offers what all parts of the server need: settings, engines, messages to the user. Handles no request."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -22,17 +22,17 @@ CELLS = types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(
 
 
 class Host(LanguageServer):
-    """Documents are synced incrementally, which shows where text moved."""
+    """The base of the server. Documents are synced incrementally, which shows where text moved."""
 
     def __init__(self) -> None:
         # pygls defaults to incremental sync; full texts are accepted too.
         notebooks = types.NotebookDocumentSyncOptions(notebook_selector=[CELLS])
-        midfill = distribution_version()
-        super().__init__("midfill", midfill, protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
+        version = distribution_version()
+        super().__init__("midfill", version, protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
         self.engines = Engines()
-        self._told: dict[tuple[str, str], dict[str, Any]] = {}
-        self._settings: dict[str, Settings] = {"": Settings()}
-        self._options: object = None
+        self._last_sent: dict[tuple[str, str], dict[str, Any]] = {}  # notifications, by method and URI
+        self._settings: dict[str, Settings] = {"": Settings()}  # by URI of a folder; "" is the whole workspace
+        self._options: object = None  # the settings at the start, which later ones complete
 
     @property
     def workspace(self) -> SyncedWorkspace:
@@ -55,18 +55,19 @@ class Host(LanguageServer):
     @property
     def speaks_midfill(self) -> bool:
         """True if the client supports our own notifications."""
-        told = self.client_capabilities.experimental
-        return bool(getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")))
+        experimental = self.client_capabilities.experimental
+        is_in_dict = isinstance(experimental, dict) and experimental.get("midfill")
+        return bool(getattr(experimental, "midfill", None) or is_in_dict)
 
     def tell(self, method: str, message: Payload, uri: str = "", *, is_empty: bool = False) -> None:
-        """Sends one of our own notifications to a client that supports them, unless it repeats the last one. An empty
-        message is only sent after another.
+        """Sends one of our own notifications to a client that supports them, unless it repeats the last one of this
+        method and URI. An empty message is sent only after one that was not empty.
         """
         if not self.speaks_midfill:
             return
-        content, last = message.to_json(), self._told.pop((method, uri), None)
+        content, last = message.to_json(), self._last_sent.pop((method, uri), None)
         if not is_empty:
-            self._told[method, uri] = content
+            self._last_sent[method, uri] = content
         if content != last and not (is_empty and last is None):
             self.protocol.notify(method, content)
 
@@ -79,18 +80,22 @@ class Host(LanguageServer):
         return partial(_choose_settings, dict(self._settings))
 
     def use_settings(self, values: object, folder: str = "", *, at_start: bool = False) -> None:
-        """Stores the editor's settings; reports invalid ones and uses their defaults."""
+        """Stores the editor's settings of the workspace or of one of its folders. Invalid settings get their defaults,
+        and the user is told of those of the workspace. Settings `at_start` hold where later ones do not name them.
+        """
+        completed = values
         if at_start:
             self._options = values
         elif isinstance(values, Mapping) and isinstance(self._options, Mapping):
-            values = {**self._options, **values}
-        self._settings[folder], problems = parse_settings(values)
+            completed = {**self._options, **values}
+        self._settings[folder], problems = parse_settings(completed)
         if folder:
             return
         for problem in problems:
             self.show(problem, types.MessageType.Warning)
 
     def keep_folders(self, folders: list[str]) -> None:
+        """Forgets the settings of all folders but these."""
         self._settings = {folder: self._settings[folder] for folder in ["", *folders] if folder in self._settings}
 
     def report_server_error(self, error: Exception, source: type[Exception]) -> None:

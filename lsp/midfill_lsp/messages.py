@@ -1,4 +1,4 @@
-"""Midfill's own LSP messages and command arguments, documented in PROTOCOL.md. Knows JSON, no document.
+"""Defines Midfill's own LSP messages and command arguments, documented in PROTOCOL.md. Knows JSON, no document.
 
 Positions and offsets into texts count units of the negotiated position encoding.
 """
@@ -358,7 +358,7 @@ M = TypeVar("M", bound=Payload)
 
 
 def parse(kind: type[M], value: object, name: str) -> M:
-    """Raises JsonRpcInvalidParams that names the first invalid value."""
+    """The message from JSON; None counts as {}. Raises JsonRpcInvalidParams, which names the first invalid value."""
     try:
         return kind.model_validate({} if value is None else value, strict=False)
     except ValidationError as error:
@@ -368,7 +368,7 @@ def parse(kind: type[M], value: object, name: str) -> M:
 
 
 def parse_arguments(kind: type[M], arguments: object, name: str) -> M:
-    """The single argument object of a command; none is an empty one."""
+    """The single argument object of a command; without arguments, an empty one. Raises JsonRpcInvalidParams."""
     if arguments is not None and (not isinstance(arguments, list | tuple) or len(arguments) > 1):
         raise JsonRpcInvalidParams(f"{name} takes one object.")
     return parse(kind, arguments[0] if arguments else None, name)

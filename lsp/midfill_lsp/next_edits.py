@@ -1,4 +1,4 @@
-"""Next edits: tracks the last change of each document and finds other places for it. `infill` judges the places."""
+"""Finds other places for the last change of a document, which it tracks: next edits. `infill` judges the places."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from midfill_lsp.messages import DraftParams, FillParams, Range, Repeated, Repea
 from midfill_lsp.text import Span, SyncedDocument, Text, to_units, trim
 from midfill_lsp.views import DocumentView, take_view
 
-REST_S = 0.25
+REST_S = 0.25  # how long a document is idle before likely repeats are searched
 APPLIED_WAIT_S = 2.0
 NOTHING = "Midfill: the last change fits nowhere else in this file; make one first, then ask."
 
 
 @dataclass
 class Burst:
-    """Consecutive changes of the same lines: `before` became `now`, in which `span` has changed (None at first).
-    `earlier` are the texts around the previous burst.
+    """Consecutive changes of the same lines, which count as one change: the text `before` became `now`. `span` is what
+    changed in `now`, None if nothing did. `earlier` are the texts before and after the previous burst.
     """
 
     before: Text
@@ -34,20 +34,20 @@ class Burst:
     span: Span | None = None
     earlier: tuple[Text, Text] | None = None
 
-    def take(self, text: Text) -> "Burst":
-        """The burst after the document changed to `text`."""
+    def follow(self, text: Text) -> "Burst":
+        """The burst after the document changed from `now` to `text`."""
         old, new = self.now.source, text.source
         start, end = trim(old, new)
-        grown = len(new) - len(old)
+        growth = len(new) - len(old)
         if self.span is None:
-            return Burst(self.now, text, (start, end + grown), self.earlier)
+            return Burst(self.now, text, (start, end + growth), self.earlier)
         lines_start, lines_end = self.now.whole_lines(self.span)
-        if start > lines_end or end < lines_start:
-            return Burst(self.now, text, (start, end + grown), (self.before, self.now))
-        if self.before.source == new:
+        if start > lines_end or end < lines_start:  # other lines: a new burst begins
+            return Burst(self.now, text, (start, end + growth), (self.before, self.now))
+        if self.before.source == new:  # the user took the change back
             return Burst(self.before, text, None, self.earlier)
         first, last = self.span
-        span = min(first, start), max(last, end) + grown
+        span = min(first, start), max(last, end) + growth
         return Burst(self.before, text, span, self.earlier)
 
 
@@ -60,12 +60,12 @@ class PlacedRepeat:
 
 
 class NextEdits:
-    """Use it on the event loop only."""
+    """The last change of each open document, and the places where it may be repeated. Use it on the event loop only."""
 
     def __init__(self, server: Host, fills: Fills) -> None:
         self._server, self._fills = server, fills
-        self._bursts: dict[str, Burst] = {}
-        self._found: dict[str, tuple[Text, Sequence[PlacedRepeat]]] = {}
+        self._bursts: dict[str, Burst] = {}  # by URI, as the next two
+        self._found: dict[str, tuple[Text, Sequence[PlacedRepeat]]] = {}  # with the text that was searched
         self._searches: dict[str, asyncio.Task[None]] = {}
 
     def follow(self, uri: str) -> None:
@@ -75,7 +75,7 @@ class NextEdits:
         if document is None or (burst and burst.now.source == document.source):
             return
         if burst:
-            self._bursts[uri] = burst.take(document.text)
+            self._bursts[uri] = burst.follow(document.text)
         else:
             self._bursts[uri] = Burst(document.text, document.text)
         self._tell(document, ())
@@ -89,13 +89,15 @@ class NextEdits:
         """Call when a document was closed."""
         self._bursts.pop(uri, None)
         self._found.pop(uri, None)
-        if document := self._server.workspace.open_document(uri):
+        document = self._server.workspace.open_document(uri)
+        if document:
             self._tell(document, ())
-        if search := self._searches.pop(uri, None):
+        search = self._searches.pop(uri, None)
+        if search:
             search.cancel()
 
     async def repeat(self, params: RepeatParams) -> Repeated:
-        """Repeats the last change at the cursor or everywhere, and shows the next place. Raises like a fill."""
+        """Repeats the last change at the cursor or everywhere, and shows the next place. Raises what a fill raises."""
         document = find_document(self._server, params.uri, None)
         if params.action == "dismiss":
             self._bursts[params.uri] = Burst(document.text, document.text)
@@ -110,34 +112,35 @@ class NextEdits:
         offset = 0
         if params.position:
             offset = text.offset(params.position.to_lsp())
-        here = found
+        chosen = found
         if params.action != "all":
             line_start, line_end = text.whole_lines((offset, offset))
-            here = [each for each in found if each.span[0] <= line_end and line_start <= each.span[1]][:1]
-        await self._make(document, here)
+            on_line = [each for each in found if each.span[0] <= line_end and line_start <= each.span[1]]
+            chosen = on_line[:1]
+        await self._apply(document, chosen)
         with suppress(TimeoutError):
             async with asyncio.timeout(APPLIED_WAIT_S):
-                while here and document.text is text:  # until the client reports the edit that it applied
+                while chosen and document.text is text:  # until the client reports the edit that it applied
                     await asyncio.sleep(0.005)
-        left = found
-        if here:
-            left = await self.find(document)
-        self._tell(document, left)
-        repeated = Repeated(applied=len(here), left=len(left))
-        if not left or params.action != "next":
+        remaining = found
+        if chosen:
+            remaining = await self.find(document)
+        self._tell(document, remaining)
+        repeated = Repeated(applied=len(chosen), left=len(remaining))
+        if not remaining or params.action != "next":
             return repeated
-        next_one = next((each for each in left if each.span[0] >= offset), left[0])
-        place = document.text.range(next_one.span)
+        following = next((each for each in remaining if each.span[0] >= offset), remaining[0])
+        place = document.text.range(following.span)
         await self._show(document.uri, place)
         return repeated.model_copy(update={"range": Range.of(place)})
 
     def recall(self, document: SyncedDocument) -> Sequence[PlacedRepeat] | None:
-        """The repeats found in the current document; None if nobody searched."""
+        """The repeats that a search has found in the current text; None if nobody has searched it."""
         text, found = self._found.get(document.uri, (None, ()))
         return found if text is document.text else None
 
     async def find(self, document: SyncedDocument, *, unasked: bool = False) -> Sequence[PlacedRepeat]:
-        """Finds places for the last change; empty if the document changes meanwhile."""
+        """Finds places for the last change, if `unasked` only for one that was made twice; none after a new change."""
         text, burst = document.text, self._bursts.get(document.uri)
         if burst is None or burst.span is None or self._fills.find_exclusion(document.uri):
             return ()
@@ -152,18 +155,18 @@ class NextEdits:
             return ()
         return found
 
-    async def _make(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
-        """Makes the repeats with one edit; if the model must choose words, as a pending fill."""
+    async def _apply(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> None:
+        """Makes the repeats with one edit. If the model must choose words of some, only these are made, by a fill."""
         text = document.text
         ranges: list[Range] = []
         drafts: list[DraftParams] = []
-        for each in found:
+        for each in repeats:
             if each.repeat.foreign:
                 span, draft = _draft(text, each)
                 ranges.append(Range.of(text.range(span)))
                 drafts.append(draft)
         if drafts:
-            asked = FillParams(
+            params = FillParams(
                 uri=document.uri,
                 version=document.version,
                 what=What.SELECTION,
@@ -171,22 +174,23 @@ class NextEdits:
                 drafts=tuple(drafts),
                 apply=True,
             )
-            await self._fills.fill(asked)
-        elif found:
+            await self._fills.fill(params)
+        elif repeats:
 
             def find_edits() -> list[Replacement]:
                 if document.text is not text:
                     raise FillFailed("Midfill: the document changed meanwhile; ask again.")
-                return [(each.span, each.repeat.text) for each in found]
+                return [(each.span, each.repeat.text) for each in repeats]
 
             await apply_edits(self._server, document, find_edits, "Midfill: next edit")
 
     async def _show(self, uri: str, place: types.Range) -> None:
+        """Puts the cursor to the start of a place, if the client can."""
         window = self._server.client_capabilities.window
         if window and window.show_document and window.show_document.support:
             start = types.Range(place.start, place.start)
-            wanted = types.ShowDocumentParams(uri, take_focus=True, selection=start)
-            await self._server.window_show_document_async(wanted)
+            params = types.ShowDocumentParams(uri, take_focus=True, selection=start)
+            await self._server.window_show_document_async(params)
 
     async def _propose(self, document: SyncedDocument) -> None:
         """Shows likely repeats once the document has been idle."""
@@ -199,6 +203,7 @@ class NextEdits:
             self._tell(document, [each for each in found if each.repeat.is_likely])
 
     def _is_fill(self, document: SyncedDocument) -> bool:
+        """True if the last change touches a pending fill."""
         burst = self._bursts.get(document.uri)
         if burst is None or burst.span is None:
             return False
@@ -208,38 +213,42 @@ class NextEdits:
                 return True
         return False
 
-    def _tell(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
+    def _tell(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> None:
         places = []
-        for each in found:
+        for each in repeats:
             range = document.text.range(each.span)
             places.append(RepeatPlace(range=Range.of(range), text=each.repeat.text))
         message = Repeats(uri=document.uri, places=tuple(places))
-        self._server.tell("midfill/didChangeRepeats", message, document.uri, is_empty=not found)
+        self._server.tell("midfill/didChangeRepeats", message, document.uri, is_empty=not repeats)
 
 
 def _search(
     before: DocumentView, after: DocumentView, earlier: tuple[Text, Text] | None, *, unasked: bool
 ) -> Sequence[PlacedRepeat]:
-    """Runs in a worker thread."""
-    versions = earlier and (earlier[0].data, earlier[1].data)
+    """Finds the repeats of the change from `before` to `after`; `earlier` are the texts around the change before that
+    one. Runs in a worker thread.
+    """
+    earlier_versions = earlier and (earlier[0].data, earlier[1].data)
     found = []
     with suppress(MidfillError):
-        for repeat in find_repeats(before.read(), after.read(), versions, unasked=unasked):
+        for repeat in find_repeats(before.read(), after.read(), earlier_versions, unasked=unasked):
             edit = repeat.edit
-            with suppress(MidfillError):  # belongs to another cell
+            with suppress(MidfillError):  # the place is in another cell
                 span = after.span(Hole(edit.start_byte, edit.end_byte))
                 found.append(PlacedRepeat(span, repeat))
     return found
 
 
-def _draft(text: Text, found: PlacedRepeat) -> tuple[Span, DraftParams]:
-    """The changed lines of a place; everything but the words for the model is an anchor."""
-    start, end = text.whole_lines(found.span)
-    lines = text.source[start:end]
-    start += len(lines) - len(lines.lstrip())
-    first, last = found.span
-    lead = first - start
-    draft = text.source[start:first] + found.repeat.text + text.source[last:end]
-    foreign = [(begin + lead, stop + lead) for begin, stop in found.repeat.foreign]
+def _draft(text: Text, placed: PlacedRepeat) -> tuple[Span, DraftParams]:
+    """The span of a place's lines without their first indent, and their text after the change as a draft, in which all
+    but the words that the model must choose are anchors.
+    """
+    lines_start, end = text.whole_lines(placed.span)
+    lines = text.source[lines_start:end]
+    start = lines_start + len(lines) - len(lines.lstrip())
+    first, last = placed.span
+    num_before = first - start
+    draft = text.source[start:first] + placed.repeat.text + text.source[last:end]
+    foreign = [(word_start + num_before, word_end + num_before) for word_start, word_end in placed.repeat.foreign]
     keep = find_gaps(foreign, len(draft))
     return (start, end), DraftParams(text=draft, keep=to_units(draft, keep, text.encoding))

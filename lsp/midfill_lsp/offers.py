@@ -1,4 +1,4 @@
-"""Offers fills: code actions at a range, code lenses on a pending fill. Starts nothing."""
+"""Lists what an editor may offer: code actions at a range, code lenses on a pending fill. Starts nothing."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,12 +28,12 @@ LENSES = {"midfill.accept": "Accept", "midfill.reroll": "Reroll", "midfill.disca
 
 def offer_actions(view: DocumentView, version: int | None, params: types.CodeActionParams) -> list[types.CodeAction]:
     """Code actions for possible fills at a range. Parses the document, so run it in a worker thread."""
-    wanted = [what for what in What if is_wanted(KINDS[what], params.context.only)]
+    requested = [what for what in What if is_wanted(KINDS[what], params.context.only)]
     try:
         document = view.read()
     except MidfillError:  # there is nothing to fill
         return []
-    offered = [what for what in wanted if _applies(view, document, what, params.range)]
+    offered = [what for what in requested if _applies(view, document, what, params.range)]
     actions = [_action(view.uri, version, what, params.range) for what in offered]
     if What.BODY in offered and is_wanted(UNTIL_KIND, params.context.only):
         actions.append(_action(view.uri, version, What.BODY, params.range, until=True))
@@ -41,25 +41,27 @@ def offer_actions(view: DocumentView, version: int | None, params: types.CodeAct
 
 
 def is_wanted(kind: str, only: Sequence[str] | None) -> bool:
-    """True if `only`, a list of kinds and their parents, includes a kind."""
-    return not only or any(kind == wanted or kind.startswith(wanted + ".") for wanted in only)
+    """True if `only`, the kinds that the client asks for, is empty or has the kind or a parent of it."""
+    return not only or any(kind == asked or kind.startswith(asked + ".") for asked in only)
 
 
 def _applies(view: DocumentView, document: Document, what: What, range: types.Range) -> bool:
-    if what in (What.SELECTION, What.HOLE) and (range.start == range.end) is (what is What.SELECTION):
+    """True if this fill is possible at a range. A selection is filled, or a hole at the cursor on a blank line."""
+    is_cursor = range.start == range.end
+    if (what is What.SELECTION and is_cursor) or (what is What.HOLE and not is_cursor):
         return False
     if what is What.HOLE:
         line = min(range.start.line, len(view.text.line_starts) - 1)
         return not view.text.lines[line].strip()
     try:
-        found = find_holes(view, document, what, [range])
-        for hole in found:
+        holes = find_holes(view, document, what, [range])
+        for hole in holes:
             view.span(hole)  # raises for a hole in another cell
     except MidfillError:
         return False
-    if what is not What.SELECTION and not all(hole.is_body for hole in found):
+    if what is not What.SELECTION and not all(hole.is_body for hole in holes):
         return False
-    return bool(found)
+    return bool(holes)
 
 
 def _action(uri: str, version: int | None, what: What, range: types.Range, *, until: bool = False) -> types.CodeAction:
@@ -74,51 +76,51 @@ def _action(uri: str, version: int | None, what: What, range: types.Range, *, un
     return types.CodeAction(title, kind=kind, command=command)
 
 
-def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[Span]) -> list[types.CodeAction]:
-    """Code actions that repeat the last change at the next place or everywhere."""
-    if not found:
+def offer_repeats(document: SyncedDocument, cursor: types.Position, spans: Sequence[Span]) -> list[types.CodeAction]:
+    """Code actions that repeat the last change at the next place or everywhere. `spans` are all places, in order."""
+    if not spans:
         return []
     position = Position(line=cursor.line, character=cursor.character)
     here = RepeatParams(uri=document.uri, position=position)
     offset = document.text.offset(cursor)
-    next_span = next((span for span in found if span[0] >= offset), found[0])
+    next_span = next((span for span in spans if span[0] >= offset), spans[0])
     line = document.text.position(next_span[0]).line + 1
-    offered = [_offer_repeat(f"Make the last change again, or go there: line {line}", here)]
-    if len(found) > 1:
+    actions = [_offer_repeat(f"Make the last change again, or go there: line {line}", here)]
+    if len(spans) > 1:
         everywhere = here.model_copy(update={"action": "all"})
-        offered.append(_offer_repeat(f"Make the last change in {len(found)} more places", everywhere))
-    return offered
+        actions.append(_offer_repeat(f"Make the last change in {len(spans)} more places", everywhere))
+    return actions
 
 
-def _offer_repeat(title: str, asked: RepeatParams) -> types.CodeAction:
-    command = types.Command(title, "midfill.repeat", arguments=[_to_json(asked)])
+def _offer_repeat(title: str, params: RepeatParams) -> types.CodeAction:
+    command = types.Command(title, "midfill.repeat", arguments=[_to_json(params)])
     return types.CodeAction(title, kind=REPEAT, command=command)
 
 
-def _to_json(asked: Payload) -> dict[str, Any]:
-    return asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+def _to_json(params: Payload) -> dict[str, Any]:
+    return params.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above a pending fill; behind them the command it passes, or `a suggestion`, and its
-    origin, which no command belongs to.
+    """Accept, Reroll and Discard above a pending fill. A last lens, which does nothing, says which command the fill
+    passes or that it is a suggestion, and where it comes from.
     """
     range = text.range(pending.holes[0].outer)
     fills = [hole.fill for hole in pending.holes]
     commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in LENSES.items()]
-    said: list[str] = []
+    notes: list[str] = []
     if pending.filled.passes:
-        said.append(f"passes `{pending.filled.passes}`")
+        notes.append(f"passes `{pending.filled.passes}`")
     elif any(fill.is_suggestion for fill in fills):
-        said.append("a suggestion")
-    said += dict.fromkeys(_shorten(fill.origin) for fill in fills if fill.origin != DRAFTED)
-    if said:
-        commands.append(types.Command(", ".join(said), ""))
+        notes.append("a suggestion")
+    notes += dict.fromkeys(_shorten(fill.origin) for fill in fills if fill.origin != DRAFTED)
+    if notes:
+        commands.append(types.Command(", ".join(notes), ""))
     return [types.CodeLens(range, command=command) for command in commands]
 
 
 def _shorten(text: str) -> str:
-    """The middle of a long text gives way, since names begin and end with what tells them apart."""
+    """Leaves out the middle of a long text, because names begin and end with what tells them apart."""
     if len(text) <= MAX_ORIGIN_CHARS:
         return text
     return f"{text[:22]}…{text[-17:]}"

@@ -16,43 +16,45 @@ from midfill_lsp.text import Moves, Span, SyncedDocument, Text, find_at, to_unit
 
 
 def find_hunks(old: str, new: str) -> list[tuple[Span, Span]]:
-    """Pairs of different spans of the old and the new text, in order; one of a pair may be empty."""
-    before, after = Text(old), Text(new)
-    matcher = SequenceMatcher(lambda line: not line.strip(), before.lines, after.lines, autojunk=False)
+    """Pairs of a span of the old text and the span of the new text that replaced it, in order; one may be empty."""
+    old_text, new_text = Text(old), Text(new)
+    matcher = SequenceMatcher(lambda line: not line.strip(), old_text.lines, new_text.lines, autojunk=False)
     hunks = []
-    for tag, start, stop, begin, end in matcher.get_opcodes():
+    for tag, old_first, old_stop, new_first, new_stop in matcher.get_opcodes():
         if tag == "equal":
             continue
         # Added or removed lines include a line ending: the one after them, or before them at the end of the text.
-        if start < stop and begin < end:
-            find = _find_lines
-        elif stop < len(before.lines) and end < len(after.lines):
-            find = _find_lines_and_end
+        if old_first < old_stop and new_first < new_stop:
+            find_span = _find_lines
+        elif old_stop < len(old_text.lines) and new_stop < len(new_text.lines):
+            find_span = _find_lines_and_end
         else:
-            find = _find_lines_and_end_before
-        hunks.append((find(before, start, stop), find(after, begin, end)))
+            find_span = _find_lines_and_end_before
+        hunks.append((find_span(old_text, old_first, old_stop), find_span(new_text, new_first, new_stop)))
     return hunks
 
 
-def _find_lines(text: Text, first: int, last: int) -> Span:
-    return text.line_starts[first], text.line_end(last - 1)
+def _find_lines(text: Text, first: int, stop: int) -> Span:
+    return text.line_starts[first], text.line_end(stop - 1)
 
 
-def _find_lines_and_end(text: Text, first: int, last: int) -> Span:
-    return text.line_starts[first], text.line_starts[last]
+def _find_lines_and_end(text: Text, first: int, stop: int) -> Span:
+    return text.line_starts[first], text.line_starts[stop]
 
 
-def _find_lines_and_end_before(text: Text, first: int, last: int) -> Span:
-    return text.line_end(first - 1), text.line_end(last - 1)
+def _find_lines_and_end_before(text: Text, first: int, stop: int) -> Span:
+    return text.line_end(first - 1), text.line_end(stop - 1)
 
 
 MAX_PENDING = 64
-WEAK_SHARE = 0.1
+WEAK_SHARE = 0.1  # of the tokens of a fill, the least certain first
 
 
 @dataclass(eq=False)
 class PendingHole:
-    """`outer` spans everything the fill inserted, `inner` its text without lead and tail, in the current text."""
+    """A hole with its fill. `outer` spans all that the fill inserted into the current text, `inner` the fill without
+    lead and tail. `original` is the text that `outer` had before the first fill.
+    """
 
     outer: Span
     inner: Span
@@ -61,8 +63,8 @@ class PendingHole:
     is_decided: bool = False
     """True if the user has accepted or discarded some of its hunks."""
 
-    def find(self, spans: Iterable[Span], newline: str) -> list[Span]:
-        """Spans of the fill as spans of the document; valid until somebody types into the fill."""
+    def locate(self, spans: Iterable[Span], newline: str) -> list[Span]:
+        """Converts spans of the fill into spans of the document; valid until somebody types into the fill."""
         start = self.inner[0]
 
         def move(offset: int) -> int:
@@ -72,7 +74,7 @@ class PendingHole:
         return [(move(first), move(last)) for first, last in spans]
 
     def carry(self, moves: Moves) -> bool:
-        """Follows the edits of `moves`; False if one of them crossed an end."""
+        """Moves both spans as the edits of `moves` did; False if one of these crossed an end of a span."""
         outer, inner = moves.stretch(self.outer), moves.stretch(self.inner)
         if outer is None or inner is None:
             return False
@@ -80,28 +82,28 @@ class PendingHole:
         return True
 
     def was_put_back(self, moves: Moves, source: str) -> bool:
-        """True if the edits of `moves` touched it and restored the text from before the fill."""
-        wide = moves.stretch(self.outer, takes_ends=True)
-        if wide is None or moves.carry(self.outer) is not None:
+        """True if the edits of `moves` touched the hole and restored its original text."""
+        stretched = moves.stretch(self.outer, takes_ends=True)
+        if stretched is None or moves.carry(self.outer) is not None:
             return False
-        return source[slice(*wide)] == self.original
+        return source[slice(*stretched)] == self.original
 
     def hunks(self, source: str) -> list[Replacement]:
-        """The spans of current lines that differ from the old ones, each with the old lines."""
+        """The spans of current lines that differ from the original ones, each with the lines that would restore it."""
         start = self.outer[0]
         hunks = []
         for old, (first, last) in find_hunks(self.original, source[slice(*self.outer)]):
             hunks.append(((start + first, start + last), self.original[slice(*old)]))
         return hunks
 
-    def keep_hunk(self, number: int, source: str) -> None:
-        """Accepts a hunk: its lines count as old from now on."""
+    def keep_hunk(self, hunk_index: int, source: str) -> None:
+        """Accepts a hunk: its lines count as original from now on."""
         text = source[slice(*self.outer)]
-        (first, last), new = find_hunks(self.original, text)[number]
+        (first, last), new = find_hunks(self.original, text)[hunk_index]
         self.original = self.original[:first] + text[slice(*new)] + self.original[last:]
 
     def decided_ranges(self, source: str) -> list[Span]:
-        """Ranges of its inner text that the user accepted: everything outside hunks, once one was decided."""
+        """Ranges of the inner text that the user has accepted: all text outside hunks, once a hunk was decided."""
         if not self.is_decided:
             return []
         start, end = self.inner
@@ -115,9 +117,10 @@ class PendingHole:
 
 @dataclass
 class Pending:
-    """One pending fill, or one whose edit is being applied: the best candidate of `filled`.
+    """One pending fill: the best candidate of `filled`, which is in the document or in an edit that is being applied.
 
-    The edit replaces the text `before` by `expected`; `moves` records what changed since.
+    That edit replaces the document's text `before` by `expected`, which is None once the client has reported it.
+    `moves` records what changed since. `weak` are the least certain tokens, `errors` what has syntax errors.
     """
 
     id: int
@@ -133,18 +136,18 @@ class Pending:
     errors: list[Span] = field(default_factory=list)
 
     def mark(self) -> None:
-        """Locates its errors and its least certain tokens."""
+        """Sets `errors` and `weak`. If new errors have no known place, `errors` are all holes."""
         self.errors = []
-        scored: list[tuple[float, Span]] = []
+        by_confidence: list[tuple[float, Span]] = []
         for hole in self.holes:
-            self.errors += hole.find(hole.fill.errors, self.newline)
-            tokens = hole.find(hole.fill.tokens, self.newline)
-            scored += zip(hole.fill.confidence, tokens, strict=False)
+            self.errors += hole.locate(hole.fill.errors, self.newline)
+            tokens = hole.locate(hole.fill.tokens, self.newline)
+            by_confidence += zip(hole.fill.confidence, tokens, strict=False)
         if self.filled.new_errors and not self.errors:
             self.errors = [hole.inner for hole in self.holes]
-        scored.sort()
-        num_weak = math.ceil(len(scored) * WEAK_SHARE)
-        self.weak = [span for _, span in scored[:num_weak]]
+        by_confidence.sort()
+        num_weak = math.ceil(len(by_confidence) * WEAK_SHARE)
+        self.weak = [span for _, span in by_confidence[:num_weak]]
 
     @property
     def spans(self) -> list[Span]:
@@ -158,7 +161,7 @@ class Pending:
         return Text(self.expected, self.document.text.encoding)
 
     def follow(self) -> bool:
-        """Follows the document's last changes. False if the fill was undone or cannot be located any more."""
+        """Moves all spans as the document's last changes did. False if the fill was undone or cannot be located."""
         source = self.document.source
         moves = self.moves
         if self.expected is not None:
@@ -166,41 +169,41 @@ class Pending:
             moves.clear()
             if source != self.expected:
                 start, end = trim(self.expected, source)
-                grown = len(source) - len(self.expected)
-                moves.append((start, end, end - start + grown))
+                growth = len(source) - len(self.expected)
+                moves.append((start, end, end - start + growth))
             self.expected = None
-        is_undone = moves and source == self.before  # undo may come as any equal change
+        is_undone = moves and source == self.before  # clients report an undo as any change with this result
         self.narrow([hole for hole in self.holes if not hole.was_put_back(moves, source)])
-        alive = not is_undone and bool(self.holes) and all(hole.carry(moves) for hole in self.holes)
+        is_located = not is_undone and bool(self.holes) and all(hole.carry(moves) for hole in self.holes)
         self.weak = moves.carry_all(self.weak)
         self.errors = moves.carry_all(self.errors)
         moves.clear()
-        return alive
+        return is_located
 
     def narrow(self, holes: Sequence[PendingHole]) -> None:
-        """Reduces the fill to some of its holes."""
+        """Reduces the fill and its alternatives to some of its holes."""
         if len(holes) == len(self.holes):
             return
-        left = [number for number, hole in enumerate(self.holes) if hole in holes]
-        rows = []
-        for row in (self.filled.best, *self.filled.alternatives):
-            fills = tuple(row.fills[number] for number in left)
-            rows.append(replace(row, fills=fills))
-        best, *others = rows
+        kept_indexes = [index for index, hole in enumerate(self.holes) if hole in holes]
+        candidates = []
+        for candidate in (self.filled.best, *self.filled.alternatives):
+            fills = tuple(candidate.fills[index] for index in kept_indexes)
+            candidates.append(replace(candidate, fills=fills))
+        best, *others = candidates
         self.filled = replace(self.filled, best=best, alternatives=tuple(others))
-        self.holes = [self.holes[number] for number in left]
+        self.holes = [self.holes[index] for index in kept_indexes]
 
     def find_part(self, part: str, position: Position | None) -> tuple[PendingHole, int | None]:
-        """The hole at a position and its hunk's number, or the only part. A hole without hunks is a part. Raises
-        FillFailed if there is none.
+        """Finds the part, a "hole" or a "hunk", at a position, or the only one of the fill. Returns its hole, and the
+        index of the hunk: None for a whole hole, or if the hole has no hunks. Raises FillFailed if there is none.
         """
         parts: list[tuple[Span, tuple[PendingHole, int | None]]] = []
         for hole in self.holes:
             hunks = []
             if part == "hunk":
                 hunks = hole.hunks(self.document.source)
-            for number, (span, _) in enumerate(hunks):
-                parts.append((span, (hole, number)))
+            for hunk_index, (span, _) in enumerate(hunks):
+                parts.append((span, (hole, hunk_index)))
             if not hunks:
                 parts.append((hole.outer, (hole, None)))
         found = []
@@ -224,7 +227,7 @@ class Pending:
         return replace(self.filled, best=first, alternatives=(*others, self.filled.best), passes="")
 
     def show(self, filled: Filled) -> tuple[list[tuple[Span, str]], list[PendingHole]]:
-        """The edits that replace it by another fill, and the holes after them."""
+        """The edits that replace the fill by `filled`, and the holes after these edits."""
         edits: list[tuple[Span, str]] = []
         holes: list[PendingHole] = []
         shift = 0
@@ -241,23 +244,22 @@ class Pending:
         return edits, holes
 
     def drafts(self, share: float) -> tuple[DraftParams, ...]:
-        """What a reroll keeps of each hole: all typed text and, if the engine can, that share of the rest."""
-        if self.filled.keeps == "nothing":
-            share = 0.0
+        """What a reroll keeps of each hole: all typed text and, if the engine can keep parts, `share` of the tokens."""
+        kept_share = 0.0 if self.filled.keeps == "nothing" else share
         by_lines = self.filled.keeps == "lines"
         source = self.document.source
         drafts = []
         for hole in self.holes:
             fill = hole.fill
             text = source[slice(*hole.inner)]
-            fixed = hole.decided_ranges(source)
-            keep = keep_ranges(fill.text, fill.tokens, fill.confidence, text, share, fixed, by_lines=by_lines)
+            decided = hole.decided_ranges(source)
+            keep = keep_ranges(fill.text, fill.tokens, fill.confidence, text, kept_share, decided, by_lines=by_lines)
             drafts.append(DraftParams(keep=to_units(text, keep, self.document.text.encoding)))
         return tuple(drafts)
 
 
 class PendingStore:
-    """All pending fills of all documents."""
+    """All pending fills of all documents, at most MAX_PENDING; a new one drives out the oldest."""
 
     def __init__(self) -> None:
         self.ids = count(1)
@@ -295,8 +297,10 @@ class PendingStore:
         pending.document.forget(pending.moves)
 
 
-def place(candidate: Alternative, spans: Sequence[Span], originals: Sequence[str], newline: str) -> list[PendingHole]:
-    """The holes of a candidate after its edits are applied at `spans`, in order."""
+def place_holes(
+    candidate: Alternative, spans: Sequence[Span], originals: Sequence[str], newline: str
+) -> list[PendingHole]:
+    """The holes of a candidate after its edits have replaced `spans`, the texts `originals`, in document order."""
     holes: list[PendingHole] = []
     shift = 0
     for fill, edit, span, original in zip(candidate.fills, candidate.patch.edits, spans, originals, strict=True):

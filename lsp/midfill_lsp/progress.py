@@ -17,11 +17,11 @@ from midfill_lsp.text import to_units
 MIN_INTERVAL_S = 0.1
 PREVIEWS_PER_S = 15
 CREATE_TIMEOUT_S = 2.0
-REST_S = 0.03
+CREATE_DELAY_S = 0.03  # a fill that ends sooner shows no progress unless the client gave a token
 
 
 class FillProgress:
-    """Work-done progress of one fill; silent without a token. Use it on the event loop only."""
+    """LSP's work-done progress of one fill; shows nothing before it has a token. Use it on the event loop only."""
 
     def __init__(self, server: LanguageServer, title: str) -> None:
         self._server, self._title = server, title
@@ -48,7 +48,7 @@ class FillProgress:
         self._report(types.WorkDoneProgressReport(message=phrase))
 
     def step(self, step: int, num_steps: int, masked: int) -> None:
-        """`masked` positions are left after `step` of at most `num_steps`. Step 0 starts a round."""
+        """Shows that `masked` positions are left after `step` of at most `num_steps`. Step 0 starts a round."""
         self._masked_at_start = masked if step == 0 else max(self._masked_at_start, masked)
         if time.monotonic() - self._reported_s < MIN_INTERVAL_S:
             return
@@ -65,7 +65,7 @@ class FillProgress:
 
 
 class PreviewSender:
-    """Sends `midfill/preview` at most 15 times a second, and the chosen text in any case; nothing without a token."""
+    """Sends `midfill/preview` at most 15 times a second, and always the chosen texts; nothing without a token."""
 
     def __init__(self, server: LanguageServer, id: int, token: Token | None, encoding: str) -> None:
         self._server, self._id, self._token, self._encoding = server, id, token, encoding
@@ -73,26 +73,26 @@ class PreviewSender:
         self._seq = 0
 
     def is_due(self, preview: Preview) -> bool:
-        """True if it is time to send one; for the thread that makes the fill."""
+        """True if the preview is to be sent, which counts as sent then. For the thread that makes the fill."""
         now_s = time.monotonic()
         is_due = self._token is not None and (preview.is_chosen or now_s - self._sent_s >= 1 / PREVIEWS_PER_S)
         self._sent_s = now_s if is_due else self._sent_s
         return is_due
 
-    def send(self, places: list[types.Range], preview: Preview) -> None:
-        """`places` are the current ranges of the holes. Call it on the event loop."""
+    def send(self, ranges: list[types.Range], preview: Preview) -> None:
+        """Sends a preview. `ranges` are the current ones of the holes. Call it on the event loop."""
         assert self._token is not None
         self._seq += 1
         holes = tuple(
             PreviewHole(
-                range=Range.of(place),
+                range=Range.of(hole_range),
                 text=hole.text,
                 settled=to_units(hole.text, hole.settled, self._encoding),
                 masked=hole.masked,
                 tokens=to_units(hole.text, hole.tokens, self._encoding),
                 confidence=tuple(hole.confidence),
             )
-            for place, hole in zip(places, preview.holes, strict=True)
+            for hole_range, hole in zip(ranges, preview.holes, strict=True)
         )
         params = PreviewParams(
             token=self._token, id=self._id, seq=self._seq, step=preview.step, num_steps=preview.num_steps, holes=holes
@@ -127,7 +127,8 @@ async def show_progress(server: LanguageServer, token: int | str | None, title: 
 
 
 async def _begin_when_granted(server: LanguageServer, progress: FillProgress, task: asyncio.Task[object]) -> None:
-    await asyncio.sleep(REST_S)
+    """Asks the client for a token, and begins progress if it grants one."""
+    await asyncio.sleep(CREATE_DELAY_S)
     token = str(uuid.uuid4())
     try:
         await asyncio.wait_for(server.work_done_progress.create_async(token), CREATE_TIMEOUT_S)

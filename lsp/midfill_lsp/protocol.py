@@ -1,4 +1,4 @@
-"""Moves messages between the client's pipe and the handlers, and survives invalid ones. Knows nothing of filling."""
+"""Moves messages between the client's pipe and their handlers, and survives invalid messages. Knows no fill."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class MidfillProtocol(LanguageServerProtocol):
     """pygls' protocol with our documents, in which every request is answered, however malformed."""
 
     client_pid: int | None = None
-    """None where that process was not there at the start: it may live in another container."""
+    """None if no such process was seen at the start, because the client may live in another container."""
 
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:
@@ -58,7 +58,7 @@ class MidfillProtocol(LanguageServerProtocol):
 
     @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
     async def lsp_workspace__execute_command(self, params: types.ExecuteCommandParams) -> Any:  # type: ignore[override]
-        """A coroutine: pygls' generator drops the progress token, and `$/cancelRequest` does not cancel it."""
+        """Runs a command as a coroutine: pygls' generator loses the progress token, and ignores `$/cancelRequest`."""
         handler = self.fm.commands.get(params.command)
         if handler is None:
             known = ", ".join(self.fm.commands)
@@ -68,10 +68,11 @@ class MidfillProtocol(LanguageServerProtocol):
     def _execute_handler(
         self, msg_id: int | str, handler: Any, callback: Any, args: Any = None, kwargs: Any = None
     ) -> None:
-        """Works around pygls keeping the future of every notification forever: 1.4 to 1.9 KiB per change."""
+        """Forgets the future of a handler at its end: pygls keeps those of notifications, 1.4 to 1.9 KiB per change."""
         super()._execute_handler(msg_id, handler, callback, args, kwargs)
-        if (future := self._request_futures.get(msg_id)) is not None:
-            # Runs at once if it is done.
+        future = self._request_futures.get(msg_id)
+        if future is not None:
+            # The callback runs at once if the future is done.
             future.add_done_callback(lambda _: self._request_futures.pop(msg_id, None))
 
     def notify(self, method: str, params: Any = None) -> None:
@@ -82,6 +83,7 @@ class MidfillProtocol(LanguageServerProtocol):
             super().notify(method, params)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
+        """Turns a JSON object into a message: a RawRequest for Midfill's own methods."""
         if "id" in data and str(data.get("method", "")).startswith(OWN_METHODS):
             return RawRequest(data["id"], data["method"], data["params"], data["jsonrpc"])
         return super().structure_message(data)
@@ -116,13 +118,16 @@ class MidfillProtocol(LanguageServerProtocol):
             super()._handle_response(msg_id, result, error)
 
     def _find_problem(self, message: Any) -> tuple[types.ErrorCodes, str] | None:
+        """The error code and the reason why a message is invalid at this time; None if it is valid."""
         invalid = types.ErrorCodes.InvalidRequest
         if not isinstance(message, dict) or message.get("jsonrpc") != self.VERSION:
             return invalid, "A message is one JSON-RPC 2.0 object."
         if "id" in message and (isinstance(message["id"], bool) or not isinstance(message["id"], int | str)):
             return invalid, "An id is a whole number or a string."
+        if "method" not in message and "id" not in message:
+            return invalid, "A message without an id has a method."
         if "method" not in message:
-            return None if "id" in message else (invalid, "A message without an id has a method.")
+            return None
         method = message["method"]
         if not isinstance(method, str):
             return invalid, "A method is a string."
@@ -135,7 +140,7 @@ class MidfillProtocol(LanguageServerProtocol):
         return None
 
     def _refuse_message(self, message: Any, code: types.ErrorCodes, reason: str) -> None:
-        """Answers a request, gives up the request of a broken response, and only logs a notification."""
+        """Handles an invalid message: answers a request, fails the request of a response, only logs a notification."""
         msg_id = message.get("id") if isinstance(message, dict) else None
         if not isinstance(message, dict) or isinstance(msg_id, bool) or not isinstance(msg_id, int | str | None):
             self._refuse(None, code, reason)
@@ -173,20 +178,23 @@ async def serve(server: LanguageServer, stdin_fd: int) -> int:
     while chunk := await chunks.get():
         for message in parser.feed(chunk):
             server.protocol.receive(message)
-            # Lets a request's handler see the documents as they were when the request came.
+            # Lets the handler of a request start first: it must see the documents as they were when the request came.
             await asyncio.sleep(0)
     watcher.cancel()
     return 1
 
 
 def _pump(stdin_fd: int, loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[bytes]) -> None:
-    """Reads in a daemon thread: this works for pipes, files and consoles on every system and never delays the exit."""
-    chunk = b"."
-    while chunk:
+    """Reads chunks up to b"" at the end of the input. It runs in a daemon thread, because this works for pipes, files
+    and consoles on every system and never delays the exit.
+    """
+    while True:
         chunk = os.read(stdin_fd, CHUNK_BYTES)
         if loop.is_closed():
             return
         loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+        if not chunk:
+            return
 
 
 async def _watch_client(protocol: MidfillProtocol, chunks: asyncio.Queue[bytes]) -> None:
@@ -211,7 +219,7 @@ def _is_alive(pid: int) -> bool:
 
 
 class StdoutPipe(StdoutWriter):
-    """The client's end of the pipe. When it closes the process exits at once."""
+    """The pipe to the client. If the client has closed it, the first write ends the process at once."""
 
     def write(self, data: bytes) -> None:
         try:
@@ -222,8 +230,8 @@ class StdoutPipe(StdoutWriter):
 
 
 def run_stdio(server: LanguageServer) -> int:
-    """Returns the exit code: 0 after shutdown and exit, 1 if the client left without them."""
-    # Output of print and of child processes must not mix with messages.
+    """Serves over stdin and stdout. Returns the exit code: 0 after shutdown and exit, 1 if the client left without."""
+    # Output of print and of child processes goes to stderr, because it must not mix with messages.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     server.protocol.set_writer(StdoutPipe(out))

@@ -1,4 +1,6 @@
-"""Collects files that matter for a fill: open, recent and related ones, never excluded ones. Knows no fill."""
+"""Collects the files that a fill may show its model: open, recent and related ones, none that is excluded. Knows no
+fill.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -17,15 +19,15 @@ MAX_RECENT = 32
 
 
 class RelatedText:
-    """Keeps the texts of the 32 files that were open last, and the excerpts that the last fills of so many documents
-    showed. Use it on the event loop, except for what `near` returns.
+    """Keeps the texts of the 32 files that were open last, and for 32 documents the excerpts that their last fills
+    showed to the model. Use it on the event loop, except for what `near` returns.
     """
 
     def __init__(self, freeze_settings: Callable[[], Callable[[str], Settings]]) -> None:
         self._freeze_settings = freeze_settings
-        self._recent: dict[str, str] = {}  # the newest last
-        self._shown: dict[str, ShownExcerpts] = {}  # by document, the newest last
-        self._lock = threading.Lock()
+        self._recent: dict[str, str] = {}  # texts by URI, the newest last
+        self._shown: dict[str, ShownExcerpts] = {}  # by the document's URI, the newest last
+        self._lock = threading.Lock()  # of `_recent`
 
     def near(self, workspace: SyncedWorkspace, uri: str) -> Callable[[], Options]:
         """A function for a worker thread that returns options with the related files, if the settings allow them."""
@@ -44,21 +46,21 @@ class RelatedText:
 
         def find() -> Options:
             with self._lock:
-                known = {name: text for name, text in self._recent.items() if name not in others} | others
-                excluded = find_exclusions({name: settings_of(name).exclude for name in known})
-                allowed = [name for name in known if name not in excluded]
-                self._recent = {name: known[name] for name in allowed[-MAX_RECENT:]}
-                seen = [(name, text) for name, text in reversed(self._recent.items()) if name != uri]
+                texts = {key: text for key, text in self._recent.items() if key not in others} | others  # by URI
+                excluded = find_exclusions({key: settings_of(key).exclude for key in texts})
+                allowed = [key for key in texts if key not in excluded]
+                self._recent = {key: texts[key] for key in allowed[-MAX_RECENT:]}
+                newest_first = [(key, text) for key, text in reversed(self._recent.items()) if key != uri]
             held = [
-                Reference("open" if name in others else "recent", text.replace("\r\n", "\n"), find_path(name))
-                for name, text in seen
+                Reference("open" if key in others else "recent", text.replace("\r\n", "\n"), find_path(key))
+                for key, text in newest_first
             ]
-            held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
+            held.sort(key=lambda reference: reference.kind)  # stable sort: most recent first within a kind
 
             def leaves_out(paths: Sequence[Path]) -> set[Path]:
-                names = {path.as_uri(): path for path in paths}
-                excluded = find_exclusions({name: settings_of(name).exclude for name in names})
-                return {path for name, path in names.items() if name in excluded}
+                path_of = {path.as_uri(): path for path in paths}
+                excluded = find_exclusions({key: settings_of(key).exclude for key in path_of})
+                return {path for key, path in path_of.items() if key in excluded}
 
             path = find_path(uri)
             try:
@@ -72,6 +74,7 @@ class RelatedText:
         return find
 
     def _shown_of(self, uri: str) -> ShownExcerpts:
+        """The excerpts of a document's last fill; the next fill changes the object."""
         shown = self._shown.pop(uri, None) or ShownExcerpts()
         self._shown[uri] = shown
         if len(self._shown) > MAX_RECENT:

@@ -1,4 +1,4 @@
-"""The server: its requests and how they are wired. The work is in the modules beside it."""
+"""Connects the requests and notifications of the client with the modules beside it, which do the work."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ MAX_FILLS = 8
 
 
 class MidfillServer(Host):
-    """A server whose fills come from `filler`."""
+    """A server whose fills come from `filler`, by default from the user's engines."""
 
     def __init__(self, filler: Filler | None = None) -> None:
         super().__init__()
@@ -64,12 +64,12 @@ async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> li
     synced = ls.workspace.open_document(params.text_document.uri)
     if synced is None or synced.desynced or ls.fills.find_exclusion(synced.uri):
         return []
-    view, number = take_view(ls.workspace, synced), synced.version
-    actions = await asyncio.to_thread(offer_actions, view, number, params)
+    view, version = take_view(ls.workspace, synced), synced.version
+    actions = await asyncio.to_thread(offer_actions, view, version, params)
     if is_wanted(REPEAT, params.context.only):
         is_asked = params.context.trigger_kind is not types.CodeActionTriggerKind.Automatic
-        found = await ls.next_edits.find(synced) if is_asked else ls.next_edits.recall(synced)
-        actions += offer_repeats(synced, params.range.start, [each.span for each in found or ()])
+        repeats = await ls.next_edits.find(synced) if is_asked else ls.next_edits.recall(synced)
+        actions += offer_repeats(synced, params.range.start, [repeat.span for repeat in repeats or ()])
     client = ls.client_capabilities.text_document
     capabilities = client.code_action if client else None
     if capabilities is None or capabilities.code_action_literal_support is None:
@@ -86,7 +86,7 @@ def _list_lenses(ls: MidfillServer, params: types.CodeLensParams) -> list[types.
 
 
 async def _suggest(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList | None:
-    """Shows no error, which would disturb typing; the status shows it."""
+    """Makes ghost text. Shows no error, because that would disturb typing; the status shows it."""
     invoked = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
     settings = ls.settings_of(params.text_document.uri)
     if params.context.selected_completion_info:
@@ -96,19 +96,22 @@ async def _suggest(ls: MidfillServer, params: types.InlineCompletionParams) -> t
         if not invoked and (ls.fills.is_snoozing or not settings.suggests_in(document.language_id)):
             return None
         offset = document.text.offset(params.position)
-        found = await ls.fills.suggest(document, offset, settings, invoked=invoked)
+        suggestions = await ls.fills.suggest(document, offset, settings, invoked=invoked)
     except (MidfillError, JsonRpcException):
         return None
-    return to_items(document, offset, found)
+    return to_items(document, offset, suggestions)
 
 
 async def _fill(ls: MidfillServer, params: Any) -> dict[str, Any]:
-    """The plugin shows errors itself; the client of a command may not."""
+    """Handles `midfill/fill`. Its errors are only answered, because a plugin shows them itself."""
     asked = parse(FillParams, params, "midfill/fill")
     return await _answer(ls, lambda: ls.fills.fill(asked.model_copy(update={"apply": bool(asked.apply)})), show=False)
 
 
 async def _run_command(ls: MidfillServer, params: types.ExecuteCommandParams) -> dict[str, Any]:
+    """Runs the method of Fills or NextEdits with the command's name. Its errors are also shown, because clients may not
+    show those of commands.
+    """
     kind, _ = messages.COMMANDS[params.command]
     asked = messages.parse_arguments(kind, params.arguments, params.command)
     if params.work_done_token is not None:
@@ -121,6 +124,7 @@ async def _run_command(ls: MidfillServer, params: types.ExecuteCommandParams) ->
 
 
 async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Payload]], *, show: bool) -> dict[str, Any]:
+    """The answer as JSON. Turns MidfillError, which it may also show, and unexpected errors into FillFailed."""
     try:
         return (await run()).to_json()
     except MidfillError as error:
@@ -140,8 +144,8 @@ async def _list_holes(ls: MidfillServer, params: Any) -> dict[str, Any]:
     asked = parse(messages.HolesParams, params, "midfill/holes")
     document = find_document(ls, asked.uri, asked.version)
     view, range = take_view(ls.workspace, document), asked.range.to_lsp()
-    found = [] if ls.fills.find_exclusion(asked.uri) else await asyncio.to_thread(find_around, view, range)
-    return messages.Holes(ranges=tuple(messages.Range.of(view.text.range(span)) for span in found)).to_json()
+    spans = [] if ls.fills.find_exclusion(asked.uri) else await asyncio.to_thread(find_around, view, range)
+    return messages.Holes(ranges=tuple(messages.Range.of(view.text.range(span)) for span in spans)).to_json()
 
 
 async def _guess_tests(ls: MidfillServer, params: Any) -> dict[str, Any]:

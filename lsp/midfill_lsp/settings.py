@@ -1,4 +1,4 @@
-"""User settings, parsed once. Knows no editor: an invalid value is reported and its default used."""
+"""Reads user settings from JSON. Knows no editor: an invalid value is reported and its default is used."""
 
 from collections.abc import Mapping
 from dataclasses import Field as DataclassField
@@ -18,7 +18,7 @@ _FLAG: Final = "true or false"
 
 
 def _setting(default: Any, help: str, expected: str = "") -> Any:
-    """A field with its help text and a description of its values; a Literal describes itself."""
+    """A field with its help text and a description of its values, which a Literal does not need."""
     return field(default_factory=lambda: default, metadata={"title": expected, "description": help})
 
 
@@ -69,6 +69,7 @@ class Settings:
     server_command: tuple[str, ...] = _setting((), "How the editor starts the server.", "a list of words")
 
     def suggests_in(self, language: str | None) -> bool:
+        """True if ghost text is made while typing in a language."""
         return self.trigger == "auto" and self.languages.get(language or "", self.languages.get("*", True))
 
 
@@ -86,7 +87,7 @@ def _rule(setting: DataclassField[Any]) -> Rule:
     return Rule(to_camel(setting.name), expected, setting.metadata["description"])
 
 
-RULES: Final = {each.name: _rule(each) for each in fields(Settings)}
+RULES: Final = {setting.name: _rule(setting) for setting in fields(Settings)}
 
 
 def parse_settings(values: object) -> tuple[Settings, list[str]]:
@@ -97,18 +98,20 @@ def parse_settings(values: object) -> tuple[Settings, list[str]]:
         return Settings(), [f"The settings of midfill must be an object, not {_describe(values)}."]
     names = {rule.key: name for name, rule in RULES.items()}
     problems = [f"midfill.{key} is not a setting; known are {', '.join(names)}." for key in values if key not in names]
-    chosen = {names[key]: value for key, value in values.items() if key in names and value is not None}
-    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
+    given = {names[key]: value for key, value in values.items() if key in names and value is not None}
+    chosen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     try:
         return Settings(**chosen), problems
     except ValidationError as error:
-        for name in dict.fromkeys(str(each["loc"][0]) for each in error.errors()):
-            rule, said = RULES[name], _describe(values[RULES[name].key])
-            problems.append(f"midfill.{rule.key} must be {rule.expected}, not {said}; the default is used.")
+        for name in dict.fromkeys(str(problem["loc"][0]) for problem in error.errors()):
+            rule = RULES[name]
+            shown = _describe(values[rule.key])
+            problems.append(f"midfill.{rule.key} must be {rule.expected}, not {shown}; the default is used.")
             del chosen[name]
         return Settings(**chosen), problems
 
 
 def _describe(value: object) -> str:
+    """The value as Python writes it, shortened to 40 characters."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

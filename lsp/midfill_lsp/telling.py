@@ -1,4 +1,4 @@
-"""Describes fills in messages of PROTOCOL.md and sends those of pending fills. Changes no document."""
+"""Describes fills as messages of PROTOCOL.md, and sends the client its pending fills. Changes no document."""
 
 import asyncio
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from midfill_lsp.messages import FillResult, FillStats, HoleFill, OldText, Pendi
 from midfill_lsp.pending import Pending, PendingStore
 from midfill_lsp.text import Span, SyncedDocument, to_units
 
-REST_S = 0.05
+TELL_DELAY_S = 0.05
 NO_SYNTAX = "This fill is no syntax here: reroll it, mend it or discard it."
 
 
@@ -28,26 +28,30 @@ class PendingTeller:
         self._soon: dict[str, asyncio.TimerHandle] = {}
 
     def tell_soon(self, document: SyncedDocument) -> None:
-        """For fills that only moved: the client moves its own marks with the text meanwhile."""
+        """Sends after a delay. For fills that only moved: the client moves its own marks with the text meanwhile."""
         if document.uri not in self._soon:
             loop = asyncio.get_running_loop()
-            self._soon[document.uri] = loop.call_later(REST_S, self.tell, document)
+            self._soon[document.uri] = loop.call_later(TELL_DELAY_S, self.tell, document)
 
     def tell(self, document: SyncedDocument) -> None:
-        if waiting := self._soon.pop(document.uri, None):
-            waiting.cancel()
+        """Sends the pending fills now, and their syntax errors as diagnostics; an empty list removes earlier ones."""
+        timer = self._soon.pop(document.uri, None)
+        if timer is not None:
+            timer.cancel()
         fills = self._pending.of(document)
         message = PendingFills(uri=document.uri, fills=tuple(map(_describe_pending, fills)))
         self._server.tell("midfill/didChangePending", message, document.uri, is_empty=not fills)
-        said = partial(types.Diagnostic, message=NO_SYNTAX, severity=types.DiagnosticSeverity.Warning, source="midfill")
-        errors = [said(fill.text.range(span)) for fill in fills for span in fill.errors]
+        warn = partial(types.Diagnostic, message=NO_SYNTAX, severity=types.DiagnosticSeverity.Warning, source="midfill")
+        errors = [warn(fill.text.range(span)) for fill in fills for span in fill.errors]
         if errors or document.uri in self._with_errors:
-            (self._with_errors.add if errors else self._with_errors.discard)(document.uri)
+            self._with_errors.discard(document.uri)
+            if errors:
+                self._with_errors.add(document.uri)
             self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, errors))
 
 
 def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> None:
-    """Tells each user once, in the command or here, and only if the shipped model filled without being chosen."""
+    """Offers better models if the shipped model filled without being chosen, once to each user, also in the command."""
     if chosen is not None:
         return
     sentence = offer(filled_by)
@@ -56,23 +60,23 @@ def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> N
 
 
 def _describe_pending(fill: Pending) -> PendingFill:
-    def place(span: Span) -> Range:
+    def to_range(span: Span) -> Range:
         return Range.of(fill.text.range(span))
 
     return PendingFill(
         id=fill.id,
         holes=tuple(
             PendingText(
-                range=place(hole.inner),
+                range=to_range(hole.inner),
                 original=hole.original,
-                hunks=tuple(OldText(range=place(span), text=old) for span, old in hole.hunks(fill.text.source)),
+                hunks=tuple(OldText(range=to_range(span), text=old) for span, old in hole.hunks(fill.text.source)),
                 is_suggestion=hole.fill.is_suggestion,
                 origin="" if hole.fill.origin == DRAFTED else hole.fill.origin,
             )
             for hole in fill.holes
         ),
-        weak=tuple(map(place, fill.weak)),
-        errors=tuple(map(place, fill.errors)),
+        weak=tuple(map(to_range, fill.weak)),
+        errors=tuple(map(to_range, fill.errors)),
         new_errors=fill.filled.new_errors,
         passes=fill.filled.passes or None,
         alternatives=len(fill.filled.alternatives),
@@ -81,16 +85,18 @@ def _describe_pending(fill: Pending) -> PendingFill:
     )
 
 
-def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
-    """`text` is the replacement of `range` if that differs from the fill by a lead, a tail or line endings."""
-    shown = fill.text if text is None else text
-    shift = shown.find(fill.text)
+def describe_fill(fill: PlacedFill, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
+    """The fill of a hole as a message. `text` is what replaces `range` if that has a lead, a tail or other line ends.
+    Tokens are left out if the text does not contain the fill as it is.
+    """
+    replacement = fill.text if text is None else text
+    shift = replacement.find(fill.text)
     tokens: Iterable[Span] = [(start + shift, end + shift) for start, end in fill.tokens] if shift >= 0 else []
     return HoleFill(
         range=Range.of(range),
-        text=shown,
+        text=replacement,
         name=fill.hole.name,
-        tokens=to_units(shown, tokens, encoding),
+        tokens=to_units(replacement, tokens, encoding),
         confidence=fill.confidence if shift >= 0 else (),
         certainty=fill.certainty,
         is_suggestion=fill.is_suggestion,
@@ -103,7 +109,7 @@ def make_result(filled: Filled, holes: Iterable[HoleFill], *, version: int | Non
         version=version,
         applied=applied,
         holes=tuple(holes),
-        alternatives=tuple(tuple(fill.text for fill in row.fills) for row in filled.alternatives),
+        alternatives=tuple(tuple(fill.text for fill in candidate.fills) for candidate in filled.alternatives),
         new_errors=filled.new_errors,
         passes=filled.passes or None,
         model=filled.model,

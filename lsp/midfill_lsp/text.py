@@ -35,6 +35,7 @@ class Text:
 
     @cached_property
     def line_starts(self) -> list[int]:
+        """The offset of each line."""
         if "\r" not in self.source:  # five times as fast
             return [0, *accumulate(len(line) + 1 for line in self.lines[:-1])]
         return [0, *(match.end() for match in _LINE_END.finditer(self.source))]
@@ -54,18 +55,18 @@ class Text:
         return self.line_starts[first], self.line_end(last)
 
     def offset(self, position: types.Position) -> int:
-        """The offset of a position. Past a line's end means its end, past the last line means the text's end."""
+        """The offset of a position. One past a line's end means that end; one past the last line, the text's end."""
         if position.line >= len(self.line_starts):
             return len(self.source)
         return self.line_starts[position.line] + self._column(position)[0]
 
     def has(self, position: types.Position) -> bool:
-        """False for a missing line and for a position inside a character."""
-        number = len(self.line_starts)
-        return position.line == number or (position.line < number and self._column(position)[1])
+        """False for a position inside a character, or more than one line behind the last line."""
+        num_lines = len(self.line_starts)
+        return position.line == num_lines or (position.line < num_lines and self._column(position)[1])
 
     def position(self, offset: int) -> types.Position:
-        """The position of an offset in 0..len(source). Between `\\r` and `\\n` means before both."""
+        """The position of an offset in 0..len(source); of one between `\\r` and `\\n`, the position before both."""
         number = bisect_right(self.line_starts, offset) - 1
         before = self.lines[number][: offset - self.line_starts[number]]
         return types.Position(number, unit_offsets(before, self.encoding)[-1])
@@ -90,37 +91,40 @@ class Text:
         return len(self.data[:start_byte].decode("utf-8", "surrogatepass"))
 
     def _column(self, position: types.Position) -> tuple[int, bool]:
-        """Code points before the position in its line, and whether it falls between two of them."""
+        """How many code points stand before the position in its line, and False if it is inside the next one."""
         offsets = unit_offsets(self.lines[position.line], self.encoding)
         column = bisect_right(offsets, position.character) - 1
         return column, offsets[column] == position.character or column == len(offsets) - 1
 
 
 def find_at(text: Text, offset: int, placed: Iterable[tuple[Span, T]]) -> list[T]:
-    """The items at an offset; if there are none, those on its line."""
-    listed = list(placed)
+    """The items whose spans are at an offset; if there are none, those whose spans touch its line."""
+    items = list(placed)
 
     def find(start: int, end: int) -> list[T]:
-        return [each for (first, last), each in listed if first <= end and start <= last]
+        return [item for (first, last), item in items if first <= end and start <= last]
 
     return find(offset, offset) or find(*text.whole_lines((offset, offset)))
 
 
 def trim(old: str, new: str) -> Span:
-    """The shortest part of `old` that differs from `new`, as (start, end); never cuts a `\\r\\n` in two."""
+    """The shortest part of `old` that differs from `new`, as (start, end); neither end cuts a `\\r\\n` in two."""
     start = common_prefix(old, new)
-    start -= any(cuts_line_end(text, start) for text in (old, new))
-    tail = common_prefix(old[start:][::-1], new[start:][::-1])
-    tail -= any(cuts_line_end(text, len(text) - tail) for text in (old, new))
-    return start, len(old) - tail
+    if any(cuts_line_end(text, start) for text in (old, new)):
+        start -= 1
+    tail_length = common_prefix(old[start:][::-1], new[start:][::-1])
+    if any(cuts_line_end(text, len(text) - tail_length) for text in (old, new)):
+        tail_length -= 1
+    return start, len(old) - tail_length
 
 
 def cuts_line_end(text: str, offset: int) -> bool:
+    """True if an offset is between `\\r` and `\\n`."""
     return offset > 0 and text[offset - 1 : offset + 1] == "\r\n"
 
 
 def unit_offsets(text: str, encoding: str) -> Sequence[int]:
-    """The start of each character, and the end of the last one, in units of the encoding."""
+    """The start of each code point, and the end of the last one, in units of the encoding."""
     if text.isascii():
         return range(len(text) + 1)
     codec, unit_bytes = _ENCODINGS[encoding]
@@ -128,20 +132,20 @@ def unit_offsets(text: str, encoding: str) -> Sequence[int]:
 
 
 def code_points(text: str, spans: Iterable[Span], encoding: str) -> list[Span]:
-    """Spans in units of the encoding as spans in code points; clamped to the text."""
+    """Converts spans in units of the encoding into spans in code points, clamped to the text."""
     offsets = unit_offsets(text, encoding)
     return [(bisect_right(offsets, start) - 1, bisect_right(offsets, end) - 1) for start, end in spans]
 
 
 def to_units(text: str, spans: Iterable[Span], encoding: str) -> tuple[Span, ...]:
-    """Spans in code points as spans in units of the encoding."""
+    """Converts spans in code points into spans in units of the encoding."""
     offsets = unit_offsets(text, encoding)
     return tuple((offsets[start], offsets[end]) for start, end in spans)
 
 
 class Moves(list[tuple[int, int, int]]):
-    """Edits of a document since some version: `(start, end, new_length)` if `new_length` code points replaced
-    [start, end). Maps spans of that version to the current one.
+    """The edits of a document since some version, in order: `(start, end, new_length)` if `new_length` code points
+    replaced [start, end). Converts spans of that version into spans of the current one.
     """
 
     def carry(self, span: Span) -> Span | None:
@@ -156,12 +160,12 @@ class Moves(list[tuple[int, int, int]]):
         return first, last
 
     def carry_all(self, spans: Iterable[Span]) -> list[Span]:
-        """The current spans of those that no edit has changed."""
+        """The current spans of those `spans` that no edit has changed or touched."""
         carried = map(self.carry, spans)
         return [span for span in carried if span is not None]
 
     def stretch(self, span: Span, *, takes_ends: bool = False) -> Span | None:
-        """Like `carry`, but resized by edits inside and, with `takes_ends`, at its ends; None if one crosses an end."""
+        """The current span, resized by edits inside and, with `takes_ends`, at its ends; None if one crosses an end."""
         first, last = span
         for start, end, new_length in self:
             shift = new_length - (end - start)
@@ -177,7 +181,7 @@ class Moves(list[tuple[int, int, int]]):
 
 class SyncedDocument(TextDocument):
     """An open document. A change that does not fit marks it `desynced` until the client sends its full text.
-    `num_edits` counts the server's own edits in progress: the client may report one before it confirms it.
+    `num_edits` counts the server's edits that the client has not confirmed yet; it may report their changes before.
     """
 
     def __init__(self, uri: str, text: Text, version: int | None, language_id: str | None) -> None:
@@ -228,7 +232,7 @@ class SyncedDocument(TextDocument):
 
 
 class SyncedWorkspace(Workspace):
-    """pygls' workspace with our documents in it."""
+    """pygls' workspace, but its documents are SyncedDocuments."""
 
     def _create_text_document(
         self, doc_uri: str, source: str | None = None, version: int | None = None, language_id: str | None = None

@@ -1,4 +1,4 @@
-"""A document as `infill` sees it: alone, or as a cell in its notebook. Finds holes in it."""
+"""Shows a document to `infill`, alone or as a cell with the other cells of its notebook, and finds holes in it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ _BETWEEN_CELLS = "\n\n"
 
 @dataclass(frozen=True)
 class DocumentView:
-    """One version of a document. `before` and `after` are the other cells of its notebook, empty otherwise."""
+    """One version of a document. `before` and `after` are the texts of other cells of its notebook, otherwise empty."""
 
     uri: str
     language_id: str | None
@@ -36,9 +36,9 @@ class DocumentView:
     before: str = ""
     after: str = ""
 
-    @lru_cache(maxsize=8)  # noqa: B019 - a handful of views is all that it holds
+    @lru_cache(maxsize=8)  # noqa: B019 - the cache keeps at most eight views alive
     def read(self) -> Document:
-        """Raises MidfillError for a document that is not source text or is too large."""
+        """The document with its other cells. Raises MidfillError if it is not source text or is too large."""
         language = _LANGUAGE_IDS.get(self.language_id or "", self.language_id)
         if language not in REGISTRY:
             language = None
@@ -46,6 +46,7 @@ class DocumentView:
         return Document.from_text(source, language, find_path(self.uri))
 
     def byte(self, offset: int) -> int:
+        """The offset in bytes of the document that `read` returns, for an offset of the text."""
         return len(self.before.encode("utf-8", "surrogatepass")) + self.text.start_byte(offset)
 
     def span(self, hole: Hole) -> Span:
@@ -57,29 +58,30 @@ class DocumentView:
         return start, self.text.offset_of_byte(hole.end_byte - cell_start)
 
     def holds(self, hole: Hole) -> bool:
+        """False for a hole in another cell."""
         return self.byte(0) <= hole.start_byte and hole.end_byte <= self.byte(len(self.text.source))
 
 
 def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentView:
-    """The current document and the cells around it. Use it on the event loop only."""
+    """The current document and the code cells around it in its language. Use it on the event loop only."""
     before, after = list[str](), list[str]()
     notebook = workspace.get_notebook_document(cell_uri=synced.uri)
     if notebook is None:
         return DocumentView(synced.uri, synced.language_id, synced.text)
-    side = before
+    sources = before
     for cell in notebook.cells:
         other = workspace.open_document(cell.document)
         if other is synced:
-            side = after
+            sources = after
         elif other and cell.kind == types.NotebookCellKind.Code and other.language_id == synced.language_id:
-            side.append(other.source)
+            sources.append(other.source)
     text_before = _BETWEEN_CELLS.join([*before, ""])
     text_after = _BETWEEN_CELLS.join(["", *after])
     return DocumentView(synced.uri, synced.language_id, synced.text, text_before, text_after)
 
 
 def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
-    """Precomputes the data for a fill, unless the document is excluded; the document keeps it. Reads the disk."""
+    """Computes what a fill needs, and keeps it with the view, unless the document is excluded. Reads the disk."""
     with suppress(MidfillError):
         if find_exclusion(view.uri, exclude):
             return
@@ -92,30 +94,30 @@ def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
 
 @lru_cache(maxsize=256)
 def find_path(uri: str) -> Path | None:
-    """The file of a document, or of a cell's notebook."""
-    scheme, _, rest = uri.partition(":")
+    """The file of a document, or of the notebook of a cell; None if it is stored nowhere or elsewhere."""
+    scheme, _, after_scheme = uri.partition(":")
     if scheme not in ("file", "vscode-notebook-cell"):
         return None
-    place, _, _ = rest.partition("#")
-    path = to_fs_path(f"file:{place}")
+    file_part, _, _ = after_scheme.partition("#")
+    path = to_fs_path(f"file:{file_part}")
     if not path:
         return None
     return Path(path)
 
 
-def find_exclusion(uri: str, listed: Sequence[str]) -> str | None:
-    """Why a document is excluded; None if it is not. Reads the disk."""
-    return find_exclusions({uri: tuple(listed)}).get(uri)
+def find_exclusion(uri: str, patterns: Sequence[str]) -> str | None:
+    """Why a document is excluded, by the user's `patterns` or in general; None if it is not. Reads the disk."""
+    return find_exclusions({uri: tuple(patterns)}).get(uri)
 
 
-def find_exclusions(listed: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """Those of some documents that are excluded, each with the reason; `listed` are the user's patterns for each. One
-    that is no file, such as an unsaved or a remote one, has at least a name. Reads the disk.
+def find_exclusions(patterns_of: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """The reasons why documents are excluded, by URI. `patterns_of` has the user's patterns for each document. Of one
+    that is no file, such as an unsaved or a remote one, only the name is compared. Reads the disk.
     """
-    found = dict[str, str]()
+    reasons = dict[str, str]()
     stamps = exclusions.Stamps()
-    for patterns in dict.fromkeys(listed.values()):
-        paths = {uri: find_path(uri) for uri, own in listed.items() if own == patterns}
+    for patterns in dict.fromkeys(patterns_of.values()):
+        paths = {uri: find_path(uri) for uri, own in patterns_of.items() if own == patterns}
         files = [path for path in paths.values() if path is not None]
         excluded = exclusions.find_exclusions(files, patterns, stamps)
         for uri, path in paths.items():
@@ -124,44 +126,44 @@ def find_exclusions(listed: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
             else:
                 reason = excluded.get(path)
             if reason is not None:
-                found[uri] = reason
-    return found
+                reasons[uri] = reason
+    return reasons
 
 
 def find_name(uri: str) -> str:
     """The path in the URI of a document that is no file."""
-    _, _, rest = uri.partition(":")
-    return unquote(rest.partition("#")[0].partition("?")[0]).replace("\\", "/")
+    _, _, after_scheme = uri.partition(":")
+    return unquote(after_scheme.partition("#")[0].partition("?")[0]).replace("\\", "/")
 
 
 @lru_cache(maxsize=1024)
-def find_place(uri: str) -> str:
-    """The file's URI in canonical spelling, so that parents are prefixes; other URIs unchanged."""
-    if path := find_path(uri):
-        uri = path.absolute().as_uri()
-    return uri.rstrip("/")
+def canonical_uri(uri: str) -> str:
+    """The URI of a file in one spelling, so that those of its folders are prefixes; other URIs unchanged."""
+    path = find_path(uri)
+    canonical = path.absolute().as_uri() if path else uri
+    return canonical.rstrip("/")
 
 
 def find_innermost(folders: Iterable[str], uri: str) -> str:
-    """The innermost of `folders` that contains a document, or the notebook of a cell; "" where none does."""
-    place = find_place(uri)
-    around = [folder for folder in folders if folder and place.startswith(find_place(folder) + "/")]
+    """The innermost of `folders` that contains a document, or the notebook of a cell; "" if none does."""
+    canonical = canonical_uri(uri)
+    around = [folder for folder in folders if folder and canonical.startswith(canonical_uri(folder) + "/")]
     return max(around, key=len, default="")
 
 
 def find_holes(view: DocumentView, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
-    """The holes, in the order of `ranges` or of the document. Raises MidfillError if there is nothing to fill."""
+    """The holes, in the order of `ranges`, or stubs in that of the document. Raises MidfillError if there are none."""
     if what is What.STUBS:
         stubs = [hole for hole in holes.find_stubs(document) if view.holds(hole)]
         if not stubs:
             raise MidfillError("no_stubs", "this file has no stubs", "put the cursor into a function")
         return stubs
-    places = [tuple(view.byte(offset) for offset in view.text.span(range)) for range in ranges]
+    byte_ranges = [tuple(view.byte(offset) for offset in view.text.span(range)) for range in ranges]
     if what is What.BODY:
-        return [holes.body_at(document, places[0][0])]
+        return [holes.body_at(document, byte_ranges[0][0])]
     if what is What.HOLE:
-        return [holes.hole_at_cursor(document, start) for start, _ in places]
-    return [holes.hole_at_range(document, start, end) for start, end in places]
+        return [holes.hole_at_cursor(document, start) for start, _ in byte_ranges]
+    return [holes.hole_at_range(document, start, end) for start, end in byte_ranges]
 
 
 def find_around(view: DocumentView, range: types.Range) -> list[Span]:
@@ -176,34 +178,34 @@ def find_around(view: DocumentView, range: types.Range) -> list[Span]:
 
 
 def sort_with_drafts(
-    view: DocumentView, document: Document, found: list[Hole], drafts: Sequence[DraftParams], kinds: Sequence[Hole] = ()
+    view: DocumentView, document: Document, found: list[Hole], drafts: Sequence[DraftParams], olds: Sequence[Hole] = ()
 ) -> tuple[list[Span], Document, tuple[Hole, ...]]:
-    """The spans of the holes in document order, the document with the drafts in it, and its holes with anchors. `kinds`
-    are the holes of an earlier fill; the new holes keep their kind and name. Raises MidfillError.
+    """The spans of the holes in document order, the document with the drafts in it, and its holes with anchors. `olds`
+    are the holes of a fill that is rerolled; the new holes get their kinds and names. Raises MidfillError.
     """
-    if kinds:
-        found = [replace(hole, kind=old.kind, name=old.name) for hole, old in zip(found, kinds, strict=True)]
+    if olds:
+        found = [replace(hole, kind=old.kind, name=old.name) for hole, old in zip(found, olds, strict=True)]
     ordered = holes.sort_holes(document, found)
     spans = [view.span(hole) for hole in ordered]
     if not drafts:
         return spans, document, ordered
     encoding = view.text.encoding
-    by_place = {(hole.start_byte, hole.end_byte): draft for hole, draft in zip(found, drafts, strict=True)}
-    wanted: list[tuple[str | None, list[Span]]] = []
+    draft_of = {(hole.start_byte, hole.end_byte): draft for hole, draft in zip(found, drafts, strict=True)}
+    texts_with_anchors: list[tuple[str | None, list[Span]]] = []
     for hole, span in zip(ordered, spans, strict=True):
-        draft = by_place[hole.start_byte, hole.end_byte]
+        draft = draft_of[hole.start_byte, hole.end_byte]
         if draft.text is None:
             text = view.text.source[slice(*span)]
-            wanted.append((None, code_points(text, draft.keep, encoding)))
+            texts_with_anchors.append((None, code_points(text, draft.keep, encoding)))
         else:
             kept = code_points(draft.text, draft.keep, encoding)
-            wanted.append(_join_line_ends(draft.text, kept))
-    drafted, placed = put_drafts(document, ordered, wanted)
+            texts_with_anchors.append(_join_line_ends(draft.text, kept))
+    drafted, placed = put_drafts(document, ordered, texts_with_anchors)
     return spans, drafted, placed
 
 
 def _join_line_ends(text: str, spans: Sequence[Span]) -> tuple[str, list[Span]]:
-    r"""The text with `\n` for `\r\n`, and its spans there."""
+    r"""The text with `\n` for `\r\n`, and `spans` as they are in it."""
 
     def join(part: str) -> str:
         return part.replace("\r\n", "\n")

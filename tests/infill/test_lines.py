@@ -76,7 +76,7 @@ def test_runs_are_counted_from_the_gap() -> None:
     site = Site.of("if a:", "\n        b")
     assert not site.is_line
     site = Site.of("if a:\n", "\n        b")
-    assert site.is_line and site.indents[0] == "        " and not site.opens()
+    assert site.is_line and site.indents[0] == "        " and not site.has_block_below()
     assert shape_of("a.bc(d1)") == shape_of("x.y(z)") != shape_of("x.y[z]")
 
 

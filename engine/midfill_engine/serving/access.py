@@ -1,6 +1,6 @@
-"""Outermost layer of the service: gives every request an id, answers every exception, writes the access log.
+"""Gives every request an id, answers every exception, writes the access log: the outermost layer of the service.
 
-The log is rate-limited per call site. It never contains text of requests, unknown paths or exception messages.
+Log records are limited for each call site. They never contain text of requests, unknown paths or exception messages.
 """
 
 import json
@@ -24,11 +24,11 @@ from midfill_engine.wire import ErrorCode
 
 MAX_LINES: Final = 10  # records per call site and interval
 INTERVAL_S: Final = 60.0
-ACCESS: Final = "midfill.access"  # access lines are never dropped
+ACCESS: Final = "midfill.access"  # the logger of access lines, which are never dropped
 
 
 class RateLimit(logging.Filter):
-    """Passes `MAX_LINES` records per call site and interval; the next interval's first says how many were dropped."""
+    """Passes MAX_LINES records per call site and interval. The next one of the site says how many were dropped."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -42,17 +42,19 @@ class RateLimit(logging.Filter):
         if self._now() - self._started_s >= INTERVAL_S:
             self._started_s = self._now()
             self._counts.clear()
-        place = (record.pathname, record.lineno)
-        self._counts[place] += 1
-        if self._counts[place] > MAX_LINES:
-            self._dropped[place] += 1
+        call_site = (record.pathname, record.lineno)
+        self._counts[call_site] += 1
+        if self._counts[call_site] > MAX_LINES:
+            self._dropped[call_site] += 1
             return False
-        if dropped := self._dropped.pop(place, 0):
-            record.msg, record.args = f"{record.getMessage()} ({dropped} more like this were not logged)", ()
+        num_dropped = self._dropped.pop(call_site, 0)
+        if num_dropped:
+            record.msg, record.args = f"{record.getMessage()} ({num_dropped} more like this were not logged)", ()
         return True
 
 
 def set_up_logging() -> None:
+    """Logs to stderr from level INFO on, uvicorn's errors only."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     handler.addFilter(RateLimit())
@@ -61,7 +63,7 @@ def set_up_logging() -> None:
 
 
 HEADER: Final = "x-request-id"
-FITTING: Final = re.compile("[A-Za-z0-9._-]{1,64}")
+WELL_FORMED: Final = re.compile("[A-Za-z0-9._-]{1,64}")
 
 logger = logging.getLogger(ACCESS)
 failures = logging.getLogger(__name__)
@@ -69,7 +71,9 @@ failures = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AccessLogger:
-    """ASGI middleware. A well-formed id of the client is kept. While `is_ending`, answers close their connections."""
+    """ASGI middleware. Keeps the id that a client sent, if it is well-formed. While the process `is_ending`, answers
+    close their connections.
+    """
 
     app: ASGIApp
     log: AccessLog = "off"
@@ -80,36 +84,37 @@ class AccessLogger:
             await self.app(scope, receive, send)
             return
         given = Headers(scope=scope).get(HEADER, "")
-        name = given if FITTING.fullmatch(given) else secrets.token_hex(8)
+        request_id = given if WELL_FORMED.fullmatch(given) else secrets.token_hex(8)
         started_s, status = time.perf_counter(), 0
 
-        async def note(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers[HEADER] = name
+                headers[HEADER] = request_id
                 if self.is_ending():
                     headers["connection"] = "close"
             await send(message)
 
         try:
-            await self.app(scope, receive, note)
+            await self.app(scope, receive, send_with_id)
         except Exception as error:  # noqa: BLE001 - whatever it is, its message must not reach the log
-            failures.error("the answer to %s failed with %s", name, describe_failure(error))
-            if not status:
+            failures.error("the answer to %s failed with %s", request_id, describe_failure(error))
+            if not status:  # nothing was sent yet
                 failure = RequestError(ErrorCode.INTERNAL, "the engine failed", "see the engine's log")
-                await error_response(failure)(scope, receive, note)
+                await error_response(failure)(scope, receive, send_with_id)
         finally:
             if self.log != "off":
-                self._write(scope, name, status, time.perf_counter() - started_s)
+                self._write(scope, request_id, status, time.perf_counter() - started_s)
 
-    def _write(self, scope: Scope, name: str, status: int, seconds: float) -> None:
+    def _write(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+        """Writes the access line of a request."""
         method = scope["method"]
         if not method.isalpha() or len(method) > 7:
             method = "?"
         values: dict[str, Any] = {
-            "request": name,
+            "request": request_id,
             "method": method,
             "route": getattr(scope.get("route"), "path", "?"),
             "status": status,

@@ -1,4 +1,4 @@
-"""Connections with deadlines for requests and answers, and a limit per peer. Knows bytes and time, no routes."""
+"""Limits connections: deadlines for requests and answers, a number for each peer. Knows bytes and time, no routes."""
 
 import asyncio
 import itertools
@@ -19,10 +19,11 @@ RESERVED_FILES: Final = 64  # file descriptors that are not connections
 
 @dataclass
 class ConnectionLimits:
-    """Limits of a server's connections. Peers of a unix socket are one user, so only the total applies to them.
+    """Limits of a server's connections, how many are `open` for each peer, and numbers for new ones. All clients of a
+    unix socket are the same user, so only `max_connections` applies to them.
 
-    `request_timeout_s`: from the first byte (or the connect) to the last byte of a request. `send_timeout_s`: longest
-    time that a client may leave an answer unread.
+    `request_timeout_s` is the time from the connect, or the first byte, to the last byte of a request. A client may
+    leave an answer unread for `send_timeout_s`.
     """
 
     request_timeout_s: float = 10.0
@@ -39,13 +40,13 @@ class ConnectionLimits:
 def raise_file_limit() -> int:
     """Raises the limit of file descriptors as far as allowed; returns the number of connections that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = hard if hard != resource.RLIM_INFINITY else 65536
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = hard if hard != resource.RLIM_INFINITY else 65536
+    if soft != resource.RLIM_INFINITY and soft < limit:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         except (ValueError, OSError):  # macOS allows less than it reports
-            wanted = soft
-    return min(4096, wanted - RESERVED_FILES)
+            limit = soft
+    return min(4096, limit - RESERVED_FILES)
 
 
 class TimedProtocol(H11Protocol):
@@ -55,10 +56,10 @@ class TimedProtocol(H11Protocol):
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **loop: Any) -> None:
         super().__init__(config, server_state, {**app_state, "connection": next(self.limits.numbers)}, **loop)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._watch: asyncio.TimerHandle | None = None
-        self._unread_bytes, self._was_read = 0, False
-        self._peer: str | None = None
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
+        self._unread_bytes, self._was_read = 0, False  # at the last check of the reader, and since then
+        self._peer: str | None = None  # None while the connection is not counted
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -69,26 +70,26 @@ class TimedProtocol(H11Protocol):
             return
         self._peer = peer
         self.limits.open[peer] += 1
-        self._arm()
-        self._watch = self.loop.call_later(self.limits.send_timeout_s, self._check_reader)
+        self._start_request_timer()
+        self._reader_timer = self.loop.call_later(self.limits.send_timeout_s, self._check_reader)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():  # already refused
             return
         super().data_received(data)
-        if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
-            self._arm()
+        if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:  # the request is not complete
+            self._start_request_timer()
         else:
-            self._disarm()
+            self._stop_request_timer()
 
     def resume_writing(self) -> None:
         self._was_read = True
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        if self._watch is not None:
-            self._watch.cancel()
+        self._stop_request_timer()
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
         if self._peer is not None:
             self.limits.open[self._peer] -= 1
             self.limits.open += Counter()  # drops peers with no connection
@@ -97,12 +98,12 @@ class TimedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answers invalid HTTP with JSON, unless that would look like the answer to another request."""
-        is_free = self.cycle is None or self.cycle.response_complete
-        if not is_free:
-            is_free = self.cycle.more_body and not self.cycle.response_started
+        may_answer = self.cycle is None or self.cycle.response_complete
+        if not may_answer:
+            may_answer = self.cycle.more_body and not self.cycle.response_started
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        if not is_free or self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE} or self.transport.is_closing():
+        if not may_answer or self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE} or self.transport.is_closing():
             self.transport.close()
             return
         self.transport.write(self._refusal(400, ErrorCode.BAD_REQUEST, "this is not a valid HTTP request"))
@@ -116,24 +117,26 @@ class TimedProtocol(H11Protocol):
         ) % (status, headers, len(content), content)
 
     def _check_reader(self) -> None:
-        """Aborts a connection that read nothing since the last check, even a closing one."""
-        waiting = self.transport.get_write_buffer_size()
-        if waiting >= self._unread_bytes > 0 and not self._was_read:
+        """Aborts a connection, even a closing one, whose client has read nothing since the last check."""
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes >= self._unread_bytes > 0 and not self._was_read:
             self.transport.abort()
             return
-        self._unread_bytes, self._was_read = waiting, False
-        self._watch = self.loop.call_later(self.limits.send_timeout_s, self._check_reader)
+        self._unread_bytes, self._was_read = unread_bytes, False
+        self._reader_timer = self.loop.call_later(self.limits.send_timeout_s, self._check_reader)
 
-    def _arm(self) -> None:
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self.limits.request_timeout_s, self._expire)
+    def _start_request_timer(self) -> None:
+        """Starts the timer, unless it runs already."""
+        if self._request_timer is None:
+            self._request_timer = self.loop.call_later(self.limits.request_timeout_s, self._expire)
 
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _stop_request_timer(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
 
     def _expire(self) -> None:
+        """Ends a connection whose request is late, at once if an answer is still unread."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -141,4 +144,5 @@ class TimedProtocol(H11Protocol):
 
 
 def timed_protocol(limits: ConnectionLimits) -> type[TimedProtocol]:
+    """The class of a server's connections, as uvicorn takes it."""
     return type("LimitedProtocol", (TimedProtocol,), {"limits": limits})

@@ -1,6 +1,6 @@
-"""The routes `/v1/fim/completions` (Mistral's and Mercury's clients) and `/v1/completions` (OpenAI's). Knows no model.
+"""Translates the routes `/v1/fim/completions` (Mistral's, Mercury's) and `/v1/completions` (OpenAI's). Knows no model.
 
-Mistral's clients read `message.content` (`delta.content` in a stream), Mercury's read `text`: a choice has both.
+Mistral's clients read `message.content` (`delta.content` in a stream), Mercury's read `text`, so a choice has both.
 """
 
 import secrets
@@ -15,7 +15,7 @@ from midfill_engine.serving.marked import split_prompt
 
 
 class Tolerant(BaseModel):
-    """What other projects' clients send. Unknown keys are ignored, and null is as good as no value."""
+    """A message of other projects' clients. Unknown keys are ignored, and a key with null counts as left out."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -134,10 +134,10 @@ def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillReques
     temperature, top_p = choose_sampling(request.temperature, top_p)
     if seed is None and temperature and len(prompts) > 1:
         seed = secrets.randbelow(2**31)
-    asked = []
+    requests = []
     for prompt in prompts:
         before, behind = find_sides(prompt, request.suffix)
-        asked.append(
+        requests.append(
             wire.InfillRequest(
                 segments=around_hole(before, behind, request.max_tokens),
                 max_ms=max(request.t_max_predict_ms or 0, 0) or None,
@@ -148,17 +148,17 @@ def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillReques
                 n=n,
             )
         )
-    return asked
+    return requests
 
 
 def from_infill(request: FimRequest | CompletionRequest, responses: list[wire.InfillResponse]) -> Completion:
-    """The choices of every prompt in turn, best first."""
+    """The answer with the choices of every prompt in turn, the best of each prompt first."""
     choices: list[TextChoice] = []
     for prompt, response in zip(list_prompts(request), responses, strict=True):
         for holes in (response.holes, *response.alternatives):
             choices.append(make_choice(request, len(choices), prompt, holes[0]))
-    seen = sum(response.stats.context_tokens for response in responses)
-    filled = sum(response.stats.tokens for response in responses)
+    num_context = sum(response.stats.context_tokens for response in responses)
+    num_filled = sum(response.stats.tokens for response in responses)
     kind: CompletionKind
     if isinstance(request, CompletionRequest):
         kind, prefix = "text_completion", "cmpl"
@@ -170,13 +170,13 @@ def from_infill(request: FimRequest | CompletionRequest, responses: list[wire.In
         created=int(time.time()),
         model=responses[0].model,
         choices=choices,
-        usage=Usage(prompt_tokens=seen, completion_tokens=filled, total_tokens=seen + filled),
+        usage=Usage(prompt_tokens=num_context, completion_tokens=num_filled, total_tokens=num_context + num_filled),
         seed=responses[0].seed,
     )
 
 
 def make_choice(request: FimRequest | CompletionRequest, index: int, prompt: str, fill: wire.FilledHole) -> TextChoice:
-    """The text up to the first stop string."""
+    """A choice with the text of a fill up to its first stop string."""
     kept = cut_at_stop(fill.text, request.stop)
     reason: FinishReason = "length" if fill.cut and kept == fill.text else "stop"
     text = with_line_endings_of(kept, prompt, request.suffix)
@@ -193,21 +193,21 @@ def list_prompts(request: FimRequest | CompletionRequest) -> list[str]:
 
 
 def find_sides(prompt: str, suffix: str | None) -> tuple[str, str]:
-    """The text before and behind the hole; of a prompt without a suffix, as markers tell."""
+    """The text before and behind the hole. Without a suffix, markers in the prompt tell what is behind it, if any."""
     if suffix:
         return prompt, suffix
     return split_prompt(prompt) or (prompt, "")
 
 
 def choose_sampling(temperature: float | None, top_p: float) -> tuple[float, float]:
-    """Temperature and `top_p` that the engine takes. A `top_p` of 0 leaves the likeliest token."""
+    """Temperature and `top_p` within the engine's ranges. A `top_p` of 0 means the likeliest token: temperature 0."""
     if top_p <= 0:
         return 0.0, 1.0
     return min(max(temperature or 0.0, 0.0), 2.0), min(top_p, 1.0)
 
 
 def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.Segment]:
-    """Prompt, one hole, suffix, with line feeds as line endings."""
+    """The segments of a request: prompt, one hole, suffix, with line feeds as line endings."""
     limit = None if max_tokens is None else min(max_tokens, wire.MAX_HOLE_TOKENS)
     return [
         wire.TextSegment(text=to_line_feeds(prompt)),
@@ -219,12 +219,12 @@ def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.S
 def cut_at_stop(text: str, stop: str | list[str] | None) -> str:
     """`text` up to the first of the stop strings."""
     strings = [stop] if isinstance(stop, str) else stop or []
-    starts = [text.find(string) for string in strings if string and string in text]
-    return text[: min(starts, default=len(text))]
+    positions = [text.find(string) for string in strings if string and string in text]
+    return text[: min(positions, default=len(text))]
 
 
 def with_line_endings_of(text: str, *around: str | None) -> str:
-    """`text` with CRLF if the texts around the hole use it."""
+    """`text` with CRLF if one of the texts around the hole has it."""
     if not any("\r\n" in part for part in around if part):
         return text
     return text.replace("\n", "\r\n")

@@ -1,4 +1,4 @@
-"""llama.cpp's routes `/infill` and `/completion`, for llama.vim, llama.vscode and Continue. Knows no model."""
+"""Translates llama.cpp's routes `/infill` and `/completion`: llama.vim, llama.vscode, Continue. Knows no model."""
 
 from typing import Any, Literal
 
@@ -18,13 +18,15 @@ from midfill_engine.serving.marked import split_prompt
 
 
 class ExtraText(Tolerant):
+    """Text of another file."""
+
     text: str = Field(default="", max_length=1024 * 1024)
     filename: str = Field(default="", max_length=4096)
 
 
 class LlamaInfillRequest(ForeignRequest):
-    """llama.cpp's `POST /infill`. The hole is after `input_prefix` and `prompt` and before `input_suffix`. Later lines
-    of the answer are indented by at least `n_indent` characters. `response_fields` selects fields of the answer.
+    """llama.cpp's `POST /infill`. The hole is after `input_prefix` and `prompt` and before `input_suffix`. The answer
+    ends before a later line that is indented by less than `n_indent` characters. `response_fields` selects its fields.
     """
 
     input_prefix: str = Field(default="", max_length=wire.MAX_TEXT_CHARACTERS)
@@ -66,7 +68,7 @@ Answer = LlamaAnswer | dict[str, Any]
 
 
 def completion_to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
-    """For `POST /completion` as Continue sends it: a prompt without fill-in-the-middle markers has no suffix."""
+    """Translates `POST /completion` as Continue sends it: fill-in-the-middle markers in the prompt tell the suffix."""
     sides = split_prompt(request.prompt)
     if sides is None:
         return to_infill(request)
@@ -76,7 +78,7 @@ def completion_to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest
 
 
 def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
-    """Text of other files comes first, because the text furthest from the hole is dropped first."""
+    """Translates `POST /infill`. Text of other files comes first: what is farthest from the hole is dropped first."""
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
     before = (extra + request.input_prefix + request.prompt)[-wire.MAX_TEXT_CHARACTERS :]
     limit = request.n_predict if request.n_predict > 0 else None
@@ -102,35 +104,36 @@ def from_infill(request: LlamaInfillRequest, responses: list[wire.InfillResponse
     return answers[0] if request.n_cmpl == 1 else answers
 
 
-def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, whole: wire.FilledHole, index: int) -> Answer:
-    stopped = cut_at_stop(whole.text, request.stop)
+def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, fill: wire.FilledHole, index: int) -> Answer:
+    """The answer with one of the fills: its text up to the first stop string or line with too little indent."""
+    stopped = cut_at_stop(fill.text, request.stop)
     text = cut_at_indent(stopped, request.n_indent)
-    shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
-    words = (word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
-    stopping_word = next(words, "")  # none stands at the text's end
+    content = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
+    words = (word for word in request.stop if word and fill.text.startswith(word, len(stopped)))
+    stopping_word = next(words, "")  # "" if nothing was cut, because no word stands at the text's end
     stop_type: StopType = "eos"
     if stopping_word:
         stop_type = "word"
-    elif whole.cut and text == whole.text:
+    elif fill.cut and text == fill.text:
         stop_type = "limit"
     stats = response.stats
-    num = stats.tokens
+    num_tokens = stats.tokens
     ms = max(stats.ms, 1e-3)
     timings: dict[str, int | float] = {  # denoising has no separate prompt phase, so all time counts as prediction
         "prompt_n": stats.context_tokens,
         "prompt_ms": 0.0,
         "prompt_per_token_ms": 0.0,
         "prompt_per_second": 0.0,
-        "predicted_n": num,
+        "predicted_n": num_tokens,
         "predicted_ms": ms,
-        "predicted_per_token_ms": ms / max(1, num),
-        "predicted_per_second": 1000 * num / ms,
+        "predicted_per_token_ms": ms / max(1, num_tokens),
+        "predicted_per_second": 1000 * num_tokens / ms,
     }
     answer = LlamaAnswer(
         index=index,
-        content=shown,
+        content=content,
         model=response.model,
-        tokens_predicted=num,
+        tokens_predicted=num_tokens,
         tokens_evaluated=stats.context_tokens,
         tokens_cached=stats.context_tokens if stats.cached_context else 0,
         stop_type=stop_type,
@@ -142,14 +145,14 @@ def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, whole:
 
 
 def answer_nothing(request: LlamaInfillRequest, model: str) -> Answer:
-    """For `n_predict` 0, which only warms up llama.cpp's cache."""
+    """The empty answer to `n_predict` 0, with which clients only warm up llama.cpp's cache."""
     stats = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0)
     hole = wire.FilledHole(text="", tokens=[], confidence=[])
     return from_fill(request, wire.InfillResponse(model=model, holes=[hole], stats=stats), hole, 0)
 
 
 def select(answer: LlamaAnswer, fields: list[str]) -> Answer:
-    """All fields, or the requested ones under their full paths; unknown paths are left out."""
+    """The answer with all fields, or a dict of the requested `fields` by their paths; unknown paths are left out."""
     if not fields:
         return answer
     values: dict[str, Any] = answer.model_dump()
@@ -157,11 +160,11 @@ def select(answer: LlamaAnswer, fields: list[str]) -> Answer:
     return {name: flat[name] for name in fields if name in flat}
 
 
-def cut_at_indent(text: str, num_spaces: int) -> str:
-    """`text` up to the first later line that is indented less; empty lines do not count."""
+def cut_at_indent(text: str, min_indent: int) -> str:
+    """`text` up to the first line, but not its first one, that is indented less; blank lines do not count."""
     lines = text.split("\n")
     for index, line in enumerate(lines[1:], start=1):
-        if line.strip() and len(line) - len(line.lstrip()) < num_spaces:
+        if line.strip() and len(line) - len(line.lstrip()) < min_indent:
             return "\n".join(lines[:index])
     return text
 

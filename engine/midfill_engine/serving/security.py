@@ -1,4 +1,4 @@
-"""Authorizes requests by token, Host, Origin and format: web pages reach localhost by DNS rebinding or plain forms."""
+"""Checks a request's token, Host, Origin and format: web pages reach localhost by DNS rebinding or plain forms."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
 
 @dataclass(frozen=True)
 class Security:
-    """`hosts` are the names allowed in Host, with any port; `any_address` allows every IP address too. `tokens` None
-    means that the transport authenticates (a unix socket with mode 0600).
+    """What a request must have. `hosts` are the names allowed in Host, with any port; `any_address` allows every IP
+    address too. `tokens` is None if the transport authenticates: a unix socket with mode 0600.
 
-    A page that uses DNS rebinding sends its own host name, so addresses and ports are safe.
+    Addresses and ports need no check, because a page that uses DNS rebinding sends its own host name.
     """
 
     hosts: frozenset[str]
@@ -67,13 +67,14 @@ class Security:
         return None
 
     def knows_host(self, values: list[str]) -> bool:
+        """True if `values`, those of the Host headers, are one allowed name."""
         if len(values) != 1:
             return False
         name = name_of(values[0].lower())
         return name is not None and (name in self.hosts or (self.any_address and is_address(name)))
 
     def find_token(self, values: list[str]) -> str | None:
-        """The name of the bearer token's owner, or None."""
+        """The name of the bearer token in `values`, those of the Authorization headers; None without a valid one."""
         assert self.tokens is not None
         value = values[0] if len(values) == 1 else ""
         scheme, _, given = value.partition(" ")
@@ -82,12 +83,13 @@ class Security:
 
 
 def clean_hosts(hosts: Iterable[str]) -> frozenset[str]:
-    """Host names as `name_of` returns them: lower case, IPv6 addresses in brackets."""
+    """Host names, without empty ones, as `name_of` returns them: lower case, IPv6 addresses in brackets."""
     cleaned = set()
-    for host in map(str.lower, filter(None, hosts)):
+    for host in hosts:
         if ":" in host and not host.startswith("["):
-            host = f"[{host}]"
-        cleaned.add(host)
+            cleaned.add(f"[{host.lower()}]")
+        elif host:
+            cleaned.add(host.lower())
     return frozenset(cleaned)
 
 
@@ -101,12 +103,14 @@ def name_of(host: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
+    """True for an IP address; one of IPv6 may be in brackets."""
     with suppress(ValueError):
         return bool(ipaddress.ip_address(name.removeprefix("[").removesuffix("]")))
     return False
 
 
 def is_json(values: list[str]) -> bool:
+    """True if `values`, those of the Content-Type headers, are one that says JSON in UTF-8."""
     if len(values) != 1:
         return False
     media, _, parameters = values[0].lower().partition(";")
@@ -115,7 +119,7 @@ def is_json(values: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class Gate:
-    """ASGI middleware that passes on requests that `security` accepts."""
+    """ASGI middleware that passes on the requests that `security` accepts, and answers the others with an error."""
 
     app: ASGIApp
     security: Security

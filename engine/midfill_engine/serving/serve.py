@@ -1,4 +1,4 @@
-"""Runs the engine's process: binds, loads the model while it answers, shuts down. Knows signals, no requests."""
+"""Runs the engine's process: opens a socket, answers while the model loads, shuts down. Knows signals, no requests."""
 
 import logging
 import os
@@ -33,9 +33,9 @@ EXIT_DEVICE_LOST: Final = 4
 SHARED_ROWS_OF_DEVICE: Final = 512  # this many rows cost hardly more than one if memory bandwidth is the limit
 LINGER_S: Final = 0.5  # time to tell clients that still connect
 STOP_TIMEOUT_S: Final = 5.0  # time for the answers of cancelled fills
-SHORT_IDLE_S: Final = 60.0
-TICKS_BETWEEN_LOOKS: Final = 50  # uvicorn ticks ten times a second
-SHORT_SHARE: Final = 0.1
+SHORT_IDLE_S: Final = 60.0  # the idle timeout while memory is short
+TICKS_BETWEEN_LOOKS: Final = 50  # at the memory; uvicorn ticks ten times a second
+SHORT_SHARE: Final = 0.1  # of the memory: if less is available, it is short
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,9 @@ def is_memory_short() -> bool:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server. A signal drains it for at most `drain_s`; a second one, a failure or idle time ends it."""
+    """uvicorn's server. After a signal or the idle timeout it refuses new requests, and ends when all open ones are
+    answered or `drain_s` are over. A second signal or a failure ends it at once.
+    """
 
     def __init__(
         self,
@@ -59,18 +61,19 @@ class Server(uvicorn.Server):
         self._state = state
         self._drain_s = drain_s
         self._is_memory_short = is_memory_short
-        self._asked_s: float | None = None
+        self._drains_since_s: float | None = None
 
     async def on_tick(self, counter: int) -> bool:
+        """Called by uvicorn ten times a second; returns True to end the server."""
         if self._state.failure is not None:
             self.should_exit = True
         if not self._state.is_draining and self._is_idle_too_long(counter):
             logger.info("idle for %.0f s, ending", self._state.idle_s)
             self.drain()
-        if self._asked_s is not None:
-            drained_s = time.monotonic() - self._asked_s
-            least_s = self._drain_s if self._state.num_open else min(LINGER_S, self._drain_s)
-            if drained_s >= least_s:
+        if self._drains_since_s is not None:
+            drained_s = time.monotonic() - self._drains_since_s
+            limit_s = self._drain_s if self._state.num_open else min(LINGER_S, self._drain_s)
+            if drained_s >= limit_s:
                 if self._state.ready is not None:
                     self._state.ready.scheduler.stop()
                 self.should_exit = True
@@ -84,11 +87,12 @@ class Server(uvicorn.Server):
         return idle_s > limit_s or (counter % TICKS_BETWEEN_LOOKS == 0 and self._is_memory_short())
 
     def drain(self) -> None:
-        """Accepts no new requests; ends when all open ones are answered or time is up."""
+        """Accepts no new requests from now on; `on_tick` ends the server."""
         self._state.is_draining = True
-        self._asked_s = self._asked_s or time.monotonic()
+        self._drains_since_s = self._drains_since_s or time.monotonic()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called by uvicorn for each signal. The first one drains, a second one leaves no time for that."""
         if self._state.is_draining:
             self._drain_s = 0.0
         self.drain()
@@ -107,7 +111,7 @@ def serve(options: ServeOptions) -> None:
 
 
 def run(state: EngineState, options: ServeOptions, sock: socket.socket, security: Security) -> None:
-    """Serves on a socket until told to end; `state` has the failure that ended it, if one did."""
+    """Serves on a socket until told to end. Afterwards `state.failure` is what ended it, None if it was told to."""
     threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
     limits = ConnectionLimits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
     config = uvicorn.Config(
@@ -127,14 +131,14 @@ def run(state: EngineState, options: ServeOptions, sock: socket.socket, security
         ssl_keyfile=options.keyfile,
     )
     # uvicorn raises the signal again after it has stopped; cleanup must survive that.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: None)
     Server(config, state, options.drain_s).run(sockets=[sock])
 
 
 @contextmanager
 def listen(options: ServeOptions) -> Iterator[tuple[socket.socket, Security]]:
-    """The socket that `options` name, and the security for it. Raises StartError."""
+    """Opens the socket that `options` name, with the security for it. Raises StartError."""
     if options.socket is not None:
         with listen_unix(options.socket) as sock:
             yield sock, Security.for_unix_socket(tuple(options.allowed_host or ()))
@@ -179,7 +183,8 @@ def load(state: EngineState, options: ServeOptions) -> None:
 
 
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:
-    # Read when torch is imported. Spinning threads made a step ten times slower on a busy machine.
+    """Loads the model, and starts its scheduler. A lost device sets `state.failure`. Raises StartError."""
+    # torch reads it at its import. Spinning threads made a step ten times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # oneDNN, and torch's wrapper around it, cache compiled products for 1,024 shapes, 0.4 MB each; a pass has about 10.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
@@ -222,19 +227,19 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
         fail=fail,
         rest=return_freed,
     )
-    contexts, watch = runtime.contexts, scheduler.metrics.watch
-    watch("midfill_context_hits", "Contexts found among earlier ones", lambda: contexts.hits)
-    watch("midfill_context_misses", "Contexts encoded anew", lambda: contexts.misses)
-    watch("midfill_context_bytes", "Memory of kept contexts", lambda: contexts.num_bytes)
-    watch("midfill_open_requests", "Requests waiting or at work", lambda: scheduler.num_open)
-    watch("midfill_claimed_bytes", "Memory that open fills may use", lambda: scheduler.claimed_bytes)
+    contexts, add_metric = runtime.contexts, scheduler.metrics.watch
+    add_metric("midfill_context_hits", "Contexts found among earlier ones", lambda: contexts.hits)
+    add_metric("midfill_context_misses", "Contexts encoded anew", lambda: contexts.misses)
+    add_metric("midfill_context_bytes", "Memory of kept contexts", lambda: contexts.num_bytes)
+    add_metric("midfill_open_requests", "Requests waiting or at work", lambda: scheduler.num_open)
+    add_metric("midfill_claimed_bytes", "Memory that open fills may use", lambda: scheduler.claimed_bytes)
     logger.info("%s is ready on %s", runtime.info.id, runtime.info.device)
     info = runtime.info.model_copy(update={"created": int(time.time()), "cache": cache})
     return Ready(info, runtime.names, scheduler)
 
 
 def report(error: StartError) -> None:
-    """Prints the reason on stderr: a sentence for people, JSON for programs."""
+    """Prints the error on stderr: a sentence if that is a terminal, otherwise JSON for programs."""
     text = error.body.model_dump_json()
     if sys.stderr.isatty():
         text = f"midfill: {error.message.rstrip('.')}; {error.next_step}"

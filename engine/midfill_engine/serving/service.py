@@ -1,4 +1,4 @@
-"""The HTTP service: routes, bodies, errors. Knows the wire and the scheduler; loads no torch."""
+"""Answers HTTP requests: routes, bodies, errors. Knows the wire and the scheduler; loads no torch."""
 
 import asyncio
 import re
@@ -34,7 +34,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Ready:
-    """The loaded model's part of the service state."""
+    """A loaded model: what `/v1/models` tells of it, the names that requests may use for it, and its scheduler."""
 
     info: wire.ModelInfo
     names: tuple[str, ...]
@@ -52,12 +52,12 @@ class EngineState:
     idle_timeout_s: float | None = None
 
     def use(self, model: str | None = None) -> Ready:
-        """Marks activity. Raises RequestError while loading, while ending, and for an unknown model."""
+        """The model for a request, which counts as activity. Raises RequestError as `look` does."""
         self.last_request_s = time.monotonic()
         return self.look(model)
 
     def look(self, model: str | None = None) -> Ready:
-        """Like `use`, without marking activity."""
+        """The model. Raises RequestError while it is loading, while the process ends, and for another model's name."""
         if self.is_draining:
             raise is_ending()
         if self.ready is None:
@@ -76,11 +76,12 @@ class EngineState:
 
     @property
     def num_open(self) -> int:
+        """How many requests are open."""
         return 0 if self.ready is None else self.ready.scheduler.num_open
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last request; 0 while one is open or the model is loading."""
+        """Seconds since the last request began or ended; 0 while one is open or the model is loading."""
         if self.ready is None or self.num_open:
             self.last_request_s = time.monotonic()
         return time.monotonic() - self.last_request_s
@@ -94,27 +95,27 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     app.add_exception_handler(RequestError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)
 
-    reading = partial(app.api_route, methods=["GET", "HEAD"], response_model=None)
+    get = partial(app.api_route, methods=["GET", "HEAD"], response_model=None)
 
-    @reading("/healthz")
+    @get("/healthz")
     async def healthz() -> dict[str, str]:
         return {"status": state.status}
 
-    @reading("/readyz")
+    @get("/readyz")
     async def readyz() -> Response:
         if state.status == "ok":
             return JSONResponse({"status": "ok"})
         return JSONResponse({"status": state.status}, 503, {"retry-after": "1"})
 
-    @reading("/v1/models")
+    @get("/v1/models")
     async def models() -> Response:
         return json_response(wire.ModelList(data=[state.use().info]))
 
-    @reading("/v1/models/{name:path}")
+    @get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
         return json_response(state.use(name).info)
 
-    @reading("/health")
+    @get("/health")
     async def health() -> Response:
         """llama.cpp's route, whose clients read the HTTP status."""
         if state.status == "ok":
@@ -122,12 +123,12 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
         error = {"code": 503, "message": f"the engine is {state.status}", "type": "unavailable_error"}
         return JSONResponse({"error": error}, 503, {"retry-after": "1"})
 
-    @reading("/props")
+    @get("/props")
     async def props() -> Response:
         times = {"idle_s": round(state.idle_s, 1), "idle_timeout_s": state.idle_timeout_s}
         return JSONResponse(llamacpp.describe_server(state.look().info) | times)
 
-    @reading("/metrics")
+    @get("/metrics")
     async def metrics() -> Response:
         return Response(state.use().scheduler.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -147,7 +148,9 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
 @dataclass(frozen=True)
 class Door:
-    """A route for clients of another project: `to_infill` translates a request, `from_infill` the answers."""
+    """A route for clients of another project: `to_infill` translates a request, `from_infill` the answers. A stream
+    `ends_with_done` if these clients wait for `data: [DONE]`.
+    """
 
     request: type[fim.ForeignRequest]
     to_infill: Callable[[Any], list[wire.InfillRequest]]
@@ -155,9 +158,9 @@ class Door:
     ends_with_done: bool = True
 
 
-# In JSON: an escaped backslash or a pair of surrogates as they are, or half a pair.
+# Escapes in JSON: as `kept` an escaped backslash or a pair of surrogates, otherwise one surrogate alone.
 _SURROGATE: Final = re.compile(
-    rb"(?P<whole>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+    rb"(?P<kept>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 
 DOORS: Final = {
@@ -171,11 +174,11 @@ DOORS: Final = {
 
 
 async def answer_door(state: EngineState, door: Door, http: Request) -> Response:
-    """Raises RequestError."""
+    """Answers a request at another project's route. Raises RequestError."""
     request = await read_body(http, door.request)
     if isinstance(request, llamacpp.LlamaInfillRequest) and request.n_predict == 0:
         return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
-    with refusing():
+    with invalid_values_refused():
         requests = door.to_infill(request)
     asked = Asked(http, state.use(requests[0].model).scheduler, requests)
     if request.stream:
@@ -184,19 +187,22 @@ async def answer_door(state: EngineState, door: Door, http: Request) -> Response
 
 
 async def stream_whole(asked: Asked, door: Door, request: fim.ForeignRequest) -> AsyncIterator[bytes]:
-    """Streams the whole text as one chunk, because any part may change until the last step, or an `error`.
+    """Streams the whole text as one chunk, because any part may change until the last step; if it fails, an error.
 
-    Until then empty lines keep the connection open: clients stop at comments, proxies at silence.
+    Before that, empty lines keep the connection open: proxies close a silent one, and clients stop at comments.
     """
-    ending = asyncio.ensure_future(asked.ends())
+    answers = asyncio.ensure_future(asked.ends())
     try:
-        while not (await asyncio.wait({ending}, timeout=PING_INTERVAL_S))[0]:
+        while True:
+            done, _ = await asyncio.wait({answers}, timeout=PING_INTERVAL_S)
+            if done:
+                break
             yield b"\n"
-        yield encode_event(door.from_infill(request, ending.result()))
+        yield encode_event(door.from_infill(request, answers.result()))
     except RequestError as error:
         yield encode_event(wire.ErrorResponse(error=error.body))
     finally:
-        ending.cancel()
+        answers.cancel()
     if door.ends_with_done:
         yield b"data: [DONE]\n\n"
 
@@ -220,29 +226,29 @@ async def read_body(http: Request, model: type[M]) -> M:
         raise RequestError(wire.ErrorCode.BAD_REQUEST, message, status=408, headers=closing) from error
     except ClientDisconnect as error:
         raise RequestError(wire.ErrorCode.CANCELLED, "the client went away") from error
-    with refusing():
-        whole = bytes(body)
+    with invalid_values_refused():
+        json_text = bytes(body)
         if issubclass(model, fim.ForeignRequest):
-            whole = leave_out_halves(whole)
-        return model.model_validate_json(whole)
+            json_text = leave_out_halves(json_text)
+        return model.model_validate_json(json_text)
 
 
 def leave_out_halves(body: bytes) -> bytes:
-    """A JSON text without the halves of characters that clients leave where they cut their texts."""
-    return _SURROGATE.sub(lambda match: match["whole"] or b"", body)
+    """A JSON text without halves of characters, single surrogates, which clients make where they cut their texts."""
+    return _SURROGATE.sub(lambda match: match["kept"] or b"", body)
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Turns pydantic's errors into RequestErrors."""
+def invalid_values_refused() -> Iterator[None]:
+    """Turns pydantic's ValidationError into a RequestError."""
     try:
         yield
     except ValidationError as error:
         next_step = "see the routes in serving.md; `midfill --help` names its folder"
-        raise RequestError(wire.ErrorCode.BAD_REQUEST, describe(error), next_step) from error
+        raise RequestError(wire.ErrorCode.BAD_REQUEST, describe_first_error(error), next_step) from error
 
 
-def describe(error: ValidationError) -> str:
+def describe_first_error(error: ValidationError) -> str:
     """The first validation error in one line, without the value, which may be code."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     key = ".".join(str(part) for part in first["loc"])

@@ -20,8 +20,8 @@ EXIT_ALREADY_RUNNING: Final = 4
 
 @contextmanager
 def listen_unix(path: Path) -> Iterator[socket.socket]:
-    """A socket with mode 0600 in a private folder; replaces the socket of a dead engine. At the end the file is removed
-    unless it is another listener's. Raises StartError.
+    """A listening socket with mode 0600 in a private folder, in place of one that a dead engine left. At the end its
+    file is removed, unless another listener has replaced it. Raises StartError.
     """
     prepare_folder(path.parent)
     if path.is_socket():
@@ -50,7 +50,7 @@ def listen_unix(path: Path) -> Iterator[socket.socket]:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Creates the folder with mode 0700; an existing one must be the user's alone to write. Raises StartError."""
+    """Makes the folder with mode 0700 if it is missing. Raises StartError if others own it or may write to it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -63,13 +63,14 @@ def prepare_folder(folder: Path) -> None:
 
 
 def answers(path: Path) -> bool:
+    """True if a process listens on a unix socket, also if it is too busy to accept the connection."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex(str(path)) not in (errno.ECONNREFUSED, errno.ENOENT)  # full or slow: it is there
+        return probe.connect_ex(str(path)) not in (errno.ECONNREFUSED, errno.ENOENT)
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
-    """Raises StartError."""
+    """A listening socket. Raises StartError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -20,24 +20,24 @@ MAX_STEPS_KEPT: Final = 16
 
 
 class Mailbox:
-    """Holds the latest steps and the end. A slow reader misses the oldest steps, never the end."""
+    """Holds the latest events of a request. A slow reader misses the oldest steps, but never the last event."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.events = asyncio.Queue[Event]()
 
     def post(self, event: Event) -> None:
-        """Thread-safe."""
+        """Adds an event; the worker thread calls it."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: Event) -> None:
         if isinstance(event, StepEvent) and self.events.qsize() >= MAX_STEPS_KEPT:
-            self.events.get_nowait()  # a step: the end comes last
+            self.events.get_nowait()  # it is a step, because the event that is none comes last
         self.events.put_nowait(event)
 
     async def end(self) -> InfillResponse:
-        """Waits for the answer. Raises RequestError."""
+        """Waits for the last event, and returns the answer. Raises RequestError."""
         while True:
             event = await self.events.get()
             if isinstance(event, RequestError):
@@ -48,12 +48,13 @@ class Mailbox:
 
 def client_of(http: Request) -> str:
     """The client for fair scheduling: the token's name if tokens have names, otherwise the connection."""
-    name, connection = getattr(http.state, "token_name", ""), getattr(http.state, "connection", None)
-    return name or ("" if connection is None else f"connection {connection}")
+    token_name: str = getattr(http.state, "token_name", "")
+    connection: int | None = getattr(http.state, "connection", None)
+    return token_name if token_name or connection is None else f"connection {connection}"
 
 
 class Asked:
-    """The requests behind one answer, submitted together or not at all; `watches` to see steps. Raises RequestError."""
+    """The requests behind one HTTP answer, submitted all or none. `watches`: it sees steps. Raises RequestError."""
 
     def __init__(
         self, http: Request, scheduler: Scheduler, requests: Sequence[InfillRequest], *, watches: bool = False
@@ -73,22 +74,22 @@ class Asked:
             ticket.cancel()
 
     async def ends(self) -> list[InfillResponse]:
-        """All answers. Raises RequestError if a request fails."""
+        """The answers of all requests. Raises RequestError if one fails."""
         return [await mailbox.end() for mailbox in self._mailboxes]
 
     async def wait(self) -> list[InfillResponse]:
-        """All answers; cancels the work if the client disconnects. Raises RequestError."""
-        answer, leaving = asyncio.ensure_future(self.ends()), asyncio.ensure_future(self._wait_for_disconnect())
+        """The answers of all requests. If the client disconnects, cancels the work. Raises RequestError."""
+        answers, leaving = asyncio.ensure_future(self.ends()), asyncio.ensure_future(self._wait_for_disconnect())
         try:
-            await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
+            await asyncio.wait({answers, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not answers.done():
                 raise RequestError(ErrorCode.CANCELLED, "the client went away")
-            return answer.result()
+            return answers.result()
         finally:
             self.cancel()
-            answer.cancel()
+            answers.cancel()
             leaving.cancel()
-            await asyncio.gather(answer, leaving, return_exceptions=True)
+            await asyncio.gather(answers, leaving, return_exceptions=True)
 
     async def _wait_for_disconnect(self) -> None:
         while (await self._http.receive())["type"] != "http.disconnect":
@@ -114,6 +115,7 @@ class Asked:
 
 
 def encode_event(message: object, name: str | None = None) -> bytes:
+    """A server-sent event with the message as JSON."""
     return format_sse_event(data_str=to_json(message).decode(), event=name)
 
 

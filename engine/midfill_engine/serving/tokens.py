@@ -1,4 +1,4 @@
-"""Named bearer tokens in a file that may change while the engine runs. Knows files, no HTTP."""
+"""Reads and checks named bearer tokens, in a file that may change while the engine runs. Knows files, no HTTP."""
 
 import logging
 import os
@@ -38,18 +38,19 @@ class BearerTokens:
         return "MIDFILL_TOKEN" if self._file is None else str(self._file)
 
     def find(self, given: str) -> str | None:
-        """The owner's name, or None. Takes the same time for every wrong token."""
+        """The name of a token, None for a wrong one. Takes the same time for every wrong token."""
         self._reload()
-        guess = given.encode()
-        owners = [name for name, token in self._by_name.items() if secrets.compare_digest(guess, token.encode())]
+        given_bytes = given.encode()
+        owners = [name for name, token in self._by_name.items() if secrets.compare_digest(given_bytes, token.encode())]
         return owners[0] if owners else None
 
     def _reload(self) -> None:
+        """Reads the file again if it has changed and was not checked within `reload_s`."""
         if self._file is None or time.monotonic() - self._checked_s < self._reload_s:
             return
         self._checked_s = time.monotonic()
-        before, self._stamp = self._stamp, stamp_of(self._file)
-        if self._stamp == before:
+        old_stamp, self._stamp = self._stamp, stamp_of(self._file)
+        if self._stamp == old_stamp:
             return
         try:
             self._by_name = parse_tokens(read_own_file(self._file), self._file)
@@ -70,7 +71,7 @@ def stamp_of(file: Path | None) -> tuple[int, int] | None:
 
 
 def find_tokens(file: Path | None, reload_s: float = RELOAD_S) -> BearerTokens:
-    """MIDFILL_TOKEN, otherwise the tokens in `file`, which is created if missing, mode 0600. Raises StartError."""
+    """MIDFILL_TOKEN, otherwise the tokens of `file`, which is made with mode 0600 if missing. Raises StartError."""
     given = os.environ.get("MIDFILL_TOKEN")
     if given is not None:
         check_token(given, "choose a longer one, or unset MIDFILL_TOKEN")
@@ -83,7 +84,9 @@ def find_tokens(file: Path | None, reload_s: float = RELOAD_S) -> BearerTokens:
 
 
 def parse_tokens(text: str, path: Path) -> dict[str, str]:
-    """One token, or lines of `NAME TOKEN`; lines that begin with # are comments. Raises StartError."""
+    """The tokens of a file by name: one token alone, whose name is "", or lines of `NAME TOKEN`. Lines that begin with
+    # are comments. Raises StartError.
+    """
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
         message = f"the token file {path} holds no token"
@@ -101,14 +104,14 @@ def parse_tokens(text: str, path: Path) -> dict[str, str]:
 
 
 def check_token(token: str, next_step: str) -> None:
-    """Raises StartError."""
+    """Raises StartError for a token that is too short or has unusual characters."""
     if len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
         message = f"a token is not {MIN_TOKEN_CHARACTERS} or more printable ASCII characters"
         raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)
 
 
 def make_token_file(path: Path) -> None:
-    """Creates the file atomically by a link, so that concurrent starts agree on one token. Raises StartError."""
+    """Makes a file with a new token, atomically by a link, so that parallel starts agree on one. Raises StartError."""
     try:
         with tempfile.NamedTemporaryFile("w", encoding="ascii", prefix=".token-", dir=path.parent) as file:  # mode 0600
             file.write(secrets.token_urlsafe(32) + "\n")
@@ -122,7 +125,7 @@ def make_token_file(path: Path) -> None:
 
 
 def read_own_file(path: Path) -> str:
-    """Raises StartError unless the file belongs to the user and is closed to all others."""
+    """The text of a file. Raises StartError unless the file belongs to the user and is closed to all others."""
     try:
         file = open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="utf-8", errors="replace")
     except OSError as error:
@@ -136,6 +139,7 @@ def read_own_file(path: Path) -> str:
 
 
 def no_token_file(path: Path, error: OSError) -> StartError:
+    """The StartError for a token file that cannot be made or read."""
     message = f"the token file {path} cannot be used: {error.strerror or error}"
     next_step = "name a plain file, not a link, in a folder of your own, or set MIDFILL_TOKEN"
     return StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)

@@ -11,19 +11,20 @@ from midfill_infill.proposals.base import Proposal, Proposer, Surroundings
 __all__ = ["PROPOSERS", "Proposal", "Surroundings", "propose"]
 
 MAX_PROPOSALS: Final = 40
-MAX_HOLES: Final = 16  # a document with more gets no proposals: a proposer takes up to 20 ms per hole
+MAX_HOLES: Final = 16  # a request with more holes gets no proposals, because a proposer takes up to 20 ms per hole
 PROPOSERS: Final = ("lines", "siblings")
 
 
 @cache
 def find_proposer(name: str) -> Proposer:
+    """The function `propose_NAME` of the module of that name."""
     proposer: Proposer = getattr(import_module(f"midfill_infill.proposals.{name}"), f"propose_{name}")
     return proposer
 
 
 def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Proposal]:
-    """At most 40 different texts for the hole `index`, most certain first; none for a hole with anchors. A text with
-    undecodable bytes or other characters that no fill may hold is left out.
+    """At most MAX_PROPOSALS different texts for the hole `index`, the most certain first; none for a hole with anchors.
+    Texts with undecodable bytes or other characters that no fill may hold are left out.
     """
     if around.holes[index].anchors or len(around.holes) > MAX_HOLES:
         return []
@@ -32,17 +33,17 @@ def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Prop
         for proposal in find_proposer(name)(around, index):
             if not is_safe(proposal.text):
                 continue
-            known = best.setdefault(proposal.text, proposal)
-            if _rank(proposal) < _rank(known):
+            earlier = best.setdefault(proposal.text, proposal)
+            if _rank(proposal) < _rank(earlier):
                 best[proposal.text] = proposal
     return sorted(best.values(), key=lambda proposal: (-proposal.certainty, proposal.text))[:MAX_PROPOSALS]
 
 
 def _rank(proposal: Proposal) -> tuple[float, str]:
-    """The more certain first, then by origin."""
+    """A sort key of proposals: the most certain first; of equally certain ones, in the order of their origins."""
     return -proposal.certainty, proposal.origin
 
 
 def is_safe(text: str) -> bool:
-    """False for a text with hidden effects."""
+    """True unless a character of the text has hidden effects, see `is_dangerous`."""
     return text.replace("\n", "").isprintable() or not any(map(is_dangerous, text))

@@ -1,4 +1,4 @@
-"""The input and output of proposers. Knows documents and texts; no model, no connection."""
+"""What a proposer gets, `Surroundings`, and gives, `Proposal`s. Knows documents and texts; no model, no connection."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from midfill_infill.proposals.sight import Sight
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-MAX_COUNTED_CHARACTERS: Final = 2**20  # characters of a document that are counted, nearest to its holes
+MAX_READ_CHARACTERS: Final = 2**20  # of a document in `Surroundings.texts`
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,10 @@ class Surroundings:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The texts before, between and behind the holes, with leads and tails, truncated at the far ends."""
-        share = MAX_COUNTED_CHARACTERS // (len(self.holes) + 1)
+        """The texts before, between and behind the holes, with the leads and tails of holes that they touch. Of each
+        text at most an equal share of MAX_READ_CHARACTERS stays: the end of the first, the beginning of all others.
+        """
+        share = MAX_READ_CHARACTERS // (len(self.holes) + 1)
         leads = [*(hole.lead for hole in self.holes), ""]
         tails = ["", *(hole.tail for hole in self.holes)]
         texts: list[str] = []
@@ -52,4 +54,4 @@ class Surroundings:
 
 
 Proposer = Callable[[Surroundings, int], Sequence[Proposal]]
-"""Proposes texts for the hole of that number."""
+"""Proposes texts for the hole with that index."""

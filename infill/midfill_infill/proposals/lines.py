@@ -1,7 +1,7 @@
-"""Proposes lines of the file and of related files, verbatim and renamed, and inside a line the rests of similar lines.
+"""Proposes texts for a gap: lines of the file and of related files, some with names replaced, or middles of such lines.
 
-A conditional logit (McFadden 1974) turns features of the candidates, and of the case that none is right, into
-probabilities. Knows texts; no model, and no numpy: importing it would take longer than all of this.
+A conditional logit (McFadden 1974) turns the features of all candidates, and the features of the case that no candidate
+is right, into probabilities. Knows texts; no model, and no numpy, because its import takes longer than all proposals.
 """
 
 import math
@@ -20,35 +20,35 @@ OWN: Final = "the file's own line"
 RENAMED: Final = "a line of the file, renamed"
 OTHER: Final = "a line of another file"
 WORDS: Final = "the file's own words"
-NEAR: Final = 25  # filled lines on either side
-NEARBY: Final = 6
-MAX_ALIGNED: Final = 60
-MAX_COMMON: Final = 30
-MAX_REFERRED: Final = 40
-MAX_RESTS: Final = 60
-MAX_CHARACTERS: Final = 400
+CANDIDATE_REACH: Final = 25  # filled lines on either side of the gap that are candidates
+NAME_REACH: Final = 6  # filled lines on either side of the gap whose names count as near
+MAX_ALIGNED: Final = 60  # candidates with neighbors like the gap's
+MAX_COMMON: Final = 30  # candidates that are the commonest lines of the document
+MAX_FOREIGN: Final = 40  # lines of other files with neighbors like the gap's, and as many of their commonest lines
+MAX_MIDDLES: Final = 60  # candidates for each text left of the gap
+MAX_CHARACTERS: Final = 400  # of a candidate
 MAX_CANDIDATES: Final = 200
 MAX_PROPOSALS: Final = 40
-MAX_NEW_NAMES: Final = 4
-WHOLE: Final = 4  # what is matched where the whole text left of the gap is
-LEAST_OF_BODY: Final = 0.1  # a line below this certainty is not proposed for a body
-_PIECE: Final = re.compile(r" ?[^\W\d]\w*| ?[^\s\w]| ?\d+|\s")
+MAX_NEW_NAMES: Final = 4  # names of a candidate that the document lacks; more count as so many
+WHOLE: Final = 4  # the value of `num_matched` if another line begins with all text left of the gap
+MIN_BODY_CERTAINTY: Final = 0.1  # a less certain line is not proposed as a whole body
+_TOKEN: Final = re.compile(r" ?[^\W\d]\w*| ?[^\s\w]| ?\d+|\s")
 _BRACED: Final = ("{", "}", ";")
 _PAIRS: Final = (("(", ")"), ("[", "]"), ("{", "}"))
 
 
 @dataclass(frozen=True)
 class LineCandidate:
-    """`text` is the text for the hole. `votes` counts the lines that give it, `indent` is the number of one of the
-    gap's indents, `matched` the number of pieces before the gap that also precede it elsewhere, WHOLE for all on its
-    line.
+    """A text for the gap, and where it comes from. `num_votes` counts the lines that give it by renaming or as their
+    middle. `indent_index` says which of the site's indents it has. `num_matched` tokens left of a gap inside a line
+    also stand before the text in another line; it is WHOLE if that line begins with all text left of the gap.
     """
 
     text: str
     origin: str
-    votes: int = 0
-    indent: int = 0
-    matched: int = 0
+    num_votes: int = 0
+    indent_index: int = 0
+    num_matched: int = 0
 
     @property
     def line(self) -> str:
@@ -58,24 +58,26 @@ class LineCandidate:
 def propose_lines(around: Surroundings, index: int) -> list[Proposal]:
     """At most 40 proposals, the most certain first."""
     weights = shipped_weights()
-    candidates, shares = weigh(Scene.of(around, index), weights)
+    is_body = around.holes[index].is_body
+    candidates, probabilities = weigh(Scene.of(around, index), weights)
     proposals: list[Proposal] = []
-    for candidate, certainty in zip(candidates, shares, strict=True):
-        if around.holes[index].is_body:
-            if certainty < LEAST_OF_BODY:
-                continue
-            certainty = weights.as_body(certainty)
-        proposals.append(Proposal(candidate.text, certainty, candidate.origin))
+    for candidate, probability in zip(candidates, probabilities, strict=True):
+        if not is_body:
+            proposals.append(Proposal(candidate.text, probability, candidate.origin))
+        elif probability >= MIN_BODY_CERTAINTY:
+            proposals.append(Proposal(candidate.text, weights.as_body(probability), candidate.origin))
     proposals.sort(key=lambda proposal: (-proposal.certainty, proposal.text))
     return proposals[:MAX_PROPOSALS]
 
 
 def weigh(scene: "Scene", weights: ProposalWeights) -> tuple[list[LineCandidate], list[float]]:
-    """The candidates for a gap and their probabilities; the rest to 1 is the probability that none is right."""
+    """The candidates for a gap, and the probability that each is right. Together with the probability that none is
+    right, they add up to 1.
+    """
     candidates = scene.candidates()
     if not candidates:
         return [], []
-    scores = [score(weights.line, columns) for columns in scene.describe(candidates)]
+    scores = [score(weights.line, features) for features in scene.describe(candidates)]
     scores.append(score(weights.none, scene.describe_none()))
     best = max(scores)
     likelihoods = [math.exp(log_odds - best) for log_odds in scores]
@@ -83,15 +85,15 @@ def weigh(scene: "Scene", weights: ProposalWeights) -> tuple[list[LineCandidate]
     return candidates, [likelihood / total for likelihood in likelihoods[:-1]]
 
 
-def score(weights: Mapping[str, float], columns: Mapping[str, float]) -> float:
-    """The weighted sum of some features."""
-    terms = (weights[name] * value for name, value in columns.items() if value)
+def score(weights: Mapping[str, float], features: Mapping[str, float]) -> float:
+    """The weighted sum of some features: unnormalized log odds."""
+    terms = (weights[name] * value for name, value in features.items() if value)
     return math.fsum(terms)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What all candidates for a gap share: its site, the lines of its document and those of related files."""
+    """What all candidates for a gap share: its site, `lines` of its document, and `others`, lines of related files."""
 
     site: Site
     lines: Corpus
@@ -107,138 +109,142 @@ class Scene:
         """The gap behind `texts[index]`."""
         following = index + 1
         site = Site.of(texts[index], texts[following])
-        before = [*texts[:index], site.head]
-        after = [site.rest, *texts[following + 1 :]]
+        before = [*texts[:index], site.before_line]
+        after = [site.behind_line, *texts[following + 1 :]]
         lines = Corpus.around(before, after)
         return cls(site, lines, _join(others))
 
     def candidates(self) -> list[LineCandidate]:
-        """Candidates with different texts, the first of each."""
+        """At most MAX_CANDIDATES texts for the gap, each once: of candidates with equal texts the first one stays."""
         by_text: dict[str, LineCandidate] = {}
-        candidates = self._whole_lines() if self.site.is_line else self._rests()
+        candidates = self._whole_lines() if self.site.is_line else self._middles()
         for candidate in candidates:
             if candidate.line and len(candidate.text) <= MAX_CHARACTERS:
                 by_text.setdefault(candidate.text, candidate)
         return list(by_text.values())[:MAX_CANDIDATES]
 
     def _whole_lines(self) -> Iterator[LineCandidate]:
-        """Lines of the document, renamed ones and lines of other files, with each possible indent."""
+        """Lines of the document, verbatim or renamed, with each possible indent; foreign lines with the likeliest."""
         site = self.site
-        standing = self._standing_lines()
+        own_lines = self._own_lines()
         votes = find_renamed(self.lines, site)
-        for text in dict.fromkeys((*standing, *votes)):
-            origin = OWN if text in standing else RENAMED
-            for number, indent in enumerate(site.indents):
-                yield LineCandidate(indent + text + site.end, origin, votes.get(text, 0), number)
+        for text in dict.fromkeys((*own_lines, *votes)):
+            origin = OWN if text in own_lines else RENAMED
+            for indent_index, indent in enumerate(site.indents):
+                line = indent + text + site.line_break
+                yield LineCandidate(line, origin, votes.get(text, 0), indent_index)
         for text in self._foreign_lines():
-            yield LineCandidate(site.indents[0] + text + site.end, OTHER)
+            yield LineCandidate(site.indents[0] + text + site.line_break, OTHER)
 
-    def _standing_lines(self) -> dict[str, None]:
-        """The lines of the document near the gap, those with neighbors like the gap's, and the common ones."""
+    def _own_lines(self) -> dict[str, None]:
+        """Lines of the document near the gap, then lines with neighbors like the gap's, then the commonest lines."""
         lines = self.lines
-        first = max(0, lines.gap - NEAR)
-        standing = list(lines.texts[first : lines.gap + NEAR])
-        standing += [lines.texts[number] for number in lines.aligned(MAX_ALIGNED)]
-        standing += lines.common(MAX_COMMON)
-        return dict.fromkeys(standing)
+        first = max(0, lines.gap - CANDIDATE_REACH)
+        own_lines = list(lines.texts[first : lines.gap + CANDIDATE_REACH])
+        own_lines += [lines.texts[number] for number in lines.find_aligned(MAX_ALIGNED)]
+        own_lines += lines.find_common(MAX_COMMON)
+        return dict.fromkeys(own_lines)
 
     def _foreign_lines(self) -> dict[str, None]:
-        """The lines of other files with neighbors like the gap's, the longest runs first, and the common ones."""
-        runs = self.like.both
+        """Lines of other files with neighbors like the gap's, the longest runs first, then their commonest lines."""
+        runs = self.other_runs.both
         numbers = sorted(runs, key=lambda number: (-runs[number], number))
-        foreign = [self.others.texts[number] for number in numbers[:MAX_REFERRED]]
-        foreign += self.others.common(MAX_REFERRED)
+        foreign = [self.others.texts[number] for number in numbers[:MAX_FOREIGN]]
+        foreign += self.others.find_common(MAX_FOREIGN)
         return dict.fromkeys(foreign)
 
-    def _rests(self) -> Iterator[LineCandidate]:
-        """Text that other lines have between the same beginning and end, or after the same last pieces."""
+    def _middles(self) -> Iterator[LineCandidate]:
+        """What lines have between the text right of the gap and all text left of it, or its last 3, 2 or 1 tokens."""
         left = self.site.left.lstrip()
-        pieces = _PIECE.findall(left)
+        tokens = _TOKEN.findall(left)
         heads = {WHOLE: left}
         for size in (3, 2, 1):
-            if size < len(pieces):
-                heads[size] = "".join(pieces[-size:])
-        for matched, head in heads.items():
-            rests = self._count_rests(head, is_whole=matched == WHOLE)
-            for rest, times in rests.most_common(MAX_RESTS):
-                yield LineCandidate(rest, WORDS, votes=times, matched=matched)
+            if size < len(tokens):
+                heads[size] = "".join(tokens[-size:])
+        for num_matched, head in heads.items():
+            middles = self._count_middles(head, is_whole=num_matched == WHOLE)
+            for middle, num_lines in middles.most_common(MAX_MIDDLES):
+                yield LineCandidate(middle, WORDS, num_votes=num_lines, num_matched=num_matched)
 
-    def _count_rests(self, head: str, *, is_whole: bool) -> Counter[str]:
-        """What other lines have between `head` and the gap's right side, and how many do."""
+    def _count_middles(self, head: str, *, is_whole: bool) -> Counter[str]:
+        """In how many different lines each text stands between `head` and the text right of the gap. Lines begin with
+        `head` if it `is_whole`; otherwise its first place in a line counts.
+        """
         right = self.site.right.rstrip()
-        rests = Counter[str]()
-        for line in self.lines.times:
+        middles = Counter[str]()
+        for line in self.lines.counts:
             if is_whole and not line.startswith(head):
                 continue
             start = line.find(head)
             if start < 0:
                 continue
-            rest = line[start + len(head) :]
-            if rest.endswith(right) and len(rest) > len(right):
-                rests[rest.removesuffix(right)] += 1
-        return rests
+            middle = line[start + len(head) :]
+            if middle.endswith(right) and len(middle) > len(right):
+                middles[middle.removesuffix(right)] += 1
+        return middles
 
     @cached_property
-    def like(self) -> Runs:
-        """The lines of other files with neighbors like the gap's."""
+    def other_runs(self) -> Runs:
+        """The runs of lines of other files with neighbors like the gap's."""
         return self.others.find_runs(self.lines.above, self.lines.below)
 
     @cached_property
     def _between_others(self) -> frozenset[str]:
         """The lines of other files that have neighbors like the gap's on both sides."""
-        numbers = self.like.up.keys() & self.like.down.keys()
+        numbers = self.other_runs.up.keys() & self.other_runs.down.keys()
         return frozenset(self.others.texts[number] for number in numbers)
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        return _find_names(self.lines.times)
+    def _all_names(self) -> frozenset[str]:
+        """The names of the document."""
+        return _find_names(self.lines.counts)
 
     @cached_property
-    def _near(self) -> frozenset[str]:
+    def _near_names(self) -> frozenset[str]:
         """The names of the lines around the gap."""
         gap = self.lines.gap
-        return _find_names(self.lines.texts[max(0, gap - NEARBY) : gap + NEARBY + 1])
+        return _find_names(self.lines.texts[max(0, gap - NAME_REACH) : gap + NAME_REACH + 1])
 
     @cached_property
-    def _net(self) -> tuple[int, ...]:
-        """For each kind of bracket, how many the document leaves open."""
-        return _net_of("\n".join(self.lines.texts))
+    def _net_brackets(self) -> tuple[int, ...]:
+        """For each kind of bracket, how many more the document opens than it closes."""
+        return _count_net_brackets("\n".join(self.lines.texts))
 
     def describe(self, candidates: Sequence[LineCandidate]) -> list[dict[str, float]]:
-        exact = Stands(self.lines)
-        shapes = Stands(self.lines.shapes)
-        other = find_longest(self.others.texts, self.like.both)
-        return [self._describe(candidate, exact, shapes, other) for candidate in candidates]
+        """The features of each candidate, by the names that their weights have in `weights.json`."""
+        exact = Neighborhood(self.lines)
+        shapes = Neighborhood(self.lines.shapes)
+        foreign = find_longest(self.others.texts, self.other_runs.both)
+        return [self._describe(candidate, exact, shapes, foreign) for candidate in candidates]
 
     def _describe(
-        self, candidate: LineCandidate, exact: "Stands", shapes: "Stands", other: Mapping[str, int]
+        self, candidate: LineCandidate, exact: "Neighborhood", shapes: "Neighborhood", foreign: Mapping[str, int]
     ) -> dict[str, float]:
-        """The features of a candidate, each a number of the order of one."""
+        """The features of a candidate, each of the order of one. `foreign` has the longest run of each foreign line."""
         site = self.site
         line = candidate.line
         shape = shape_of(line)
         names = NAME.findall(line)
         num_names = max(1, len(names))
         opens = line.endswith(OPENERS)
-        has_block = site.opens(candidate.indent)
-        times = self.lines.times[line]
-        log_votes = math.log1p(candidate.votes)
+        has_block = site.has_block_below(candidate.indent_index)
+        log_votes = math.log1p(candidate.num_votes)
         return {
             **exact.describe(line, "line_"),
             **shapes.describe(shape, "shape_"),
-            "log_known": math.log1p(times),
-            "log_distance": math.log1p(exact.distance.get(line, 0)),
-            "other_run": other.get(line, 0),
+            "log_known": math.log1p(self.lines.counts[line]),
+            "log_distance": math.log1p(exact.distances.get(line, 0)),
+            "other_run": foreign.get(line, 0),
             "other_between": line in self._between_others,
-            "renamed": log_votes * site.is_line,
-            "votes": log_votes * (not site.is_line),
-            **{f"matched_{size}": candidate.matched == size for size in (1, 2, 3, WHOLE)},
-            "other_indent": candidate.indent > 0,
+            "renamed": log_votes if site.is_line else 0.0,
+            "votes": 0.0 if site.is_line else log_votes,
+            **{f"matched_{size}": candidate.num_matched == size for size in (1, 2, 3, WHOLE)},
+            "other_indent": candidate.indent_index > 0,
             "log_length": math.log1p(len(line)),
             "unbalanced": is_unbalanced(line),
-            "net_mismatch": min(3, self._mismatch(line)),
-            "new_names": min(MAX_NEW_NAMES, sum(name not in self._names for name in names)),
-            "names_near": sum(name in self._near for name in names) / num_names,
+            "net_mismatch": min(3, self._count_unpaired(line)),
+            "new_names": min(MAX_NEW_NAMES, sum(name not in self._all_names for name in names)),
+            "names_near": sum(name in self._near_names for name in names) / num_names,
             "names_above": sum(name in site.above for name in names) / num_names,
             "names_below": sum(name in site.below for name in names) / num_names,
             "is_above": line == site.above,
@@ -253,40 +259,42 @@ class Scene:
             "shaped_as_below": shape == shape_of(site.below),
         }
 
-    def _mismatch(self, line: str) -> int:
-        """How many brackets stay open with the line, of the kinds of which the document leaves at most two open."""
-        mismatch = 0
-        for own, total in zip(_net_of(line), self._net, strict=True):
-            if abs(total) <= 2:
-                mismatch += abs(own + total)
-        return mismatch
+    def _count_unpaired(self, line: str) -> int:
+        """How many brackets of the document lack a partner once the line fills the gap. Kinds of brackets of which more
+        than two lack one already are not counted.
+        """
+        num_unpaired = 0
+        for in_line, in_document in zip(_count_net_brackets(line), self._net_brackets, strict=True):
+            if abs(in_document) <= 2:
+                num_unpaired += abs(in_line + in_document)
+        return num_unpaired
 
     def describe_none(self) -> dict[str, float]:
         """The features of the case that no candidate is right."""
         texts = self.lines.texts
         exact = self.lines.runs
-        alike = self.lines.shapes.runs
+        shapes = self.lines.shapes.runs
         num_braced = sum(text.endswith(_BRACED) for text in texts)
         return {
             "one": 1.0,
             "log_above": math.log1p(len(exact.up)),
             "log_below": math.log1p(len(exact.down)),
-            "log_shape_above": math.log1p(len(alike.up)),
-            "log_shape_below": math.log1p(len(alike.down)),
+            "log_shape_above": math.log1p(len(shapes.up)),
+            "log_shape_below": math.log1p(len(shapes.down)),
             "best_run": max(exact.both.values(), default=0),
-            "best_shape_run": max(alike.both.values(), default=0),
-            "best_other_run": max(self.like.both.values(), default=0),
+            "best_shape_run": max(shapes.both.values(), default=0),
+            "best_other_run": max(self.other_runs.both.values(), default=0),
             "log_lines": math.log1p(len(texts)),
             "log_others": math.log1p(len(self.others.texts)),
             "is_inside": not self.site.is_line,
-            "opens": self.site.opens(),
+            "opens": self.site.has_block_below(),
             "blank": self.site.is_beside_blank,
             "is_braced": num_braced > 0.15 * len(texts),
         }
 
 
-class Stands:
-    """Counts where the lines of a document have neighbors like the gap's."""
+class Neighborhood:
+    """Computes features of a line or shape from its places in a document that have neighbors like the gap's."""
 
     def __init__(self, lines: Corpus) -> None:
         texts = lines.texts
@@ -294,37 +302,37 @@ class Stands:
         between = runs.up.keys() & runs.down.keys()
         self._num_up = len(runs.up)
         self._num_down = len(runs.down)
-        self._up = find_longest(texts, runs.up)
-        self._down = find_longest(texts, runs.down)
-        self._run = find_longest(texts, runs.both)
-        self._follows = Counter(map(texts.__getitem__, runs.up))
-        self._leads = Counter(map(texts.__getitem__, runs.down))
-        self._between = Counter(map(texts.__getitem__, between))
-        self.distance: dict[str, int] = {}
+        self._longest_up = find_longest(texts, runs.up)
+        self._longest_down = find_longest(texts, runs.down)
+        self._longest_both = find_longest(texts, runs.both)
+        self._times_up = Counter(texts[number] for number in runs.up)
+        self._times_down = Counter(texts[number] for number in runs.down)
+        self._times_between = Counter(texts[number] for number in between)
+        self.distances: dict[str, int] = {}  # from the gap to the nearest place of each line, in filled lines
         for number, text in enumerate(texts):
             distance = abs(number - lines.gap)
-            nearest = self.distance.get(text, distance)
-            self.distance[text] = min(distance, nearest)
+            nearest = self.distances.get(text, distance)
+            self.distances[text] = min(distance, nearest)
 
     def describe(self, text: str, prefix: str) -> dict[str, float]:
-        """The features of a line among neighbors; their names begin with `prefix`."""
-        up = self._up[text]
-        down = self._down[text]
-        share_follows = (self._follows[text] + 0.2) / (self._num_up + 1)
-        share_leads = (self._leads[text] + 0.2) / (self._num_down + 1)
+        """The features of a line or shape, named with `prefix`. Shares are smoothed, so that their logs are finite."""
+        up = self._longest_up[text]
+        down = self._longest_down[text]
+        share_follows = (self._times_up[text] + 0.2) / (self._num_up + 1)
+        share_leads = (self._times_down[text] + 0.2) / (self._num_down + 1)
         return {
             f"{prefix}up": up,
             f"{prefix}down": down,
-            f"{prefix}run": self._run[text],
+            f"{prefix}run": self._longest_both[text],
             f"{prefix}both": min(up, down),
-            f"{prefix}between": math.log1p(self._between[text]),
+            f"{prefix}between": math.log1p(self._times_between[text]),
             f"{prefix}share_follows": math.log(share_follows),
             f"{prefix}share_leads": math.log(share_leads),
         }
 
 
 def find_longest(texts: Sequence[str], runs: Mapping[int, int]) -> Counter[str]:
-    """The longest run of each line that has some, from the runs by a line's number."""
+    """The longest run of each text, from the runs by the numbers of `texts`; 0 for a text without a run."""
     longest = Counter[str]()
     for number, size in runs.items():
         text = texts[number]
@@ -334,7 +342,7 @@ def find_longest(texts: Sequence[str], runs: Mapping[int, int]) -> Counter[str]:
 
 @lru_cache(maxsize=8)
 def _join(texts: tuple[str, ...]) -> Corpus:
-    """The lines of related files."""
+    """The lines of related files. Cached, because the holes of a document and later requests have the same files."""
     return Corpus(list(join_filled(texts)))
 
 
@@ -345,8 +353,8 @@ def _find_names(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _net_of(text: str) -> tuple[int, ...]:
-    """For each kind of bracket, how many more are opened than closed."""
+def _count_net_brackets(text: str) -> tuple[int, ...]:
+    """For each kind of bracket, how many more the text opens than it closes."""
     return tuple(text.count(opening) - text.count(closing) for opening, closing in _PAIRS)
 
 

@@ -1,19 +1,19 @@
-"""Which names are in sight of a hole: names in the surrounding text, and builtins. Knows words, no syntax."""
+"""Says which names are in sight of a hole: builtins, and words of the surrounding texts. Knows words, no syntax."""
 
 import re
 from collections.abc import Sequence
 
 
 class Sight:
-    """`known` are the builtins; if None, every name is in sight."""
+    """The names in sight. `builtins` are those of the language; if it has no list of them, every name is in sight."""
 
-    def __init__(self, texts: Sequence[str], known: frozenset[str] | None) -> None:
+    def __init__(self, texts: Sequence[str], builtins: frozenset[str] | None) -> None:
         self._texts = texts
-        self._known = known
+        self._builtins = builtins
         self._is_in_texts: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
-        if self._known is None or name in self._known:
+        if self._builtins is None or name in self._builtins:
             return True
         if name not in self._is_in_texts:
             self._is_in_texts[name] = any(_holds(text, name) for text in self._texts)

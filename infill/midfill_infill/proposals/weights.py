@@ -1,4 +1,4 @@
-"""Weights of proposals, from a JSON file that `python -m bench.quality.fitting` fits. Knows no texts."""
+"""Loads the weights of features of proposals, which `python -m bench.quality.fitting` fits. Knows no texts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,9 @@ PATH: Final = Path(__file__).with_name("weights.json")
 
 @dataclass(frozen=True)
 class ProposalWeights:
-    """`line` and `none` weigh the features of a line, and of the case that none is right. `body_odds` is a factor on
-    the odds of a line proposed as a whole body. `siblings`: minimum likeness and probability that such a body is right.
+    """`line` has the weights of a line's features, `none` those of the case that no line is right. `body_odds` is a
+    factor on the odds of a line that is proposed as a whole body. `siblings` pairs a minimum likeness of two functions
+    with the probability that a body from one is right for the other, the highest likeness first.
     """
 
     line: Mapping[str, float]
@@ -23,19 +24,19 @@ class ProposalWeights:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ProposalWeights":
-        """The weights as the file has them."""
+        """The weights from the object of the JSON file."""
         siblings = [tuple(pair) for pair in values["siblings"]]
         return cls(**(values | {"siblings": siblings}))
 
     def as_body(self, certainty: float) -> float:
-        """The certainty of a line proposed as a whole body."""
+        """Turns the certainty that a line is right into the certainty that it is right as a whole body."""
         odds = self.body_odds * certainty / (1 - certainty + 1e-9)
         return odds / (1 + odds)
 
     def of_sibling(self, likeness: float) -> float:
-        """The probability that a body with this likeness is right."""
-        for least, certainty in self.siblings:
-            if likeness >= least:
+        """The probability that a body from a function with this likeness is right."""
+        for min_likeness, certainty in self.siblings:
+            if likeness >= min_likeness:
                 return certainty
         return 0.0
 

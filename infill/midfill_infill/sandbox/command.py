@@ -1,4 +1,4 @@
-"""A command of the user: its words, its limits, and what it may see. Starts nothing."""
+"""Describes a command of the user: its words, its limits, and what it may see. Starts nothing."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 
-_OF_A_SHELL: Final = re.compile(r"[|&;<>()$`*?~{}#\n]")
+_SHELL_SYNTAX: Final = re.compile(r"[|&;<>()$`*?~{}#\n]")
 
 
 @dataclass(frozen=True)
 class Command:
     """`words` are started without a shell, in `folder`, which is relative to the root of the tree.
 
-    It ends after `timeout_s`, and as soon as `is_cancelled` says so. `flake_runs` repeats it without fills and at the
-    end with them. `allowed` are paths that it may read, `variables` the "NAME" or "NAME=VALUE" that it gets beside
-    harmless ones.
+    A run ends after `timeout_s`, or as soon as `is_cancelled` returns True. A verification runs it `flake_runs` times
+    without fills, and at the end as often with all good fills. It may read the paths `allowed`. It gets `variables`,
+    each "NAME" or "NAME=VALUE", beside harmless ones.
     """
 
     words: tuple[str, ...]
@@ -33,7 +33,7 @@ class Command:
 
     @property
     def line(self) -> str:
-        """The command line as its user wrote it, up to quoting."""
+        """The command line as its user wrote it, but perhaps quoted in another way."""
         return self.words[2] if self.words[:2] == ("/bin/sh", "-c") else shlex.join(self.words)
 
     def check_cancelled(self) -> None:
@@ -51,20 +51,21 @@ def read_command(
     allow: Sequence[Path] | None = None,
     env: Sequence[str] | None = None,
 ) -> Command:
-    """The command of a line, which /bin/sh runs if it needs one. Raises `bad_request` and `file_missing`."""
+    """The command of a line, as `read_words` reads it. Raises `bad_request`, and `file_missing` for a path to allow."""
     for path in allow or ():
         if not path.exists():
             raise MidfillError("file_missing", f"{path} does not exist", "give --allow another path")
     allowed = tuple(Path(os.path.abspath(path)) for path in allow or ())
-    return Command(read_words(line), timeout_s, sandboxed, flake_runs, allowed, tuple(env or ()))
+    return Command(read_words(line), timeout_s, sandboxed, flake_runs, allowed=allowed, variables=tuple(env or ()))
 
 
 def read_words(line: str) -> tuple[str, ...]:
+    """The words of a command line; those of /bin/sh with the line if it needs a shell. Raises `bad_request`."""
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:
         raise MidfillError("bad_request", f"{line!r} is not a command ({error})", "check the quotes") from None
     if not words:
         raise MidfillError("bad_request", "the command is empty", "write a command, as 'pytest -q'")
-    needs_shell = _OF_A_SHELL.search(line) or words[0] == "cd" or "=" in words[0]
+    needs_shell = _SHELL_SYNTAX.search(line) or words[0] == "cd" or "=" in words[0]
     return ("/bin/sh", "-c", line) if needs_shell else words

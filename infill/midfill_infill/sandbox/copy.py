@@ -19,16 +19,16 @@ from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.view import CopiedTree, withheld
 
 # Limits of an explanation: lines of output, and names of missing files or variables.
-_LINES: Final = 12
-_NAMED: Final = 12
+_MAX_LINES: Final = 12
+_MAX_NAMES: Final = 12
 _PREFIX: Final = "midfill-verify-"
 _LOCK: Final = "lock"
-# Another process may have created its folder within this time and not locked it yet.
+# A folder that is younger may belong to another process that has not locked it yet.
 _YOUNG_S: Final = 2.0
 
 
 class Copy:
-    """A copy of the tree. Every run starts from the original copy with the files that `put` wrote."""
+    """A copy of the tree. Every run starts from the tree as it was copied, with the files that `put` has written."""
 
     def __init__(self, place: Repository, folder: Path, *, sandboxed: bool = True) -> None:
         """Copies the tree into `folder`, where callers may keep files of their own. See `open_copy` for errors."""
@@ -39,10 +39,10 @@ class Copy:
         shown = (*(place.root / name for name in inventory.shown), *inventory.targets)
         self.tree = CopiedTree(self.mirror.work, place.root, shown, place.git_folders)
         if sandboxed and place.git_dir is not None and (place.root / ".git").is_dir():
-            inventory.folders.insert(0, ".git")
+            inventory.folders.insert(0, ".git")  # where the sandbox mounts git's own folder
         unreadable = self.mirror.take(inventory.folders, inventory.files)
         self.left_out += [f"{name} (not readable)" for name in unreadable]
-        if not sandboxed:
+        if not sandboxed:  # nothing is mounted: links lead to the environments
             for name in inventory.shown:
                 if Path(name).name != ".git":
                     self.mirror.link(name, place.root / name)
@@ -55,33 +55,36 @@ class Copy:
         self.mirror.settle()
 
     def run(self, command: Command) -> Outcome:
-        """Raises `bad_request` if the command cannot be started."""
+        """Runs the command once over the copy. Raises `bad_request` if it cannot be started."""
         try:
             return run.run(command, self.tree)
         except OSError as error:
-            said = f"{command.words[0]} cannot be run ({error.strerror})"
-            raise MidfillError("bad_request", said, "give another command") from None
+            message = f"{command.words[0]} cannot be run ({error.strerror})"
+            raise MidfillError("bad_request", message, "give another command") from None
 
     def explain(self, command: Command, failed: Outcome) -> list[str]:
-        """Returns the end of the output, and the files and variables that the command did not get."""
-        said = [f"  {line}" for line in failed.output.rstrip().splitlines()[-_LINES:]]
+        """Lines for the user: the end of the output, and the files and variables that the command did not get."""
+        lines = [f"  {line}" for line in failed.output.rstrip().splitlines()[-_MAX_LINES:]]
         if self.left_out:
-            said.append(f"not in its copy: {_some(self.left_out)}")
+            lines.append(f"not in its copy: {_enumerate(self.left_out)}")
         if command.sandboxed:
             names = withheld(os.environ, command.variables)
-            said.append("it has no network, and no files of yours but the copy: --allow PATH shows it one")
-            said.append(f"variables it does not get without --env NAME: {_some(names)}")
-        return said
+            lines.append("it has no network, and no files of yours but the copy: --allow PATH shows it one")
+            lines.append(f"variables it does not get without --env NAME: {_enumerate(names)}")
+        return lines
 
 
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (", ".join(names[:_NAMED]) or "none") + rest
+def _enumerate(names: Sequence[str]) -> str:
+    """The first names, and how many more there are; "none" if there are no names."""
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return (", ".join(names[:_MAX_NAMES]) or "none") + more
 
 
 @contextmanager
 def open_copy(place: Repository, *, sandboxed: bool) -> Iterator[Copy]:
-    """A copy in the temporary folder, removed at the end. Raises `sandbox_missing`, `disk_full` and `git_failed`."""
+    """A copy in the temporary folder, removed at the end. Raises `sandbox_missing`, `git_failed`, `disk_full` and, for
+    other failed writes, `write_broken`.
+    """
     if sandboxed and run.find_bubblewrap() is None:
         raise MidfillError("sandbox_missing", "bubblewrap is not installed or does not work here")
     with scratch_folder() as folder:
@@ -90,7 +93,7 @@ def open_copy(place: Repository, *, sandboxed: bool) -> Iterator[Copy]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder of this process in the temporary folder. Its lock is freed by the kernel however the process ends."""
+    """A temporary folder, removed at the end, with a lock that the kernel frees however its process ends."""
     remove_leftovers()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     (folder / _LOCK).touch(0o600)
@@ -103,11 +106,11 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_leftovers() -> None:
-    """Removes folders that killed commands of this user left."""
+    """Removes scratch folders that killed processes of this user left."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
+        with suppress(OSError):  # includes the BlockingIOError of `locked` while the owner lives
             status = folder.lstat()
             if status.st_uid == os.getuid() and time.time() - status.st_mtime > _YOUNG_S:
-                with suppress(FileNotFoundError), locked(folder / _LOCK):  # it raises while the owner lives
+                with suppress(FileNotFoundError), locked(folder / _LOCK):
                     pass
                 remove(folder)

@@ -1,4 +1,4 @@
-"""Reads what a test command prints: its tracebacks, its assertions, how many tests passed. Knows text alone."""
+"""Reads from the output of a test command which tests failed, why and where, and how many passed. Knows text alone."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 _PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
-# Locations as printed by pytest, Go, Rust, JavaScript and compilers.
+# Places in files as printed by pytest, Go, Rust, JavaScript and compilers.
 _PLACE: Final = re.compile(r"(?P<path>[\w./@+-]+\.[A-Za-z]{1,4}):(?P<line>\d+)(?=[:\s)]|$)", re.MULTILINE)
 _PYTEST_PLACE: Final = re.compile(r"^(?P<path>[\w./@+-]+\.py):(?P<line>\d+): (?P<kind>\w*)$", re.MULTILINE)
 _ERROR: Final = re.compile(
@@ -22,6 +22,8 @@ _PASSED: Final = re.compile(r"(?<![\w.])(\d+) (?:passed|passing)\b|^Ran (\d+) te
 
 @dataclass(frozen=True)
 class Frame:
+    """A place in a file that a traceback names, and the name of its function if that is known."""
+
     path: str
     line: int
     name: str = ""
@@ -29,7 +31,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Failure:
-    """A test that failed, or a traceback that was printed. `reached`: whether its code made the marker's file."""
+    """A test that failed, or a traceback. `reached`: whether the test made the marker file; None if that is unknown."""
 
     test: str
     kind: str
@@ -39,30 +41,33 @@ class Failure:
 
     @property
     def sentence(self) -> str:
-        """The failure on one line."""
-        said = f"{self.kind}: {self.message}" if self.message and not self.message.startswith("assert") else ""
-        return " ".join((said or self.message or self.kind).split())
+        """The failure on one line; the kind of a failed assertion is left out, because its message says it."""
+        text = f"{self.kind}: {self.message}" if self.message and not self.message.startswith("assert") else ""
+        return " ".join((text or self.message or self.kind).split())
 
 
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
     """Returns the number of tests that passed (None if unknown) and the failures in order."""
-    passed = next((int(match[1]) for match in _PASSED.finditer(output) if match[1]), None)
+    num_passed = next((int(match[1]) for match in _PASSED.finditer(output) if match[1]), None)
     starts = [match.start() for match in _SECTION.finditer(output)] or [0]
-    parts = [output[start:end] for start, end in pairwise([*starts, len(output)])]
-    return passed, tuple(failure for part in parts if (failure := _read_part(part)) is not None)
+    sections = [output[start:end] for start, end in pairwise([*starts, len(output)])]
+    failures = map(_read_section, sections)
+    return num_passed, tuple(failure for failure in failures if failure is not None)
 
 
-def _read_part(part: str) -> Failure | None:
-    frames = [Frame(match["path"], int(match["line"]), match["name"]) for match in _PYTHON_FRAME.finditer(part)]
-    places = [Frame(match["path"], int(match["line"])) for match in _PLACE.finditer(part)]
-    errors, asserted = list(_ERROR.finditer(part)), _ASSERTED.search(part)
-    if asserted is not None:
-        kind, message = "AssertionError", asserted["message"]
+def _read_section(section: str) -> Failure | None:
+    """The failure of a section: its first assertion, otherwise its last error, or the kind that a place names."""
+    frames = [Frame(match["path"], int(match["line"]), match["name"]) for match in _PYTHON_FRAME.finditer(section)]
+    places = [Frame(match["path"], int(match["line"])) for match in _PLACE.finditer(section)]
+    errors, assertion = list(_ERROR.finditer(section)), _ASSERTED.search(section)
+    pytest_place = _PYTEST_PLACE.search(section)
+    if assertion is not None:
+        kind, message = "AssertionError", assertion["message"]
     elif errors:
         kind, message = errors[-1]["kind"].rpartition(".")[2], errors[-1]["message"] or ""
-    elif (place := next(_PYTEST_PLACE.finditer(part), None)) is not None:
-        kind, message = place["kind"], ""
+    elif pytest_place is not None:
+        kind, message = pytest_place["kind"], ""
     else:
         return None
-    title = re.match(r"_{3,} (.+?) _{3,}", part)
+    title = re.match(r"_{3,} (.+?) _{3,}", section)
     return Failure(title[1] if title else "", kind, message.strip(), tuple(frames or places))

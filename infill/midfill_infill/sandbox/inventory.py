@@ -1,6 +1,6 @@
 """Lists what the copy of a tree contains: all but caches, untracked secrets and ignored files that are too large.
 
-Environments (`node_modules`, virtual environments) are mounted instead of copied. Copies nothing itself.
+Environments (`node_modules`, virtual environments) are not copied but shown. Copies nothing itself.
 """
 
 import os
@@ -15,19 +15,20 @@ from midfill_infill.repository.exclusions import is_secret
 from midfill_infill.repository.git import list_files
 from midfill_infill.repository.places import Repository
 
-# For ignored files: built modules and generated sources are small, data sets and build trees are not.
+# For all ignored files: built modules and generated sources are small, data sets and build trees are not.
 MAX_IGNORED_BYTES: Final = 512 << 20
 _ENVIRONMENTS: Final = frozenset(("node_modules", ".tox", ".nox"))
-_MARKS: Final = ("pyvenv.cfg", "conda-meta")
+_ENVIRONMENT_MARKS: Final = ("pyvenv.cfg", "conda-meta")
 _CACHES: Final = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"))
 
 
 @dataclass
 class Inventory:
-    """Paths relative to the root: `folders` from the outermost, `files` with links among them.
+    """What a copy has, as paths relative to the root: `folders`, an outer one before those inside it, and `files`,
+    which include links.
 
-    `shown` are environments and the `.git` of nested repositories; `targets` are the absolute targets of links to
-    environments; `left_out` names what is not copied, and why.
+    `shown` are not copied but seen by the command: environments and the `.git` of nested repositories. `targets` are
+    the absolute targets of links to environments. `left_out` has lines that name what is not copied, and why.
     """
 
     folders: list[str] = field(default_factory=list)
@@ -38,10 +39,10 @@ class Inventory:
 
 
 def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
-    """Walks the tree once. Raises `git_failed`."""
+    """Walks the tree once. At most `max_ignored_bytes` of ignored files are listed. Raises `git_failed`."""
     inventory = Inventory()
     tracked = set(list_files(place.root, "--cached", "--recurse-submodules")) if place.git_dir else set()
-    own = set(walk.list_files(place))
+    not_ignored = set(walk.list_files(place))
     ignored: list[tuple[int, str]] = []
     for name, entry in _walk(place.root, inventory):
         if entry.is_symlink():
@@ -52,7 +53,7 @@ def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES
             inventory.files.append(name)
         elif is_secret(name):
             inventory.left_out.append(f"{name} (named like a secret, and not git's)")
-        elif name in own:
+        elif name in not_ignored:
             inventory.files.append(name)
         else:
             ignored.append((entry.stat(follow_symlinks=False).st_size, name))
@@ -61,7 +62,7 @@ def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES
 
 
 def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Every file and link; folders go into the inventory, the outer one first."""
+    """Yields every file and link. Adds folders, and what is shown or unreadable, to the inventory."""
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -76,24 +77,30 @@ def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[s
                 if entry.name in _CACHES or name == ".git":
                     continue
                 inventory.folders.append(name)
-                is_shown = entry.name == ".git" or _is_environment(entry)
-                (inventory.shown if is_shown else pending).append(name)
+                if entry.name == ".git" or _is_environment(entry):
+                    inventory.shown.append(name)
+                else:
+                    pending.append(name)
             elif entry.is_symlink() or stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
                 yield name, entry
 
 
 def _is_environment(entry: os.DirEntry[str]) -> bool:
-    return entry.name in _ENVIRONMENTS or any(os.path.lexists(os.path.join(entry.path, mark)) for mark in _MARKS)
+    """True for a folder of installed packages, or a link to one."""
+    marks = (os.path.join(entry.path, mark) for mark in _ENVIRONMENT_MARKS)
+    return entry.name in _ENVIRONMENTS or any(map(os.path.lexists, marks))
 
 
-def _take_ignored(inventory: Inventory, ignored: list[tuple[int, str]], most: int) -> None:
-    """Takes the smallest files first, as far as they fit; names each folder of the rest once."""
-    total, large = 0, dict[str, int]()
+def _take_ignored(inventory: Inventory, ignored: list[tuple[int, str]], max_bytes: int) -> None:
+    """Adds ignored files, given as pairs of size and name, the smallest first, while their sum is at most `max_bytes`.
+    The others are left out; one line names all of them that share the first two parts of their paths.
+    """
+    total_bytes, left_out_bytes = 0, dict[str, int]()
     for size, name in sorted(ignored):
-        total += size
-        if total <= most:
+        total_bytes += size
+        if total_bytes <= max_bytes:
             inventory.files.append(name)
         else:
             top = "/".join(name.split("/")[:2])
-            large[top] = large.get(top, 0) + size
-    inventory.left_out += [f"{name} (ignored by git, {size >> 20} MiB)" for name, size in large.items()]
+            left_out_bytes[top] = left_out_bytes.get(top, 0) + size
+    inventory.left_out += [f"{name} (ignored by git, {size >> 20} MiB)" for name, size in left_out_bytes.items()]

@@ -1,7 +1,7 @@
-"""A copy of a tree that is restored after every run by copying only what the run changed. Knows files, no fills.
+"""Copies a tree, and restores the copy after each run by copying only what the run changed. Knows files, no fills.
 
-A second, clean copy is the source; commands get the first. No program can set an inode's change time, so a file is
-unchanged if its inode facts equal those recorded when it was copied.
+A second, clean copy, which no command gets, is the source. No program can set an inode's change time, so a file is
+unchanged if the facts of its inode equal those that were recorded when it was copied.
 """
 
 import fcntl
@@ -23,17 +23,17 @@ _TICK_NS: Final = 10_000_000
 
 
 class Mirror:
-    """`work` is the copy that a command gets. Raises MidfillError `disk_full` where it does not fit."""
+    """`work` is the copy of `root` for commands. A failed write raises MidfillError `disk_full` or `write_broken`."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root, self.work, self._clean = root, folder / "tree", folder / "clean"
-        self._facts: dict[str, Facts] = {}
-        self._touched_ns = 0
+        self._facts: dict[str, Facts] = {}  # of every entry of `work`, by its path relative to `root`
+        self._touched_ns = 0  # when the last entry was copied into `work`, by the monotonic clock
         self.work.mkdir()
         self._clean.mkdir()
 
     def take(self, folders: Iterable[str], files: Iterable[str]) -> list[str]:
-        """Copies `folders`, an outer one before those inside it, and `files`; returns those that cannot be read."""
+        """Makes `folders`, an outer one before those inside it, and copies `files`; returns the unreadable files."""
         unreadable = []
         for name in folders:
             self._make_folder(name)
@@ -46,42 +46,44 @@ class Mirror:
                 unreadable.append(name)
                 continue
             except OSError as error:
-                raise _failure(error, self._clean / name) from None
-            self._renew(name)
+                raise _midfill_error(error, self._clean / name) from None
+            self._copy_to_work(name)
         return unreadable
 
     def link(self, name: str, target: Path) -> None:
-        """A link in the copy, also in the place of a folder."""
+        """Replaces `name`, which may be a folder, by a link to `target`."""
         for folder in (self._clean, self.work):
             remove(folder / name)
         (self._clean / name).symlink_to(target)
-        self._renew(name)
+        self._copy_to_work(name)
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file that every later run finds."""
-        for folder in [str(parent) for parent in Path(name).parents][-2::-1]:
+        """Writes a file that every later run finds, and the folders that it needs."""
+        *folders, _ = Path(name).parents  # the last one is the root
+        for folder in map(str, reversed(folders)):
             if folder not in self._facts:
                 self._make_folder(folder)
         try:
             (self._clean / name).write_bytes(data)
         except OSError as error:
-            raise _failure(error, self._clean / name) from None
-        self._renew(name)
+            raise _midfill_error(error, self._clean / name) from None
+        self._copy_to_work(name)
 
     def reset(self) -> list[str]:
-        """Restores the copy to its state before the last run; returns the names it restored or removed."""
+        """Restores the copy to its state before the last run. Returns the sorted names that it restored or removed."""
         changed = set(self._sweep())
         changed.update(name for name in self._facts if not os.path.lexists(self.work / name))
         for name in sorted(changed & self._facts.keys()):
-            self._renew(name)
+            self._copy_to_work(name)
         return sorted(changed)
 
     def settle(self) -> None:
-        """Waits for the next tick of the file system's clock: a write in the same tick would not be detected."""
-        time.sleep(max(0, min(_TICK_NS, self._touched_ns + _TICK_NS - time.monotonic_ns())) / 1e9)
+        """Waits for the next tick of the file system's clock: a write in the same tick may leave the facts equal."""
+        remaining_ns = self._touched_ns + _TICK_NS - time.monotonic_ns()
+        time.sleep(max(0, min(_TICK_NS, remaining_ns)) / 1e9)
 
     def _sweep(self) -> Iterable[str]:
-        """Removes unexpected entries from the copy; yields their names and the names to copy again."""
+        """Removes entries that the clean copy lacks. Yields their names, and the names of entries that were changed."""
         pending = [""]
         while pending:
             folder = pending.pop()
@@ -98,16 +100,18 @@ class Mirror:
                     pending.append(name)
 
     def _make_folder(self, name: str) -> None:
+        """Makes a folder in both copies, with the mode that it has in the tree; its owner may always write there."""
         try:
             (self._clean / name).mkdir(exist_ok=True)
             with suppress(OSError):
                 mode = stat.S_IMODE(os.stat(self.root / name).st_mode)
                 (self._clean / name).chmod(mode | stat.S_IRWXU)
         except OSError as error:
-            raise _failure(error, self._clean / name) from None
-        self._renew(name)
+            raise _midfill_error(error, self._clean / name) from None
+        self._copy_to_work(name)
 
-    def _renew(self, name: str) -> None:
+    def _copy_to_work(self, name: str) -> None:
+        """Copies an entry, but not the content of a folder, from the clean copy to `work`, and records its facts."""
         source, target = self._clean / name, self.work / name
         try:
             if source.is_dir() and not source.is_symlink():
@@ -117,24 +121,24 @@ class Mirror:
                 remove(target)
                 clone(source, target)
         except OSError as error:
-            raise _failure(error, target) from None
+            raise _midfill_error(error, target) from None
         self._facts[name] = _read_facts(os.lstat(target))
         self._touched_ns = time.monotonic_ns()
 
 
 def clone(source: Path, target: Path) -> None:
-    """Copies a file with mode, times and attributes, sharing its blocks where the file system can; a link as a link."""
+    """Copies a file with its mode, times and attributes, or a link. Files share blocks where the file system can."""
     if not source.is_symlink():
-        with open(source, "rb") as read, open(target, "wb") as written:
+        with open(source, "rb") as source_file, open(target, "wb") as target_file:
             with suppress(OSError):
-                fcntl.ioctl(written, _FICLONE, read.fileno())
+                fcntl.ioctl(target_file, _FICLONE, source_file.fileno())
                 shutil.copystat(source, target)
                 return
     shutil.copy2(source, target, follow_symlinks=False)
 
 
 def remove(path: Path) -> None:
-    """Removes a file, a link or a whole folder, whatever modes a command gave to folders inside."""
+    """Removes a file, a link or a whole folder, if it exists, whatever modes a command gave to folders inside."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -144,7 +148,7 @@ def remove(path: Path) -> None:
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    """The entries of a folder, which is made accessible and writable first."""
+    """Lists the entries of a folder, and first gives its owner all rights to it."""
     mode = os.lstat(folder).st_mode
     if mode & stat.S_IRWXU != stat.S_IRWXU:
         folder.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
@@ -152,13 +156,13 @@ def _scan(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _read_facts(status: os.stat_result) -> Facts:
-    """Returns inode facts that identify an unchanged file. A folder has only a mode: its entries are compared."""
+    """The facts by which an unchanged file is known; for a folder its mode alone, because its entries are compared."""
     if stat.S_ISDIR(status.st_mode):
         return (status.st_mode,)
     return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _failure(error: OSError, path: Path) -> MidfillError:
+def _midfill_error(error: OSError, path: Path) -> MidfillError:
     if is_disk_full(error):
         message = f"the copy of the tree does not fit where {path.parent} is"
         return MidfillError("disk_full", message, "set TMPDIR to a folder with more space")

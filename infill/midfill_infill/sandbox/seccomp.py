@@ -1,7 +1,7 @@
 """Builds the kernel filter that refuses system calls to a command in the sandbox. Knows no mounts.
 
-It refuses what containers refuse by default and what no namespace isolates: keyrings, sockets to the host (VSOCK),
-io_uring. libseccomp compiles the filter; without it there is no filter, only namespaces.
+The filter refuses what containers refuse by default, and what no namespace isolates: keyrings, sockets to the host
+(VSOCK), io_uring. libseccomp compiles it; without this library namespaces alone confine the command.
 """
 
 import ctypes
@@ -11,6 +11,7 @@ import os
 from functools import cache
 from typing import Final
 
+# Constants of libseccomp: what happens with a call, and how its argument is compared.
 _ALLOW: Final = 0x7FFF0000
 _ERRNO: Final = 0x00050000
 _EQUAL, _GREATER, _MASKED = 4, 6, 7
@@ -23,15 +24,18 @@ _REFUSED: Final = (
     "quotactl", "quotactl_fd", "reboot", "request_key", "setdomainname", "sethostname", "setns", "settimeofday",
     "stime", "swapoff", "swapon", "syslog", "umount", "umount2", "unshare", "uselib", "userfaultfd", "vhangup",
 )  # fmt: skip
-# All but AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK.
-_FAMILIES: Final = (*range(3, 10), *range(11, 16))
+# Families of sockets: all but AF_UNIX (1), AF_INET (2), AF_INET6 (10) and AF_NETLINK (16) are refused.
+_REFUSED_FAMILIES: Final = (*range(3, 10), *range(11, 16))
 _LAST_FAMILY: Final = 16
+# The flags CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET of `clone`.
 _NEW_NAMESPACES: Final = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 # Both inject keystrokes into the terminal that started the command.
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 
 class _Comparison(ctypes.Structure):
+    """A condition on an argument of a system call, as libseccomp takes it; `argument` is the argument's index."""
+
     _fields_ = (
         ("argument", ctypes.c_uint),
         ("operator", ctypes.c_int),
@@ -42,6 +46,7 @@ class _Comparison(ctypes.Structure):
 
 @cache
 def find_library() -> ctypes.CDLL | None:
+    """libseccomp with the types of its functions; None if it cannot be loaded."""
     name = ctypes.util.find_library("seccomp")
     if name is None:
         return None
@@ -51,8 +56,8 @@ def find_library() -> ctypes.CDLL | None:
         return None
     library.seccomp_init.restype = ctypes.c_void_p
     library.seccomp_init.argtypes = (ctypes.c_uint32,)
-    when = ctypes.POINTER(_Comparison)
-    library.seccomp_rule_add_array.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, when)
+    rule_types = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.POINTER(_Comparison))
+    library.seccomp_rule_add_array.argtypes = rule_types
     library.seccomp_export_bpf.argtypes = (ctypes.c_void_p, ctypes.c_int)
     library.seccomp_release.argtypes = (ctypes.c_void_p,)
     return library
@@ -60,7 +65,7 @@ def find_library() -> ctypes.CDLL | None:
 
 @cache
 def make_filter() -> bytes | None:
-    """The program that bubblewrap's `--seccomp` takes; None without libseccomp."""
+    """The filter as bubblewrap's `--seccomp` takes it; None without libseccomp."""
     library = find_library()
     context = library.seccomp_init(_ALLOW) if library is not None else None
     if library is None or not context:
@@ -69,7 +74,7 @@ def make_filter() -> bytes | None:
         for name in _REFUSED:
             _refuse(library, context, name, errno.EPERM)
         _refuse(library, context, "clone3", errno.ENOSYS)  # seccomp cannot read its flags; libraries fall back to clone
-        for family in _FAMILIES:
+        for family in _REFUSED_FAMILIES:
             _refuse(library, context, "socket", errno.EAFNOSUPPORT, _Comparison(0, _EQUAL, family, 0))
         _refuse(library, context, "socket", errno.EAFNOSUPPORT, _Comparison(0, _GREATER, _LAST_FAMILY, 0))
         for flag in _NEW_NAMESPACES:
@@ -83,8 +88,10 @@ def make_filter() -> bytes | None:
         library.seccomp_release(context)
 
 
-def _refuse(library: ctypes.CDLL, context: int, name: str, number: int, *when: _Comparison) -> None:
+def _refuse(library: ctypes.CDLL, context: int, name: str, error: int, *conditions: _Comparison) -> None:
+    """Lets the system call `name` fail with the number `error` if all conditions hold."""
     call = library.seccomp_syscall_resolve_name(name.encode())
-    if call == -1:  # this libseccomp does not know it
+    if call == -1:  # this libseccomp does not know the name
         return
-    library.seccomp_rule_add_array(context, _ERRNO | number, call, len(when), (_Comparison * len(when))(*when))
+    count = len(conditions)
+    library.seccomp_rule_add_array(context, _ERRNO | error, call, count, (_Comparison * count)(*conditions))

@@ -1,7 +1,7 @@
-"""Lists the paths and variables of the machine that a command sees, the paths with bubblewrap only. Starts nothing.
+"""Decides which paths and variables of the machine a command sees; bubblewrap alone hides paths. Starts nothing.
 
-It sees system programs, a few files of /etc, tools and caches of the home, the copy, and what the user allows. Because
-this is an allowlist, keys, tokens and sockets are hidden wherever they are.
+A command sees system programs, a few files of /etc, tools and caches of the home, the copy, and what the user allows.
+Because this is an allowlist, keys, tokens and sockets are hidden wherever they are.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Final
 from midfill_infill.sandbox.command import Command
 
 _SYSTEM: Final = ("/usr", "/opt", "/nix", "/gnu", "/home/linuxbrew/.linuxbrew", "/sys/devices/system", "/sys/fs/cgroup")
-_MAYBE_MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_MAYBE_LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
     "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "default/locale",
     "fonts", "gai.conf", "group", "host.conf", "hostname", "hosts", "inputrc", "java", "ld.so.cache", "ld.so.conf",
@@ -39,7 +39,8 @@ _TOOLS: Final = (
     ".sdkman/candidates", ".virtualenvs", ".volta/bin", ".volta/tools", "go/bin", "go/pkg", "anaconda3", "mambaforge",
     "miniconda3", "miniforge3",
 )  # fmt: skip
-_ROOTS: Final = tuple(map(Path, ("/usr", "/opt", "/nix", "/gnu", "/bin", "/sbin", "/lib", "/lib64")))
+_SYSTEM_ROOTS: Final = tuple(map(Path, ("/usr", "/opt", "/nix", "/gnu", "/bin", "/sbin", "/lib", "/lib64")))
+# Files of /proc that /dev/null replaces, and paths of /proc that are read-only.
 _MASKED: Final = ("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/timer_list", "/proc/kallsyms")
 _FROZEN: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
 _HARMLESS: Final = frozenset(
@@ -60,15 +61,15 @@ _HARMLESS_BEGINNINGS: Final = (
     "LC_", "PYTEST_", "PYTHON", "HYPOTHESIS_", "COVERAGE_", "TOX_", "GIT_AUTHOR_", "GIT_COMMITTER_", "OMP_", "MKL_",
     "OPENBLAS_", "CGO_",
 )  # fmt: skip
-# A user and a password in a URL, and the header that a CI's checkout keeps its token in.
+# The user and password in a URL, and the line of git's settings in which the checkout of a CI keeps its token.
 _LOGIN: Final = re.compile(rb"(://)[^/\s@]+@")
 _HEADER: Final = re.compile(rb"^.*extraheader.*$\n?", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class CopiedTree:
-    """A folder that a command may write. The sandbox mounts it at `root`, the tree it is a copy of. `shown` are
-    read-only beside it; `git` are git's own folders, without logins.
+    """The copy of a tree: a `folder` that a command may write. The sandbox mounts it at `root`, the path of the tree.
+    It also mounts, read-only, the folders `shown` and git's own folders `git`, without the logins in their settings.
     """
 
     folder: Path
@@ -79,23 +80,24 @@ class CopiedTree:
 
 def find_homes() -> list[Path]:
     """The user's home folders, from the environment and from the system's user database."""
-    found = [Path.home()]
+    homes = [Path.home()]
     with suppress(KeyError):
-        found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
-    return [home for home in dict.fromkeys(found) if home.is_absolute() and len(home.parts) > 1]
+        homes.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    return [home for home in dict.fromkeys(homes) if home.is_absolute() and len(home.parts) > 1]
 
 
 def machine_words() -> Iterator[str]:
-    """A root of read-only system folders, with /dev, /proc, /tmp and an empty home of its own."""
+    """Bubblewrap's arguments for read-only system folders, its own /dev, /proc and /tmp, and a home with tools."""
     for path in _SYSTEM:
         yield from ("--ro-bind-try", path, path)
-    for path in _MAYBE_MERGED:
+    for path in _MAYBE_LINKS:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
         else:
             yield from ("--ro-bind-try", path, path)
     for name in _ETC:
-        if (path := f"/etc/{name}") and os.path.exists(path):
+        path = f"/etc/{name}"
+        if os.path.exists(path):
             yield from ("--ro-bind", os.path.realpath(path), path)
     yield from ("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp")
     for path in _FROZEN:
@@ -105,13 +107,15 @@ def machine_words() -> Iterator[str]:
         if os.path.exists(path):
             yield from ("--ro-bind", "/dev/null", path)
     for home in find_homes():
-        if not any(home.is_relative_to(root) or root.is_relative_to(home) for root in _ROOTS):
+        if not any(home.is_relative_to(root) or root.is_relative_to(home) for root in _SYSTEM_ROOTS):
             yield from ("--tmpfs", str(home))
             yield from _read_only(home / name for name in _TOOLS)
 
 
 def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
-    """The tree, writable, with what is shown and allowed inside of it and beside it."""
+    """Bubblewrap's arguments for the writable copy, and for what is shown and allowed outside and inside of it. A later
+    mount covers an earlier one.
+    """
 
     def is_inside(path: Path) -> bool:
         return path.is_relative_to(tree.root)
@@ -120,7 +124,7 @@ def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
     yield from ("--bind", str(tree.folder), str(tree.root))
     yield from _read_only(filter(is_inside, (*tree.shown, *tree.git, *command.allowed)))
     yield from _read_only(filterfalse(is_inside, tree.shown))
-    for git in tree.git:
+    for git in tree.git:  # hides journals of runs, and the sockets of git's file monitor
         for folder in filter(os.path.isdir, (git / "midfill", git / "fsmonitor--daemon")):
             yield from ("--tmpfs", str(folder))
         for path in git.glob("*.ipc"):
@@ -129,40 +133,42 @@ def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
 
 
 def _read_only(paths: Iterable[Path]) -> Iterator[str]:
+    """Bubblewrap's arguments for those of the paths that this user can read."""
     for path in dict.fromkeys(paths):
         if os.access(path, os.R_OK):
             yield from ("--ro-bind", os.path.realpath(path), str(path))
 
 
 def _interpreters(tree: CopiedTree, command: Command) -> Iterator[Path]:
-    """Yields the folders of the command and of the Pythons it may use, unless the system folders hold them."""
+    """Folders of the command, of Pythons that it may use, and of PATH; none that is seen already or shows a home."""
     name = command.words[0]
     programs = [Path(sys.executable), tree.root / name, *(Path(folder) / name for folder in _search_path())]
     programs += [folder / "bin/python" for folder in tree.shown]
-    found = [Path(sys.prefix), Path(sys.base_prefix), *(Path(path) for path in _search_path())]
+    prefixes = [Path(sys.prefix), Path(sys.base_prefix), *(Path(path) for path in _search_path())]
     for program in programs:
         if os.path.isfile(program) and os.access(program, os.X_OK):
-            found += _prefixes(program)
+            prefixes += _prefixes(program)
     homes = find_homes()
-    for prefix in dict.fromkeys(found):
-        is_wide = any(home.is_relative_to(prefix) or prefix == home / ".local" for home in homes)
-        if not (is_wide or any(prefix.is_relative_to(root) for root in _ROOTS)):
+    for prefix in dict.fromkeys(prefixes):
+        shows_home = any(home.is_relative_to(prefix) or prefix == home / ".local" for home in homes)
+        if not (shows_home or any(prefix.is_relative_to(root) for root in _SYSTEM_ROOTS)):
             yield prefix
 
 
 def _prefixes(program: Path) -> Iterator[Path]:
-    """The folders that each link on the way to a program stands in; `PREFIX` for a `PREFIX/bin` with a library."""
+    """The folder of a program, or `PREFIX` for a `PREFIX/bin` beside a library; then that of the target of a link."""
     for _ in range(10):
         folder = program.parent
-        around = folder.parent
-        has_library = folder.name == "bin" and any(os.path.exists(around / name) for name in ("lib", "pyvenv.cfg"))
-        yield around if has_library else folder
+        prefix = folder.parent
+        has_library = folder.name == "bin" and any(os.path.exists(prefix / name) for name in ("lib", "pyvenv.cfg"))
+        yield prefix if has_library else folder
         if not os.path.islink(program):
             return
         program = folder / os.readlink(program)
 
 
 def _search_path() -> list[str]:
+    """The absolute folders of PATH."""
     return [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
 
 
@@ -171,24 +177,28 @@ def without_logins(config: bytes) -> bytes:
     return _LOGIN.sub(rb"\1", _HEADER.sub(b"", config))
 
 
-def choose_variables(given: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
-    """Returns the variables of `given` that a command gets. `named` holds "NAME" (passed on) or "NAME=VALUE"."""
-    harmless = {name for name in given if name in _HARMLESS or name.startswith(_HARMLESS_BEGINNINGS)}
-    chosen = {name: given[name] for name in harmless if not _LOGIN.search(os.fsencode(given[name]))}
-    for word in named:
-        name, has_value, value = word.partition("=")
-        if has_value or name in given:
-            chosen[name] = value if has_value else given[name]
+def choose_variables(environment: Mapping[str, str], requested: Iterable[str] = ()) -> dict[str, str]:
+    """The variables that a command gets: harmless ones of `environment` without a login in their value, and `requested`
+    ones, each "NAME" (of `environment`) or "NAME=VALUE".
+    """
+    harmless = {name for name in environment if name in _HARMLESS or name.startswith(_HARMLESS_BEGINNINGS)}
+    chosen = {name: environment[name] for name in harmless if not _LOGIN.search(os.fsencode(environment[name]))}
+    for request in requested:
+        name, equals_sign, value = request.partition("=")
+        if equals_sign:
+            chosen[name] = value
+        elif name in environment:
+            chosen[name] = environment[name]
     return chosen
 
 
-def withheld(given: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
-    """Returns the names of variables that a command does not get."""
-    return sorted(given.keys() - choose_variables(given, named).keys())
+def withheld(environment: Mapping[str, str], requested: Iterable[str] = ()) -> list[str]:
+    """The sorted names of the variables of `environment` that a command does not get."""
+    return sorted(environment.keys() - choose_variables(environment, requested).keys())
 
 
-def choose_environment(named: Iterable[str], source_path: str) -> dict[str, str]:
-    """The whole environment of a command. Python takes modules of the tree before installed ones of the same name."""
-    chosen = choose_variables(os.environ, named)
+def choose_environment(requested: Iterable[str], source_path: str) -> dict[str, str]:
+    """The environment of a command, in which Python finds modules of `source_path` before installed ones."""
+    chosen = choose_variables(os.environ, requested)
     paths = [source_path, *filter(None, [chosen.get("PYTHONPATH")])]
     return chosen | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}

@@ -1,7 +1,8 @@
-"""Keeps pytest warm: a plugin of the user's command that forks a child for every run and never ends.
+"""Keeps pytest warm: a plugin of the user's command that serves requests, and forks a child for each run of the tests.
 
-It runs in the sandbox, in the user's Python, and imports nothing of ours. Requests are lines of JSON on standard
-input; an answer is a line on standard output that begins with a mark that only the client knows.
+It runs in the sandbox, in the user's Python, and imports nothing of Midfill. Requests are lines of JSON on standard
+input. An answer is a line on standard output that begins with a mark that tests do not know. A request with "modules"
+imports them in advance; any other one runs the tests.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from typing import Any
 
 import pytest
 
-_MOST_FAILURES = 20
-_MOST_FRAMES = 50
-_MESSAGE_CHARACTERS = 600
-_ROUNDS = 200
+_MAX_FAILURES = 20
+_MAX_FRAMES = 50
+_MAX_MESSAGE_CHARACTERS = 600
+_MAX_ROUNDS = 200  # of kills, 2 ms apart, until the processes of a run are gone
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-_known: dict[tuple[str, bytes], Any] = {}
+_compiled: dict[tuple[str, bytes], Any] = {}  # by path and source
 
 
 class Recorder:
-    """Reports a run's failures to the server. Code that is reached creates the file `marker`."""
+    """The plugin of one run, in its child. It writes a report of the failures to `descriptor`, which the server reads.
+    Code that is to be noticed creates the file `marker`; the report says which failed tests did so.
+    """
 
     def __init__(self, descriptor: int, marker: str, wants_modules: bool) -> None:
         self._descriptor, self._marker, self._wants_modules = descriptor, marker, wants_modules
@@ -39,8 +42,8 @@ class Recorder:
         self._code: int | None = None
 
     def pytest_exception_interact(self, node: Any, call: Any) -> None:
-        self._look(node.nodeid)
-        if len(self._failures) >= _MOST_FAILURES or call.excinfo is None:
+        self._check_marker(node.nodeid)
+        if len(self._failures) >= _MAX_FAILURES or call.excinfo is None:
             return
         value, kind, frames = call.excinfo.value, call.excinfo.typename, []
         if kind == "CollectError" and value.__cause__ is not None:  # it only repeats its cause
@@ -55,33 +58,35 @@ class Recorder:
             message = str(value)
         except Exception:  # noqa: BLE001 - the exception's own __str__ may raise
             message = ""
-        told = {"test": node.nodeid, "kind": kind, "message": message[:_MESSAGE_CHARACTERS]}
-        self._failures.append(dict(told, frames=frames[-_MOST_FRAMES:]))
+        failure = {"test": node.nodeid, "kind": kind, "message": message[:_MAX_MESSAGE_CHARACTERS]}
+        self._failures.append(dict(failure, frames=frames[-_MAX_FRAMES:]))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._passed += report.when == "call" and report.passed
-        self._look(report.nodeid)
+        self._check_marker(report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         self._code = int(exitstatus)
 
-    def _look(self, test: str) -> None:
+    def _check_marker(self, test: str) -> None:
+        """Records `test` if it created the marker, and removes the file for the next test."""
         if self._marker and os.path.exists(self._marker):
             os.unlink(self._marker)
             self._reached.add(test)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
+        """Writes the report, and ends the child."""
         if self._reached:
             open(self._marker, "w").close()
         for failure in self._failures:
             failure["reached"] = failure["test"] in self._reached
-        told = {"passed": self._passed, "failures": self._failures}
+        report = {"passed": self._passed, "failures": self._failures}
         if self._wants_modules:
-            told["paths"] = sys.path
-            told["modules"] = [name for name, module in list(sys.modules.items()) if _is_installed(module)]
-            told["sources"] = [path for module in list(sys.modules.values()) if (path := _own_source(module))]
-        data = json.dumps(told).encode()
+            report["paths"] = sys.path
+            report["modules"] = [name for name, module in list(sys.modules.items()) if _is_installed(module)]
+            report["sources"] = [path for module in list(sys.modules.values()) if (path := _own_source(module))]
+        data = json.dumps(report).encode()
         while data:
             data = data[os.write(self._descriptor, data) :]
         if self._code is not None:
@@ -96,11 +101,13 @@ def _is_installed(module: Any) -> bool:
 
 
 def _own_source(module: Any) -> str | None:
+    """The source file of a module of the tree; None for other modules."""
     path = getattr(module, "__file__", None) or ""
     return path if path.endswith(".py") and _is_own(path) else None
 
 
 def _is_own(path: str) -> bool:
+    """True for a file of the tree that is not an installed one."""
     return path.startswith(_root + os.sep) and "site-packages" not in path
 
 
@@ -118,25 +125,26 @@ def _take_in(modules: list[str], sources: list[str], paths: list[str]) -> None:
         try:
             with open(path, "rb") as file:
                 data = file.read()
-            _known[path, data] = compile(data, path, "exec", dont_inherit=True)
+            _compiled[path, data] = compile(data, path, "exec", dont_inherit=True)
         except (OSError, SyntaxError, ValueError):
             continue
 
 
 def _compile(loader: Any, data: Any, path: Any, **options: Any) -> Any:
-    known = _known.get((path, bytes(data))) if isinstance(data, (bytes, bytearray, memoryview)) else None
-    return _compile_anew(loader, data, path, **options) if known is None else known
+    """Replaces `SourceFileLoader.source_to_code`: a source that was compiled in advance is not compiled again."""
+    known_code = _compiled.get((path, bytes(data))) if isinstance(data, (bytes, bytearray, memoryview)) else None
+    return _compile_anew(loader, data, path, **options) if known_code is None else known_code
 
 
-def _pids() -> set[int]:
+def _list_pids() -> set[int]:
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
-def _end_all(but: set[int]) -> None:
-    """Ends every process of the sandbox except `but`."""
-    for _ in range(_ROUNDS):
-        left = _pids() - but
-        for pid in left:
+def _kill_others(kept_pids: set[int]) -> None:
+    """Kills every process of the sandbox except `kept_pids`, and ends this process if some cannot be killed."""
+    for _ in range(_MAX_ROUNDS):
+        pids = _list_pids() - kept_pids
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
@@ -147,17 +155,17 @@ def _end_all(but: set[int]) -> None:
                     break
             except ChildProcessError:
                 break
-        if not left:
+        if not pids:
             return
         time.sleep(0.002)
     os._exit(70)
 
 
-def _tidy(kept: dict[str, set[str]]) -> None:
-    """Removes files that a run left in the sandbox's own folders."""
+def _remove_new_files(old_names: dict[str, set[str]]) -> None:
+    """Removes what a run left in the sandbox's own folders; `old_names` has what each folder held at the start."""
     import shutil
 
-    for folder, names in kept.items():
+    for folder, names in old_names.items():
         for name in set(os.listdir(folder)) - names:
             path = os.path.join(folder, name)
             if os.path.isdir(path) and not os.path.islink(path):
@@ -167,16 +175,18 @@ def _tidy(kept: dict[str, set[str]]) -> None:
 
 
 def _serve(mark: str) -> None:
-    """Returns in the child of each run; the server itself ends with its input."""
-    alive = _pids()
+    """Answers requests until the end of the input, then ends the process. It returns only in the child of each run, in
+    which pytest then goes on and runs the tests.
+    """
+    own_pids = _list_pids()
     folders = [folder for folder in (*_TEMPORARY, os.path.expanduser("~")) if os.path.isdir(folder)]
-    kept = {folder: set(os.listdir(folder)) for folder in folders if os.access(folder, os.W_OK)}
+    old_names = {folder: set(os.listdir(folder)) for folder in folders if os.access(folder, os.W_OK)}
     requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
     _answer(answers, mark, {"ready": True})
     while line := requests.readline():
-        asked = json.loads(line)
-        if "modules" in asked:
-            _take_in(asked["modules"], asked["sources"], asked["paths"])
+        request = json.loads(line)
+        if "modules" in request:
+            _take_in(request["modules"], request["sources"], request["paths"])
             _answer(answers, mark, {"ready": threading.active_count() == 1})
             continue
         gc.collect()
@@ -188,28 +198,29 @@ def _serve(mark: str) -> None:
             requests.close()
             os.close(answers)
             os.close(read)
-            _become_child(write, asked)
+            _become_child(write, request)
             return
         os.close(write)
-        told, code = _watch(pid, read, began_s + asked["timeout_s"])
-        _end_all(alive)
-        _tidy(kept)
-        told.update(code=code, seconds=time.perf_counter() - began_s)
-        _answer(answers, mark, told)
+        report, code = _watch(pid, read, began_s + request["timeout_s"])
+        _kill_others(own_pids)
+        _remove_new_files(old_names)
+        report.update(code=code, seconds=time.perf_counter() - began_s)
+        _answer(answers, mark, report)
     os._exit(0)
 
 
 def _watch(pid: int, read: int, deadline_s: float) -> tuple[dict[str, Any], int | None]:
+    """Waits for a child. Returns its report, empty without a valid one, and its exit code, None after the deadline."""
     os.set_blocking(read, False)
-    said, code = b"", None
+    data, code = b"", None
     while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
+        has_ended, status = os.waitpid(pid, os.WNOHANG)
         try:
             while piece := os.read(read, 1 << 16):
-                said += piece
+                data += piece
         except BlockingIOError:
             pass
-        if ended:
+        if has_ended:
             code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
             break
         if time.perf_counter() > deadline_s:
@@ -217,12 +228,13 @@ def _watch(pid: int, read: int, deadline_s: float) -> tuple[dict[str, Any], int 
         time.sleep(0.003)
     os.close(read)
     try:
-        return json.loads(said), code
+        return json.loads(data), code
     except ValueError:
         return {}, code
 
 
-def _become_child(write: int, asked: dict[str, Any]) -> None:
+def _become_child(write: int, request: dict[str, Any]) -> None:
+    """Makes this process the child of a run. Pytest finds the new `pytest_configure` once this module is imported."""
     os.setsid()
     with open(os.devnull) as null:
         os.dup2(null.fileno(), 0)
@@ -231,23 +243,23 @@ def _become_child(write: int, asked: dict[str, Any]) -> None:
     global pytest_configure
 
     def pytest_configure(config: Any) -> None:
-        recorder = Recorder(write, asked.get("marker", ""), asked.get("wants_modules", False))
+        recorder = Recorder(write, request.get("marker", ""), request.get("wants_modules", False))
         config.pluginmanager.register(recorder, "midfill-recorder")
 
 
-def _answer(descriptor: int, mark: str, told: dict[str, Any]) -> None:
+def _answer(descriptor: int, mark: str, answer: dict[str, Any]) -> None:
     sys.stdout.flush()
-    data = ("\n" + mark + json.dumps(told) + "\n").encode()
+    data = ("\n" + mark + json.dumps(answer) + "\n").encode()
     while data:
         data = data[os.write(descriptor, data) :]
 
 
-_mark, _space, _root = (os.environ.pop(f"MIDFILL_WARM_{name}", "") for name in ("MARK", "SPACE", "ROOT"))
+_mark, _client_space, _root = (os.environ.pop(f"MIDFILL_WARM_{name}", "") for name in ("MARK", "SPACE", "ROOT"))
 _others = [name for name in os.environ.pop("PYTEST_PLUGINS", "").split(",") if name not in ("", __name__)]
 if _others:
     os.environ["PYTEST_PLUGINS"] = ",".join(_others)
-# Only in a PID namespace of its own: `_end_all` kills every other process.
-if _mark and os.readlink("/proc/self/ns/pid") != _space:
+# Only in a PID namespace of its own, because `_kill_others` kills every other process.
+if _mark and os.readlink("/proc/self/ns/pid") != _client_space:
     _compile_anew = importlib.machinery.SourceFileLoader.source_to_code
     importlib.machinery.SourceFileLoader.source_to_code = _compile  # type: ignore[method-assign, assignment]
     _serve(_mark)
