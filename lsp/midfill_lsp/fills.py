@@ -36,7 +36,7 @@ from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
-from midfill_lsp.text import SyncedDocument, find_at
+from midfill_lsp.text import Span, SyncedDocument, find_at
 from midfill_lsp.until import ask_for_command, find_folder
 from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
 
@@ -155,8 +155,10 @@ class Fills:
         if not keeps:
             await apply_edits(self._server, document, find_edits, title)
         elif hunk_index is None:
-            self._record_accepted(holes, document)
+            self._record_accepted([hole.inner for hole in holes], document)
         else:
+            span, _ = first.hunks(document.source)[hunk_index]
+            self._record_accepted([span], document)
             first.keep_hunk(hunk_index, document.source)
         if hunk_index is not None:
             pending.decide(first)
@@ -325,9 +327,9 @@ class Fills:
 
         return look
 
-    def _record_accepted(self, holes: Sequence[PendingHole], document: SyncedDocument) -> None:
-        """Writes down in a worker thread that the user keeps the texts of some holes."""
-        texts = [document.source[slice(*hole.inner)].replace("\r\n", "\n") for hole in holes]
+    def _record_accepted(self, spans: Sequence[Span], document: SyncedDocument) -> None:
+        """Writes down in a worker thread that the user keeps the texts of these spans."""
+        texts = [document.source[slice(*span)].replace("\r\n", "\n") for span in spans]
         self._last_keeping = self._executor.submit(keep_after, self._last_keeping, texts)
 
     def _choose(self, params: PendingParams, fills: Iterable[Fill]) -> Fill | None:

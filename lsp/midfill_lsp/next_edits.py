@@ -117,7 +117,7 @@ class NextEdits:
             line_start, line_end = text.whole_lines((offset, offset))
             on_line = [each for each in found if each.span[0] <= line_end and line_start <= each.span[1]]
             chosen = on_line[:1]
-        await self._apply(document, chosen)
+        num_applied = await self._apply(document, chosen)
         with suppress(TimeoutError):
             async with asyncio.timeout(APPLIED_WAIT_S):
                 while chosen and document.text is text:  # until the client reports the edit that it applied
@@ -126,7 +126,7 @@ class NextEdits:
         if chosen:
             remaining = await self.find(document)
         self._tell(document, remaining)
-        repeated = Repeated(applied=len(chosen), left=len(remaining))
+        repeated = Repeated(applied=num_applied, left=len(remaining))
         if not remaining or params.action != "next":
             return repeated
         following = next((each for each in remaining if each.span[0] >= offset), remaining[0])
@@ -155,8 +155,10 @@ class NextEdits:
             return ()
         return found
 
-    async def _apply(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> None:
-        """Makes the repeats with one edit. If the model must choose words of some, only these are made, by a fill."""
+    async def _apply(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> int:
+        """Makes the repeats with one edit; returns how many it made. If the model must choose words of some, it makes
+        only these, by a fill.
+        """
         text = document.text
         ranges: list[Range] = []
         drafts: list[DraftParams] = []
@@ -175,7 +177,8 @@ class NextEdits:
                 apply=True,
             )
             await self._fills.fill(params)
-        elif repeats:
+            return len(drafts)
+        if repeats:
 
             def find_edits() -> list[Replacement]:
                 if document.text is not text:
@@ -183,6 +186,7 @@ class NextEdits:
                 return [(each.span, each.repeat.text) for each in repeats]
 
             await apply_edits(self._server, document, find_edits, "Midfill: next edit")
+        return len(repeats)
 
     async def _show(self, uri: str, place: types.Range) -> None:
         """Puts the cursor to the start of a place, if the client can."""

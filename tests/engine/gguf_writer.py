@@ -83,6 +83,9 @@ def write_gguf(
     if architecture not in CAUSAL:
         writer.add_bool("diffusion.shift_logits", other.get("shifts", architecture == "dream"))
     _add_tokens(writer, files, int(files.config["vocab_size"]), other.get("pieces", "qwen2"))
+    if "adds_bos" in other:
+        writer.add_bos_token_id(3)
+        writer.add_add_bos_token(other["adds_bos"])
     generator, held = np.random.default_rng(0), {}
     names, layers = FAMILY[architecture].tensors, int(files.config.get("num_hidden_layers") or files.config["n_layers"])
     for general, theirs in THEIRS.items():

@@ -56,6 +56,14 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(
     assert tokens[0].closing == tokens[1].closing and set(tokens[0].delete_ids) == set(tokens[1].delete_ids)
 
 
+@pytest.mark.parametrize(("adds_bos", "opening"), [(True, [3]), (False, [])])
+def test_a_text_begins_with_bos_where_the_file_says_so(adds_bos: bool, opening: list[int], tmp_path: Path) -> None:
+    stored = make_folder(tmp_path / "a", "qwen2", "causal")
+    write_gguf(tmp_path / "a.gguf", tmp_path / "a", stored, "qwen2", adds_bos=adds_bos)
+    files = open_files(tmp_path / "a.gguf")
+    assert find_family(files).tokens(files).opening(None) == opening
+
+
 class Qwen2Files(GgufFiles):
     architecture = "qwen2"
 

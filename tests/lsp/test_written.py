@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.fake_engine import Plan
-from tests.lsp.editor import Editor, Start, body
+from tests.lsp.editor import Editor, Start, body, span
 from tests.lsp.soak import kill_engine
 
 from midfill_infill.filling.doubts import DOUBTFUL
@@ -67,6 +67,18 @@ async def test_what_the_command_wrote_is_doubted_in_the_editor(start: Start, env
     assert certainty == DOUBTFUL
     await editor.do("accept", id=second)
     assert (await fill(editor, 3))[1] == SURE and state.read_text() == "", "accepted is kept"
+
+
+async def test_a_hunk_that_is_accepted_is_kept(start: Start, environment: dict[str, str]) -> None:
+    editor = await start(SERVER, **environment)
+    state = Path(environment["XDG_STATE_HOME"]) / "midfill" / "written"
+    state.parent.mkdir(parents=True)
+    buffer = editor.open("def add(a, b):\n    ...\n", uri="untitled:1")
+    result = await editor.do("fill", **body(buffer, "..."))
+    _write_down(state, "return a + b")
+    cursor = span(buffer, buffer.text.source.index("return"))["start"]
+    await editor.do("accept", id=result["id"], uri=buffer.uri, position=cursor, part="hunk")
+    assert (await fill(editor, 2))[1] == SURE and state.read_text() == ""
 
 
 async def test_fills_that_are_accepted_at_once_are_all_kept(start: Start, environment: dict[str, str]) -> None:

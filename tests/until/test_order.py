@@ -138,6 +138,8 @@ OUTPUTS = {
         "/r/m.js:3\n    return b;\n    ^\n\nReferenceError: b is not defined\n    at f (/r/m.js:3:5)\n",
         None, [("ReferenceError", "b is not defined", ("/r/m.js", 3))],
     ),
+    "unittest": ("Ran 5 tests in 0.001s\n\nFAILED (failures=1, skipped=1)\n", 3, []),
+    "unittest, all pass": ("Ran 3 tests in 0.1s\n\nOK\n", 3, []),
     "nothing": ("no\n", None, []),
 }  # fmt: skip
 

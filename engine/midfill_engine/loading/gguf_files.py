@@ -148,7 +148,8 @@ class GgufFiles(CheckpointFiles):
 
     @cached_property
     def tokenizer_config(self) -> dict[str, Any]:
-        return {f"{role}_token": self._tokens[token_id] for role, token_id in self._roles.items()}
+        named = {f"{role}_token": self._tokens[token_id] for role, token_id in self._roles.items()}
+        return {**named, "add_bos_token": bool(self.value("tokenizer.ggml.add_bos_token"))}
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:

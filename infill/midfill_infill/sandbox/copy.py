@@ -69,7 +69,9 @@ class Copy:
             lines.append(f"not in its copy: {_enumerate(self.left_out)}")
         if command.sandboxed:
             names = withheld(os.environ, command.variables)
-            lines.append("it has no network, and no files of yours but the copy: --allow PATH shows it one")
+            lines.append(
+                "it has no network, and sees only the copy, tools and their caches: --allow PATH shows it more"
+            )
             lines.append(f"variables it does not get without --env NAME: {_enumerate(names)}")
         return lines
 

@@ -17,7 +17,10 @@ _ASSERTED: Final = re.compile(r"^E\s+(?P<message>assert .*)$", re.MULTILINE)
 _SECTION: Final = re.compile(
     r"^(?:_{3,} .+ _{3,}|={60,}|-{3} FAIL: .*|Traceback \(most recent call last\):)$", re.MULTILINE
 )
-_PASSED: Final = re.compile(r"(?<![\w.])(\d+) (?:passed|passing)\b|^Ran (\d+) tests?", re.MULTILINE)
+_PASSED: Final = re.compile(r"(?<![\w.])(\d+) (?:passed|passing)\b")
+# unittest's last lines: "Ran 5 tests in 0.1s", and "FAILED (failures=1, errors=1, skipped=1)" or "OK".
+_UNITTEST: Final = re.compile(r"^Ran (?P<all>\d+) tests? in .*\n+(?:OK|FAILED)(?: \((?P<others>.*)\))?", re.MULTILINE)
+_NUMBER: Final = re.compile(r"=(\d+)")
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,20 @@ class Failure:
 
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
     """Returns the number of tests that passed (None if unknown) and the failures in order."""
-    num_passed = next((int(match[1]) for match in _PASSED.finditer(output) if match[1]), None)
     starts = [match.start() for match in _SECTION.finditer(output)] or [0]
     sections = [output[start:end] for start, end in pairwise([*starts, len(output)])]
     failures = map(_read_section, sections)
-    return num_passed, tuple(failure for failure in failures if failure is not None)
+    return _count_passed(output), tuple(failure for failure in failures if failure is not None)
+
+
+def _count_passed(output: str) -> int | None:
+    passed = _PASSED.search(output)
+    if passed is not None:
+        return int(passed[1])
+    ran = _UNITTEST.search(output)
+    if ran is None:
+        return None
+    return int(ran["all"]) - sum(map(int, _NUMBER.findall(ran["others"] or "")))
 
 
 def _read_section(section: str) -> Failure | None:
