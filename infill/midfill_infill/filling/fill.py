@@ -155,38 +155,38 @@ def fill(
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
     model = find_model(client, options.model)
-    options, left_out = _drop_unheeded(model, options)
+    heeded, left_out = _drop_unheeded(model, options)
     is_outside = client.endpoint.is_outside
     comment_mark = document.syntax.comment if document.syntax else "#"
     if is_outside:
         window_chars = client.window * CHARS_PER_TOKEN
-        excerpts = _find_excerpts(document, holes, options, window_chars)
+        excerpts = _find_excerpts(document, holes, heeded, window_chars)
         budget_chars = window_chars - sum(len(excerpt.text) for excerpt in excerpts)
     else:
-        excerpts = _find_excerpts(document, holes, options)
+        excerpts = _find_excerpts(document, holes, heeded)
         budget_chars = model.max_context_tokens * CHARS_PER_TOKEN
-    segments = with_intent(build_segments(document, holes, budget_chars), comment_mark, options.intent)
-    place = Place(document, segments.holes, options.written)
-    bounds = _bound_lengths(place, segments, options, model)
-    proposals = _propose_within_bounds(place, options, bounds)
+    segments = with_intent(build_segments(document, holes, budget_chars), comment_mark, heeded.intent)
+    place = Place(document, segments.holes, heeded.written)
+    bounds = _bound_lengths(place, segments, heeded, model)
+    proposals = _propose_within_bounds(place, heeded, bounds)
     send: Send = client.infill
     excerpt_texts = [excerpt.text for excerpt in excerpts]
     if is_outside:
-        request = _request(segments, document, options, excerpts=excerpt_texts, bounds=bounds)
-        origins = find_origins(document, comment_mark, excerpts, options.references)
+        request = _request(segments, document, heeded, excerpts=excerpt_texts, bounds=bounds)
+        origins = find_origins(document, comment_mark, excerpts, heeded.references)
         send = partial(client.infill_elsewhere, origins=origins)
     else:
         judge = certainty.load_judge(model)
-        request = _request(segments, document, options, proposals, excerpt_texts, place.needs, bounds, judge)
+        request = _request(segments, document, heeded, proposals, excerpt_texts, place.needs, bounds, judge)
     response = yield from _run(send, request, place, repair=False)
     stats = response.stats
     place.fits = certainty.load(model, response.model)
-    max_characters = options.max_tokens  # a token has at least one character
+    max_characters = heeded.max_tokens  # a token has at least one character
     ranked = [rank(response, index, own, max_characters=max_characters) for index, own in enumerate(proposals)]
     row = place.settle([[answer for answer in answers if not answer.is_unranked] for answers in ranked])
-    if options.repair and any(row.candidate.faults):
+    if heeded.repair and any(row.candidate.faults):
         try:
-            repair = _repair(place, segments, row, options, send, request.excerpts, one_by_one=is_outside)
+            repair = _repair(place, segments, row, heeded, send, request.excerpts, one_by_one=is_outside)
             row, repair_stats = yield from repair
             stats = add_stats(stats, repair_stats)
         except MidfillError as error:
@@ -194,8 +194,8 @@ def fill(
                 raise
     if any(row.candidate.faults):
         row = place.settle(_add_unranked(row, ranked))
-    rows = place.list_rows(ranked, row, options.n, every=options.every or any(bounds))
-    best, *others = _choose_fitting([row.candidate for row in rows], bounds, options)
+    rows = place.list_rows(ranked, row, heeded.n, every=heeded.every or any(bounds))
+    best, *others = _choose_fitting([row.candidate for row in rows], bounds, heeded)
     yield Preview.of(best, stats.steps)
     yield Filled(
         best,
