@@ -1,6 +1,4 @@
-"""Reads settings from environment, project file and user file, in this order of precedence; writes the user file. Knows
-their names, not what they mean.
-"""
+"""Reads settings from environment, project file and user file, in this order. Knows their names, not their meaning."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -24,9 +22,7 @@ LEAST_CONTEXT, MOST_CONTEXT = 256, 1_000_000  # tokens
 
 @dataclass(frozen=True)
 class Key:
-    """One setting: its name, a description of its allowed values, a test for them, its help, and its usual value, which
-    holds if none is set.
-    """
+    """One setting: its name, its allowed values in words, the test for them, its help, its value if none is set."""
 
     name: str
     expected: str
@@ -42,9 +38,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Setting:
-    """A value and its origin: `source` says what kind of place set it, `place` is the file or the variable's name. It
-    is empty for a default value.
-    """
+    """A value, what kind of place set it, and the `place` itself: a file or a variable; empty for a default value."""
 
     value: Value
     source: Source = "default"
@@ -134,9 +128,7 @@ def project_file(folder: Path) -> Path | None:
 
 
 def load(project: Path | None = None) -> dict[str, Setting]:
-    """All settings by name. The `.midfill.toml` that applies to the folder `project`, if given, counts too. Raises
-    MidfillError `bad_config` for an invalid file or value.
-    """
+    """All settings by name; the `.midfill.toml` for the folder `project` applies too. Raises MidfillError."""
     settings = {name: Setting(key.usual) for name, key in KEYS.items()}
     for layer in reversed(list(_read_layers(project))):
         settings |= layer
@@ -152,19 +144,17 @@ def choose_quality(flag: Quality, project: Path | None = None) -> Quality:
 
 
 def choose_seconds(project: Path | None = None) -> tuple[Seconds | None, bool]:
-    """The seconds that a body and a line should take, None for any number; and True if the user has set them. If only
-    one number is set, it is that of a body, and a line gets a third of it.
+    """The seconds that a body and a line should take, None for any; and True if they are set. One number alone is that
+    of a body, and a line gets a third of it.
     """
     setting = load(project)["seconds"]
     is_set = setting.source != "default"
     value = setting.value
     if value is None or isinstance(value, str):
         return None, is_set
-    if isinstance(value, list):
-        body_s, *others = value
-    else:
-        body_s, others = value, []
-    line_s = others[0] if others else body_s / 3
+    numbers = value if isinstance(value, list) else [value]
+    body_s = numbers[0]
+    line_s = numbers[1] if len(numbers) > 1 else body_s / 3
     return (body_s, line_s), is_set
 
 
@@ -245,9 +235,7 @@ def _check(file: Path, name: str, value: Any) -> None:
 
 
 def set_for_user(name: str, value: str | None) -> Path:
-    """Writes one setting into the user's file, or removes it for None; all other lines stay. Returns the file. Raises
-    MidfillError.
-    """
+    """Writes one setting into the user's file, None removes it; other lines stay. Returns the file."""
     file = user_file()
     _read(file, "user")
     parsed = None if value is None else _parse(KEYS[name], value, name)

@@ -1,6 +1,4 @@
-"""Lists all errors that a user can cause, with title, next step and exit code, and defines their exception. Knows no
-place that raises one.
-"""
+"""Lists all errors that a user can cause, with title, next step and exit code. Knows no place that raises one."""
 
 import errno
 from dataclasses import dataclass

@@ -1,6 +1,4 @@
-"""Fills holes in one call, for Python programs, with the engine and the settings of the `midfill` command. Knows no
-command; docs/python.md shows examples.
-"""
+"""Fills holes in one call, for Python programs, with the `midfill` command's engine and settings (docs/python.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

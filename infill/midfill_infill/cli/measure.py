@@ -185,9 +185,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A connection to a model, the options of its fills, and a function that returns its engine's memory in bytes, None
-    if that is unknown.
-    """
+    """A connection to a model, the options of its fills, and what returns the bytes of its engine's memory."""
 
     client: "EngineClient"
     options: "Options"
@@ -196,9 +194,7 @@ class OpenedModel:
 
 @contextmanager
 def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[OpenedModel]:
-    """Opens an engine with that model. An engine that this starts is ended again, unless it is the one that fills by
-    default.
-    """
+    """Opens an engine with that model. If this starts it, it ends again, unless it is the one that fills by default."""
     from midfill_infill import config
     from midfill_infill.engines import offer, supervise
     from midfill_infill.engines.client import EngineClient

@@ -51,9 +51,7 @@ def complete_setting(incomplete: str) -> list[str]:
 
 
 def complete_value(context: typer.Context, incomplete: str) -> list[str]:
-    """Completes values of the setting that the command line names before, if it is the model or takes one of a few
-    words.
-    """
+    """Completes values of the setting named before, if it is the model or takes one of a few words."""
     from midfill_infill.config import KEYS
 
     name = context.params.get("name") or next(iter(context.args), "")
@@ -77,9 +75,7 @@ def flag(*words: str) -> Any:
 
 
 def option(metavar: str, help_text: str, *names: str, **limits: Any) -> Any:
-    """An option with a value. `metavar` is the word for the value in the help. Without `names` the option is named
-    after its parameter.
-    """
+    """An option with a value, which the help calls `metavar`. Without `names` it is named after its parameter."""
     return typer.Option(*names, metavar=metavar, help=help_text, **limits)
 
 

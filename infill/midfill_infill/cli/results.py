@@ -57,9 +57,7 @@ class Results:
         return self.document.apply(Patch.of(edits))
 
     def take(self, number: int) -> "Results":
-        """The results with candidate `number`, counted from 1, as the best one. Raises MidfillError if there are fewer
-        candidates.
-        """
+        """The results with candidate `number`, from 1, as the best one. Raises MidfillError if there are fewer."""
         candidates = list(self.candidates)
         if number > len(candidates):
             message = f"the fill has {plural(len(candidates), 'alternative')}, not {number}"
@@ -74,9 +72,7 @@ class Results:
         return unified_diff(self.document.original, after, os.fsencode(self.path))
 
     def titles(self, number: int) -> str:
-        """Comment lines above the diff of candidate `number`: which one it is, and how much each fill replaces. `patch`
-        skips these lines.
-        """
+        """Lines above the diff of candidate `number`, which `patch` skips: its rank, how much each fill replaces."""
         candidate = self.candidates[number - 1]
         titles = self._describe_fills(candidate)
         if self.tried is not None:
@@ -193,11 +189,8 @@ def write_bytes(data: bytes) -> None:
 
 
 def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tuple[int, bool]:
-    """Shows candidates until the user decides. Returns the number of the last one shown, and True if it is to be
-    written.
-    """
-    num_candidates = len(results.candidates)
-    number = 1
+    """Shows candidates until the user decides. Returns the number of the last one, and True if it is to be written."""
+    num_candidates, number = len(results.candidates), 1
     while True:
         show_diff(results, number)
         print(f"1-{num_candidates} show another, w write {number}, q leave: ", end="", flush=True)

@@ -1,6 +1,4 @@
-"""Makes HTTP connections to one engine and keeps them open between requests. The only file with sockets; knows no
-messages.
-"""
+"""Makes HTTP connections to one engine, and keeps them open. The only file with sockets; knows no messages."""
 
 import base64
 import json

@@ -38,9 +38,7 @@ def describe_build() -> str:
 
 
 def _describe_commit(tree: Path = _TREE) -> list[str]:
-    """Words for the commit of the running source tree, or of the repository from which Midfill was installed; empty if
-    neither is known.
-    """
+    """Words for the commit of the running source tree or of the installed repository; empty if neither is known."""
     try:
         if (tree / ".git").exists():
             words = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--exclude=*"]

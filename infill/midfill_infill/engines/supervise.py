@@ -134,11 +134,7 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
     model = absolute_model(settings.model) if settings.model else None
     values = [("--model", model), ("--device", settings.device)]
     values += [(f"--{name}", getattr(settings, name)) for name in OPTIONS]
-    words: list[str] = []
-    for option, value in values:
-        if value is not None:
-            words += [option, value]
-    return words
+    return [word for option, value in values if value is not None for word in (option, value)]
 
 
 def absolute_model(model: str) -> str:
@@ -170,9 +166,7 @@ def _is_gguf(path: str) -> bool:
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:
-    """The place of a running engine that fits `settings`: the one of exactly these settings if it lives, otherwise the
-    latest that fits. If none runs, the place of the engine to start.
-    """
+    """The place of a running engine that fits `settings`, otherwise of the engine to start with them."""
     wanted = complete(settings).record
     exact_place = place_of(wanted)
     if exact_place.lives:
@@ -255,9 +249,7 @@ def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
 
 
 def probe(endpoint: Endpoint) -> str | None:
-    """The state of an engine: "ok", "loading", "silent" if something listens but does not answer, None if the engine
-    does not run. Raises MidfillError `engine_stopped`.
-    """
+    """The state of an engine: "ok", "loading", "silent" if it listens but does not answer, None if it does not run."""
     if endpoint.socket is not None and not endpoint.socket.exists():
         return None
     try:
@@ -279,8 +271,7 @@ def _start_and_wait(
     """
     deadline_s = time.monotonic() + timeout_s
     process: subprocess.Popen[bytes] | None = None
-    log_start = 0
-    last_phrase = ""
+    log_start, last_phrase = 0, ""
     heard_s = time.monotonic()  # when the engine was last not silent
     while True:
         state = probe(endpoint)
@@ -305,9 +296,7 @@ def _start_and_wait(
 
 
 def _take_lock(place: EnginePlace) -> int | None:
-    """Locks a place and removes the socket that a dead engine may have left there. Returns the descriptor that holds
-    the lock; None while an engine lives.
-    """
+    """Locks a place, and removes a dead engine's socket. Returns the lock's descriptor, None while an engine lives."""
     import fcntl  # Windows has none, and a client of a named engine needs none
 
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -197,16 +197,8 @@ def fill(
     rows = place.list_rows(ranked, row, heeded.n, every=heeded.every or any(bounds))
     best, *others = _choose_fitting([row.candidate for row in rows], bounds, heeded)
     yield Preview.of(best, stats.steps)
-    yield Filled(
-        best,
-        tuple(others),
-        stats,
-        response.model,
-        model.keeps,
-        model.heeds,
-        left_out,
-        response.candidates,
-    )
+    judged = response.candidates
+    yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, left_out, judged)
 
 
 def _drop_unheeded(model: wire.ModelInfo, options: Options) -> tuple[Options, tuple[wire.Wish, ...]]:

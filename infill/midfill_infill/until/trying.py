@@ -31,9 +31,7 @@ _OF_A_REQUEST: Final = ("hole_too_large", "bad_request", "engine_error", "file_e
 
 @dataclass(frozen=True)
 class Goal:
-    """The command that a fill must pass, and the bounds of trying. `timeout_s` ends a try; for None `Lab.start` chooses
-    it.
-    """
+    """The command that a fill must pass, and how long it is tried. `timeout_s` ends a try; `Lab` chooses a default."""
 
     command: Command
     num_tries: int = DEFAULT_TRIES
