@@ -106,6 +106,6 @@ def end(place: EnginePlace, pid: int) -> None:
             return
         deadline_s = time.monotonic() + GRACE_S
         while time.monotonic() < deadline_s:
-            if not place.lives:
+            if not place.is_alive:
                 return
             time.sleep(0.02)

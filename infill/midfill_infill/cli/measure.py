@@ -217,7 +217,7 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
         return
     settings = EngineSettings(model=supervise.check_model(name), device=device, project=Path.cwd())
     place = supervise.find_place(settings)
-    was_running = place.lives
+    was_running = place.is_alive
     endpoint = supervise.ensure_own(settings, (lambda _: None) if is_quiet else note)
     default_place = supervise.find_place(EngineSettings(device=device, project=Path.cwd()))
     try:

@@ -142,8 +142,8 @@ class EnginePlace:
         self.record_file.write_text(json.dumps(asdict(record)), encoding="utf-8")
 
     @property
-    def lives(self) -> bool:
-        """True if the engine lives: it holds its lock until its process ends."""
+    def is_alive(self) -> bool:
+        """True if the engine runs: it holds its lock until its process ends."""
         try:
             with locked(self.lock, shared=True):
                 return False
@@ -199,5 +199,5 @@ def living() -> Iterator[tuple[EnginePlace, EngineRecord]]:
     locks = sorted(runtime_folder().glob("engine-*.lock"), key=lambda lock: lock.stat().st_mtime_ns, reverse=True)
     for lock in locks:
         place = EnginePlace.at(lock.with_suffix(""))
-        if place.lives:
+        if place.is_alive:
             yield place, place.record or EngineRecord()

@@ -82,8 +82,8 @@ class EngineSettings:
 
 
 def complete(settings: EngineSettings) -> EngineSettings:
-    """The settings without open fields. If neither the user nor the environment names a model, and `midfill serve` runs
-    a fitting engine, they are that engine's; otherwise the configuration fills in what is open.
+    """The settings with their open fields filled in: from a fitting engine that `midfill serve` runs, if neither the
+    user nor the environment names a model; otherwise from the configuration.
 
     A model that only a project's file names is never downloaded, because the user did not ask for it.
     """
@@ -169,7 +169,7 @@ def find_place(settings: EngineSettings) -> EnginePlace:
     """The place of a running engine that fits `settings`, otherwise of the engine to start with them."""
     wanted = complete(settings).record
     exact_place = place_of(wanted)
-    if exact_place.lives:
+    if exact_place.is_alive:
         return exact_place
     return next((place for place, record in living() if record.serves(wanted)), exact_place)
 
@@ -221,7 +221,7 @@ def ensure_own(
     endpoint = Endpoint(socket=place.socket)
     if probe(endpoint) == "ok":
         return endpoint
-    if not place.lives:
+    if not place.is_alive:
         fetch_model(completed, on_progress)
     with writable(place.socket.parent):
         _start_and_wait(completed, place, endpoint, on_progress, start_timeout_s)

@@ -59,7 +59,7 @@ def open_run(root: Path, run: str | None, doing: str = "") -> Iterator[tuple[Rep
             yield place, journal
 
 
-def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False) -> None:
+def report_troubles(troubles: Sequence[Trouble], *, verify_failed: bool = False) -> None:
     """Prints troubles on stderr and ends the command with the worst of their exit codes. `verify_failed` counts as one
     more trouble; without any the command goes on.
     """

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from midfill_infill.cli import options
 from midfill_infill.cli.options import flag, option
-from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, report_troubles, reported, say
 from midfill_infill.cli.until import warn_of
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
@@ -89,7 +89,7 @@ def apply_command(
             say(f"{plural(num_left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
         if num_undone and not take_all and not report.holes:
             say(f"{plural(num_undone, 'fill')} undone: `apply --all` writes them again")
-        tell([*troubles, *report.troubles], verify_failed=has_guilty)
+        report_troubles([*troubles, *report.troubles], verify_failed=has_guilty)
 
 
 def _choose(journal: Journal, take_all: bool, ids: Sequence[int], min_certainty: float | None) -> list[HoleRow]:
@@ -127,7 +127,7 @@ def verify_command(
         with _writing(root, run, "verify") as (place, journal, writer):
             suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
             verdict, troubles = _verify(place, journal, writer, suspects, test)
-        tell(troubles, verify_failed=bool(verdict.guilty))
+        report_troubles(troubles, verify_failed=bool(verdict.guilty))
 
 
 def _verify(
@@ -156,4 +156,4 @@ def undo_command(
             path = None if file is None else os.path.relpath(Path(os.path.realpath(root)) / file, place.root)
             report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")
-        tell(report.troubles)
+        report_troubles(report.troubles)
