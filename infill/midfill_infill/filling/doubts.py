@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True)
 class Doubts:
-    """Finds doubtful fills of a document: bodies that only return a parameter though no similar function does, and
+    """Finds doubtful fills of a document: bodies that only return a parameter with which other functions do more, and
     texts whose lines are all in `written`, because Midfill wrote them and nobody has accepted them.
     """
 

@@ -34,7 +34,8 @@ def read_options(quality: config.Quality = None, **chosen: Any) -> Options:
 def open_engine(
     document: Document, settings: EngineSettings, options: Options, note: supervise.Progress
 ) -> Iterator[tuple[EngineClient, Options]]:
-    """Yields a client of the engine, and `options` with the engine's model, related files, and lines nobody accepted.
+    """Yields a client of the engine, and `options` with related files and the lines of Midfill that nobody accepted;
+    for an engine that the user names, with the model of `settings` too.
 
     Starts the engine if none runs; `note` is called with a message about work that takes long. Raises MidfillError.
     """
@@ -42,11 +43,11 @@ def open_engine(
     warning = offer.tell_where(endpoint.remote_host)
     if warning is not None:
         print(f"midfill: {warning}", file=sys.stderr)
-    if endpoint.url is not None:  # an engine that Midfill starts has one model, others may have several
-        options = replace(options, model=settings.model)
+    # An engine that Midfill starts has one model, others may have several.
+    model = options.model if endpoint.url is None else settings.model
     with EngineClient(endpoint) as client:
         file = document.path.absolute() if document.path else Path.cwd()
         references: tuple[Reference, ...] = ()
         if config.shows_related(file.parent):
             references = find_references(document, document.path)
-        yield client, replace(options, references=references, written=written.load())
+        yield client, replace(options, model=model, references=references, written=written.load())

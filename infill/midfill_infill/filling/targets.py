@@ -1,4 +1,4 @@
-"""Reads the file that a user names, and chooses its holes by position, function or range. Knows no syntax."""
+"""Reads the file that a user names, and chooses its holes by position, function or range. Knows no syntax tree."""
 
 import os
 import re
