@@ -1,4 +1,4 @@
-"""`python -m midfill_infill` is the `midfill` command."""
+"""Makes `python -m midfill_infill` the `midfill` command."""
 
 from midfill_infill.cli import main
 

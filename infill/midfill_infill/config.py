@@ -1,4 +1,4 @@
-"""Settings from environment, project file and user file, in this order. Knows their names, not what they mean."""
+"""Reads settings from environment, project file and user file, in this order. Knows their names, not their meaning."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -15,14 +15,14 @@ USER_VARIABLE: Final = "MIDFILL_CONFIG"
 Source = Literal["flag", "environment", "project", "user", "default"]
 Value = str | float | list[float] | None
 Quality = float | Literal["authors"] | None
-Seconds = tuple[float, float]
+Seconds = tuple[float, float]  # that a body and a line should take
 MOST_SECONDS: Final = 3600
 LEAST_CONTEXT, MOST_CONTEXT = 256, 1_000_000  # tokens
 
 
 @dataclass(frozen=True)
 class Key:
-    """One setting: its allowed values, their description, and the value by default."""
+    """One setting: its name, its allowed values in words, the test for them, its help, its value if none is set."""
 
     name: str
     expected: str
@@ -32,12 +32,13 @@ class Key:
 
     @property
     def variable(self) -> str:
+        """The environment variable of the setting."""
         return f"MIDFILL_{self.name.upper()}"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A value and its origin: `place` is a file, a variable name or empty."""
+    """A value, what kind of place set it, and the `place` itself: a file or a variable; empty for a default value."""
 
     value: Value
     source: Source = "default"
@@ -49,6 +50,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _one_of(*names: str) -> tuple[str, Callable[[Any], bool]]:
+    """The description and the test of a setting that takes one of these names."""
     return "one of " + ", ".join(names), lambda value: value in names
 
 
@@ -57,8 +59,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_seconds(value: Any) -> bool:
-    listed = value if isinstance(value, list) else [value]
-    return value == "off" or (len(listed) in (1, 2) and all(_is_number(s) and 0 < s <= MOST_SECONDS for s in listed))
+    if value == "off":
+        return True
+    seconds = value if isinstance(value, list) else [value]
+    return len(seconds) in (1, 2) and all(_is_number(number) and 0 < number <= MOST_SECONDS for number in seconds)
 
 
 def _is_context(value: Any) -> bool:
@@ -105,6 +109,7 @@ KEYS: Final = {
 
 
 def user_file() -> Path:
+    """The file with the user's settings, whether it exists or not."""
     if chosen := os.environ.get(USER_VARIABLE):
         return Path(chosen)
     from platformdirs import user_config_path
@@ -113,60 +118,74 @@ def user_file() -> Path:
 
 
 def project_file(folder: Path) -> Path | None:
-    """The nearest `.midfill.toml` above `folder`, within its repository."""
-    for place in (folder, *folder.parents):
-        if (place / PROJECT_FILE).is_file():
-            return place / PROJECT_FILE
-        if (place / ".git").exists():
+    """The nearest `.midfill.toml` in `folder` and the folders above it, up to the root of its repository."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / PROJECT_FILE).is_file():
+            return candidate / PROJECT_FILE
+        if (candidate / ".git").exists():
             return None
     return None
 
 
 def load(project: Path | None = None) -> dict[str, Setting]:
-    """All settings; `project` is a folder whose `.midfill.toml` applies too. Raises MidfillError for a bad file."""
-    layers = list(_layers(project))
-    return {name: next((layer[name] for layer in layers if name in layer), Setting(KEYS[name].usual)) for name in KEYS}
+    """All settings by name; the `.midfill.toml` for the folder `project` applies too. Raises MidfillError."""
+    settings = {name: Setting(key.usual) for name, key in KEYS.items()}
+    for layer in reversed(list(_read_layers(project))):
+        settings |= layer
+    return settings
 
 
 def choose_quality(flag: Quality, project: Path | None = None) -> Quality:
     """The quality for a fill: the flag, otherwise the setting; None leaves the choice to the engine."""
     value = load(project)["quality"].value if flag is None else flag
-    return "authors" if value == "authors" else float(value) if isinstance(value, int | float) else None
+    if value == "authors":
+        return "authors"
+    return float(value) if isinstance(value, int | float) else None
 
 
 def choose_seconds(project: Path | None = None) -> tuple[Seconds | None, bool]:
-    """The seconds that a body and a line should take, None for any, and if that was set. A line alone is a third."""
+    """The seconds that a body and a line should take, None for any; and True if they are set. One number alone is that
+    of a body, and a line gets a third of it.
+    """
     setting = load(project)["seconds"]
-    value, is_set = setting.value, setting.source != "default"
+    is_set = setting.source != "default"
+    value = setting.value
     if value is None or isinstance(value, str):
         return None, is_set
-    listed = value if isinstance(value, list) else [value]
-    return (listed[0], listed[1] if len(listed) > 1 else listed[0] / 3), is_set
+    numbers = value if isinstance(value, list) else [value]
+    body_s = numbers[0]
+    line_s = numbers[1] if len(numbers) > 1 else body_s / 3
+    return (body_s, line_s), is_set
 
 
 def shows_related(project: Path | None = None) -> bool:
-    """False if a model sees the open file alone."""
+    """True if a model may see parts of related files, False if it sees the open file alone."""
     return load(project)["context"].value != "off"
 
 
 def choose_context_tokens() -> int | None:
-    """How many tokens another project's engine may get, None for what its protocol usually gets."""
+    """How many tokens another project's engine may get; None for the number that is usual for its protocol."""
     value = load()["context"].value
     return value if isinstance(value, int) else None
 
 
-def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
-    yield {
-        key.name: Setting(_parse(key, os.environ[key.variable], key.variable), "environment", key.variable)
-        for key in KEYS.values()
-        if os.environ.get(key.variable)
-    }
-    if project is not None and (file := project_file(project.absolute())) is not None:
-        yield _read(file, "project")
+def _read_layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
+    """Yields what the environment, the project file and the user file set, in this order."""
+    from_environment: dict[str, Setting] = {}
+    for key in KEYS.values():
+        text = os.environ.get(key.variable)
+        if text:
+            from_environment[key.name] = Setting(_parse(key, text, key.variable), "environment", key.variable)
+    yield from_environment
+    if project is not None:
+        file = project_file(project.absolute())
+        if file is not None:
+            yield _read(file, "project")
     yield _read(user_file(), "user")
 
 
 def _parse(key: Key, text: str, place: str) -> Value:
+    """The value that a text stands for. `place` names where it was written, for the message of a MidfillError."""
     value: Value = text
     if key.name == "context":
         with suppress(ValueError):
@@ -182,6 +201,7 @@ def _parse(key: Key, text: str, place: str) -> Value:
 
 
 def _read(file: Path, source: Source) -> dict[str, Setting]:
+    """What a file sets; empty if there is no such file. Raises MidfillError `bad_config`."""
     try:
         text = file.read_text(encoding="utf-8")
         import tomllib  # not needed without a settings file
@@ -191,10 +211,15 @@ def _read(file: Path, source: Source) -> dict[str, Setting]:
         return {}
     except (OSError, ValueError) as error:
         raise MidfillError("bad_config", f"{file} cannot be read ({error})") from None
-    return {name: Setting(_checked(file, name, value), source, str(file)) for name, value in values.items()}
+    settings: dict[str, Setting] = {}
+    for name, value in values.items():
+        _check(file, name, value)
+        settings[name] = Setting(value, source, str(file))
+    return settings
 
 
-def _checked(file: Path, name: str, value: Any) -> Value:
+def _check(file: Path, name: str, value: Any) -> None:
+    """Raises MidfillError `bad_config` if a file may not set a setting to a value."""
     if name == "engine" and file.name == PROJECT_FILE:
         next_step = "remove it there, and run `midfill config engine VALUE` for yourself"
         raise MidfillError("bad_config", f"{file} sets `engine`, which a project may not choose", next_step)
@@ -207,25 +232,24 @@ def _checked(file: Path, name: str, value: Any) -> Value:
         raise MidfillError("bad_config", message, next_step)
     if not KEYS[name].allows(value):
         raise MidfillError("bad_config", f"{file} sets {name} to {value!r}, and it takes {KEYS[name].expected}")
-    return value  # type: ignore[no-any-return]
 
 
 def set_for_user(name: str, value: str | None) -> Path:
-    """Writes one setting into the user's file (None removes it); all other lines stay."""
+    """Writes one setting into the user's file, None removes it; other lines stay. Returns the file."""
     file = user_file()
     _read(file, "user")
     parsed = None if value is None else _parse(KEYS[name], value, name)
-    old = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    lines = [line for line in old if line.partition("=")[0].strip() != name]
+    old_lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    lines = [line for line in old_lines if line.partition("=")[0].strip() != name]
     if parsed is not None:
         import json  # not needed to read settings
 
         lines.insert(0, f"{name} = {json.dumps(parsed, ensure_ascii=False)}")  # JSON escapes are valid in TOML strings
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name(f"{file.name}.part")
-        part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        part.replace(file)
+        temporary = file.with_name(f"{file.name}.part")
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        temporary.replace(file)
     except OSError as error:
         raise MidfillError("write_failed", f"{file} cannot be written ({error.strerror})") from None
     return file

@@ -1,4 +1,4 @@
-"""The table of all errors that a user can cause: title, next step, exit code."""
+"""Lists all errors that a user can cause, with title, next step and exit code. Knows no place that raises one."""
 
 import errno
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of the table. `next_step` continues the sentence of the error's message."""
+    """One row of the table. `next_step` continues the sentence that the message of an error begins."""
 
     title: str
     next_step: str
@@ -117,21 +117,22 @@ OF_REPOSITORIES: Final[dict[str, Entry]] = {
 }
 TABLE.update(OF_REPOSITORIES)
 
-# Errors of one hole: the next one may be filled.
+# Errors of one hole: other holes may be filled nevertheless.
 OF_ONE_HOLE: Final = ("hole_too_large", "file_encoding", "file_binary", "overlapping_holes", "position_outside")
-# Errors of a hole or of the engine. If many holes in a row have one, it is the engine.
+# Errors of a hole or of the engine: if many holes in a row have such an error, it is the engine's.
 OF_HOLE_OR_ENGINE: Final = ("engine_error", "out_of_memory", "bad_request")
 
 
 def is_disk_full(error: OSError) -> bool:
+    """True if an error means that the disk, a quota or a file has no room for more."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class MidfillError(Exception):
     """An error that a user can cause or must know of. `code` is a key of `TABLE`.
 
-    `message` says what is wrong without a full stop ("t.py has 12 lines, line 40 is outside"); `next_step` replaces
-    the table's when the place that raises knows better.
+    `message` says what is wrong, without a period ("t.py has 12 lines, line 40 is outside"). `next_step` says what to
+    do; without one, that of the table holds.
     """
 
     def __init__(self, code: str, message: str, next_step: str | None = None) -> None:

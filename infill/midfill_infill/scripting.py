@@ -1,4 +1,4 @@
-"""Fills holes from Python, by the engine and the settings of the `midfill` command. docs/python.md shows it."""
+"""Fills holes in one call, for Python programs, with the `midfill` command's engine and settings (docs/python.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from midfill_infill.filling.targets import HoleOptions, choose_holes, open_sourc
 
 @dataclass(frozen=True)
 class Filling:
-    """One way to fill the holes: their `texts` in the order of the file, and the `file` with them.
+    """One way to fill the holes: their `texts` in the order of the file, and the content of the `file` with them.
 
     `certainty` is the probability that the least certain text is right, None if neither the engine nor a measurement
     gives one. `new_errors` counts the syntax errors that the texts add.
@@ -39,24 +39,27 @@ def fill(
     n: int = 1,
     seed: int = 0,
 ) -> list[Filling]:
-    """Fills holes of a file jointly; returns up to `n` ways, the best first. Writes nothing.
+    """Fills holes of a file jointly. Returns up to `n` ways to fill them, the best first. Writes nothing.
 
-    `place` is FILE, FILE:LINE or FILE:LINE:COL; `data` stands for what the file holds. `function`, `hole` ("L:C-L:C")
-    and `stubs` choose holes as the options of `midfill fill` do. Starts an engine if none runs, unless the setting
-    `engine` or MIDFILL_ENGINE_URL names one. Raises MidfillError, with a `code` and a `next_step`.
+    `place` is FILE, FILE:LINE or FILE:LINE:COL. `data`, if given, is used in place of what the file holds. `function`,
+    `hole` ("L:C-L:C") and `stubs` choose holes as the options of `midfill fill` do. Starts an engine if none runs,
+    unless the setting `engine` or MIDFILL_ENGINE_URL names one. Raises MidfillError, with a `code` and a `next_step`.
     """
     source = open_source(parse_target(str(place)), language, data=data)
-    choice = HoleOptions(_listed(function), _listed(hole), stubs)
+    choice = HoleOptions(_to_tuple(function), _to_tuple(hole), stubs)
     holes = choose_holes(source.document, source.target, choice)
     settings = EngineSettings(model=model, device=device, project=Path.cwd())
     with open_engine(source.document, settings, read_options(seed=seed, n=n), note) as (client, options):
         events = fill_jointly(source.document, holes, options, client)
         filled = next(event for event in events if isinstance(event, Filled))
-    return [
-        Filling(tuple(each.text for each in way.fills), source.document.apply(way.patch), way.certainty, way.new_errors)
-        for way in (filled.best, *filled.alternatives)
-    ]
+    fillings: list[Filling] = []
+    for candidate in (filled.best, *filled.alternatives):
+        texts = tuple(placed.text for placed in candidate.fills)
+        file = source.document.apply(candidate.patch)
+        fillings.append(Filling(texts, file, candidate.certainty, candidate.new_errors))
+    return fillings
 
 
-def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
+def _to_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
+    """One name or several as a tuple."""
     return (names,) if isinstance(names, str) else tuple(names)

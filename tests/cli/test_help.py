@@ -55,9 +55,9 @@ def test_the_commit_is_that_of_the_repository_it_was_installed_from(
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: midfill\nVersion: 0.1\n")
     (about / "direct_url.json").write_text('{"vcs_info": {"commit_id": "0123456789abcdef"}}')
     monkeypatch.syspath_prepend(tmp_path)
-    assert installed._commit(tree=tmp_path) == ["commit 0123456789ab"]
+    assert installed._describe_commit(tree=tmp_path) == ["commit 0123456789ab"]
     (about / "direct_url.json").unlink()
-    assert installed._commit(tree=tmp_path) == []
+    assert installed._describe_commit(tree=tmp_path) == []
 
 
 @pytest.mark.parametrize(

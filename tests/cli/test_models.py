@@ -324,7 +324,7 @@ def test_files_of_engines_that_are_long_gone_are_swept(fake_command: Path) -> No
     ensure_engine(EngineSettings("new"))
     left = {find_place(EngineSettings(name)).lock for name in ("young", "lives", "new")}
     assert set(fake_command.glob("*.lock")) == left and not find_place(EngineSettings("old")).log.exists()
-    assert find_place(EngineSettings("lives")).lives
+    assert find_place(EngineSettings("lives")).is_alive
 
 
 def test_engines_are_listed_and_ended(fake_command: Path) -> None:

@@ -119,7 +119,7 @@ def test_an_engine_without_a_certainty_gets_the_measured_one() -> None:
         row = Place(document, holes, fits=fits).row([drafted])
         assert row.candidate.certainty == (expected and pytest.approx(expected, abs=1e-4))
         assert row.candidate.fills[0].told is None
-    left_out = Answer(proposed.filled, proposed.origin, is_left_out=True)
+    left_out = Answer(proposed.filled, proposed.origin, is_unranked=True)
     row = Place(document, holes, fits={"line": Fit(9.0)}).row([left_out])
     assert row.candidate.certainty == 0.2
 
@@ -136,7 +136,7 @@ def test_a_measured_body_is_a_suggestion_only_if_its_engine_told_a_certainty(own
     for found in (made, again):
         assert found is not None and found.certainty == pytest.approx(0.1192, abs=1e-3)
         assert found.is_suggestion is (own is not None) and found.fills[0].told == own
-    left_out = Answer(FilledHole(text="return a * 2", certainty=0.1), "like `g`", is_left_out=True)
+    left_out = Answer(FilledHole(text="return a * 2", certainty=0.1), "like `g`", is_unranked=True)
     assert place.row([left_out]).candidate.is_suggestion
 
 

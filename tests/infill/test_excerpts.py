@@ -99,7 +99,7 @@ def test_the_excerpts_of_the_last_request_go_if_one_is_gone_or_they_are_too_long
     (found,) = find_excerpts([BEFORE, "\n"], [changed], last=last)
     assert found.text == changed.strip()
     short = "parse_invoice(path)\n"
-    (found,) = find_excerpts([BEFORE, "\n"], [USE, short], most=len(last[0]) - 1, last=last)
+    (found,) = find_excerpts([BEFORE, "\n"], [USE, short], max_chars=len(last[0]) - 1, last=last)
     assert found.text == short.strip()
 
 

@@ -87,8 +87,8 @@ def test_the_line_of_a_traceback_is_opened_and_the_rest_stays() -> None:
     both = candidate("b = 1\n    b = json.x\n    return b", "return a")
     ran = failed("no x", Frame("t.py", 3, "t"), Frame("m.py", 6, "f"), Frame("json.py", 6, "x"), kind="AttributeError")
     fault = find_fault(DOCUMENT, both, ran, lambda path: path == "m.py")
-    assert fault is not None and (fault.hole, fault.line) == (0, "b = json.x")
-    opened, hole = reopen(DOCUMENT, both, fault.hole, fault.span)
+    assert fault is not None and (fault.hole_index, fault.line) == (0, "b = json.x")
+    opened, hole = reopen(DOCUMENT, both, fault.hole_index, fault.span)
     assert opened.data == b"import json\n\n\ndef f(a):\n    b = 1\n    b = json.x\n    return b\n\n\n" + (
         b"def g(a):\n    return a\n"
     )
@@ -102,7 +102,7 @@ def test_of_a_later_hole_lines_are_counted_in_the_filled_document() -> None:
     both = candidate("b = 1\n    return b", "c = 1\n    c = c / 0\n    return c")
     ran = failed("division", Frame("m.py", 11, "g"), kind="ZeroDivisionError")
     fault = find_fault(DOCUMENT, both, ran, lambda path: path == "m.py")
-    assert fault is not None and (fault.hole, fault.line) == (1, "c = c / 0")
+    assert fault is not None and (fault.hole_index, fault.line) == (1, "c = c / 0")
     opened, hole = reopen(DOCUMENT, both, 1, None)
     assert opened.data[hole.start_byte : hole.end_byte] == b"..." and b"    return b\n" in opened.data
 

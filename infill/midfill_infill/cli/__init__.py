@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """The console script."""
+    """Runs the `midfill` command with the words of the command line."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the shell ignores it
         signal.signal(signal.SIGINT, _end_at_once)
     import atexit
@@ -19,7 +19,7 @@ def main() -> None:
     from midfill_infill.cli.execute import become_server
     from midfill_infill.errors import FILE_TROUBLE
 
-    _settle_streams()
+    _prepare_streams()
     # A pydantic plugin of another package would see every message; the search for plugins takes 8 ms.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     if sys.argv[1:2] == ["lsp"]:  # an editor waits: importing the other commands takes a quarter of the server's start
@@ -43,8 +43,8 @@ def _end_at_once(number: int, frame: object) -> None:
     os._exit(128 + number)
 
 
-def _settle_streams() -> None:
-    """Opens closed streams on the null device; replaces what an ASCII stream cannot encode."""
+def _prepare_streams() -> None:
+    """Opens standard streams that are closed on the null device, and lets others replace what they cannot encode."""
     from io import TextIOWrapper
 
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -56,6 +56,7 @@ def _settle_streams() -> None:
 
 
 def build_app() -> "typer.Typer":
+    """The command with all subcommands."""
     from midfill_infill.cli import app
 
     return app.build_app()

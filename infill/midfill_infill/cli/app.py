@@ -1,4 +1,4 @@
-"""The subcommands of `midfill` and the options before them. Knows nothing of what they do."""
+"""Joins the subcommands of `midfill`, and defines the options before them. Knows nothing of what they do."""
 
 import sys
 from pathlib import Path
@@ -21,10 +21,11 @@ SUBCOMMANDS: Final = {
     "serve": Subcommand("serve", "Run an engine in the foreground."),
     "lsp": Subcommand("lsp", "Run the language server on standard input and output, for an editor."),
 }
-_SOURCES: Final = Path(__file__).parents[3] / "docs"
+_SOURCES: Final = Path(__file__).parents[3] / "docs"  # of the documentation, if Midfill runs from its source tree
 
 
 def build_app() -> typer.Typer:
+    """The command with all subcommands; a subcommand's module is imported only when it is run."""
     pages = _SOURCES if (_SOURCES / "command.md").is_file() else Path(sys.prefix, "share/doc/midfill")
     app = typer.Typer(
         name="midfill",
@@ -39,8 +40,9 @@ def build_app() -> typer.Typer:
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_asked: bool) -> None:
+    """Prints version, build and model if `--version` is given, and ends the command."""
+    if is_asked:
         from midfill_infill import config
         from midfill_infill.cli.failures import report_failures
         from midfill_infill.engines.installed import describe_build
@@ -49,9 +51,9 @@ def _print_version(wanted: bool) -> None:
         with report_failures():
             model = config.load(Path.cwd())["model"]
             print(describe_build())
-            chosen = model.value or default_model()
-            origin = model.place or ("the default" if chosen else "it ships with midfill")
-            print(f"model {chosen or SHIPPED} ({origin})")
+            name = model.value or default_model()
+            origin = model.place or ("the default" if name else "it ships with midfill")
+            print(f"model {name or SHIPPED} ({origin})")
         raise typer.Exit()
 
 

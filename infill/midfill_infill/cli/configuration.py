@@ -1,4 +1,4 @@
-"""`midfill config`: every setting, its value and where that comes from; sets the user's own. Knows no engine."""
+"""`midfill config`: shows every setting, its value and where that comes from; sets the user's own. Asks no engine."""
 
 import json
 from dataclasses import asdict
@@ -35,25 +35,26 @@ def config_command(
                 if name == "model":
                     value = check_model(value)
                 if name == "engine":
-                    told = tell_where(parse_engine(value).remote_host)
-                    if told:
-                        print(told)
+                    warning = tell_where(parse_engine(value).remote_host)
+                    if warning:
+                        print(warning)
             config.set_for_user(name, None if unset else value)
-        known = config.load(Path.cwd())
-        shown = {key: setting for key, setting in known.items() if name in (None, key)}
+        settings = config.load(Path.cwd())
+        shown = {key: setting for key, setting in settings.items() if name in (None, key)}
         if json_output:
             print(json.dumps({key: asdict(setting) for key, setting in shown.items()}, indent=2))
             return
         for key, setting in shown.items():
-            where: str = setting.source
+            origin: str = setting.source
             if setting.place:
-                where += f", {setting.place}"
-            print(f"{key:<8} {_show(setting.value)}  ({where})")
+                origin += f", {setting.place}"
+            print(f"{key:<8} {_show(setting.value)}  ({origin})")
         if name is None:
             print(f"your file: {config.user_file()}; a project's: {config.PROJECT_FILE}; flags override all of them")
 
 
 def _show(value: config.Value) -> str:
+    """A value as a user writes it; "-" for none."""
     if value is None:
         return "-"
     if isinstance(value, list):

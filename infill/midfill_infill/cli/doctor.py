@@ -1,4 +1,4 @@
-"""`midfill doctor`: what is installed, what runs, what is wrong, what to do. May start an engine."""
+"""`midfill doctor`: reports what is installed, what runs, what is wrong, and what to do. May start an engine."""
 
 import json
 import os
@@ -30,7 +30,7 @@ _PACKAGES: Final = ("pydantic", "tree-sitter", "pygls", "torch", "tokenizers", "
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. `problem` is a sentence with its next step; empty where all is well."""
+    """One line of the report. `problem` is a sentence with the next step; empty if all is well."""
 
     name: str
     value: str
@@ -56,6 +56,7 @@ def doctor_command(model: ModelOption = None, device: DeviceOption = "auto") -> 
 
 
 def examine(settings: EngineSettings) -> Iterator[Finding]:
+    """Yields all lines of the report. Starts the engine for `settings` if it is installed and does not run."""
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("midfill", f"{installed.distribution_version()}, Python {platform.python_version()} on {system}")
     yield Finding("python", sys.executable)
@@ -72,7 +73,7 @@ def examine(settings: EngineSettings) -> Iterator[Finding]:
 
 
 def _is_named() -> bool:
-    """True if the user named an engine, so that none needs to be installed. A wrong name is reported later."""
+    """True if the user names an engine, so that none needs to be installed. A wrong name is reported later."""
     try:
         return named_endpoint() is not None
     except MidfillError:
@@ -80,13 +81,14 @@ def _is_named() -> bool:
 
 
 def find_others(servers: Iterable[LocalServer] | None = None) -> Iterator[Finding]:
-    """Engines of other projects that run here, with the line that makes them fill."""
-    for found in find_servers() if servers is None else servers:
-        lines = ", ".join(f"`midfill config engine {setting}`" for setting in found.settings)
-        yield Finding("found", f"{found.name} at {found.url}; to fill with it: {lines}")
+    """Yields the engines of other projects that run here, with the commands that make them fill."""
+    for server in find_servers() if servers is None else servers:
+        commands = ", ".join(f"`midfill config engine {setting}`" for setting in server.settings)
+        yield Finding("found", f"{server.name} at {server.url}; to fill with it: {commands}")
 
 
 def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
+    """Yields what there is to say about the engine that fills, and about its models; starts it if necessary."""
     try:
         named = named_endpoint()
         if named is None:
@@ -96,18 +98,18 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
             yield Finding("log", str(place.log))
         endpoint = ensure_engine(settings)
         with EngineClient(endpoint) as client:
-            known = client.models()
+            infos = client.models()
     except MidfillError as error:
         yield Finding("engine", error.title.lower(), error.sentence)
         return
     if endpoint.is_outside:
         yield Finding("engine", f"{endpoint.title}, not asked: only a fill sends it anything")
         return
-    answers = f"answers at {endpoint}"
+    where = f"answers at {endpoint}"
     if named is None and place.pid:
-        answers += f", process {place.pid}"
-    yield Finding("engine", answers)
-    for info in known:
+        where += f", process {place.pid}"
+    yield Finding("engine", where)
+    for info in infos:
         facts = f"{info.parameters / 1e6:.1f}M parameters, sees {info.max_context_tokens} tokens"
         yield Finding("model", f"{info.id} on {info.device} in {info.dtype}, {facts}")
         if info.cache:
@@ -118,7 +120,7 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
 
 
 def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
-    """Advice for a large model on a CPU; the ratios are those of docs/lab/laptop.md."""
+    """Advice for a large model on a CPU, None for other models; docs/lab/laptop.md has measured the ratios."""
     if device != "cpu" or parameters < LARGE_PARAMETERS:
         return None
     gain = "up to twice" if dtype == "float32" else "about 1.4 times"
@@ -127,16 +129,17 @@ def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
 
 
 def describe_cache(cache: str) -> str:
+    """A cache by its name, and whether its results are exact."""
     if cache in ("none", "frozen", "block"):
         return f"{cache}, exact"
     return f"{cache}, approximate; `midfill config cache none` is exact, docs/caches.md compares their cost"
 
 
 def describe_memory() -> str:
-    """Total and available memory as the engine counts them; without one the total."""
+    """Total and available memory as the engine counts them; the total alone if no engine is installed."""
     try:
-        asked = subprocess.run([*engine_command(), "memory"], env=engine_environment(), capture_output=True, check=True)
-        known = json.loads(asked.stdout)
-        return f"{known['total_bytes'] / 2**30:.1f} GiB, {known['available_bytes'] / 2**30:.1f} GiB available"
+        ended = subprocess.run([*engine_command(), "memory"], env=engine_environment(), capture_output=True, check=True)
+        memory = json.loads(ended.stdout)
+        return f"{memory['total_bytes'] / 2**30:.1f} GiB, {memory['available_bytes'] / 2**30:.1f} GiB available"
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError):
         return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"

@@ -1,4 +1,4 @@
-"""`midfill engine`: which engines run, and ending them. Knows their records and processes, not what they compute."""
+"""`midfill engine`: lists running engines and ends them. Knows their records and processes, not what they compute."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from midfill_infill.engines.supervise import SHIPPED, EngineSettings, probe
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.visible import duration
 
-GRACE_S: Final = 5.0
+GRACE_S: Final = 5.0  # for a process to end before it is killed
 _STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answer"}
 
 
@@ -32,10 +32,10 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
     with report_failures(as_json=json_output):
         rows = []
         for place, record in living():
-            idle_s, left_s = _times_of(place)
-            facts = {"bytes": place.resident_bytes, "age_s": place.age_s, "idle_s": idle_s, "left_s": left_s}
-            known = {"pid": place.pid, "state": _state_of(place), **asdict(record), "socket": str(place.socket)}
-            rows.append(known | facts)
+            idle_s, left_s = _find_times(place)
+            numbers = {"bytes": place.resident_bytes, "age_s": place.age_s, "idle_s": idle_s, "left_s": left_s}
+            facts = {"pid": place.pid, "state": _find_state(place), **asdict(record), "socket": str(place.socket)}
+            rows.append(facts | numbers)
         if json_output:
             print(json.dumps(rows, indent=2))
             return
@@ -48,8 +48,8 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
             print(f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  {device}  {_describe(row)}")
 
 
-def _times_of(place: EnginePlace) -> tuple[float | None, float | None]:
-    """Seconds since the last request, and until the engine ends by itself; None if unknown or never."""
+def _find_times(place: EnginePlace) -> tuple[float | None, float | None]:
+    """Seconds since an engine's last request, and seconds until it ends by itself; None for unknown, and for never."""
     try:
         with EngineClient(Endpoint(socket=place.socket)) as client:
             idle_s, limit_s = client.idle()
@@ -61,6 +61,7 @@ def _times_of(place: EnginePlace) -> tuple[float | None, float | None]:
 
 
 def _describe(row: dict[str, Any]) -> str:
+    """The memory and the times of an engine, in words."""
     facts = f"up {duration(row['age_s'])}"
     if row["bytes"] is not None:
         facts = f"{row['bytes'] / 1e6:.0f} MB, {facts}"
@@ -69,7 +70,8 @@ def _describe(row: dict[str, Any]) -> str:
     return facts
 
 
-def _state_of(place: EnginePlace) -> str:
+def _find_state(place: EnginePlace) -> str:
+    """The state of an engine, in words."""
     try:
         return _STATES.get(probe(Endpoint(socket=place.socket)) or "", "starting")
     except MidfillError:
@@ -96,14 +98,14 @@ def stop_command(
 
 
 def end(place: EnginePlace, pid: int) -> None:
-    """Terminates a process, and kills it if it does not end."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    """Ends the engine of a place: asks its process to end, and kills it if it does not within GRACE_S."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            os.kill(pid, number)
+            os.kill(pid, signal_number)
         except ProcessLookupError:
             return
-        until = time.monotonic() + GRACE_S
-        while time.monotonic() < until:
-            if not place.lives:
+        deadline_s = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline_s:
+            if not place.is_alive:
                 return
             time.sleep(0.02)

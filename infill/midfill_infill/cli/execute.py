@@ -1,4 +1,4 @@
-"""Replaces this process by an engine or the language server."""
+"""Replaces this process by an engine or the language server. Knows no options of either."""
 
 import os
 import sys
@@ -7,12 +7,12 @@ from typing import NoReturn
 
 
 def become(command: Sequence[str]) -> NoReturn:
-    """Replaces this process, so that signals and standard streams are the new one's own."""
+    """Replaces this process by a command, which so gets all signals and the standard streams directly."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], list(command))
 
 
 def become_server(words: Sequence[str]) -> NoReturn:
-    """Becomes the language server, which takes `words`."""
+    """Replaces this process by the language server with the options `words`."""
     become([sys.executable, "-P", "-m", "midfill_lsp", *words])

@@ -21,10 +21,11 @@ def report_failures(
     exit_code: Callable[[str], int] = lambda code: TABLE[code].exit_code,
     after_interrupt: str = "nothing was written",
 ) -> Iterator[None]:
-    """Ends the command with the exit code of an error's code; with `as_json` stdout gets {"error": ...} as well.
+    """Ends the command with one sentence and an exit code if the block raises anything. `exit_code` chooses it by the
+    code of a MidfillError. With `as_json` stdout gets {"error": ...} as well.
 
-    A command that writes files must itself raise a `MidfillError` that says what an interrupt left. MIDFILL_DEBUG=1
-    shows the traceback of an internal error.
+    Ctrl-C counts as `cancelled`, and `after_interrupt` ends its sentence; a command that has written files must itself
+    raise a MidfillError that says what an interrupt left. MIDFILL_DEBUG=1 shows the traceback of an internal error.
     """
 
     def end(error: MidfillError) -> NoReturn:
@@ -58,29 +59,32 @@ def report_failures(
             raise
         import traceback
 
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        # The error's text may quote code.
-        message = f"{type(error).__name__} in {os.path.basename(place.filename)}:{place.lineno}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        # Without the error's own text, which may quote the user's code.
+        message = f"{type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
         end(MidfillError("internal", message))
 
 
 @contextmanager
-def _raise_interrupts(heard: list[int]) -> Iterator[None]:
-    """Raises KeyboardInterrupt for Ctrl-C; afterwards ignores it, since the process ends."""
+def _raise_interrupts(interrupts: list[int]) -> Iterator[None]:
+    """Raises KeyboardInterrupt for Ctrl-C in the block, and adds the signal's number to `interrupts`. After the block
+    Ctrl-C is ignored, because the process ends, unless Python's own handler was set before.
+    """
 
     def raise_interrupt(number: int, frame: object) -> None:
-        heard.append(number)
+        interrupts.append(number)
         raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:
+    earlier_handler = signal.getsignal(signal.SIGINT)
+    if earlier_handler is signal.SIG_IGN:
         yield
         return
     signal.signal(signal.SIGINT, raise_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before if before is signal.default_int_handler else signal.SIG_IGN)
+        is_default = earlier_handler is signal.default_int_handler
+        signal.signal(signal.SIGINT, earlier_handler if is_default else signal.SIG_IGN)
 
 
 def _drop_output() -> None:

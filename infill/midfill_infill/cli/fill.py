@@ -1,4 +1,4 @@
-"""`midfill fill`: its options. Imports what runs them only when they are parsed, so that `--help` is fast."""
+"""`midfill fill`: defines its options. Imports what runs the command once they are parsed, so that `--help` is fast."""
 
 import re
 from pathlib import Path
@@ -18,10 +18,11 @@ class FillCommand(TyperCommand):
     """Parses `-:12`, a position in standard input, as an argument and not as an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        places = [word for word in args if _STDIN_POSITION.fullmatch(word)]
-        if places and "--" not in args:
-            args = [*(word for word in args if word not in places), "--", *places]
-        return super().parse_args(ctx, args)
+        positions = [word for word in args if _STDIN_POSITION.fullmatch(word)]
+        if not positions or "--" in args:
+            return super().parse_args(ctx, args)
+        options = [word for word in args if word not in positions]
+        return super().parse_args(ctx, [*options, "--", *positions])
 
 
 SETTINGS: Final = {"cls": FillCommand}

@@ -1,4 +1,4 @@
-"""Runs `midfill fill`: from holes through a fill to a diff, a written file or JSON. A shell around fill.py."""
+"""Runs `midfill fill`: finds the holes, fills them, shows a diff or JSON, writes the file. A shell around fill.py."""
 
 import os
 import sys
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Output:
-    """The options that say where the fill goes."""
+    """The options that say where the fill goes, and whether it may go there. `take` is the rank of the candidate to
+    show or write. `frame_s` is the least time for which a step is shown.
+    """
 
     write: bool = False
     json: bool = False
@@ -44,6 +46,7 @@ class Output:
     min_certainty: float | None = None
 
     def check(self, n: int, until: str | None) -> None:
+        """Raises MidfillError if `--take` contradicts `-n` or `--until`."""
         if self.take is not None and until is not None:
             raise MidfillError("bad_request", "--until chooses the candidate itself", "leave out --take")
         if self.take is not None and self.take > n:
@@ -54,6 +57,7 @@ class Output:
         return self.write or self.is_filter(source)
 
     def is_filter(self, source: Source) -> bool:
+        """True if the command reads a text from standard input and prints the filled text."""
         return source.is_stdin and not self.diff and not self.json
 
 
@@ -65,52 +69,57 @@ def run_fill(
     output: Output,
     goal: "Goal | None" = None,
 ) -> None:
-    """Runs the command. Raises MidfillError, and typer.Exit if a fill was made but not written."""
+    """Runs the command. Raises MidfillError, and typer.Exit if a fill was made but is not written."""
     started_s = time.perf_counter()
     if output.write and source.is_stdin:
         raise MidfillError("bad_request", "standard input cannot be written", "leave out --write")
-    if output.write:  # rather now than after the fill
+    if output.write:  # better refused now than after the fill
         from midfill_infill.repository.replace import check_replaceable
 
-        with suppress(OSError):  # it is told when the file is written
+        with suppress(OSError):  # it is reported when the file is written
             check_replaceable(source.target.path)
     holes = choose_holes(source.document, source.target, choice)
     ask_before(source.document, holes, replaces=output.replaces(source), yes=output.yes)
     tried = None
-    live = not output.json and goal is None
+    is_live = not output.json and goal is None
     with (
-        open_view(source.document, holes, options, live=live, frame_s=output.frame_s) as view,
-        open_engine(source.document, settings, options, view.note) as (client, options),
+        open_view(source.document, holes, options, live=is_live, frame_s=output.frame_s) as view,
+        open_engine(source.document, settings, options, view.note) as (client, completed),
     ):
         if goal is None:
-            filled = _fill(source.document, holes, options, client, view)
+            filled = _fill(source.document, holes, completed, client, view)
         else:
             from midfill_infill.cli.until import try_candidates
 
-            tried = try_candidates(source, holes, goal, options, client, quiet=output.json)
+            tried = try_candidates(source, holes, goal, completed, client, quiet=output.json)
             filled = tried.filled
     wall_ms = (time.perf_counter() - started_s) * 1000
-    if (told := tell_left_out(filled.model, filled.left_out)) is not None:
-        print(f"midfill: {told}", file=sys.stderr)
-    results = Results(source.target.path, source.document, filled, tried=tried).take(output.take or 1)
-    if tried is not None:
-        output = replace(output, take=1, min_certainty=0.0, write=output.write and tried.passed)
-    if tried is None and (made := len(results.candidates)) < options.n:
-        remark = f"only {made} of {options.n} fills differ and do something; --seed draws others"
+    remark = tell_left_out(filled.model, filled.left_out)
+    if remark is not None:
         print(f"midfill: {remark}", file=sys.stderr)
-    if is_shown := _can_choose(results, source, output):
+    results = Results(source.target.path, source.document, filled, tried=tried).take(output.take or 1)
+    final = output  # with what a test or a person has decided
+    if tried is not None:
+        final = replace(output, take=1, min_certainty=0.0, write=output.write and tried.passed)
+    num_made = len(results.candidates)
+    if tried is None and num_made < options.n:
+        remark = f"only {num_made} of {options.n} fills differ and do something; --seed draws others"
+        print(f"midfill: {remark}", file=sys.stderr)
+    is_shown = _can_choose(results, source, final)
+    if is_shown:
         number, write = choose(results)
-        results, output = results.take(number), replace(output, write=write, min_certainty=0.0)
+        results = results.take(number)
+        final = replace(final, write=write, min_certainty=0.0)
     refusal = None
-    if output.replaces(source):
-        results, refusal = hold_back(results, allow_errors=output.allow_errors, least=output.min_certainty)
+    if final.replaces(source):
+        results, refusal = hold_back(results, allow_errors=final.allow_errors, min_certainty=final.min_certainty)
     is_refused = refusal is not None and results.is_held_back
     try:
         if not is_refused:
-            _write(results, source, output, is_kept=is_shown or tried is not None)
-        _print(results, source, output, wall_ms, is_shown=is_shown, is_refused=is_refused)
+            _write(results, source, final, is_accepted=is_shown or tried is not None)
+        _print(results, source, final, wall_ms, is_shown=is_shown, is_refused=is_refused)
     except KeyboardInterrupt:
-        if not output.write or source.target.path.read_bytes() != results.after():
+        if not final.write or source.target.path.read_bytes() != results.after():
             raise
         raise MidfillError("cancelled", "interrupted", f"{source.target.path} is written") from None
     if tried is not None and not tried.passed and goal is not None:
@@ -123,9 +132,10 @@ def run_fill(
 def open_view(
     document: Document, holes: Sequence[Hole], options: Options, *, live: bool, frame_s: float = 0.0
 ) -> FillView:
-    """The live view on a terminal, otherwise one that only names slow work on stderr.
+    """The view that shows the fill while it runs: redrawn at every step if it is `live` on a terminal. Otherwise it
+    only names slow work on stderr.
 
-    Every step stays for at least `frame_s`; if that is set, steps are printed without a terminal too.
+    Every step stays for at least `frame_s`. If that is set, a `live` view without a terminal prints every step.
     """
     is_drawn = live and sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
     if not is_drawn and not (live and frame_s):
@@ -140,6 +150,7 @@ def open_view(
 def _fill(
     document: Document, holes: tuple[Hole, ...], options: Options, client: EngineClient, view: FillView
 ) -> Filled:
+    """The result of the fill, whose steps `view` shows."""
     with closing(fill(document, holes, options, client)) as events:
         for event in events:
             if not isinstance(event, Preview):
@@ -155,14 +166,16 @@ def _can_choose(results: Results, source: Source, output: Output) -> bool:
     return is_asked and is_person and len(results.candidates) > 1
 
 
-def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -> None:
-    """`is_kept`: a person chose the fill, or a command passed with it."""
+def _write(results: Results, source: Source, output: Output, *, is_accepted: bool) -> None:
+    """Writes the file if that is asked for. `is_accepted`: a person chose the fill, or a command passed with it;
+    otherwise its lines are remembered as written by Midfill alone.
+    """
     if output.write:
         from midfill_infill.repository.replace import write_atomically  # most fills are not written
 
         write_atomically(source.target.path, source.document.original, results.after())
         texts = [fill.text for fill in results.filled.fills]
-        if is_kept:
+        if is_accepted:
             written.keep(texts)
         else:
             written.add(texts)
@@ -171,6 +184,9 @@ def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -
 def _print(
     results: Results, source: Source, output: Output, wall_ms: float, *, is_shown: bool, is_refused: bool
 ) -> None:
+    """Prints the results as the options want: JSON, diffs, or the filled text; then the remarks. `is_shown`: a person
+    has seen the diffs already.
+    """
     is_written = output.write and not is_refused
     if output.json:
         show.print_json(results, wall_ms=wall_ms, written=is_written)

@@ -9,13 +9,15 @@ from typer.core import TyperGroup
 
 
 class Subcommand(NamedTuple):
-    """The module with `NAME_command`, or with `APP` for a group, and the first sentence of its help."""
+    """A subcommand that is not imported yet: its module, which defines `NAME_command` or, for a group, `APP`; and the
+    first sentence of its help.
+    """
 
     module: str
     summary: str
 
     def build(self, name: str) -> Any:
-        """Returns the command or group as typer runs it."""
+        """Imports the module. Returns the command or group as typer runs it, with the name `name`."""
         module = import_module(f"midfill_infill.cli.{self.module}")
         app = getattr(module, "APP", None)
         if app is None:
@@ -28,6 +30,8 @@ class Subcommand(NamedTuple):
 
 
 def make_group(subcommands: Mapping[str, Subcommand]) -> type[TyperGroup]:
+    """The class of a command group that has these subcommands by their names, and imports one when it is run."""
+
     class LazyGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
             return list(subcommands)

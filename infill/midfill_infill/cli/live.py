@@ -28,7 +28,7 @@ _DIFF_STYLES: Final = {"---": "bold", "+++": "bold", "#": "bold", "@@": "cyan", 
 
 
 class LiveView(FillView):
-    """Redraws the holes and the lines around them at every step; clears the display at the end."""
+    """Redraws the holes and the lines around them at every step, and clears what it has drawn at the end."""
 
     def __init__(
         self,
@@ -38,7 +38,9 @@ class LiveView(FillView):
         frame_s: float = 0.0,
         propose: Callable[[], Alternative | None] = lambda: None,
     ) -> None:
-        """`propose` gives what is shown while the engine starts."""
+        """`propose` returns the proposals that are shown while the engine starts, None for nothing. A step stays for at
+        least `frame_s`.
+        """
         self._document = document
         self._holes = holes
         self._frame_s = frame_s
@@ -64,6 +66,7 @@ class LiveView(FillView):
         time.sleep(self._frame_s)
 
     def _render(self, preview: Preview) -> RenderableType:
+        """The holes with the lines around them if the terminal is high enough, otherwise a part of each."""
         console = self._live.console
         block = BLOCK if console.encoding.startswith("utf") else ASCII_BLOCK
         frame = render_preview(self._document, self._holes, preview, block)
@@ -74,7 +77,7 @@ class LiveView(FillView):
 
 
 class PrintedView(FillView):
-    """Prints every step on stderr, where nothing can be redrawn."""
+    """Prints every step on stderr, for an output that cannot be redrawn."""
 
     def __init__(self, document: Document, holes: Sequence[Hole]) -> None:
         self._document, self._holes = document, holes
@@ -85,35 +88,40 @@ class PrintedView(FillView):
 
 def render_preview(document: Document, holes: Sequence[Hole], preview: Preview, block: str = BLOCK) -> RenderableType:
     """Renders each hole with the lines around it, below a line that counts the steps."""
-    shown = [_render_hole(document, hole, look, block) for hole, look in zip(holes, preview.holes, strict=True)]
-    return Group(_head(preview), *shown)
+    parts = [_render_hole(document, hole, state, block) for hole, state in zip(holes, preview.holes, strict=True)]
+    return Group(_make_head(preview), *parts)
 
 
 def _render_small(document: Document, holes: Sequence[Hole], preview: Preview, height: int) -> RenderableType:
-    """Renders within `height` rows: a part of each hole, or only its title. The first unsettled hole is shown."""
-    room = max(1, height - 2)
-    first = next((number for number, look in enumerate(preview.holes) if look.masked), 0)
-    first = max(0, min(first, len(holes) - room))
-    shown = list(zip(holes, preview.holes, strict=True))[first : first + room]
-    rows, more = divmod(room, len(shown))
-    parts = [_render_part(document, *pair, rows + (number < more)) for number, pair in enumerate(shown)]
-    return Group(_head(preview), *parts)
+    """Renders within `height` rows: a title and the first lines of each hole. If there are more holes than rows, only
+    titles, from the first hole with masked positions on.
+    """
+    num_rows = max(1, height - 2)
+    unsettled = next((index for index, state in enumerate(preview.holes) if state.masked), 0)
+    first = max(0, min(unsettled, len(holes) - num_rows))
+    shown = list(zip(holes, preview.holes, strict=True))[first : first + num_rows]
+    rows_each, num_extra = divmod(num_rows, len(shown))
+    parts: list[Text] = []
+    for index, (hole, state) in enumerate(shown):
+        parts.append(_render_part(document, hole, state, rows_each + (index < num_extra)))
+    return Group(_make_head(preview), *parts)
 
 
-def _render_part(document: Document, hole: Hole, state: HoleState, rows: int) -> Text:
-    """A title and the first lines of a hole, one row each."""
-    title = _title(document, hole)
-    left = f"{state.masked} masked" if state.masked else "done"
-    title.append(f"  {left}", style="dim")
+def _render_part(document: Document, hole: Hole, state: HoleState, num_rows: int) -> Text:
+    """The title and the first lines of a hole, one row each."""
+    title = _make_title(document, hole)
+    progress = f"{state.masked} masked" if state.masked else "done"
+    title.append(f"  {progress}", style="dim")
     text = Text(visible(state.text))
     for start, end in find_gaps(state.settled, len(state.text)):
         text.stylize(GUESS, start, end)
-    part = Text("\n", no_wrap=True, overflow="ellipsis").join([title, *text.split("\n")[: rows - 1]])
+    part = Text("\n", no_wrap=True, overflow="ellipsis").join([title, *text.split("\n")[: num_rows - 1]])
     part.no_wrap, part.overflow = True, "ellipsis"
     return part
 
 
-def _head(preview: Preview) -> Text:
+def _make_head(preview: Preview) -> Text:
+    """The line above all holes: what is shown, which step it is, and how many positions are masked."""
     if preview.is_proposed:
         return Text("proposed by the file", style="bold", no_wrap=True, overflow="ellipsis")
     what = "draft"
@@ -125,7 +133,8 @@ def _head(preview: Preview) -> Text:
     return head.append(f"  {sum(hole.masked for hole in preview.holes)} masked", style="dim")
 
 
-def _title(document: Document, hole: Hole) -> Text:
+def _make_title(document: Document, hole: Hole) -> Text:
+    """The line above a hole: its file, line and name."""
     title = document.where(hole.start_byte)
     if hole.name:
         title += f" {hole.name}"
@@ -133,26 +142,28 @@ def _title(document: Document, hole: Hole) -> Text:
 
 
 def _render_hole(document: Document, hole: Hole, state: HoleState, block: str) -> RenderableType:
-    before = document.decode(max(0, hole.start_byte - 2000), hole.start_byte)
-    after = document.decode(hole.end_byte, min(len(document.data), hole.end_byte + 1000))
-    before = "\n".join(_lines(before)[-_LINES_BEFORE - 1 :]) + hole.lead
-    after = hole.tail + "\n".join(_lines(after)[: _LINES_AFTER + 1])
-    text = _highlighted(document, visible(before + state.text + after))
+    """A hole with some lines around it; guesses are gray, and masked positions without a guess are blocks."""
+    lines_before = _split_lines(document.decode(max(0, hole.start_byte - 2000), hole.start_byte))
+    lines_after = _split_lines(document.decode(hole.end_byte, min(len(document.data), hole.end_byte + 1000)))
+    before = "\n".join(lines_before[-_LINES_BEFORE - 1 :]) + hole.lead
+    after = hole.tail + "\n".join(lines_after[: _LINES_AFTER + 1])
+    text = _highlight(document, visible(before + state.text + after))
     guesses = find_gaps(state.settled, len(state.text))
     for start, end in guesses:
         text.stylize(GUESS, len(before) + start, len(before) + end)
     if state.masked and not guesses:  # before the first step nothing has been guessed
-        at = len(before) + len(state.text)
-        text = Text.assemble(text[:at], (block * state.masked, MASKED), text[at:])
-    return Group(_title(document, hole), text)
+        end_of_hole = len(before) + len(state.text)
+        text = Text.assemble(text[:end_of_hole], (block * state.masked, MASKED), text[end_of_hole:])
+    return Group(_make_title(document, hole), text)
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
+    """The lines of a text with any line ends."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def _highlighted(document: Document, code: str) -> Text:
-    """Highlights `code`, unless the lexer would strip or add characters."""
+def _highlight(document: Document, code: str) -> Text:
+    """The code with its syntax in color; without colors if the lexer would strip or add characters."""
     syntax = Syntax("", document.language or "text", theme="ansi_dark", tab_size=4)
     text = Text(code)
     colored = syntax.highlight(code)
@@ -162,6 +173,7 @@ def _highlighted(document: Document, code: str) -> Text:
 
 
 def color_diff(diff: str) -> Text:
+    """A diff in color, for a terminal."""
     text = Text()
     for line in visible(diff).split("\n")[:-1]:
         style = next((style for prefix, style in _DIFF_STYLES.items() if line.startswith(prefix)), "")

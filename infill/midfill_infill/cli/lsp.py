@@ -1,4 +1,4 @@
-"""`midfill lsp`: becomes the language server. Knows how it is started, no more."""
+"""`midfill lsp`: becomes the language server. Knows only how that is started."""
 
 import typer
 

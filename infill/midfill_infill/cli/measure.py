@@ -1,4 +1,4 @@
-"""`midfill measure`: models compared on the user's own code. A shell around measuring/."""
+"""`midfill measure`: compares models on the user's own code. A shell around measuring/."""
 
 import json
 import os
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from midfill_infill.measuring.passing import Passing
     from midfill_infill.measuring.table import Measured
 
-    Step = Callable[[str, Iterator[GapOutcome]], Iterator[GapOutcome]]
+    # Passes on the outcomes of the model of that name, and counts them on a progress bar.
+    Count = Callable[[str, Iterator[GapOutcome]], Iterator[GapOutcome]]
 
 SETTINGS: Final = {"cls": ChangedCommand}
-FLOOR: Final = "no model"
+FLOOR: Final = "no model"  # the row that shows what the user's files alone propose
 
 
 def measure_command(
@@ -79,48 +80,50 @@ def measure_command(
         if not gaps:
             message = f"there is no line and no function body to measure in {path}"
             raise MidfillError("no_hole", message, "name another folder, or leave --changed out")
-        runs = Comparison(gaps, place.root, device, is_quiet=json_output, again=again)
+        comparison = Comparison(gaps, place.root, device, is_quiet=json_output, again=again)
         if until is not None:
-            runs.test_by(until, command_timeout, sandbox, allow, env)
-        measured, was_cut = runs.measure_all(model or list_here())
+            comparison.test_by(until, command_timeout, sandbox, allow, env)
+        measured, was_interrupted = comparison.measure_all(model or list_models())
         if json_output:
-            print(json.dumps(tell(gaps, measured), indent=2))
+            print(json.dumps(describe_all(gaps, measured), indent=2))
         else:
-            show(gaps, measured, runs.skipped)
-        if was_cut:
+            show(gaps, measured, comparison.skipped)
+        if was_interrupted:
             raise typer.Exit(INTERRUPTED)
         if all(each.error for each in measured if not each.is_floor):
             raise typer.Exit(1)
 
 
 def mix(gaps: "Sequence[Gap]") -> "list[Gap]":
-    """Lines and bodies in the same proportion all along, so that a run that is cut short has measured both."""
-    kinds: dict[str, list[Gap]] = {}
+    """The gaps with lines and bodies spread evenly, so that a run that is interrupted has measured both."""
+    by_kind: dict[str, list[Gap]] = {}
     for gap in gaps:
-        kinds.setdefault(gap.kind, []).append(gap)
-    placed = [((index + 0.5) / len(row), gap) for row in kinds.values() for index, gap in enumerate(row)]
+        by_kind.setdefault(gap.kind, []).append(gap)
+    placed: list[tuple[float, Gap]] = []
+    for same_kind in by_kind.values():
+        placed += [((index + 0.5) / len(same_kind), gap) for index, gap in enumerate(same_kind)]
     return [gap for _, gap in sorted(placed, key=lambda pair: pair[0])]
 
 
-def list_here() -> list[str]:
+def list_models() -> list[str]:
     """The engine that the user named, and every model on this machine; the one that ships only if there is no other."""
     from midfill_infill import config
     from midfill_infill.engines import supervise
     from midfill_infill.engines.fetching import list_stock
     from midfill_infill.engines.installed import missing_engine_packages
 
-    named = config.load()["engine"].value
-    found = [] if named is None else [str(named)]
+    engine = config.load()["engine"].value
+    engines = [] if engine is None else [str(engine)]
     if missing_engine_packages():
-        return found or [supervise.SHIPPED]
+        return engines or [supervise.SHIPPED]
     chosen = config.load(Path.cwd())["model"].value or supervise.default_model()
-    stored = [each.model for each in list_stock().data if each.is_whole]
-    own = list(dict.fromkeys([*([str(chosen)] if chosen else []), *stored]))
-    return [*found, *(own or [supervise.SHIPPED])]
+    models = [str(chosen)] if chosen else []
+    models += [each.model for each in list_stock().data if each.is_whole]
+    return [*engines, *(dict.fromkeys(models) or [supervise.SHIPPED])]
 
 
 class Comparison:
-    """Measures one model after the other, with a progress bar on a terminal."""
+    """Measures models one after the other, with a progress bar on a terminal."""
 
     def __init__(self, gaps: "Sequence[Gap]", root: Path, device: DeviceName, *, is_quiet: bool, again: bool) -> None:
         from midfill_infill.measuring.measure import Context
@@ -131,11 +134,13 @@ class Comparison:
 
     @property
     def skipped(self) -> list[str]:
+        """Why bodies were not tested by the command of --until, a sentence for each of them."""
         return self._passing.skipped if self._passing else []
 
     def test_by(
         self, line: str, timeout_s: float | None, sandboxed: bool, allow: list[Path] | None, env: list[str] | None
     ) -> None:
+        """Tests the bodies that are filled from now on by the command `line`. Raises MidfillError if it is invalid."""
         from midfill_infill.cli.until import read_goal, warn_of
         from midfill_infill.measuring.passing import Passing
 
@@ -144,40 +149,43 @@ class Comparison:
         self._passing = Passing(goal.command, Path.cwd(), timeout_s)
 
     def measure_all(self, names: Sequence[str]) -> "tuple[list[Measured], bool]":
-        """The models with their outcomes, the floor first, and whether the user ended it early."""
+        """The models with their outcomes, the floor first, and True if the user has interrupted the comparison."""
         from midfill_infill.measuring.measure import copy_from_files
         from midfill_infill.measuring.table import Measured
 
-        found: list[Measured] = []
-        with meter(len(self._gaps), is_quiet=self._is_quiet) as step:
+        measured: list[Measured] = []
+        with open_meter(len(self._gaps), is_quiet=self._is_quiet) as count:
             try:
-                floor = list(step(FLOOR, copy_from_files(self._gaps, self._context)))
-                found.append(Measured(FLOOR, floor, is_floor=True))
+                floor = list(count(FLOOR, copy_from_files(self._gaps, self._context)))
+                measured.append(Measured(FLOOR, floor, is_floor=True))
                 for name in dict.fromkeys(names):
                     outcomes: list[GapOutcome] = []
-                    found.append(Measured(name, outcomes))  # what an interrupt leaves is in it
+                    measured.append(Measured(name, outcomes))  # now, because an interrupt ends this with some outcomes
                     try:
-                        judge = self._measure(name, outcomes, step)
-                        found[-1] = replace(found[-1], judge=judge)
+                        judge = self._measure(name, outcomes, count)
+                        measured[-1] = replace(measured[-1], judge=judge)
                     except MidfillError as error:
-                        found[-1] = Measured(name, outcomes, error.sentence)
+                        measured[-1] = Measured(name, outcomes, error.sentence)
             except KeyboardInterrupt:
-                return found, True
-        return found, False
+                return measured, True
+        return measured, False
 
-    def _measure(self, name: str, outcomes: "list[GapOutcome]", step: "Step") -> "JudgeFit | None":
+    def _measure(self, name: str, outcomes: "list[GapOutcome]", count: "Count") -> "JudgeFit | None":
+        """Measures a model and adds its outcomes to `outcomes` as they come, so that an interrupt keeps them. Returns
+        what decides among its lines, if that was fitted.
+        """
         from midfill_infill.measuring.measure import Measuring
 
         with open_model(name, self._device, is_quiet=self._is_quiet) as opened:
-            run = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._passing)
-            for outcome in step(name, run.run(self._gaps, again=self._again)):
+            measuring = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._passing)
+            for outcome in count(name, measuring.run(self._gaps, again=self._again)):
                 outcomes.append(outcome)
-            return run.fit()
+            return measuring.fit()
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A connection to a model, the options of its fills, and what tells its engine's memory in bytes."""
+class OpenedModel:
+    """A connection to a model, the options of its fills, and what returns the bytes of its engine's memory."""
 
     client: "EngineClient"
     options: "Options"
@@ -185,8 +193,8 @@ class Opened:
 
 
 @contextmanager
-def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Opened]:
-    """An engine with that model. One that this starts ends again, unless it is the one that fills by default."""
+def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[OpenedModel]:
+    """Opens an engine with that model. If this starts it, it ends again, unless it is the one that fills by default."""
     from midfill_infill import config
     from midfill_infill.engines import offer, supervise
     from midfill_infill.engines.client import EngineClient
@@ -196,32 +204,36 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.filling.fill import Options
 
-    quality, (seconds, _) = config.choose_quality(None, Path.cwd()), config.choose_seconds(Path.cwd())
-    wanted = Options(quality=quality, seconds=seconds, presets=("quality", "seconds"))
+    quality = config.choose_quality(None, Path.cwd())
+    seconds, _ = config.choose_seconds(Path.cwd())
+    options = Options(quality=quality, seconds=seconds, presets=("quality", "seconds"))
     if name.partition(":")[0] in PROTOCOLS:
         endpoint = parse_engine(name, config.choose_context_tokens())
-        if (told := offer.tell_where(endpoint.remote_host)) is not None:
-            print(f"midfill: {told}", file=sys.stderr)
+        warning = offer.tell_where(endpoint.remote_host)
+        if warning is not None:
+            print(f"midfill: {warning}", file=sys.stderr)
         with EngineClient(endpoint) as client:
-            yield Opened(client, wanted, lambda: None)
+            yield OpenedModel(client, options, lambda: None)
         return
     settings = EngineSettings(model=supervise.check_model(name), device=device, project=Path.cwd())
     place = supervise.find_place(settings)
-    was_there = place.lives
+    was_running = place.is_alive
     endpoint = supervise.ensure_own(settings, (lambda _: None) if is_quiet else note)
-    usual = supervise.find_place(EngineSettings(device=device, project=Path.cwd()))
+    default_place = supervise.find_place(EngineSettings(device=device, project=Path.cwd()))
     try:
         with EngineClient(endpoint) as client:
-            yield Opened(client, wanted, lambda: place.resident_bytes)
+            yield OpenedModel(client, options, lambda: place.resident_bytes)
     finally:
-        if not was_there and place != usual and place.pid is not None:
+        if not was_running and place != default_place and place.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(place.pid, signal.SIGTERM)
 
 
 @contextmanager
-def meter(total: int, *, is_quiet: bool) -> "Iterator[Step]":
-    """Yields what counts the outcomes of a model while they come: on a bar on a terminal, else without a sign."""
+def open_meter(total: int, *, is_quiet: bool) -> "Iterator[Count]":
+    """Yields a function that passes on the outcomes of a model, and counts them on a bar if stderr is a terminal that
+    can draw one and the command is not quiet.
+    """
     if is_quiet or not can_draw_bar():
         yield lambda _, outcomes: outcomes
         return
@@ -240,8 +252,8 @@ def meter(total: int, *, is_quiet: bool) -> "Iterator[Step]":
         yield count
 
 
-def tell(gaps: "Sequence[Gap]", measured: "Sequence[Measured]") -> dict[str, Any]:
-    """Everything that was measured, as JSON; no code."""
+def describe_all(gaps: "Sequence[Gap]", measured: "Sequence[Measured]") -> dict[str, Any]:
+    """Everything that was measured, as values for JSON; no code."""
     from midfill_infill.measuring.table import choose, describe
 
     return {
@@ -254,7 +266,7 @@ def tell(gaps: "Sequence[Gap]", measured: "Sequence[Measured]") -> dict[str, Any
 
 
 def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequence[str]) -> None:
-    """Prints the table, how sure is how often right, and the choice."""
+    """Prints the table, how often fills of each certainty were right, what was not tested, and the choice."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -263,35 +275,29 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
     from midfill_infill.measuring.table import describe_judge
 
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
-    has_tests = any(each.passes is not None for one in measured for each in one.outcomes)
+    has_tests = any(outcome.passes is not None for each in measured for outcome in each.outcomes)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("model", overflow="fold")
-    for title in (
-        "lines exact",
-        "a line",
-        "bodies exact",
-        "similar",
-        "parse",
-        *["pass"] * has_tests,
-        "a body",
-        "memory",
-    ):
+    titles = ["lines exact", "a line", "bodies exact", "similar", "parse", "a body", "memory"]
+    if has_tests:
+        titles.insert(titles.index("a body"), "pass")
+    for title in titles:
         table.add_column(title, justify="right")
     for each in measured:
         table.add_row(*list_cells(each, has_tests))
     console.print(table)
-    facts = tell(gaps, measured)
+    facts = describe_all(gaps, measured)
     print(
         f"{facts['lines']} lines and {facts['bodies']} bodies of 1 to {LONGEST_BODY} lines in {facts['files']} files;"
         f" exact: as it stood there (95 % interval);\nsimilar: mean over bodies; times: median to the first text and to"
         f" the end; {FLOOR}: what the files alone propose"
     )
-    for each in facts["models"]:
-        for kind, told in each["certainty"].items():
-            if told and not each["is_floor"]:
-                print(f"{each['name']}, how sure of {'lines' if kind == 'line' else 'bodies'}: {told}")
-        if each["error"]:
-            print(f"{each['name']}: {each['error']}")
+    for model in facts["models"]:
+        for kind, sureness in model["certainty"].items():
+            if sureness and not model["is_floor"]:
+                print(f"{model['name']}, how sure of {'lines' if kind == 'line' else 'bodies'}: {sureness}")
+        if model["error"]:
+            print(f"{model['name']}: {model['error']}")
     for each in measured:
         if each.judge:
             print(f"{each.name}: {describe_judge(each.judge)}")
@@ -302,21 +308,24 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
 
 
 def list_cells(measured: "Measured", has_tests: bool) -> list[str]:
+    """The cells of a model's row in the table; `has_tests` adds the one for bodies with which the command passes."""
     from midfill_infill.measuring.table import Summary
 
-    line, body, num_bytes = Summary.of(measured.of("line")), Summary.of(measured.of("body")), measured.num_bytes
+    line = Summary.of(measured.of("line"))
+    body = Summary.of(measured.of("body"))
+    num_bytes = measured.num_bytes
 
-    def times(one: Summary | None) -> str:
-        return f"{one.preview_s:.1f} / {one.end_s:.1f} s" if one else "-"
+    def show_times(summary: Summary | None) -> str:
+        return f"{summary.preview_s:.1f} / {summary.end_s:.1f} s" if summary else "-"
 
-    return [
+    cells = [
         measured.name,
         str(line.exact) if line else "-",
-        times(line),
+        show_times(line),
         str(body.exact) if body else "-",
         f"{body.similar:.0f} %" if body else "-",
         f"{body.parses:.0f} %" if body else "-",
-        *([str(body.passes) if body and body.passes else "-"] * has_tests),
-        times(body),
-        f"{num_bytes / 1e6:.0f} MB" if num_bytes is not None else "-",
     ]
+    if has_tests:
+        cells.append(str(body.passes) if body and body.passes else "-")
+    return [*cells, show_times(body), f"{num_bytes / 1e6:.0f} MB" if num_bytes is not None else "-"]

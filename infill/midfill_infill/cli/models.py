@@ -1,4 +1,6 @@
-"""`midfill models`: what runs, what is here, what there is; get, use, rm. Knows the engine's commands, no hub."""
+"""`midfill models`: lists the models that run, that are here and that can be had; gets, chooses and removes them. Knows
+the engine's commands, no hub.
+"""
 
 import os
 import sys
@@ -20,7 +22,7 @@ from midfill_infill.engines.installed import engine_command
 from midfill_infill.engines.notes import note
 from midfill_infill.engines.supervise import SHIPPED, EngineSettings
 
-PLAIN_EVERY_BYTES: Final = 100_000_000
+PLAIN_EVERY_BYTES: Final = 100_000_000  # of a download, between two lines on an output that is no terminal
 HubName = Annotated[
     str, typer.Argument(metavar="OWNER/NAME", help="smollm2, or a checkpoint on the hub, @REVISION if wanted.")
 ]
@@ -42,14 +44,14 @@ def models_command(
     with report_failures(as_json=json_output):
         endpoint = supervise.ensure_engine(EngineSettings(model, device, project=Path.cwd()), note)
         with EngineClient(endpoint) as client:
-            known = client.models()
+            infos = client.models()
         if endpoint.is_outside and not json_output:
             print(f"{endpoint.title} fills; `midfill config engine --unset` goes back to Midfill's own engine")
             return
         if json_output:
-            print(ModelList(data=list(known)).model_dump_json(indent=2))
+            print(ModelList(data=list(infos)).model_dump_json(indent=2))
             return
-        for info in known:
+        for info in infos:
             print(f"{info.id}  {info.parameters / 1e6:.1f}M parameters, {info.device} {info.dtype}")
             print(f"    sees {info.max_context_tokens} tokens around holes of at most {info.max_hole_tokens}")
             if info.description:
@@ -72,7 +74,7 @@ def get_command(
             options.append("--check")
         if force:
             options.append("--force")
-        with _shown(name) as show:
+        with _open_progress(name) as show:
             folder = fetching.fetch(name, show, "--device", device, *options)
         print(f"{name} is here: {folder}")
         if use:
@@ -139,13 +141,14 @@ def remove_command(name: HubName) -> None:
     """Take a checkpoint off this machine, from the cache that it shares with other programs of the hub."""
     with report_failures():
         supervise.check_installed()
-        for gone in fetching.list_stock("--remove", name).data:
-            print(f"removed {gone.model}, {gone.num_bytes / 1e9:.1f} GB")
+        for removed in fetching.list_stock("--remove", name).data:
+            print(f"removed {removed.model}, {removed.num_bytes / 1e9:.1f} GB")
         if config.load()["model"].value == name:
             print("it is still chosen: the next fill downloads it again, unless you run `midfill models use embedded`")
 
 
 def _choose(name: str) -> None:
+    """Makes a model the one that fills, by the user's settings, and prints that."""
     chosen = supervise.check_model(name)
     file = config.set_for_user("model", chosen)
     print(f"{chosen} fills from now on ({file})")
@@ -154,18 +157,20 @@ def _choose(name: str) -> None:
 
 
 @contextmanager
-def _shown(name: str) -> Iterator[Callable[[FetchProgress], None]]:
-    """A bar with bytes, rate and time left on a terminal, else a line now and then, on stderr."""
+def _open_progress(name: str) -> Iterator[Callable[[FetchProgress], None]]:
+    """Yields a function that shows the progress of a download on stderr: by a bar with bytes, rate and time left on a
+    terminal, otherwise by a line now and then.
+    """
     if not sys.stderr.isatty():
-        said_bytes = -PLAIN_EVERY_BYTES
+        printed_bytes = -PLAIN_EVERY_BYTES
 
-        def say(progress: FetchProgress) -> None:
-            nonlocal said_bytes
-            if progress.note or progress.done_bytes - said_bytes >= PLAIN_EVERY_BYTES:
-                said_bytes = progress.done_bytes
+        def print_line(progress: FetchProgress) -> None:
+            nonlocal printed_bytes
+            if progress.note or progress.done_bytes - printed_bytes >= PLAIN_EVERY_BYTES:
+                printed_bytes = progress.done_bytes
                 print(fetching.show_progress(progress), file=sys.stderr)
 
-        yield say
+        yield print_line
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn

@@ -1,4 +1,4 @@
-"""Options that several commands share, and their shell completion."""
+"""Defines the options that several commands share, and their shell completion. Knows no command."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,47 +9,49 @@ from typer.core import TyperCommand
 
 
 def complete_language(incomplete: str) -> list[str]:
+    """Completes names of languages."""
     from midfill_infill.languages import REGISTRY
 
-    return _beginning(REGISTRY, incomplete)
+    return _keep_matching(REGISTRY, incomplete)
 
 
 def complete_function(context: typer.Context, incomplete: str) -> list[str]:
-    """Completes functions of the file named earlier on the command line."""
+    """Completes names of functions of the file that the command line names before."""
     from midfill_infill.errors import MidfillError
     from midfill_infill.filling.targets import open_source, parse_target
     from midfill_infill.syntax.outline import outline
 
-    named = context.params.get("target") or next(iter(context.args), "")
+    target = context.params.get("target") or next(iter(context.args), "")
     try:
-        functions = outline(open_source(parse_target(named), context.params.get("language")).document).functions
+        functions = outline(open_source(parse_target(target), context.params.get("language")).document).functions
     except MidfillError:
         return []
-    return _beginning((function.name for function in functions if function.name), incomplete)
+    return _keep_matching((function.name for function in functions if function.name), incomplete)
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Completes models that ship with Midfill or are stored on this machine."""
+    """Completes names of models that ship with Midfill or are stored on this machine."""
     from midfill_engine.wire import BASE
     from midfill_infill.engines.fetching import list_stock
     from midfill_infill.engines.supervise import SHIPPED
     from midfill_infill.errors import MidfillError
 
     try:
-        stored = [each.model for each in list_stock().data]
+        stored = [stored_model.model for stored_model in list_stock().data]
     except (MidfillError, OSError, ValueError):
         stored = []
-    return _beginning([BASE, SHIPPED, *stored], incomplete)
+    return _keep_matching([BASE, SHIPPED, *stored], incomplete)
 
 
 def complete_setting(incomplete: str) -> list[str]:
+    """Completes names of settings."""
     from midfill_infill.config import KEYS
 
-    return _beginning(KEYS, incomplete)
+    return _keep_matching(KEYS, incomplete)
 
 
 def complete_value(context: typer.Context, incomplete: str) -> list[str]:
-    """Completes values of the setting named earlier, if it takes one of a fixed set of names."""
+    """Completes values of the setting named before, if it is the model or takes one of a few words."""
     from midfill_infill.config import KEYS
 
     name = context.params.get("name") or next(iter(context.args), "")
@@ -58,32 +60,33 @@ def complete_value(context: typer.Context, incomplete: str) -> list[str]:
     if name not in KEYS or not KEYS[name].expected.startswith("one of "):
         return []
     words = KEYS[name].expected.removeprefix("one of ")
-    return _beginning(words.split(", "), incomplete)
+    return _keep_matching(words.split(", "), incomplete)
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+def _keep_matching(names: Iterable[str], incomplete: str) -> list[str]:
+    """The different names that begin with an incomplete one."""
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def flag(*words: str) -> Any:
-    """Returns an option without a value. `words` are its names, then its help."""
+    """An option without a value. `words` are its names, and its help as the last one."""
     *names, help_text = words
     return typer.Option(*names, metavar="", help=help_text)
 
 
 def option(metavar: str, help_text: str, *names: str, **limits: Any) -> Any:
-    """Returns an option with a value: the word for the value, its help, and its names unless the parameter has them."""
+    """An option with a value, which the help calls `metavar`. Without `names` it is named after its parameter."""
     return typer.Option(*names, metavar=metavar, help=help_text, **limits)
 
 
 class ChangedCommand(TyperCommand):
-    """Takes `--changed` with and without a reference."""
+    """Parses `--changed` without a reference as `--changed=HEAD`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = list(args)
-        for number, word in enumerate(words):
-            if word == "--changed" and (number + 1 == len(words) or words[number + 1].startswith("-")):
-                words[number] = "--changed=HEAD"
+        for index, word in enumerate(words):
+            if word == "--changed" and (index + 1 == len(words) or words[index + 1].startswith("-")):
+                words[index] = "--changed=HEAD"
         return super().parse_args(ctx, words)
 
 

@@ -27,9 +27,10 @@ DEMONSTRATOR: Final = "midfill-embedded"
 
 @dataclass(frozen=True)
 class Results:
-    """The candidates of one fill and their document; `path` is its name in diffs.
+    """The candidates of one fill and their document; `path` is the document's name in diffs.
 
-    `held_back` are the indexes of holes whose best fill is shown but not written; `tried` holds the runs of --until.
+    `held_back` are the indices of holes whose best fill is shown but not written. `tried` holds the runs of --until,
+    None without it.
     """
 
     path: Path
@@ -37,24 +38,26 @@ class Results:
     filled: Filled
     held_back: frozenset[int] = frozenset()
     number: int = 1
-    """The rank of the best among all candidates before `take` moved it first."""
+    """The rank that the best candidate had before `take` moved it to the front, counted from 1."""
     tried: "Tried | None" = None
 
     @property
     def candidates(self) -> tuple[Alternative, ...]:
+        """All candidates, the best first."""
         return (self.filled.best, *self.filled.alternatives)
 
     @property
     def is_held_back(self) -> bool:
-        """True if no hole of the best candidate is written."""
+        """True if no fill of the best candidate is written."""
         return len(self.held_back) == len(self.filled.fills)
 
     def after(self) -> bytes:
-        edits = [edit for at, edit in enumerate(self.filled.patch.edits) if at not in self.held_back]
+        """The file with the best candidate, without the fills that are held back."""
+        edits = [edit for index, edit in enumerate(self.filled.patch.edits) if index not in self.held_back]
         return self.document.apply(Patch.of(edits))
 
     def take(self, number: int) -> "Results":
-        """The results with another candidate as the best. Raises MidfillError if there are fewer candidates."""
+        """The results with candidate `number`, from 1, as the best one. Raises MidfillError if there are fewer."""
         candidates = list(self.candidates)
         if number > len(candidates):
             message = f"the fill has {plural(len(candidates), 'alternative')}, not {number}"
@@ -64,35 +67,37 @@ class Results:
         return replace(self, filled=filled, number=number)
 
     def diff(self, candidate: Alternative) -> bytes:
+        """The unified diff of a candidate."""
         after = self.document.apply(candidate.patch)
         return unified_diff(self.document.original, after, os.fsencode(self.path))
 
     def titles(self, number: int) -> str:
-        """Comment lines for a diff: which candidate it is and how much it replaces. `patch` skips them."""
+        """Lines above the diff of candidate `number`, which `patch` skips: its rank, how much each fill replaces."""
         candidate = self.candidates[number - 1]
-        titles = self._sizes(candidate)
+        titles = self._describe_fills(candidate)
         if self.tried is not None:
             titles.insert(0, self.tried.describe(candidate))
         elif len(self.candidates) > 1:
-            shown = self.number if number == 1 else number
-            titles.insert(0, f"alternative {shown} of {len(self.candidates)}, {errors_of(candidate)}")
+            rank = self.number if number == 1 else number
+            titles.insert(0, f"alternative {rank} of {len(self.candidates)}, {errors_of(candidate)}")
         return "".join(f"# {visible(title)}\n" for title in titles)
 
-    def _sizes(self, candidate: Alternative) -> list[str]:
-        sizes: list[str] = []
+    def _describe_fills(self, candidate: Alternative) -> list[str]:
+        """For each fill its place, the number of lines that it replaces, and how certain it is."""
+        descriptions: list[str] = []
         for fill in candidate.fills:
-            taken = measure(self.document, fill.hole)
+            size = measure(self.document, fill.hole)
             num_new = fill.text.count("\n") + bool(fill.text)
-            replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {num_new}"
-            size = f"{_place_of(self.document, fill.hole)}: {replaced}"
-            known = describe_fill(fill)
-            if known:
-                size += f", {known}"
-            sizes.append(size)
-        return sizes
+            replaced = f"{size.num_lines} of {plural(size.of_lines, 'line')} replaced by {num_new}"
+            description = f"{_describe_place(self.document, fill.hole)}: {replaced}"
+            label = describe_fill(fill)
+            if label:
+                description += f", {label}"
+            descriptions.append(description)
+        return descriptions
 
 
-def _place_of(document: Document, hole: Hole) -> str:
+def _describe_place(document: Document, hole: Hole) -> str:
     """File, line and name of a hole."""
     place = document.where(hole.start_byte)
     if hole.name:
@@ -101,68 +106,71 @@ def _place_of(document: Document, hole: Hole) -> str:
 
 
 def errors_of(candidate: Alternative) -> str:
+    """What a message says about the syntax errors that a candidate adds."""
     if candidate.new_errors:
         return f"adds {plural(candidate.new_errors, 'syntax error')}"
     return "adds no syntax error"
 
 
 def ask_before(document: Document, holes: Sequence[Hole], *, replaces: bool, yes: bool) -> None:
-    """Warns on stderr of large holes; before writing it asks, unless `yes` was given.
+    """Warns on stderr of large holes. If the fill `replaces` them unseen, asks the user instead, unless `yes`.
 
     Raises MidfillError `large_hole` if the answer is no, or nobody can be asked.
     """
     large = find_large(document, holes)
     if not large or yes:
         return
-    what = f"this replaces {', and '.join(_size_of(document, hole) for hole in large)} "
-    if not replaces or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        if replaces:
-            raise MidfillError("large_hole", what)
-        print(f"midfill: {visible(what)}", file=sys.stderr)
-    elif not typer.confirm(f"{visible(what)}. Go on?", err=True):
+    warning = f"this replaces {', and '.join(_describe_size(document, hole) for hole in large)} "
+    if not replaces:
+        print(f"midfill: {visible(warning)}", file=sys.stderr)
+    elif not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise MidfillError("large_hole", warning)
+    elif not typer.confirm(f"{visible(warning)}. Go on?", err=True):
         raise MidfillError("large_hole", "not confirmed, nothing was written")
 
 
-def _size_of(document: Document, hole: Hole) -> str:
-    taken = measure(document, hole)
-    last, _ = document.position_at(max(hole.start_byte, hole.end_byte - 1))
-    place = f"{document.where(hole.start_byte)} to {last}"
+def _describe_size(document: Document, hole: Hole) -> str:
+    """How many lines of what a hole takes, and where."""
+    size = measure(document, hole)
+    last_line, _ = document.position_at(max(hole.start_byte, hole.end_byte - 1))
+    place = f"{document.where(hole.start_byte)} to {last_line}"
     if hole.name:
         place += f", {hole.name}"
-    return f"{taken.num_lines} of {taken.of_lines} lines ({place})"
+    return f"{size.num_lines} of {size.of_lines} lines ({place})"
 
 
-def hold_back(results: Results, *, allow_errors: bool, least: float | None) -> tuple[Results, MidfillError | None]:
-    """Holds back all fills if they add syntax errors, otherwise those less certain than `least`, by default the
-    suggestions.
+def hold_back(
+    results: Results, *, allow_errors: bool, min_certainty: float | None
+) -> tuple[Results, MidfillError | None]:
+    """The results with the fills that must not be written held back, and an error that says which; None if none is.
 
-    Fills without a certainty pass. The error says what was held back.
+    These are all fills if they add syntax errors, unless `allow_errors`; otherwise the fills that are less certain than
+    `min_certainty`, for None the suggestions. A fill without a certainty is never held back for that.
     """
     best = results.filled.best
     if best.new_errors and not allow_errors:
         message = f"the fill {errors_of(best)}, {visible(str(results.path))} is not written"
         return replace(results, held_back=frozenset(range(len(best.fills)))), MidfillError("fill_broken", message)
-    doubted = {index: fill for index, fill in enumerate(best.fills) if _is_below(fill, least)}
-    if not doubted:
+    doubtful = {index: fill for index, fill in enumerate(best.fills) if _is_doubtful(fill, min_certainty)}
+    if not doubtful:
         return results, None
-    where = results.document.where
-    known = ", ".join(
-        f"{where(fill.hole.start_byte)} {describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)}"
-        for fill in doubted.values()
-    )
-    message = f"{len(doubted)} of {plural(len(best.fills), 'fill')} not written: {visible(known)}"
-    return replace(results, held_back=frozenset(doubted)), MidfillError("fill_doubtful", message)
+    descriptions: list[str] = []
+    for fill in doubtful.values():
+        label = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)
+        descriptions.append(f"{results.document.where(fill.hole.start_byte)} {label}")
+    message = f"{len(doubtful)} of {plural(len(best.fills), 'fill')} not written: {visible(', '.join(descriptions))}"
+    return replace(results, held_back=frozenset(doubtful)), MidfillError("fill_doubtful", message)
 
 
-def _is_below(fill: PlacedFill, least: float | None) -> bool:
-    """True if a fill is not certain enough to be written: without a limit if it is a suggestion."""
-    if least is None:
+def _is_doubtful(fill: PlacedFill, min_certainty: float | None) -> bool:
+    """True if a fill is not certain enough to be written; without a limit, if it is a suggestion."""
+    if min_certainty is None:
         return fill.is_suggestion
-    return fill.certainty is not None and fill.certainty < least
+    return fill.certainty is not None and fill.certainty < min_certainty
 
 
 def show_diff(results: Results, number: int) -> None:
-    """Prints a diff: in color on a terminal, otherwise as `patch` reads it."""
+    """Prints the diff of candidate `number`, in color on a terminal, otherwise as `patch` reads it."""
     titles, diff = results.titles(number), results.diff(results.candidates[number - 1])
     if not sys.stdout.isatty():
         return write_bytes(titles.encode("utf-8", "replace") + diff)
@@ -175,31 +183,32 @@ def show_diff(results: Results, number: int) -> None:
 
 
 def write_bytes(data: bytes) -> None:
+    """Writes bytes to standard output."""
     sys.stdout.buffer.write(data)
     sys.stdout.flush()
 
 
 def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tuple[int, bool]:
-    """Shows alternatives until the user decides; returns the number of the last one shown, and whether to write it."""
-    last, number = len(results.candidates), 1
+    """Shows candidates until the user decides. Returns the number of the last one, and True if it is to be written."""
+    num_candidates, number = len(results.candidates), 1
     while True:
         show_diff(results, number)
-        print(f"1-{last} show another, w write {number}, q leave: ", end="", flush=True)
+        print(f"1-{num_candidates} show another, w write {number}, q leave: ", end="", flush=True)
         while True:
             key = read_key()
-            if key in ("\x03", "\x04"):
+            if key in ("\x03", "\x04"):  # Ctrl-C and Ctrl-D
                 raise KeyboardInterrupt
             if key in ("w", "q", "\r", "\n", "\x1b"):
                 print("w" if key == "w" else "q")
                 return number, key == "w"
-            if key.isdecimal() and 1 <= int(key) <= last:
+            if key.isdecimal() and 1 <= int(key) <= num_candidates:
                 break
         number = int(key)
         print(number)
 
 
 def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms: float, for_person: bool) -> None:
-    """Prints warnings on stderr, and for a person also what was done."""
+    """Prints warnings about the best candidate on stderr, and for a person also what was done."""
     best = results.filled.best
     if best.new_errors and not is_refused:
         print(f"midfill: the fill {errors_of(best)}; try another --seed or -n 4", file=sys.stderr)
@@ -219,14 +228,15 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
 
 
 def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
-    """`new_errors` counts the syntax errors that the patch adds; `alternatives` are the other fills, best first.
+    """Prints the results as one JSON object.
 
-    `written` says that a hole is in the file now. `ms` is the engine's time, `wall_ms` the command's. With `--until`,
-    `tries` are all runs of the command in their order, and `passes` says whether the fill passed.
+    `new_errors` counts the syntax errors that the patch adds; `alternatives` are the other candidates, best first.
+    `written` says that a fill is in the file now. `ms` is the engine's time, `wall_ms` the command's. With `--until`,
+    `tries` are all runs of the command in their order, and `passes` says whether the best candidate passed.
     """
-    best, *others = (_candidate(results, candidate) for candidate in results.candidates)
-    for at, hole in enumerate(best["holes"]):
-        hole["written"] = written and at not in results.held_back
+    best, *others = (_candidate_json(results, candidate) for candidate in results.candidates)
+    for index, hole in enumerate(best["holes"]):
+        hole["written"] = written and index not in results.held_back
     stats, tried = results.filled.stats, results.tried
     report = {
         "file": encodable(str(results.path)),
@@ -237,31 +247,32 @@ def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
         | {"ms": round(stats.ms, 1), "wall_ms": round(wall_ms, 1)},
         "written": any(hole["written"] for hole in best["holes"]),
         "passes": None if tried is None else tried.passed,
-        "tries": None if tried is None else [_try(one) for one in tried.tries],
+        "tries": None if tried is None else [_try_json(attempt) for attempt in tried.tries],
     }
     write_bytes(json.dumps(report, ensure_ascii=False).encode() + b"\n")
 
 
-def _candidate(results: Results, candidate: Alternative) -> dict[str, Any]:
+def _candidate_json(results: Results, candidate: Alternative) -> dict[str, Any]:
+    """A candidate as JSON: its new errors, its holes and its diff."""
     return {
         "new_errors": candidate.new_errors,
-        "holes": [_hole(results.document, fill) for fill in candidate.fills],
+        "holes": [_hole_json(results.document, fill) for fill in candidate.fills],
         "diff": results.diff(candidate).decode(results.document.encoding, "replace"),
     }
 
 
-def _hole(document: Document, filled: PlacedFill) -> dict[str, Any]:
-    """`line` and `column` from 1; `confidence[i]` is of `text[slice(*tokens[i])]`; `certainty` is the probability that
-    the whole text is right, null where the engine does not say. `origin` says in words where the text comes from. In a
-    notebook all places count in the source of `cell`, by its number from 1.
+def _hole_json(document: Document, filled: PlacedFill) -> dict[str, Any]:
+    """A filled hole as JSON. `line` and `column` count from 1. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
+    `certainty` is the probability that the whole text is right, null if it is unknown. `origin` says in words where the
+    text comes from. In a notebook all positions count in the source of `cell`, whose number counts from 1.
     """
     line, column = document.position_at(filled.hole.start_byte)
-    cell, first = document.cell_at(filled.hole.start_byte)
+    cell, cell_start = document.cell_at(filled.hole.start_byte)
     return {
         "name": encodable(filled.hole.name) if filled.hole.name else None,
         "kind": filled.hole.kind,
-        "start_byte": filled.hole.start_byte - first,
-        "end_byte": filled.hole.end_byte - first,
+        "start_byte": filled.hole.start_byte - cell_start,
+        "end_byte": filled.hole.end_byte - cell_start,
         "line": line,
         "column": column,
         "text": filled.text,
@@ -274,19 +285,19 @@ def _hole(document: Document, filled: PlacedFill) -> dict[str, Any]:
     }
 
 
-def _try(one: "Try") -> dict[str, Any]:
-    """`texts` has one entry a hole; `code` is null where its time was over; `tests_passed` and `reason` are null where
-    the command did not say. `is_warm`: the command was not started anew.
+def _try_json(attempt: "Try") -> dict[str, Any]:
+    """A try of --until as JSON. `texts` has an entry for each hole. `code` is null if the run took too long.
+    `tests_passed` and `reason` are null if the command does not tell. `is_warm`: the command was not started anew.
     """
-    ran, certainty = one.ran, one.candidate.certainty
+    ran, certainty = attempt.ran, attempt.candidate.certainty
     return {
-        "number": one.number,
+        "number": attempt.number,
         "verdict": ran.verdict,
         "code": ran.code,
         "seconds": round(ran.seconds, 3),
         "is_warm": ran.is_warm,
         "certainty": None if certainty is None else round(certainty, 4),
-        "texts": [fill.text for fill in one.candidate.fills],
+        "texts": [fill.text for fill in attempt.candidate.fills],
         "tests_passed": ran.passed,
         "reason": encodable(ran.failures[0].sentence) if ran.failures else None,
     }

@@ -1,4 +1,4 @@
-"""`midfill serve`: becomes an engine in the foreground. Knows the engine's options, not what it does."""
+"""`midfill serve`: becomes an engine in the foreground. Knows the engine's options, not what they do."""
 
 import sys
 from pathlib import Path
@@ -22,24 +22,24 @@ def serve_command(**given: Any) -> None:
         if host and socket:
             raise MidfillError("bad_request", "--socket and --host exclude each other", "give one of them")
         supervise.check_installed()
-        chosen = {name: given.pop(name) for name in ("model", "dtype", "cache", "weights")}
+        named = {name: given.pop(name) for name in ("model", "dtype", "cache", "weights")}
         device = given.pop("device") or "auto"
-        settings = supervise.complete(supervise.EngineSettings(device=device, project=Path.cwd(), **chosen))
+        settings = supervise.complete(supervise.EngineSettings(device=device, project=Path.cwd(), **named))
         supervise.fetch_model(settings, lambda phrase: print(phrase, file=sys.stderr))
         if host is None:
             given["socket"] = socket.absolute() if socket else supervise.claim_place(settings).socket
         say_where(settings.model or supervise.SHIPPED, socket, host, port)
-        words = list[str]()
+        options: list[str] = []
         for name, value in given.items():
             values = value if isinstance(value, list) else [value]
-            for one in values:
-                if one is not None:
-                    words += [f"--{name.replace('_', '-')}", str(one)]
-        become([*engine_command(), "serve", *words, *supervise.engine_arguments(settings)])
+            for single in values:
+                if single is not None:
+                    options += [f"--{name.replace('_', '-')}", str(single)]
+        become([*engine_command(), "serve", *options, *supervise.engine_arguments(settings)])
 
 
 def say_where(model: str, socket: Path | None, host: str | None, port: int | None) -> None:
-    """Prints how to reach the engine; the engine itself prints its port and the place of its token."""
+    """Prints how to reach the engine. The engine itself prints its port, and where its token is stored."""
     if host is not None:
         print(f"{model} will answer at {host}, with the bearer token that the next lines name", file=sys.stderr)
     elif socket is not None:

@@ -1,4 +1,4 @@
-"""The display of a fill's progress where nothing is drawn. Does not import rich."""
+"""Shows the progress of a fill where nothing can be drawn. Does not import rich."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ def can_draw_bar() -> bool:
 
 
 class FillView(AbstractContextManager["FillView"]):
-    """A display of a fill's progress. This one shows no step, and names slow work where stderr is a terminal."""
+    """A display of a fill's progress. This base class shows no step; it names slow work if stderr is a terminal."""
 
     def __exit__(self, *_: object) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Finds the files that a document imports, by name only. Knows the import syntax of some languages; reads no file."""
+"""Finds the files that a document imports, by their names. Knows the import syntax of some languages; reads no file."""
 
 import os
 import re
@@ -19,11 +19,11 @@ _SCRIPT: Final = re.compile(r"""(?:\bfrom|\bimport|\brequire\s*\()\s*["'](?P<pla
 _INCLUDE: Final = re.compile(r'#\s*include\s*"(?P<place>[^"\n]+)"')
 _SCRIPT_ENDINGS: Final = (".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".d.ts", ".vue")
 
-Places = Iterator[Path]
-
 
 def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
-    """Existing files below `root` that `document`, stored at `path`, imports; at most 64, in import order."""
+    """Existing files that `document`, which is stored at `path`, imports; at most 64, in import order. Modules of
+    Python are searched in the folders from that of `path` up to `root`, and in `root/src`.
+    """
     find = _FINDERS.get(document.language or "")
     if find is None:
         return []
@@ -33,31 +33,29 @@ def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
     return list(files)[:MAX_IMPORTS]
 
 
-def _find_python(text: str, folder: Path, root: Path) -> Places:
-    """The files of the modules that import statements name."""
+def _find_python(text: str, folder: Path, root: Path) -> Iterator[Path]:
+    """Yields the files of the modules that the import statements in `text` name, for a file in `folder`."""
     above = [folder, *folder.parents]
-    everywhere = [*(base for base in above if base.is_relative_to(root)), root / "src"]
-    joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), text)
+    bases = [*(base for base in above if base.is_relative_to(root)), root / "src"]
+    joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), text)  # names in brackets on one line
     for match in _PYTHON.finditer(joined):
         for name in _split_names(match["modules"] or ""):
-            yield from _find_module(name, everywhere)
+            yield from _find_module(name, bases)
         if match["names"] is None:
             continue
-        level = len(match["dots"])
-        bases = everywhere
-        if level:
-            bases = above[level - 1 : level]
+        num_dots = len(match["dots"])
+        from_bases = above[num_dots - 1 : num_dots] if num_dots else bases
         for name in [*_split_names(match["names"]), ""]:  # the imported name may be a module itself
-            yield from _find_module(f"{match['module']}.{name}".strip("."), bases)
+            yield from _find_module(f"{match['module']}.{name}".strip("."), from_bases)
 
 
 def _split_names(names: str) -> list[str]:
-    """The imported names, without those that they are given."""
+    """The names in a list of imports, each without the alias behind `as`."""
     return [name.split(" as ")[0].strip() for name in names.split(",")]
 
 
-def _find_module(name: str, bases: list[Path]) -> Places:
-    """The file of a module below the first folder that has one."""
+def _find_module(name: str, bases: list[Path]) -> Iterator[Path]:
+    """Yields the file of a module below the first of the folders `bases` that has one; nothing if none has."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         return
@@ -69,18 +67,20 @@ def _find_module(name: str, bases: list[Path]) -> Places:
                 return
 
 
-def _find_relative(pattern: re.Pattern[str], endings: tuple[str, ...], text: str, folder: Path, root: Path) -> Places:
-    """The files that a pattern names relative to a folder, with or without an ending."""
+def _find_relative(
+    pattern: re.Pattern[str], endings: tuple[str, ...], text: str, folder: Path, root: Path
+) -> Iterator[Path]:
+    """Yields the files that the matches of `pattern` name relative to `folder`: each name itself, otherwise with one of
+    the `endings`, otherwise an index file in a folder of that name. `root` is not used.
+    """
     for match in pattern.finditer(text):
-        stem = folder / match["place"]
-        bare = stem
-        if stem.suffix in endings:
-            bare = stem.with_suffix("")
-        candidates = [stem]
+        named = folder / match["place"]
+        stem = named.with_suffix("") if named.suffix in endings else named
+        candidates = [named]
         for ending in endings:
-            candidates.append(Path(f"{bare}{ending}"))
+            candidates.append(Path(f"{stem}{ending}"))
         for ending in endings:
-            candidates.append(stem / f"index{ending}")
+            candidates.append(named / f"index{ending}")
         for candidate in candidates:
             if candidate.is_file():
                 yield candidate
@@ -89,7 +89,8 @@ def _find_relative(pattern: re.Pattern[str], endings: tuple[str, ...], text: str
 
 _find_script = partial(_find_relative, _SCRIPT, _SCRIPT_ENDINGS)
 _find_include = partial(_find_relative, _INCLUDE, ())
-_FINDERS: Final[dict[str, Callable[[str, Path, Path], Places]]] = {
+# By language: from the text of import statements, the file's folder and the root to the imported files.
+_FINDERS: Final[dict[str, Callable[[str, Path, Path], Iterator[Path]]]] = {
     "python": _find_python,
     **dict.fromkeys(("javascript", "typescript", "tsx"), _find_script),
     **dict.fromkeys(("c", "cpp"), _find_include),

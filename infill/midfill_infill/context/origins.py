@@ -1,4 +1,4 @@
-"""Names the files of a request for engines of other projects. Names are relative to the repository; reads no file."""
+"""Names the files that the texts of a request come from, for engines of other projects. Reads no file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +14,9 @@ UNNAMED: Final = "untitled"
 
 @dataclass(frozen=True)
 class Origins:
-    """Where the texts of a request come from: the repository, the document's own file, and the file of each excerpt by
-    its text. `comment` starts a line comment in the document's language.
+    """Where the texts of a request come from: `name` of the repository, `path` of the document, and in `files` the path
+    of each excerpt by its text. Paths are relative to the repository. `comment` starts a line comment in the document's
+    language.
     """
 
     name: str = "project"
@@ -27,25 +28,27 @@ class Origins:
 def find_origins(
     document: Document, comment: str, excerpts: Sequence[Excerpt], references: Sequence[Reference]
 ) -> Origins:
-    """The names for a document and its excerpts. Without a repository, none of a folder is told: it may be a user's."""
+    """The origins of a document and its excerpts. Outside of a repository no folder's name is told, because it may be a
+    user's name. A file without a usable name is called untitled, with the extension of the document's language.
+    """
     root = find_root(document.path) if document.path else None
     name = Origins.name
     if root is not None and (root / ".git").exists() and root.name and root.name.isprintable():
         name = root.name
-    neutral = UNNAMED
+    unnamed = UNNAMED
     if document.syntax:
-        neutral += document.syntax.extensions[0]
-    own = _name(document.path, root) or neutral
+        unnamed += document.syntax.extensions[0]
+    document_path = _name_file(document.path, root) or unnamed
     files: dict[str, str] = {}
     for excerpt in excerpts:
-        files[excerpt.text] = own
+        files[excerpt.text] = document_path
         if excerpt.source < len(references):
-            files[excerpt.text] = _name(references[excerpt.source].path, root) or neutral
-    return Origins(name, own, comment, files)
+            files[excerpt.text] = _name_file(references[excerpt.source].path, root) or unnamed
+    return Origins(name, document_path, comment, files)
 
 
-def _name(path: Path | None, root: Path | None) -> str:
-    """The path below `root`, elsewhere the file's name; empty for none, and for one that is no line of text."""
+def _name_file(path: Path | None, root: Path | None) -> str:
+    """The path of a file relative to `root`, its name alone elsewhere; empty without a printable one."""
     if path is None:
         return ""
     name = path.name

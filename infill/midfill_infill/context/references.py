@@ -1,4 +1,6 @@
-"""Collects related files, from which excerpts and proposals are taken. Reads no excluded file; knows no engine."""
+"""Collects the files related to a document, from which excerpts and proposals are taken. Reads no excluded file; knows
+no engine.
+"""
 
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -16,21 +18,22 @@ from midfill_infill.repository import exclusions
 from midfill_infill.text.document import Document
 
 MAX_REFERENCES: Final = 32
-MAX_CHARS: Final = 256 * 1024
+MAX_CHARS: Final = 256 * 1024  # of all related files together
 MAX_FILE_CHARS: Final = 64 * 1024
-# Share of equal lines that makes two files copies: 127 of 32,478 pairs in ten packages, all generated variants.
+# Two files that share so many of all their different lines are copies. In ten packages these were 127 of 32,478 pairs,
+# all of them generated variants.
 COPY_SHARE: Final = 0.8
-MIN_LINES: Final = 8
+MIN_LINES: Final = 8  # different lines of a file that may be left out as a copy
 
 Kind = Literal["open", "recent", "imported", "neighbour"]
-Read = Callable[[Path], str | None]
-LeavesOut = Callable[[Sequence[Path]], Container[Path]]  # those of some files that are not to be read
+Read = Callable[[Path], str | None]  # the text of a file
+LeavesOut = Callable[[Sequence[Path]], Container[Path]]  # returns those of the files that must not be read
 
 
 @dataclass(frozen=True)
 class Reference:
-    r"""The text of a related file with line feeds, and how it is related; a text that is stored nowhere has no `path`.
-    Undecodable bytes are lone surrogates.
+    r"""A related file: how it is related, and its text with line feeds, in which undecodable bytes are lone surrogates.
+    A text that is stored nowhere has no `path`.
     """
 
     kind: Kind
@@ -39,13 +42,15 @@ class Reference:
 
 
 def find_root(path: Path) -> Path:
-    """The file's repository, otherwise its folder; nothing above it is read."""
+    """The root of the file's repository, or the file's folder if it is in none; nothing above the root is read."""
     folder = path.absolute().parent
     return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
 
 
 def read_text(path: Path) -> str | None:
-    r"""A regular file with line feeds; None if it is not text, too large or not a regular file."""
+    r"""The text of a file with line feeds, at most 65,536 characters of it; None if it cannot be read as text, is too
+    large or is no regular file. Undecodable bytes are lone surrogates.
+    """
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -55,7 +60,7 @@ def read_text(path: Path) -> str | None:
 
 @lru_cache(maxsize=128)
 def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
-    """The text of a file as it was at that time; the last ones are kept."""
+    """As `read_text`, cached: the time and the size, which it ignores, make a changed file miss the cache."""
     try:
         return show_text(Document.read(path).data, path)
     except MidfillError:
@@ -63,7 +68,7 @@ def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
 
 
 def show_text(data: bytes, path: Path) -> str | None:
-    """The text of a file's bytes with line feeds, at most 65,536 characters; undecodable bytes are lone surrogates."""
+    """As `read_text`, for a file that holds `data`."""
     try:
         document = Document(data, find_language(path, data), path)
     except MidfillError:
@@ -80,76 +85,80 @@ def find_references(
     leaves_out: LeavesOut | None = None,
     read: Read = read_text,
 ) -> tuple[Reference, ...]:
-    """Related files of `document`, stored at `path`: open files, imports, neighbors; bounded.
+    """The files related to `document`, which is stored at `path`: `held` files, then imported files, then neighbors; no
+    near copies, within the bounds of `bound`. Without a `path`, only `held` files.
 
-    Files outside `root` (default: the repository) are not read, not even through links, and neither are files that
-    `leaves_out` names (default: `exclusions`). `held` files are used as given.
+    `held` files, such as those that an editor has open, are used as given. Files outside `root` (by default the
+    repository) are not read, not even through links, and neither are files that `leaves_out` returns (by default those
+    that the `exclusions` name).
     """
     read_files: Iterable[Reference] = ()
     if path is not None:
-        path = path.absolute()
-        root = find_root(path) if root is None else root.absolute()
-        known = [path, *(reference.path for reference in held)]
-        taken = {Path(os.path.realpath(file)) for file in known if file is not None}
+        file = path.absolute()
+        folder = find_root(file) if root is None else root.absolute()
+        held_paths = [reference.path for reference in held if reference.path is not None]
+        seen = {Path(os.path.realpath(known)) for known in (file, *held_paths)}
         files: list[tuple[Kind, Path]] = []
-        files += [("imported", file) for file in find_imports(document, path, root)]
-        files += [("neighbour", file) for file in find_neighbours(path, root)]
-        leaves_out = leaves_out or exclusions.find_exclusions
-        read_files = _read_files(files, Path(os.path.realpath(root)), taken, leaves_out, read)
+        files += [("imported", imported) for imported in find_imports(document, file, folder)]
+        files += [("neighbour", neighbour) for neighbour in find_neighbours(file, folder)]
+        find_excluded = leaves_out or exclusions.find_exclusions
+        read_files = _read_files(files, Path(os.path.realpath(folder)), seen, find_excluded, read)
     different = _drop_copies(document.tell(0, len(document.data)), chain(held, read_files))
     return bound(reference for reference in different if reference.text.strip())
 
 
 def _drop_copies(text: str, references: Iterable[Reference]) -> Iterator[Reference]:
-    """Drops near copies of `text` and of earlier files. A copy, such as a backup, adds no information, and a fill that
-    was accepted in one copy would make the same fill look certain in the next.
+    """Yields the references that are no near copies of `text` or of an earlier one. A copy, such as a backup, adds no
+    information, and a fill that was accepted in one copy would make the same fill look certain in the next.
     """
-    known = [_lines_of(text)]
+    earlier = [_lines_of(text)]
     for reference in references:
         lines = _lines_of(reference.text)
-        if len(lines) >= MIN_LINES and any(_are_copies(lines, others) for others in known):
+        if len(lines) >= MIN_LINES and any(_are_copies(lines, others) for others in earlier):
             continue
-        known.append(lines)
+        earlier.append(lines)
         yield reference
 
 
 def _are_copies(lines: frozenset[str], others: frozenset[str]) -> bool:
-    """True if most lines of two files are equal."""
+    """True if two files share at least COPY_SHARE of all their different lines."""
     return len(lines & others) >= COPY_SHARE * len(lines | others)
 
 
 def _lines_of(text: str) -> frozenset[str]:
-    """The different lines of a text that are not blank."""
+    """The different lines of a text that are not blank, without indentation."""
     return frozenset(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _read_files(
-    files: Iterable[tuple[Kind, Path]], root: Path, taken: set[Path], leaves_out: LeavesOut, read: Read
+    files: Iterable[tuple[Kind, Path]], root: Path, seen: set[Path], leaves_out: LeavesOut, read: Read
 ) -> Iterator[Reference]:
-    """Reads files below the resolved `root` that are not `taken`, one whenever the next is wanted."""
+    """Yields the files below the resolved `root` whose resolved paths are not in `seen`, each one once. A file is read
+    only when the caller asks for it, which bounds how many are read.
+    """
     inside: list[tuple[Kind, Path, Path]] = []
     for kind, file in files:
         real = Path(os.path.realpath(file))
-        if real.is_relative_to(root) and real not in taken:
+        if real.is_relative_to(root) and real not in seen:
             inside.append((kind, file, real))
     left_out = leaves_out([file for _, file, _ in inside])
     for kind, file, real in inside:
-        if real in taken or file in left_out:
+        if real in seen or file in left_out:
             continue
-        taken.add(real)
+        seen.add(real)
         text = read(real)
         if text:
             yield Reference(kind, text, file)
 
 
 def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
-    """The first 32 references, with at most 262,144 characters together; truncates the last one."""
-    taken: list[Reference] = []
-    left = MAX_CHARS
+    """The first 32 references with at most 262,144 characters together; the one that exceeds this is truncated."""
+    bounded: list[Reference] = []
+    room = MAX_CHARS
     for reference in islice(references, MAX_REFERENCES):
-        text = reference.text[:left]
-        taken.append(replace(reference, text=text))
-        left -= len(text)
-        if not left:
+        text = reference.text[:room]
+        bounded.append(replace(reference, text=text))
+        room -= len(text)
+        if not room:
             break
-    return tuple(taken)
+    return tuple(bounded)

@@ -1,6 +1,7 @@
-"""Chooses which text around the holes the model sees, within a budget. Knows no model and no tokens.
+"""Chooses which text around the holes the model sees, within a budget of characters. Knows no model and no tokens.
 
-Imports and headers of enclosing blocks are always shown, then whole lines, nearest to a hole first.
+The lines that holes stand in come first, then imports and headers of enclosing blocks, then whole lines, those nearest
+to a hole first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,15 +18,17 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
-# The largest share of the budget for imports and enclosing headers, and for the text between holes.
+# The largest shares of the budget: for imports and enclosing headers, and for the text between holes.
 HEADER_SHARE, BETWEEN_SHARE = 0.35, 0.75
-# This many characters before the holes are shown for each one behind them.
+# So many characters before the first hole are shown for each one behind the last hole.
 PREFIX_WEIGHT = 2
 
 
 @dataclass(frozen=True)
 class Segments:
-    """The holes in order, what is asked for each, and the shown texts before, between and behind them."""
+    """The holes in document order, the spec of each for the request, and the shown texts before, between and behind
+    them.
+    """
 
     texts: tuple[str, ...]
     specs: tuple[HoleSpec, ...]
@@ -33,7 +36,7 @@ class Segments:
 
     @property
     def segments(self) -> list[Segment]:
-        """Texts and holes in turn, as the wire has them."""
+        """Texts and holes in turn, as a request has them; empty texts are left out."""
         segments: list[Segment] = []
         for text, spec in zip_longest(self.texts, self.specs):
             if text:
@@ -44,23 +47,24 @@ class Segments:
 
 
 def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int) -> Segments:
-    """Segments in document order with at most `budget_chars` characters of text; a hole with anchors becomes a draft.
+    """Segments in document order with at most `budget_chars` characters of text. The text of a hole with anchors
+    becomes the draft of its spec.
 
-    Raises MidfillError `overlapping_holes`, and `hole_too_large` for over 65,536 characters with anchors or over 1,024
-    anchors.
+    Raises MidfillError `overlapping_holes`, and `hole_too_large` for a hole with anchors and over 65,536 characters,
+    over 1,024 anchors, and a text that no segment takes.
     """
     ordered = sort_holes(document, list(holes))
-    stretches = _cut(document, ordered)
-    num_edge_chars = sum(stretch.edge_size for stretch in stretches)
+    stretches = _cut_stretches(document, ordered)
+    num_edge_chars = sum(stretch.num_edge_chars for stretch in stretches)
     if num_edge_chars > budget_chars:
-        most_chars = budget_chars // max(1, 2 * len(ordered))
+        max_chars = budget_chars // max(1, 2 * len(ordered))  # on each side of each hole
         for stretch in stretches:
-            stretch.keep_edges(most_chars)
+            stretch.show_edges(max_chars)
     else:
-        left = budget_chars - sum(stretch.keep_edges(budget_chars) for stretch in stretches)
-        left -= _keep_headers(document, ordered, stretches, min(left, int(HEADER_SHARE * budget_chars)))
-        left -= _keep_nearest(stretches[1:-1], min(left, int(BETWEEN_SHARE * budget_chars)))
-        _keep_nearest(stretches, left)
+        room = budget_chars - sum(stretch.show_edges(budget_chars) for stretch in stretches)
+        room -= _show_headers(document, ordered, stretches, min(room, int(HEADER_SHARE * budget_chars)))
+        room -= _show_nearest(stretches[1:-1], min(room, int(BETWEEN_SHARE * budget_chars)))
+        _show_nearest(stretches, room)
     first, *others = stretches
     texts = [clean_text(first.text)]
     specs: list[HoleSpec] = []
@@ -70,23 +74,25 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
     return Segments(tuple(texts), tuple(specs), ordered)
 
 
-def _keep_headers(document: Document, holes: Sequence[Hole], stretches: Sequence["_ShownText"], room: int) -> int:
-    """Shows the lines that are always shown, while they fit. Returns the number of added characters."""
-    left = room
-    for line in _header_lines(document, holes):
+def _show_headers(document: Document, holes: Sequence[Hole], stretches: Sequence["_Stretch"], max_chars: int) -> int:
+    """Shows requested context, headers and imports, each line that fits. Returns the number of added characters."""
+    room = max_chars
+    for line in _find_header_lines(document, holes):
         for stretch in stretches:
-            size = stretch.keep(line - stretch.first_line, left)
-            if size is not None:
-                left -= size
-    return room - left
+            num_added = stretch.show(line - stretch.first_line, room)
+            if num_added is not None:
+                room -= num_added
+    return max_chars - room
 
 
-class _ShownText:
-    """The text between two holes, or before the first or after the last. `kept[i]` is the shown part of line `i`."""
+class _Stretch:
+    """The text between two holes, before the first or behind the last. `shown[i]` is the shown part of line `i`, None
+    if it is not shown. `first_line` is the document's line in which the stretch begins.
+    """
 
     def __init__(self, text: str, first_line: int, *, follows_hole: bool, precedes_hole: bool) -> None:
-        *whole, last = text.split("\n")
-        self.lines = [*(line + "\n" for line in whole), last]
+        *ended, last = text.split("\n")
+        self.lines = [*(line + "\n" for line in ended), last]
         self.first_line = first_line
         self.follows_hole = follows_hole
         self.precedes_hole = precedes_hole
@@ -94,67 +100,69 @@ class _ShownText:
         if follows_hole:
             edges.add(0)
         if precedes_hole:
-            edges.add(len(whole))
-        self.edge_size = sum(len(self.lines[number]) for number in edges)
+            edges.add(len(ended))
+        self.num_edge_chars = sum(len(self.lines[line]) for line in edges)
         """Characters of the lines that holes stand in."""
-        self.kept: list[str | None] = [None] * len(self.lines)
+        self.shown: list[str | None] = [None] * len(self.lines)
 
     @property
     def text(self) -> str:
-        return "".join(line for line in self.kept if line is not None)
+        """The shown text."""
+        return "".join(line for line in self.shown if line is not None)
 
-    def keep(self, number: int, room: int) -> int | None:
-        """Shows a line. Returns the characters it adds, None if it has more than `room` or there is no such line."""
-        if not 0 <= number < len(self.lines):
+    def show(self, line: int, room: int) -> int | None:
+        """Shows a line. Returns how many characters this adds; None if the line is longer than `room`, or not here."""
+        if not 0 <= line < len(self.lines):
             return None
-        if self.kept[number] is not None:
+        if self.shown[line] is not None:
             return 0
-        if len(self.lines[number]) > room:
+        if len(self.lines[line]) > room:
             return None
-        self.kept[number] = self.lines[number]
-        return len(self.lines[number])
+        self.shown[line] = self.lines[line]
+        return len(self.lines[line])
 
-    def keep_edges(self, most_chars: int) -> int:
-        """Shows the lines that holes stand in, at most `most_chars` at each hole. Returns the number of characters."""
+    def show_edges(self, max_chars: int) -> int:
+        """Shows the lines that holes stand in, at most `max_chars` at each hole. Returns the number of characters."""
         if self.follows_hole:
-            self.kept[0] = self.lines[0][:most_chars]
+            self.shown[0] = self.lines[0][:max_chars]
         if self.precedes_hole:
-            shown = self.kept[-1] or ""
-            rest = self.lines[-1][len(shown) :]
-            self.kept[-1] = shown + rest[max(0, len(rest) - most_chars) :]
+            start = self.shown[-1] or ""  # a stretch of a single line may be shown from its start
+            remainder = self.lines[-1][len(start) :]
+            self.shown[-1] = start + remainder[max(0, len(remainder) - max_chars) :]
         return len(self.text)
 
     def queues(self) -> Iterator[tuple[Iterator[int], int]]:
-        """For each hole at its ends, its line numbers outward from that hole, and the weight of this queue."""
-        numbers = range(len(self.lines))
+        """Yields a queue for each hole at an end of the stretch: the lines in order from that hole, and its weight."""
+        lines = range(len(self.lines))
         if self.precedes_hole:
-            yield reversed(numbers), 1 if self.follows_hole else PREFIX_WEIGHT
+            yield reversed(lines), 1 if self.follows_hole else PREFIX_WEIGHT
         if self.follows_hole:
-            yield iter(numbers), 1
+            yield iter(lines), 1
 
 
-def _keep_nearest(stretches: Sequence[_ShownText], room: int) -> int:
-    """Shows lines in proportion to the queues' weights, while they fit. Returns the number of added characters."""
-    queues: list[tuple[_ShownText, Iterator[int], int]] = []
+def _show_nearest(stretches: Sequence[_Stretch], max_chars: int) -> int:
+    """Shows lines from all queues, so that their characters are in proportion to the queues' weights. A queue ends at
+    its first line that does not fit. Returns the number of added characters.
+    """
+    queues: list[tuple[_Stretch, Iterator[int], int]] = []
     for stretch in stretches:
-        queues += [(stretch, numbers, weight) for numbers, weight in stretch.queues()]
-    heap = [(0.0, queue) for queue in range(len(queues))]
-    left = room
+        queues += [(stretch, lines, weight) for lines, weight in stretch.queues()]
+    heap = [(0.0, index) for index in range(len(queues))]  # characters of a queue by its weight, and its index
+    room = max_chars
     while heap:
-        used, queue = heappop(heap)
-        stretch, numbers, weight = queues[queue]
-        line = next(numbers, len(stretch.lines))
-        size = stretch.keep(line, left)
-        if size is not None:
-            left -= size
-            used += len(stretch.lines[line]) / weight
-            heappush(heap, (used, queue))
-    return room - left
+        weighted_chars, index = heappop(heap)
+        stretch, lines, weight = queues[index]
+        line = next(lines, len(stretch.lines))
+        num_added = stretch.show(line, room)
+        if num_added is not None:
+            room -= num_added
+            heappush(heap, (weighted_chars + len(stretch.lines[line]) / weight, index))
+    return max_chars - room
 
 
-def _cut(document: Document, holes: Sequence[Hole]) -> list[_ShownText]:
-    """The texts before, between and behind the holes."""
-    stretches: list[_ShownText] = []
+def _cut_stretches(document: Document, holes: Sequence[Hole]) -> list[_Stretch]:
+    """The texts before, between and behind the holes, with the holes' leads and tails."""
+    stretches: list[_Stretch] = []
     start, tail = 0, ""
     for hole in (*holes, None):
         end, lead = len(document.data), ""
@@ -163,14 +171,16 @@ def _cut(document: Document, holes: Sequence[Hole]) -> list[_ShownText]:
         text = tail + document.show(start, end) + lead
         first_line = document.lines.at(start) - tail.count("\n")
         follows_hole = bool(stretches)
-        stretches.append(_ShownText(text, first_line, follows_hole=follows_hole, precedes_hole=hole is not None))
+        stretches.append(_Stretch(text, first_line, follows_hole=follows_hole, precedes_hole=hole is not None))
         if hole is not None:
             start, tail = hole.end_byte, hole.tail
     return stretches
 
 
-def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
-    """Lines that are always shown: requested context, headers of enclosing blocks, imports."""
+def _find_header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
+    """Lines of the document to show wherever they are, the most important first: requested context, then headers of
+    enclosing blocks from the inside out, then imports.
+    """
     lines = document.source_lines
     spans: list[tuple[int, int]] = []
     for hole in holes:
@@ -180,24 +190,24 @@ def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
         parts = outline(document)
     for hole in holes:
         position = document.to_source(hole.start_byte)
-        own = find_own(document, hole)
-        if own is not None:
-            position = own.head
+        own_function = find_own(document, hole)
+        if own_function is not None:
+            position = own_function.head
         headers = [(start, start) for (start, end), _ in parts.scopes if start <= position < end]
         for function in parts.functions:
             if function.start <= position < function.end:
-                headers.append(_header(lines, function))
+                headers.append(_find_header(lines, function))
         spans += sorted(headers, reverse=True)
-    numbers: dict[int, None] = {}
+    header_lines: dict[int, None] = {}
     for start, end in (*spans, *parts.imports):
         first = lines.at(start)
         last = lines.at(max(start, end - 1))
-        numbers |= dict.fromkeys(range(first, last + 1))
-    return list(numbers)
+        header_lines |= dict.fromkeys(range(first, last + 1))
+    return list(header_lines)
 
 
-def _header(lines: Lines, function: Function) -> tuple[int, int]:
-    """From the start of a function to the end of its header."""
+def _find_header(lines: Lines, function: Function) -> tuple[int, int]:
+    """The source bytes from the start of a function, its decorators included, to the end of its header."""
     end, _ = function.body
     if lines.data[end : end + 1] != b"{":
         end = find_header_end(lines, function)
@@ -205,7 +215,7 @@ def _header(lines: Lines, function: Function) -> tuple[int, int]:
 
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
-    """What is asked for a hole; one with anchors is a draft."""
+    """The spec of a hole; a hole with anchors gets its text as draft, in which the anchors are kept."""
     if not hole.anchors:
         if hole.is_at_cursor or is_line_of_code(document, hole):
             return build_hole(indent=None)
@@ -225,7 +235,9 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
 
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
-    """The segments with `intent` and each hole's note as line comments (starting with `mark`) above the hole's line."""
+    """The segments with `intent` and the hole's note as comments above the line of each hole; `mark` starts a comment.
+    Raises MidfillError `hole_too_large` if a text gets too long.
+    """
     texts = list(segments.texts)
     for index, hole in enumerate(segments.holes):
         remarks = [*intent.splitlines(), *hole.note.splitlines()]
@@ -236,8 +248,8 @@ def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
 
 
 def _add_comments(text: str, comments: Sequence[str]) -> str:
-    """The text with comments above its last line, indented as that."""
-    head, newline, line = text.rpartition("\n")
-    indent = line[: len(line) - len(line.lstrip())]
+    """The text with comments above its last line, with the same indentation as this line."""
+    head, newline, last_line = text.rpartition("\n")
+    indent = last_line[: len(last_line) - len(last_line.lstrip())]
     added = "".join(f"{indent}{comment}\n" for comment in comments)
-    return head + newline + added + line
+    return head + newline + added + last_line

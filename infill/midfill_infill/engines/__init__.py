@@ -1,1 +1,1 @@
-"""Finds, starts and queries engines. The only package with sockets."""
+"""Finds, starts and asks engines. The only folder with sockets, all in `connections.py`."""

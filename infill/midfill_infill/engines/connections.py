@@ -1,4 +1,4 @@
-"""HTTP connections to one engine, kept open between requests. The only file with sockets; knows no messages."""
+"""Makes HTTP connections to one engine, and keeps them open. The only file with sockets; knows no messages."""
 
 import base64
 import json
@@ -18,11 +18,11 @@ from midfill_infill.errors import MidfillError
 CONNECT_TIMEOUT_S: Final = 2.0
 # Longer than a step of a large model on a slow machine. A dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
-MAX_IDLE: Final = 4
+MAX_IDLE: Final = 4  # connections that are kept open
 
 
 class Unreachable(Exception):
-    """No connection is possible; the message completes the sentence "the engine ..."."""
+    """No connection is possible. The message completes a sentence that begins with "the engine"."""
 
 
 class Silent(Exception):
@@ -56,7 +56,7 @@ class Connection(AbstractContextManager["Connection"]):
     ) -> "Connection":
         """Sends a request and waits for the head of its answer. Raises Silent and Broken."""
         sent = dict(self._owner.headers)
-        with _failures():
+        with _translated_errors():
             encoded: bytes | None = None
             if body is not None:
                 encoded = body.encode()
@@ -67,7 +67,7 @@ class Connection(AbstractContextManager["Connection"]):
         return self
 
     def shut_down(self) -> None:
-        """Ends the request from another thread; the requesting thread then raises Broken."""
+        """Ends the request, called from another thread; the requesting thread then raises Broken."""
         with suppress(OSError):  # closed meanwhile
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -85,19 +85,21 @@ class Connection(AbstractContextManager["Connection"]):
         return 200 <= self.status < 300
 
     def header(self, name: str) -> str | None:
+        """A header of the answer; None if it is not there."""
         return self._answer.headers.get(name)
 
     def read(self) -> bytes:
-        """The whole answer. Raises Silent and Broken."""
-        with _failures():
+        """The body of the answer. Raises Silent and Broken."""
+        with _translated_errors():
             return self._answer.read()
 
     def json(self) -> Any:
+        """The answer as JSON. Raises Silent, Broken, and ValueError for other text."""
         return json.loads(self.read())
 
     def lines(self) -> Iterator[str]:
-        """The lines of the answer as they come, without their ends. Raises Silent and Broken."""
-        with _failures():
+        """Yields the lines of the answer as they come, without their ends. Raises Silent and Broken."""
+        with _translated_errors():
             for line in iter(self._answer.readline, b""):
                 yield line.rstrip(b"\r\n").decode()
 
@@ -115,7 +117,7 @@ class Connections:
         self.headers: dict[str, str] = {}
         if endpoint.token:
             self.headers["authorization"] = f"Bearer {endpoint.token}"
-        # Local traffic must not pass through a proxy that the environment sets.
+        # Requests to this machine must not pass through a proxy that the environment sets.
         self._proxy = _find_proxy(self._url) if endpoint.remote_host else None
         if self._proxy is not None and self._url.scheme == "http":
             self.prefix = f"http://{self._url.netloc}{self.prefix}"
@@ -123,7 +125,9 @@ class Connections:
         self._idle: list[HTTPConnection] = []
 
     def open(self, timeout_s: float = READ_TIMEOUT_S, *, is_new: bool = False) -> Connection:
-        """A connection with a timeout for each read. Raises Unreachable, Silent, and MidfillError `engine_stopped`."""
+        """A kept connection, or a new one if none can be used or `is_new`. The timeout holds for each read. Raises
+        Unreachable, Silent, and MidfillError `engine_stopped`.
+        """
         while self._idle and not is_new:
             with suppress(IndexError):  # another thread was faster
                 kept = self._idle.pop()
@@ -138,16 +142,19 @@ class Connections:
         return Connection(http, self)
 
     def keep(self, http: HTTPConnection) -> None:
+        """Keeps a connection open for a later request, or closes it if enough are kept."""
         if len(self._idle) < MAX_IDLE:
             self._idle.append(http)
         else:
             http.close()
 
     def close(self) -> None:
+        """Closes the kept connections."""
         while self._idle:
             self._idle.pop().close()
 
     def _connect(self, timeout_s: float) -> HTTPConnection:
+        """A new connection. Raises Silent and Unreachable."""
         http = self._make(timeout_s)
         try:
             http.connect()
@@ -162,6 +169,7 @@ class Connections:
         return http
 
     def _make(self, timeout_s: float) -> HTTPConnection:
+        """A connection that is not opened yet: to the unix socket, to the proxy, or to the host itself."""
         if self._socket is not None:
             return _UnixConnection(self._socket, timeout_s)
         kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
@@ -176,6 +184,8 @@ class Connections:
 
 
 class _UnixConnection(HTTPConnection):
+    """An HTTP connection over the unix socket at a path."""
+
     def __init__(self, path: Path, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
         self._path = path
@@ -187,7 +197,8 @@ class _UnixConnection(HTTPConnection):
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
+    """Turns what http.client and sockets raise into Silent, Unreachable and Broken."""
     try:
         yield
     except TimeoutError:
@@ -199,16 +210,18 @@ def _failures() -> Iterator[None]:
 
 
 def _find_proxy(url: SplitResult) -> SplitResult | None:
+    """The proxy that the environment sets for a URL; None for a direct connection."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()
-    named = proxies.get(url.scheme) or proxies.get("all")
-    if not named or proxy_bypass(url.netloc.rpartition("@")[2]):
+    address = proxies.get(url.scheme) or proxies.get("all")
+    if not address or proxy_bypass(url.netloc.rpartition("@")[2]):
         return None
-    return urlsplit(named if "//" in named else f"http://{named}")
+    return urlsplit(address if "//" in address else f"http://{address}")
 
 
 def _authorize(proxy: SplitResult) -> dict[str, str]:
+    """The header with the user's name and password for a proxy; empty if its address has none."""
     if proxy.username is None:
         return {}
     pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
@@ -216,7 +229,9 @@ def _authorize(proxy: SplitResult) -> dict[str, str]:
 
 
 def _check_runs(connection: socket.socket) -> None:
-    """Raises `engine_stopped` if, by /proc, the process at the other end is stopped (SIGSTOP or a debugger)."""
+    """Closes a connection and raises MidfillError `engine_stopped` if the process at its other end is stopped, by
+    SIGSTOP or a debugger. Nothing happens where /proc or the socket does not tell, as for TCP.
+    """
     if not hasattr(socket, "SO_PEERCRED") or connection.family != socket.AF_UNIX:
         return
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))

@@ -1,4 +1,4 @@
-"""Finds engines of other projects that run on this machine. Asks local ports what they are; uses none of them."""
+"""Finds engines of other projects on this machine: asks local ports what they serve. Fills with none of them."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _MAX_MODELS: Final = 8
 
 @dataclass(frozen=True)
 class LocalServer:
-    """A server, and the value of the `engine` setting for each of its models."""
+    """A server on this machine. `settings` are values of the `engine` setting, one for each of its models."""
 
     name: str
     url: str
@@ -28,12 +28,12 @@ class LocalServer:
 def find_servers(
     llamacpp_ports: Sequence[int] = _LLAMACPP_PORTS, openai_ports: Mapping[int, str] = _OPENAI_PORTS
 ) -> Iterator[LocalServer]:
-    """Yields servers that answer within half a second. Sends no content of any file."""
+    """Yields the servers that answer within half a second. Sends no content of any file."""
     url = ollama_url() or PROTOCOLS["ollama"].default_url
     if any(f"//{host}:" in url for host in LOCAL_HOSTS):
-        names = _names(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
-        if names:
-            yield LocalServer("Ollama", url, tuple(f"ollama:{name}" for name in names))
+        models = _read_models(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
+        if models:
+            yield LocalServer("Ollama", url, tuple(f"ollama:{model}" for model in models))
     for port in llamacpp_ports:
         url = f"http://127.0.0.1:{port}"
         props = get_json(f"{url}/props", TIMEOUT_S)
@@ -43,13 +43,13 @@ def find_servers(
             yield LocalServer(title, url, (f"llamacpp:{url}",))
     for port, name in openai_ports.items():
         url = f"http://127.0.0.1:{port}"
-        names = _names(get_json(f"{url}/v1/models", TIMEOUT_S), "data")
-        if names:
-            yield LocalServer(name, url, tuple(f"openai:{model}@{url}" for model in names))
+        models = _read_models(get_json(f"{url}/v1/models", TIMEOUT_S), "data")
+        if models:
+            yield LocalServer(name, url, tuple(f"openai:{model}@{url}" for model in models))
 
 
-def _names(answer: Any, key: str) -> list[str]:
-    """Model names in a server's list; none from Midfill's own engine."""
+def _read_models(answer: Any, key: str) -> list[str]:
+    """The names of the first models in the list under `key` of a server's answer, without those of Midfill's engine."""
     if not isinstance(answer, dict):
         return []
     names: list[str] = []

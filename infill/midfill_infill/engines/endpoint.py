@@ -1,4 +1,4 @@
-"""Parses engine addresses and protocols, and translates engine errors. Knows no sockets."""
+"""Parses the addresses and protocols of engines, and translates errors that engines report. Knows no sockets."""
 
 import os
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
-# Our error code where it differs from the engine's.
+# The code of the MidfillError for an engine's error, if it differs from the engine's code.
 _CODES: Final[dict[ErrorCode, str]] = {
     ErrorCode.UNAUTHORIZED: "engine_refused",
     ErrorCode.FORBIDDEN: "engine_refused",
@@ -30,8 +30,11 @@ _CODES: Final[dict[ErrorCode, str]] = {
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an engine listens: our unix socket, or a URL that the user named. `protocol` is empty for Midfill's own.
-    `context_tokens`: how many tokens another project's engine may get, if the user says.
+    """Where an engine listens: the unix socket of one that Midfill starts, or a URL that the user named.
+
+    `protocol` is the one that another project's engine speaks; it is empty for an engine of Midfill. `token` is sent
+    to the engine to be let in. `context_tokens` is how many tokens another project's engine may get, None if the user
+    sets no number.
     """
 
     socket: Path | None = None
@@ -46,6 +49,7 @@ class Endpoint:
 
     @property
     def is_outside(self) -> bool:
+        """True for an engine of another project."""
         return bool(self.protocol)
 
     @property
@@ -58,13 +62,13 @@ class Endpoint:
 
     @property
     def remote_host(self) -> str:
-        """The host that code is sent to; empty for this machine."""
+        """The host to which code is sent; empty if it is this machine."""
         host = urlsplit(self.url or "").hostname or ""
         return "" if host in LOCAL_HOSTS else host
 
     @property
     def info(self) -> ModelInfo:
-        """Describes the model of another project's engine."""
+        """The description of another project's engine and its model, as Midfill's engine describes its models."""
         from midfill_infill.engines.outside import PROTOCOLS
 
         name = f"{self.protocol}:{self.model}" if self.model else self.protocol
@@ -91,12 +95,14 @@ _LOCAL: Final = re.compile(
 
 
 def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
-    """`PROTOCOL:MODEL`, `PROTOCOL:URL` or `PROTOCOL:MODEL@URL` as an endpoint; HOST:PORT is http://HOST:PORT. Raises
-    MidfillError `bad_config`.
+    """The endpoint that `PROTOCOL:MODEL`, `PROTOCOL:URL` or `PROTOCOL:MODEL@URL` names; a URL may omit http:// and, for
+    this machine, the protocol's usual port. The token is the value of the variable for the host, or of MIDFILL_TOKEN.
+
+    Raises MidfillError `bad_config`.
     """
     from midfill_infill.engines.outside import PROTOCOLS
 
-    name, _, rest = text.strip().partition(":")
+    name, _, model_and_url = text.strip().partition(":")
     if name not in PROTOCOLS:
         message = f"there is no protocol {name!r} for an engine"
         next_step = f"write PROTOCOL:MODEL@URL with one of {', '.join(PROTOCOLS)}"
@@ -104,10 +110,10 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
             next_step += "; for an engine of Midfill set MIDFILL_ENGINE_URL and MIDFILL_TOKEN"
         raise MidfillError("bad_config", message, next_step)
     protocol = PROTOCOLS[name]
-    model, url = _split(rest, protocol)
-    if not url and name == "ollama":
-        url = ollama_url()
-    url = (url or protocol.default_url).rstrip("/")
+    model, address = _split(model_and_url, protocol)
+    if not address and name == "ollama":
+        address = ollama_url()
+    url = (address or protocol.default_url).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
@@ -115,29 +121,32 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     if name in ("ollama", "fim") and not model:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     host = parts.hostname
-    keys = [key for part, key in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
-    token = next(filter(None, map(os.environ.get, (*keys, "MIDFILL_TOKEN"))), None)
-    return Endpoint(None, url.removesuffix("/v1"), token, name, model, context_tokens)
+    variables = [key for part, key in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
+    tokens = [os.environ.get(variable) for variable in (*variables, "MIDFILL_TOKEN")]
+    token = next((token for token in tokens if token), None)
+    return Endpoint(None, url.removesuffix("/v1"), token, protocol=name, model=model, context_tokens=context_tokens)
 
 
-def _split(rest: str, protocol: "Protocol") -> tuple[str, str]:
-    """The model and the URL that are named; "" for what is not. What follows an @ is an address, or no URL at all."""
-    whole = _URL.fullmatch(rest)
-    if whole is not None:
-        return whole["model"] or "", whole["url"]
-    model, at, address = rest.rpartition("@")
+def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:
+    """Splits what follows the protocol into a model and a URL, each empty if it is not named. What follows an @ becomes
+    a URL that `parse_engine` refuses if it is no address, but `MODEL@sha256:DIGEST` is a model.
+    """
+    with_scheme = _URL.fullmatch(model_and_url)
+    if with_scheme is not None:
+        return with_scheme["model"] or "", with_scheme["url"]
+    model, at_sign, address = model_and_url.rpartition("@")
     local = _LOCAL.fullmatch(address)
     if local is not None:
         port = local["port"] or ""
-        usual = urlsplit(protocol.default_url).port
-        if not port and usual:
-            port = f":{usual}"
+        usual_port = urlsplit(protocol.default_url).port
+        if not port and usual_port:
+            port = f":{usual_port}"
         return model, f"http://{local['host']}{port}{local['path'] or ''}"
-    if _HOST_AND_PORT.fullmatch(address) and (at or not protocol.needs_model):
+    if _HOST_AND_PORT.fullmatch(address) and (at_sign or not protocol.needs_model):
         return model, f"http://{address}"
-    if at and not address.startswith("sha256:"):
+    if at_sign and not address.startswith("sha256:"):
         return model, f"{address}:"
-    return rest, ""
+    return model_and_url, ""
 
 
 def ollama_url() -> str:
@@ -145,17 +154,17 @@ def ollama_url() -> str:
     address = os.environ.get("OLLAMA_HOST", "")
     if not address:
         return ""
-    if "//" not in address:
-        address = f"http://{address}"
-    parts = urlsplit(address)
+    parts = urlsplit(address if "//" in address else f"http://{address}")
     host = parts.hostname
-    if host in (None, "0.0.0.0"):
+    if host in (None, "0.0.0.0"):  # where a server listens, which is no address to call
         host = "127.0.0.1"
     return f"{parts.scheme}://{host}:{parts.port or 11434}"
 
 
 def relayed(body: ErrorBody) -> MidfillError:
-    """The engine's error as ours, with its own next step unless the token was refused."""
+    """The MidfillError for an error that an engine reports. It keeps the engine's next step, unless the engine refused
+    the token: then the user's own settings are to be checked.
+    """
     code = _CODES.get(body.code, body.code.value)
     if code == "engine_refused":
         return MidfillError(code, body.message)
@@ -163,7 +172,7 @@ def relayed(body: ErrorBody) -> MidfillError:
 
 
 def last_words(log: str) -> MidfillError | None:
-    """The last error that an engine's process logged as JSON; None if there is none."""
+    """The last error that an engine's process logged as JSON, as a MidfillError; None if there is none."""
     for line in reversed(log.splitlines()):
         try:
             return relayed(ErrorBody.model_validate_json(line))

@@ -1,4 +1,4 @@
-"""Fetches a checkpoint in a process of the engine's package, without a time limit. Knows no network."""
+"""Downloads a checkpoint by a process of the engine's package, without a time limit. Knows no network."""
 
 import subprocess
 from collections.abc import Callable
@@ -11,11 +11,13 @@ from midfill_infill.engines.installed import engine_command, engine_environment
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.visible import duration
 
-GRACE_S = 5.0
+GRACE_S = 5.0  # for the process to end before it is killed
 
 
 def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> str:
-    """The checkpoint's folder. `hear` gets progress; a new call resumes. Raises MidfillError, `cancelled` on Ctrl-C."""
+    """Downloads a model and returns its folder; resumes an earlier download. `hear` is called with the progress. Raises
+    MidfillError; `cancelled` on Ctrl-C.
+    """
     last: FetchProgress | None = None
     with _spawn("fetch", model, *options) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -40,7 +42,7 @@ def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> s
 
 
 def show_progress(progress: FetchProgress) -> str:
-    """For a log or a status line."""
+    """The progress of a download as text for a log or a status line."""
     text = f"getting {progress.model}: {show_amount(progress)}, {show_size(progress.bytes_per_s)}/s"
     if progress.left_s and progress.done_bytes < progress.total_bytes:
         text += f", {duration(progress.left_s)} left"
@@ -54,8 +56,11 @@ def show_amount(progress: FetchProgress) -> str:
 
 
 def show_size(num_bytes: float) -> str:
-    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if num_bytes >= size), ("kB", 1e3))
-    return f"{num_bytes / size:.1f} {unit}"
+    """A number of bytes in GB, MB or kB, with one decimal."""
+    for unit, unit_bytes in (("GB", 1e9), ("MB", 1e6)):
+        if num_bytes >= unit_bytes:
+            return f"{num_bytes / unit_bytes:.1f} {unit}"
+    return f"{num_bytes / 1e3:.1f} kB"
 
 
 def list_stock(*options: str) -> StoredModels:
@@ -68,18 +73,19 @@ def list_stock(*options: str) -> StoredModels:
 
 
 def explain(log: str, exit_code: int) -> MidfillError:
-    """Converts the engine's last line to a MidfillError."""
+    """The error that the engine's process logged last; if it logged none, one with the last line of its log."""
     error = last_words(log)
     if error is not None:
         return error
     ending = f"ended with exit code {exit_code}"
     if exit_code < 0:
         ending = f"was ended by signal {-exit_code}"
-    last = next((line for line in reversed(log.splitlines()) if line.strip()), "it said nothing")
-    return MidfillError("fetch_failed", f"the process that fetches {ending} ({last.strip()})")
+    last_line = next((line for line in reversed(log.splitlines()) if line.strip()), "it said nothing")
+    return MidfillError("fetch_failed", f"the process that fetches {ending} ({last_line.strip()})")
 
 
 def _spawn(*words: str) -> "subprocess.Popen[str]":
+    """Starts the engine's command with these words."""
     return subprocess.Popen(
         [*engine_command(), *words],
         stdin=subprocess.DEVNULL,
@@ -91,6 +97,7 @@ def _spawn(*words: str) -> "subprocess.Popen[str]":
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
+    """Ends a process if it still runs: asks it to, and kills it after GRACE_S."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""Reports what is installed: versions, missing packages, the command of an engine process. Imports no such package."""
+"""Tells what is installed: versions, missing packages, the command that starts an engine. Imports none of them."""
 
 import importlib.util
 import json
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 ENGINE_PACKAGES: Final = ("torch", "tokenizers", "safetensors", "fastapi", "uvicorn")
-# glibc: one heap for all threads, which keeps up to 128 MiB of freed memory during a fill; the idle engine returns it.
-# Mapping each large tensor separately costs a page fault per 4 KiB: a quarter more CPU time per fill.
-# GNU OpenMP: threads spin briefly before they sleep. By default they sleep at once in a process with two thread pools,
-# which torch has: a fill took 3.4 s instead of 2.5 s.
+# Environment variables of an engine's process.
+# glibc: all threads share one heap, which keeps up to 128 MiB of freed memory during a fill; the idle engine gives it
+# back. Otherwise each large tensor is mapped anew: a page fault per 4 KiB, a quarter more CPU time per fill.
+# GNU OpenMP: threads spin briefly before they sleep. By default they sleep at once if a process has two thread pools,
+# as one with torch has: a fill took 3.4 s instead of 2.5 s.
 _TUNING: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
@@ -25,6 +26,7 @@ _TREE: Final = Path(__file__).parents[3]
 
 
 def distribution_version() -> str:
+    """The installed version of Midfill, or "0+source" if it runs from a source tree that is not installed."""
     return package_version("midfill") or "0+source"
 
 
@@ -32,11 +34,11 @@ def describe_build() -> str:
     """One line with the version, the commit if known, and the versions of Python and torch."""
     torch = package_version("torch")
     runs_on = [f"Python {platform.python_version()}", f"torch {torch}" if torch else "no torch"]
-    return f"midfill {distribution_version()} ({', '.join([*_commit(), *runs_on])})"
+    return f"midfill {distribution_version()} ({', '.join([*_describe_commit(), *runs_on])})"
 
 
-def _commit(tree: Path = _TREE) -> list[str]:
-    """The commit of the running source tree, or of the repository that Midfill was installed from."""
+def _describe_commit(tree: Path = _TREE) -> list[str]:
+    """Words for the commit of the running source tree or of the installed repository; empty if neither is known."""
     try:
         if (tree / ".git").exists():
             words = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--exclude=*"]
@@ -56,16 +58,19 @@ def package_version(name: str) -> str | None:
 
 
 def missing_engine_packages() -> list[str]:
+    """The names of the packages that an engine needs and that are not installed."""
     return [name for name in ENGINE_PACKAGES if importlib.util.find_spec(name) is None]
 
 
 def engine_command() -> list[str]:
-    """The first words of the engine's command. `-P` keeps files of the current folder from shadowing libraries."""
+    """The first words of the command that starts an engine. `-P`: no file of the current folder shadows a library."""
     return [sys.executable, "-P", "-m", "midfill_engine"]
 
 
 def engine_environment() -> dict[str, str]:
-    """Our environment, with an absolute PYTHONPATH because the engine runs in another folder."""
+    """The environment of an engine's process: this process's own and _TUNING where that does not set the same. Entries
+    of PYTHONPATH become absolute, because the engine runs in another folder.
+    """
     environment = _TUNING | os.environ
     if path := environment.get("PYTHONPATH"):
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in path.split(os.pathsep))

@@ -1,9 +1,9 @@
-"""Tells a person at a terminal of slow work, such as the start of an engine."""
+"""Tells a person at a terminal about slow work, such as the start of an engine. Knows no engine."""
 
 import sys
 
 
 def note(phrase: str) -> None:
-    """Names slow work on stderr, if that is a terminal."""
+    """Writes a phrase such as "loading the model" to stderr if that is a terminal."""
     if sys.stderr.isatty():
         print(f"{phrase} ...", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Tells a user once that the pretrained base is available, and that code leaves this machine."""
+"""Tells a user, once each, that the pretrained base is available and that code leaves this machine. Knows no engine."""
 
 import os
 import re
@@ -11,8 +11,8 @@ NEEDED_BYTES: Final = 2 * 2**30  # for the engine with the pretrained base, an e
 
 
 def offer(model: str, num_bytes: int | None = None) -> str | None:
-    """The offer, once per user (recorded in the state folder); None if it does not apply or was shown before.
-    `num_bytes` is the size of the memory, by default this machine's.
+    """The offer of the pretrained base, if the shipped model has filled and the memory suffices; None otherwise, and if
+    this user was offered it before. `num_bytes` is the size of the memory, by default this machine's.
     """
     applies = model in SHIPPED_NAMES and not os.environ.get("MIDFILL_MODEL")
     if not applies or (num_bytes or memory_bytes()) < NEEDED_BYTES or not is_first_time("offered"):
@@ -21,19 +21,23 @@ def offer(model: str, num_bytes: int | None = None) -> str | None:
 
 
 def tell_where(host: str) -> str | None:
-    """The sentence that code is sent to `host`; None for this machine or if it was shown for this host before."""
-    mark = re.sub(r"[^\w.-]", "_", host)
-    if not host or not is_first_time(f"told-files-{mark}"):
+    """The warning that code is sent to `host`; None if `host` is empty, which means this machine, and if the user was
+    warned of this host before.
+    """
+    file_name = re.sub(r"[^\w.-]", "_", host)
+    if not host or not is_first_time(f"told-files-{file_name}"):
         return None
     sentence = f"the code around each hole and parts of related files are sent to {host}"
-    keep = (
+    next_step = (
         "`midfill config context off` keeps related files on this machine, `midfill config engine --unset` everything"
     )
-    return f"{sentence}; {keep}"
+    return f"{sentence}; {next_step}"
 
 
 def is_first_time(mark: str) -> bool:
-    """True if `mark` is new, and records it as a file in the user's state folder."""
+    """True if there is no file `mark` in the user's state folder yet; makes it. If it cannot be made, True for warnings
+    and False for the offer, because a warning may be repeated.
+    """
     from platformdirs import user_state_path
 
     state_folder = user_state_path("midfill")
@@ -48,4 +52,5 @@ def is_first_time(mark: str) -> bool:
 
 
 def memory_bytes() -> int:
+    """The size of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,7 +1,7 @@
-"""Finds the user's engine, or starts one and waits for it. Knows processes, locks and folders; not HTTP, not requests.
+"""Finds the user's engine, or starts one and waits for it. Knows processes, locks and folders; no HTTP, no requests.
 
-There is one engine per model, device and so on. An engine inherits its locked `.lock` from its starter and holds it as
-long as it lives, so a killed engine frees it at once and a slow one is never started twice.
+There is one engine for each combination of settings. An engine inherits its locked `.lock` from the process that starts
+it and holds the lock until it ends, so a killed engine frees it at once and a slow one is never started twice.
 """
 
 import hashlib
@@ -37,26 +37,28 @@ from midfill_infill.errors import MidfillError
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
 START_TIMEOUT_S: Final = 600.0
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
-SHIPPED: Final = "embedded"
+SHIPPED: Final = "embedded"  # the model that ships with Midfill
 # An engine that got a request within this time is not idle: its caller may send another one.
 IDLE_S: Final = 60.0
-SWEEP_AFTER_S: Final = 24 * 3600.0
+SWEEP_AFTER_S: Final = 24 * 3600.0  # when the files of an engine that has ended are removed
 _POLL_S: Final = 0.03
-# An engine does not answer while it loads its libraries, which takes longer on a busy machine.
+# An engine that is silent for so long at its start is given up. It does not answer while it loads its libraries, which
+# takes longer on a busy machine.
 _HUNG_AT_START_S: Final = 2 * HUNG_S
-_SAY_EVERY_S: Final = 1.0
+_SAY_EVERY_S: Final = 1.0  # progress of a download
 _MAX_LOG_BYTES: Final = 1_000_000
 
-Progress = Callable[[str], None]
+Progress = Callable[[str], None]  # is called with a phrase such as "loading the model"
 
-# Engines that this process started. They outlive it, but it must reap those that end before.
+# Engines that this process started. They outlive it, but it must wait for those that end earlier, or they stay zombies.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """The wanted engine. `model` is a known name, a checkpoint folder or a hub id. The configuration, including that of
-    `project` if given, fills in fields that are None and the device `auto`.
+    """The engine that a user asks for. `model` is a known name, a checkpoint's folder or a hub id. `complete` fills in
+    fields that are None and the device `auto` from the configuration, with that of the folder `project`, if given.
+    `may_fetch` allows downloading the model.
     """
 
     model: str | None = None
@@ -70,69 +72,73 @@ class EngineSettings:
 
     @property
     def record(self) -> EngineRecord:
+        """The record of an engine that is started with these settings by this installation."""
         model = ""
         if self.model and self.model != SHIPPED:
             model = absolute_model(self.model)
         installation = f"{sys.prefix} {distribution_version()}"
-        chosen: dict[str, Any] = {name: getattr(self, name) or "" for name in OPTIONS}
-        return EngineRecord(model, self.device, **chosen, installation=installation)
+        options: dict[str, Any] = {name: getattr(self, name) or "" for name in OPTIONS}
+        return EngineRecord(model, self.device, **options, installation=installation)
 
 
 def complete(settings: EngineSettings) -> EngineSettings:
-    """Fills in open fields: from the engine that `midfill serve` runs, if any, otherwise from the configuration.
+    """The settings with their open fields filled in: from a fitting engine that `midfill serve` runs, if neither the
+    user nor the environment names a model; otherwise from the configuration.
 
-    A model that only a project's file names is never fetched, because the user did not ask for it.
+    A model that only a project's file names is never downloaded, because the user did not ask for it.
     """
-    known = config.load(settings.project)
-    model = known["model"]
+    configured = config.load(settings.project)
+    model = configured["model"]
     if settings.model is None and model.source != "environment" and (served := _find_served(settings)) is not None:
         return served
-    chosen: dict[str, Any] = {name: getattr(settings, name) or _text(known[name]) for name in OPTIONS}
+    options: dict[str, Any] = {name: getattr(settings, name) or _to_text(configured[name]) for name in OPTIONS}
     device = settings.device
     if device == "auto":
-        device = _text(known["device"]) or device
+        device = _to_text(configured["device"]) or device
     return replace(
         settings,
-        model=settings.model or _text(model) or default_model(),
+        model=settings.model or _to_text(model) or default_model(),
         device=device,
-        **chosen,
+        **options,
         project=None,
         may_fetch=settings.may_fetch and (settings.model is not None or model.source != "project"),
     )
 
 
 def default_model() -> str | None:
-    """The pretrained base if it is installed, otherwise None: the shipped model."""
+    """The pretrained base if it is installed; None, which means the shipped model, otherwise."""
     if any((packaged_folder() / BASE).glob("*.gguf")):
         return BASE
     return None
 
 
 def _find_served(settings: EngineSettings) -> EngineSettings | None:
+    """The settings with those of an engine that `midfill serve` runs and that fits them; None if there is none."""
     for _, record in living():
         wanted = replace(settings.record, model=record.model)
         if record.is_served and record.serves(wanted):
-            chosen: dict[str, Any] = {name: getattr(record, name) or None for name in OPTIONS}
-            return replace(settings, model=record.model or SHIPPED, device=record.device, **chosen)
+            options: dict[str, Any] = {name: getattr(record, name) or None for name in OPTIONS}
+            return replace(settings, model=record.model or SHIPPED, device=record.device, **options)
     return None
 
 
-def _text(setting: config.Setting) -> str | None:
+def _to_text(setting: config.Setting) -> str | None:
+    """The value of a setting as text; None if it has none."""
     if setting.value is None:
         return None
     return str(setting.value)
 
 
 def engine_arguments(settings: EngineSettings) -> list[str]:
-    """Options of `serve` for the model, the device and all other choices."""
+    """The options of the engine's `serve` command for the model, the device and what else the settings name."""
     model = absolute_model(settings.model) if settings.model else None
-    given = [("--model", model), ("--device", settings.device)]
-    given += [(f"--{name}", getattr(settings, name)) for name in OPTIONS]
-    return [word for name, value in given if value is not None for word in (name, value)]
+    values = [("--model", model), ("--device", settings.device)]
+    values += [(f"--{name}", getattr(settings, name)) for name in OPTIONS]
+    return [word for option, value in values if value is not None for word in (option, value)]
 
 
 def absolute_model(model: str) -> str:
-    """Makes a folder or GGUF file absolute, because the engine runs in another folder; keeps other names."""
+    """Makes the path of a model's folder or file absolute, because the engine runs elsewhere; other names stay."""
     is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and HUB_ID.fullmatch(model) is None)
     if is_path:
         return os.path.realpath(model)
@@ -140,7 +146,7 @@ def absolute_model(model: str) -> str:
 
 
 def check_model(model: str) -> str:
-    """The name as settings store it. Raises MidfillError if no engine could find such a model."""
+    """The name of a model as settings store it. Raises MidfillError if no engine could find such a model."""
     name = absolute_model(model)
     is_file = name.endswith(".gguf") and Path(name).is_file()
     if is_file and not _is_gguf(name):
@@ -152,31 +158,35 @@ def check_model(model: str) -> str:
     raise MidfillError("unknown_model", message, next_step)
 
 
-def _is_gguf(name: str) -> bool:
-    with suppress(OSError), open(name, "rb") as opened:
+def _is_gguf(path: str) -> bool:
+    """True if a file can be read and begins as GGUF files do."""
+    with suppress(OSError), open(path, "rb") as opened:
         return opened.read(4) == b"GGUF"
     return False
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:
-    """The files of a running engine that fits `settings`, otherwise of the one to start."""
+    """The place of a running engine that fits `settings`, otherwise of the engine to start with them."""
     wanted = complete(settings).record
-    own = place_of(wanted)
-    if own.lives:
-        return own
-    return next((place for place, record in living() if record.serves(wanted)), own)
+    exact_place = place_of(wanted)
+    if exact_place.is_alive:
+        return exact_place
+    return next((place for place, record in living() if record.serves(wanted)), exact_place)
 
 
 def place_of(record: EngineRecord) -> EnginePlace:
-    identity = "\0".join(astuple(record)[:-1])
+    """The place of an engine with exactly this record, whether it runs or not, and who runs it."""
+    identity = "\0".join(astuple(record)[:-1])  # without `is_served`
     return EnginePlace.at(records.runtime_folder() / f"engine-{hashlib.sha256(identity.encode()).hexdigest()[:12]}")
 
 
 def named_endpoint() -> Endpoint | None:
-    """The engine of the setting `engine`, which is another project's, otherwise the one of MIDFILL_ENGINE_URL."""
-    chosen = config.load()["engine"].value
-    if chosen is not None:
-        return parse_engine(str(chosen), config.choose_context_tokens())
+    """The engine that the user names: another project's by the setting `engine`, otherwise an engine of Midfill by
+    MIDFILL_ENGINE_URL; None if neither is set. Raises MidfillError if what is named is no address.
+    """
+    setting = config.load()["engine"].value
+    if setting is not None:
+        return parse_engine(str(setting), config.choose_context_tokens())
     url = os.environ.get("MIDFILL_ENGINE_URL")
     if not url:
         return None
@@ -190,10 +200,11 @@ def ensure_engine(
     on_progress: Progress = lambda _: None,
     start_timeout_s: float = START_TIMEOUT_S,
 ) -> Endpoint:
-    """A live engine for `settings`, started if there is none; `on_progress` gets a phrase at each change.
+    """The engine that the user names, otherwise a live engine for `settings`, started if there is none. `on_progress`
+    is called with a phrase whenever the work changes.
 
-    Raises `MidfillError`: `engine_missing`, `engine_failed`, `engine_silent`, `engine_unreachable`, `runtime_folder`,
-    or what the engine said before it ended (`unknown_model`, ...).
+    Raises MidfillError: `engine_missing`, `engine_failed`, `engine_silent`, `engine_unreachable`, `runtime_folder`, or
+    the error that the engine logged before it ended, such as `unknown_model`.
     """
     named = named_endpoint()
     if named is not None:
@@ -204,21 +215,21 @@ def ensure_engine(
 def ensure_own(
     settings: EngineSettings, on_progress: Progress = lambda _: None, start_timeout_s: float = START_TIMEOUT_S
 ) -> Endpoint:
-    """As `ensure_engine`, but Midfill's own engine, whatever the user named."""
-    settings = complete(settings)
-    place = find_place(settings)
+    """As `ensure_engine`, but always Midfill's own engine, even if the user names another one."""
+    completed = complete(settings)
+    place = find_place(completed)
     endpoint = Endpoint(socket=place.socket)
     if probe(endpoint) == "ok":
         return endpoint
-    if not place.lives:
-        fetch_model(settings, on_progress)
+    if not place.is_alive:
+        fetch_model(completed, on_progress)
     with writable(place.socket.parent):
-        _start_and_wait(settings, place, endpoint, on_progress, start_timeout_s)
+        _start_and_wait(completed, place, endpoint, on_progress, start_timeout_s)
     return endpoint
 
 
 def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
-    """Downloads a model of the hub before an engine starts, if necessary. Raises MidfillError."""
+    """Downloads a model of the hub that is not here, before an engine starts with it. Raises MidfillError."""
     model = settings.model
     if model is None or absolute_model(model) != model or HUB_ID.fullmatch(model) is None or Path(model).is_dir():
         return
@@ -226,19 +237,19 @@ def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
     options = ["--if-missing", "--device", settings.device]
     if not settings.may_fetch:
         options.append("--cached-only")
-    said_s = 0.0
+    last_shown_s = 0.0
 
     def hear(progress: FetchProgress) -> None:
-        nonlocal said_s
-        if progress.folder is None and time.monotonic() - said_s > _SAY_EVERY_S:
-            said_s = time.monotonic()
+        nonlocal last_shown_s
+        if progress.folder is None and time.monotonic() - last_shown_s > _SAY_EVERY_S:
+            last_shown_s = time.monotonic()
             on_progress(show_progress(progress))
 
     fetch(model, hear, *options)
 
 
 def probe(endpoint: Endpoint) -> str | None:
-    """ "ok" or "loading"; "silent" if something listens but does not answer; None if nothing listens."""
+    """The state of an engine: "ok", "loading", "silent" if it listens but does not answer, None if it does not run."""
     if endpoint.socket is not None and not endpoint.socket.exists():
         return None
     try:
@@ -255,9 +266,13 @@ def probe(endpoint: Endpoint) -> str | None:
 def _start_and_wait(
     settings: EngineSettings, place: EnginePlace, endpoint: Endpoint, on_progress: Progress, timeout_s: float
 ) -> None:
-    deadline = time.monotonic() + timeout_s
+    """Waits until an engine at `place` is ready, and starts it if none runs. Raises MidfillError if the engine ends, is
+    silent for too long, or is not ready after `timeout_s`.
+    """
+    deadline_s = time.monotonic() + timeout_s
     process: subprocess.Popen[bytes] | None = None
-    log_start, last_phrase, heard_s = 0, "", time.monotonic()
+    log_start, last_phrase = 0, ""
+    heard_s = time.monotonic()  # when the engine was last not silent
     while True:
         state = probe(endpoint)
         if state == "ok":
@@ -265,7 +280,7 @@ def _start_and_wait(
         if state != "silent":
             heard_s = time.monotonic()
         elif time.monotonic() - heard_s > _HUNG_AT_START_S:
-            raise MidfillError("engine_silent", f"{_name(place)} accepts requests and does not answer")
+            raise MidfillError("engine_silent", f"{_describe(place)} accepts requests and does not answer")
         phrase = "loading the model" if state == "loading" else "starting the engine"
         if phrase != last_phrase:
             on_progress(phrase)
@@ -274,14 +289,14 @@ def _start_and_wait(
             process, log_start = _start(settings, place)
         elif process is not None and process.poll() is not None:
             raise _explain_death(process.returncode, place, log_start)
-        if time.monotonic() > deadline:
-            message = f"{_name(place)} was not ready after {timeout_s:g} s"
+        if time.monotonic() > deadline_s:
+            message = f"{_describe(place)} was not ready after {timeout_s:g} s"
             raise MidfillError("engine_failed", message, f"end that process and try again, or see {place.log}")
         time.sleep(_POLL_S)
 
 
 def _take_lock(place: EnginePlace) -> int | None:
-    """The locked descriptor, after removing a dead engine's socket; None while an engine lives."""
+    """Locks a place, and removes a dead engine's socket. Returns the lock's descriptor, None while an engine lives."""
     import fcntl  # Windows has none, and a client of a named engine needs none
 
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -298,7 +313,7 @@ def _take_lock(place: EnginePlace) -> int | None:
 
 
 def end_idle(wanted: EngineRecord) -> None:
-    """Ends other engines of the same model after an idle minute, except those of `midfill serve`."""
+    """Ends engines of the same model that have been idle for a minute, except those that `midfill serve` runs."""
     for place, record in living():
         if record.is_served or record.model != wanted.model or place.pid is None:
             continue
@@ -308,12 +323,13 @@ def end_idle(wanted: EngineRecord) -> None:
 
 
 def _sign_lock(lock: int, pid: int) -> None:
+    """Writes the process id of an engine into its lock's file."""
     os.truncate(lock, 0)
     os.pwrite(lock, str(pid).encode(), 0)
 
 
 def claim_place(settings: EngineSettings) -> EnginePlace:
-    """Makes this process, and what it becomes by exec, the engine for `settings`. Raises MidfillError if one lives."""
+    """Makes this process, also after an exec, the engine for `settings`. Raises MidfillError if one lives already."""
     place = find_place(settings)
     with writable(place.socket.parent):
         lock = _take_lock(place)
@@ -327,11 +343,13 @@ def claim_place(settings: EngineSettings) -> EnginePlace:
 
 
 def _start(settings: EngineSettings, place: EnginePlace) -> tuple[subprocess.Popen[bytes] | None, int]:
-    """The started process and the log's size before; None if another process has started the engine."""
+    """Starts an engine. Returns its process, and the size that its log had before; no process if another one has just
+    started the engine.
+    """
     lock = _take_lock(place)
     if lock is None:
         return None, 0
-    with os.fdopen(lock):  # closes it
+    with os.fdopen(lock):  # closes it here; the engine inherits it and so holds the lock
         check_installed()
         records.sweep_dead(SWEEP_AFTER_S)
         end_idle(settings.record)
@@ -358,13 +376,13 @@ def _start(settings: EngineSettings, place: EnginePlace) -> tuple[subprocess.Pop
 
 
 def check_installed() -> None:
-    """Raises `engine_missing` if the engine's libraries are not installed."""
+    """Raises MidfillError `engine_missing` if the engine's libraries are not installed."""
     if missing := missing_engine_packages():
         raise MidfillError("engine_missing", f"the engine's libraries are not installed ({', '.join(missing)})")
 
 
 def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> MidfillError:
-    """The last error in the engine's log."""
+    """The error of an engine that ended while it started: the last one in its log from `log_start`, if there is any."""
     with open(place.log, "rb") as log:
         log.seek(log_start)
         log_text = log.read().decode(errors="replace")
@@ -374,7 +392,8 @@ def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> Midfil
     return MidfillError("engine_failed", message, f"see {place.log}")
 
 
-def _name(place: EnginePlace) -> str:
+def _describe(place: EnginePlace) -> str:
+    """The engine of a place as the subject of a message, with its process id if known."""
     if place.pid:
         return f"the engine (process {place.pid})"
     return "the engine"

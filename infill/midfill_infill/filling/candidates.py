@@ -1,5 +1,5 @@
-"""The order of trust among the texts for each hole: one that adds no syntax error, then one that is not blank or idle,
-then the engine's own order. Knows no engine's connection.
+"""Chooses among the texts for each hole by the order of trust: a text that adds no syntax error, then one that is not
+blank or idle, then the engine's own order. Knows no engine's connection.
 """
 
 import sys
@@ -21,14 +21,15 @@ from midfill_infill.splicing.splice import Spliced, SplicedFill, Splicer
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
 
-MAX_TRIED: Final = 40
-SURE: Final = 0.75
-LIKELY: Final = 0.5
+MAX_TRIED: Final = 40  # texts of all holes together
+SURE: Final = 0.75  # the least certainty of a fill that is called sure
+LIKELY: Final = 0.5  # and of one that is called likely; a less certain one is a suggestion
 # Single lines with at least this certainty were right three times out of four (`python -m bench.quality.proposals`).
 SHOWN: Final = 0.45
-DRAFTED: Final = "drafted"
-FAIR: Final = 0.05
-# At least this many texts are parsed in the whole document, more in a short one: 20 ms each in a file of 3,000 lines.
+DRAFTED: Final = "drafted"  # the origin of a text that an engine's model wrote
+FAIR: Final = 0.05  # the least certainty of a proposal that is offered as an alternative though no engine has ranked it
+# To improve a hole, so many texts at least are parsed in the whole document, each in 20 ms in a file of 3,000 lines; in
+# a short document more, as long as their parses read MAX_WHOLE_BYTES in all.
 MIN_WHOLE: Final = 6
 MAX_WHOLE_BYTES: Final = 400_000
 
@@ -38,10 +39,11 @@ class PlacedFill:
     """A fill as inserted into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
 
     White space added by splicing belongs to no token. `errors` are ranges of `text` with syntax errors. `certainty` is
-    the calibrated probability that the whole fill is right, None if neither the engine nor a measurement gives one;
-    `told` is the engine's alone, `proposed` that of a proposal with the same text. `origin` describes the source.
-    `is_exempt`: a low certainty says nothing against the fill. It is a body of an engine that told none, and such
-    bodies are rarely what people wrote word for word, right ones too.
+    the calibrated probability that the whole fill is right, None if neither the engine nor a measurement gives one.
+    `told` is the certainty that the engine itself gave, `proposed` that of a proposal with the same text, or 0.
+    `origin` tells the user where the text comes from. `is_exempt`: a low certainty does not make the fill a suggestion.
+    These are bodies whose certainty is only measured, because the engine gave none: even right bodies are rarely what
+    people wrote word for word, which is what a measurement counts.
     """
 
     hole: Hole
@@ -57,12 +59,12 @@ class PlacedFill:
 
     @property
     def evidence(self) -> Evidence:
-        """What a measurement goes by."""
+        """What is known of the fill, from which a measured fit rates how likely it is right."""
         return Evidence.of(self.text, self.confidence, self.told, self.proposed)
 
     @property
     def kind(self) -> Kind | None:
-        """The kind of hole that a measurement tells apart; None for several lines that are no body."""
+        """The kind of hole, which decides what measured fit applies; None for several lines that are no body."""
         if self.hole.is_body:
             return "body"
         if "\n" in self.text.strip():
@@ -71,13 +73,13 @@ class PlacedFill:
 
     @property
     def is_suggestion(self) -> bool:
-        """True if the fill is written only on request."""
+        """True if the fill is so uncertain that it is written only on request."""
         return self.certainty is not None and self.certainty < LIKELY and not self.is_exempt
 
 
 def describe_certainty(certainty: float | None, *, is_suggestion: bool) -> str:
-    """The label shown to users, such as "likely (exact in 62%)": how often such a fill equals what people wrote. Empty
-    if the engine gives no certainty, the number alone for an unlikely fill that is no suggestion.
+    """The label shown to users, such as "likely (exact in 62%)": how often such a fill equals what people wrote. It is
+    empty without a certainty, and "exact in 20%" alone for an unlikely fill that is no suggestion.
     """
     if certainty is None:
         return ""
@@ -110,7 +112,7 @@ class Alternative:
 
     @property
     def is_empty(self) -> bool:
-        """True if a body hole got no text: the body stays as it was, which adds no error but is of no use."""
+        """True if a body hole got no text: its body stays as it was, which adds no error but does not help."""
         return any(fill.hole.is_body and not fill.text for fill in self.fills)
 
     @property
@@ -119,42 +121,42 @@ class Alternative:
         return not all(fill.text.strip() for fill in self.fills)
 
     def is_within(self, bounds: Sequence[Bounds]) -> bool:
-        """True if the text of every hole is within its bounds of lines."""
+        """True if every text has as many lines as its bounds allow."""
         return all(is_within(bound, fill.text) for bound, fill in zip(bounds, self.fills, strict=True))
 
     @property
     def faults(self) -> tuple[int, bool]:
-        """Its faults, the most severe first; smaller is better."""
+        """The number of new syntax errors, and whether a fill is blank or idle; the smaller tuple is better."""
         return self.new_errors, self.is_blank or self.is_idle
 
     @property
     def certainty(self) -> float | None:
         """Certainty of the least certain fill; None unless every fill has one."""
-        known = [fill.certainty for fill in self.fills if fill.certainty is not None]
-        if len(known) < len(self.fills):
+        certainties = [fill.certainty for fill in self.fills if fill.certainty is not None]
+        if len(certainties) < len(self.fills):
             return None
-        return min(known)
+        return min(certainties)
 
     @property
     def is_suggestion(self) -> bool:
-        """True if a fill is written only on request."""
+        """True if any of the fills is written only on request."""
         return any(fill.is_suggestion for fill in self.fills)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The text of one hole as received, and its origin. `is_left_out`: a proposal that the engine has not looked at.
-    `proposed`: the certainty of a proposal with the same text.
+    """A text for one hole before it is spliced, and its origin. `is_unranked`: it is a proposal that the engine did not
+    compare with its own texts. `proposed` is the certainty of a proposal with the same text, 0 without one.
     """
 
     filled: wire.FilledHole
     origin: str = DRAFTED
-    is_left_out: bool = False
+    is_unranked: bool = False
     proposed: float = 0.0
 
     @classmethod
     def of(cls, text: str, certainty: float | None, origin: str) -> "Answer":
-        """A whole text as a single token, with its certainty as confidence."""
+        """The answer for a text without tokens: the whole text counts as one token, its certainty as the confidence."""
         tokens: list[tuple[int, int]] = []
         confidence: list[float] = []
         if text and certainty is not None:
@@ -169,18 +171,18 @@ class Answer:
 
     @property
     def certainty(self) -> float:
-        """The engine's or the proposal's certainty, 0 without one."""
+        """The certainty that the engine or the proposer gave, 0 if neither did."""
         return self.filled.certainty or 0.0
 
 
 def rank(
-    response: wire.InfillResponse, index: int, proposals: Sequence[Proposal], *, most: int | None = None
+    response: wire.InfillResponse, index: int, proposals: Sequence[Proposal], *, max_characters: int | None = None
 ) -> list[Answer]:
-    """All different texts for the hole `index` in the engine's own order: its fills, the other texts that it compared,
-    then the proposals that it has not looked at. A proposal has at most `most` characters, if given.
+    """All different texts for the hole `index`: the engine's fills, then the other texts that it compared, both in its
+    own order, then the proposals that it did not rank. Longer ones than `max_characters`, if given, are left out.
     """
     origins = {proposal.text: proposal.origin for proposal in proposals}
-    proposed = {proposal.text.strip(): proposal.certainty for proposal in reversed(proposals)}
+    certainty_of = {proposal.text.strip(): proposal.certainty for proposal in reversed(proposals)}  # the first one wins
     answers: list[Answer] = []
     for row in (response.holes, *response.alternatives):
         filled = row[index]
@@ -194,18 +196,18 @@ def rank(
                 answers.append(Answer.of(compared.text, compared.certainty, origin))
     by_text: dict[str, Answer] = {}
     for answer in answers:
-        certainty = proposed.get(answer.text.strip(), 0.0)
+        certainty = certainty_of.get(answer.text.strip(), 0.0)
         by_text.setdefault(answer.text, replace(answer, proposed=certainty))
     for proposal in proposals:
-        if most is None or len(proposal.text) <= most:
-            proposing = Answer.of(proposal.text, proposal.certainty, proposal.origin)
-            by_text.setdefault(proposal.text, replace(proposing, is_left_out=True))
+        if max_characters is None or len(proposal.text) <= max_characters:
+            answer = Answer.of(proposal.text, proposal.certainty, proposal.origin)
+            by_text.setdefault(proposal.text, replace(answer, is_unranked=True))
     return list(by_text.values())
 
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate and the answers it was made from. A repair starts from these."""
+    """A candidate, the answer of each hole from which it was made, and what splicing found, where a repair starts."""
 
     candidate: Alternative
     answers: tuple[Answer, ...]
@@ -218,8 +220,10 @@ class Row:
 
 @dataclass(eq=False)
 class Place:
-    """A document, its holes in order, lines that Midfill wrote and nobody has accepted, and how sure of its texts the
-    model may be, as measured (known once it has answered). A fill has one, which keeps what the fill has found.
+    """The document and the ordered holes of one fill; keeps what was once computed about them.
+
+    `written` are lines that Midfill wrote and nobody has accepted. `fits` rate how likely the model's texts are right,
+    as measured on the user's code; they are known once the model has answered.
     """
 
     document: Document
@@ -238,12 +242,12 @@ class Place:
 
     @cached_property
     def needs(self) -> list[dict[str, list[str]]]:
-        """For each hole the names that it has to bind, and those before it that nothing uses, as the wire has them."""
+        """For each hole its `names`, which it has to bind, and `unused` names before it, as fields of wire.HoleSpec."""
         return [self.splicer.find_needs(index) for index in range(len(self.holes))]
 
     @property
     def imports(self) -> list[list[Proposal]]:
-        """For each hole imports of the modules of Python's standard library that it has to bind."""
+        """For each hole of a Python file imports of those names to bind that are modules of the standard library."""
         modules = sys.stdlib_module_names if self.document.language == "python" else frozenset()
         listed: list[list[Proposal]] = []
         for needs in self.needs:
@@ -251,14 +255,16 @@ class Place:
             listed.append([Proposal(f"import {name}", FAIR, "an import that is missing") for name in names])
         return listed
 
-    def rows(self, answers: Iterable[Sequence[Answer]]) -> Iterator[Row]:
-        """Yields a row for each of `answers` that can be inserted: with its anchors, and in the file's encoding."""
-        for answer in answers:
+    def rows(self, tried: Iterable[Sequence[Answer]]) -> Iterator[Row]:
+        """Yields the row of each item of `tried` whose texts can be inserted: they keep the anchors of their holes, and
+        the file's encoding has their characters.
+        """
+        for answers in tried:
             with suppress(MidfillError):
-                yield self.row(answer)
+                yield self.row(answers)
 
     def row(self, answers: Sequence[Answer]) -> Row:
-        """Splices one answer per hole. Raises MidfillError."""
+        """Splices one answer per hole and rates the fills. Raises MidfillError if a text cannot be inserted."""
         spliced = self.splicer.splice([answer.text for answer in answers])
         fills: list[PlacedFill] = []
         for hole, answer, spliced_fill in zip(self.holes, answers, spliced.fills, strict=True):
@@ -272,40 +278,44 @@ class Place:
         return Row(candidate, tuple(answers), spliced)
 
     def _rate(self, fill: PlacedFill, answer: Answer) -> PlacedFill:
-        """The fill with the certainty that was measured for such fills, if it was."""
-        if answer.is_left_out:
+        """The fill with the certainty that the fit for its kind gives, if its model was measured."""
+        if answer.is_unranked:
             return fill
-        fill = replace(fill, told=fill.certainty, proposed=answer.proposed)
-        measured = self.fits.get(fill.kind) if fill.kind else None
-        if measured is None:
-            return fill
-        is_exempt = fill.hole.is_body and fill.told is None
-        return replace(fill, certainty=measured.rate(fill.evidence), is_exempt=is_exempt)
+        known = replace(fill, told=fill.certainty, proposed=answer.proposed)
+        fit = self.fits.get(known.kind) if known.kind else None
+        if fit is None:
+            return known
+        is_exempt = known.hole.is_body and known.told is None
+        return replace(known, certainty=fit.rate(known.evidence), is_exempt=is_exempt)
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
-        """The first text of every hole; if it has a fault, the first without one or the one with the fewest.
+        """Chooses among the texts of every hole: the first one if it has no fault, otherwise the first one without a
+        fault, otherwise the one with the fewest.
 
-        Settles the holes in order, given the current texts of the others. Tries at most 40 texts. Raises MidfillError
-        if none can be inserted.
+        Settles the holes in order, given the current texts of the other holes. Tries at most 40 texts to replace faulty
+        ones, at least one a hole. Raises MidfillError if no texts of the same rank can be inserted.
         """
-        row = next(self.rows(_rows_of(ranked)), None) or self.row([texts[0] for texts in ranked])
-        share = max(1, MAX_TRIED // max(1, len(self.holes)))
-        for index, texts in enumerate(ranked):
+        row = next(self.rows(_combine_ranks(ranked)), None)
+        if row is None:
+            row = self.row([answers[0] for answers in ranked])  # raises what is wrong with the first texts
+        max_tried = max(1, MAX_TRIED // max(1, len(self.holes)))
+        for index, answers in enumerate(ranked):
             if self._is_at_fault(row, index):
-                row = self._improve_hole(row, index, texts[:share])
+                row = self._improve_hole(row, index, answers[:max_tried])
         return row
 
     def list_rows(self, ranked: Sequence[Sequence[Answer]], best: Row, most: int, *, every: bool = False) -> list[Row]:
-        """`best` and then other rows, fewest faults first, at most `most` in all. Proposals that no engine has looked
-        at need a certainty of FAIR. `every` adds the best texts varied in one hole, and lifts the limit.
+        """`best`, then other rows that are not idle, fewest faults first, at most `most` in all. A proposal that no
+        engine has ranked needs a certainty of FAIR. `every` adds rows that differ from the best texts in one hole, and
+        returns all that can be inserted.
         """
         if most == 1 and not every:
             return [best]
         worthy: list[Sequence[Answer]] = []
         for answers in ranked:
-            fair = [answer for answer in answers if not answer.is_left_out or answer.certainty >= FAIR]
+            fair = [answer for answer in answers if not answer.is_unranked or answer.certainty >= FAIR]
             worthy.append(fair or answers[:1])
-        tried = list(islice(_rows_of(worthy), 2 * most))
+        tried = list(islice(_combine_ranks(worthy), 2 * most))
         if every:
             tried += _vary(ranked)
         seen = {best.candidate.patch}
@@ -324,21 +334,26 @@ class Place:
         fill = row.spliced.fills[index]
         return bool(fill.error_ranges) or not fill.text.strip() or fill.is_idle
 
-    def _improve_hole(self, row: Row, index: int, texts: Sequence[Answer]) -> Row:
-        """The row with another of the hole's texts if that has fewer faults."""
-        num_whole = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
-        others = [answer for answer in texts if answer != row.answers[index]]
+    def _improve_hole(self, row: Row, index: int, answers: Sequence[Answer]) -> Row:
+        """The row with the fewest faults when the hole `index` takes one of `answers`, `row` itself if none has fewer.
+        Stops at the first one without a fault.
+        """
+        max_parsed = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
+        others = [answer for answer in answers if answer != row.answers[index]]
         before, behind = row.answers[:index], row.answers[index + 1 :]
         tried = ([*before, answer, *behind] for answer in self._sift(index, others))
-        for other in islice(self.rows(tried), num_whole):
-            if other.candidate.faults < row.candidate.faults:
-                row = other
-            if not any(row.candidate.faults):
+        best = row
+        for other in islice(self.rows(tried), max_parsed):
+            if other.candidate.faults < best.candidate.faults:
+                best = other
+            if not any(best.candidate.faults):
                 break
-        return row
+        return best
 
     def _sift(self, index: int, answers: Sequence[Answer]) -> Iterator[Answer]:
-        """Answers without an error in the hole's function, then the one with the fewest; all if there is no sieve."""
+        """Yields the answers without an error in the hole's function, then the answer with the fewest; all answers if
+        the function alone tells nothing. Parsing the function costs a hundredth of parsing a long file.
+        """
         sieve = self.splicer.find_sieve(index)
         if sieve is None:
             yield from answers
@@ -357,46 +372,47 @@ class Place:
             yield least_faulty
 
 
-def _rows_of(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
-    """Yields the best texts of all holes, then the second best, and so on while every hole has one."""
-    yield from map(list, zip(*ranked, strict=False))
+def _combine_ranks(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
+    """Yields the best answers of all holes, then the second best, and so on while every hole has one."""
+    for answers in zip(*ranked, strict=False):
+        yield list(answers)
 
 
 def _vary(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
-    """Yields the best texts, with one hole's text replaced by each of its next few."""
-    firsts = [texts[0] for texts in ranked]
-    for index, texts in enumerate(ranked):
-        for answer in texts[1 : 1 + MIN_WHOLE]:
+    """Yields the best answers of all holes with that of one hole replaced, by each of its next MIN_WHOLE answers."""
+    firsts = [answers[0] for answers in ranked]
+    for index, answers in enumerate(ranked):
+        for answer in answers[1 : 1 + MIN_WHOLE]:
             yield [*firsts[:index], answer, *firsts[index + 1 :]]
 
 
 def place_fill(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill, origin: str = DRAFTED) -> PlacedFill:
-    """Moves the engine's tokens to where splicing put their characters; drops tokens that were cut."""
+    """The fill with the engine's tokens where splicing put their characters, without tokens that splicing cut off."""
     token_of: dict[int, int] = {}
     for token, (start, end) in enumerate(filled.tokens):
         token_of |= dict.fromkeys(range(start, end), token)
     spans: dict[int, tuple[int, int]] = {}
-    for position, source in enumerate(spliced.origins):
-        if source in token_of:
-            token = token_of[source]
+    for position, source_position in enumerate(spliced.origins):
+        if source_position in token_of:
+            token = token_of[source_position]
             start, _ = spans.get(token, (position, position))
             spans[token] = (start, position + 1)
     tokens = sorted(spans, key=lambda token: spans[token])
-    errors = [_find(spliced.origins, error) for error in spliced.error_ranges]
+    errors = [_find_span(spliced.origins, error) for error in spliced.error_ranges]
     return PlacedFill(
         hole,
         spliced.text,
         tokens=tuple(spans[token] for token in tokens),
         confidence=tuple(filled.confidence[token] for token in tokens),
-        errors=tuple(filter(None, errors)),
+        errors=tuple(error for error in errors if error is not None),
         certainty=filled.certainty,
         origin=origin,
     )
 
 
-def _find(origins: Sequence[int], span: tuple[int, int]) -> tuple[int, int] | None:
-    """Position in the fill of a range of the engine's text; None if it was cut."""
-    start, end = span
+def _find_span(origins: Sequence[int], source_span: tuple[int, int]) -> tuple[int, int] | None:
+    """The range of the fill that came from a range of the engine's text; None if splicing cut it off."""
+    start, end = source_span
     positions = [position for position, origin in enumerate(origins) if start <= origin < end]
     if not positions:
         return None

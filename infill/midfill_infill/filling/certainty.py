@@ -1,6 +1,6 @@
-"""How likely a model's fill is right, fitted on the user's own code by `midfill measure`. Knows numbers; no document.
+"""Rates how likely a model's fill is right, as `midfill measure` fitted it on the user's own code. Knows no document.
 
-One logistic regression per model and kind of hole, in the user's data folder; no code is stored.
+A logistic regression per model and kind of hole is stored in the user's data folder: numbers, no code.
 """
 
 import json
@@ -17,18 +17,20 @@ from midfill_engine.wire import FittedWeights, ModelInfo
 Kind = Literal["line", "body"]
 KINDS: Final[tuple[Kind, ...]] = ("line", "body")
 
-MIN_MEASURED: Final = 20  # fills of one kind; of fewer a fit says little
-LEAST_LOG: Final = -12.0  # a log-probability below this one says no more
+MIN_MEASURED: Final = 20  # fills of one kind that a fit needs: with fewer it says little
+LEAST_LOG: Final = -12.0  # lower log-probabilities count as this one
 DECAY: Final = 0.05  # penalty on the squared weights of standardized features, so that few fills give a cautious fit
-_STEPS: Final = 600
-_LEAST_CHANCE: Final = 0.005
+_STEPS: Final = 600  # of the gradient descent
+_LEAST_CHANCE: Final = 0.005  # and its complement bound a probability before it becomes odds
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of one text for a hole. `mean` and `least` are log-probabilities of its tokens, 0 without any;
-    `told` is the engine's own certainty as ln odds, 0 without one; `proposed` is the certainty of a proposal from the
-    files with the same text; `length` is ln(1 + characters).
+    """What is known of one text for a hole: the features of a fit.
+
+    `mean` and `least` are the mean and the lowest log-probability of its tokens, 0 without tokens. `told` is the
+    engine's own certainty as ln odds, 0 without one. `proposed` is the certainty of a proposal from the user's files
+    with the same text, 0 without one. `length` is ln(1 + characters).
     """
 
     mean: float = 0.0
@@ -39,6 +41,7 @@ class Evidence:
 
     @classmethod
     def of(cls, text: str, confidence: Sequence[float], told: float | None, proposed: float) -> "Evidence":
+        """The evidence of a text whose tokens have the `confidence`; `told` and `proposed` are probabilities."""
         logs = [max(LEAST_LOG, math.log(max(value, 1e-9))) for value in confidence]
         return cls(
             mean=math.fsum(logs) / max(1, len(logs)),
@@ -50,14 +53,16 @@ class Evidence:
 
 
 def to_odds(chance: float) -> float:
-    """ln(chance / (1 - chance)), bounded."""
+    """The ln odds, ln(chance / (1 - chance)), bounded for chances near 0 and 1."""
     bounded = min(max(chance, _LEAST_CHANCE), 1 - _LEAST_CHANCE)
     return math.log(bounded / (1 - bounded))
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Weights of the evidence, and the number of fills that they were fitted on."""
+    """A logistic regression: the constant term `one`, the weight of each field of Evidence that counts, and the number
+    of fills on which it was fitted.
+    """
 
     one: float
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -67,19 +72,19 @@ class Fit:
         """The probability that the fill is right."""
         terms = [weight * getattr(evidence, name) for name, weight in self.weights.items()]
         odds = self.one + math.fsum(terms)
-        return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))  # exp overflows far outside of these bounds
 
 
 Fits = Mapping[Kind, Fit]
-Seen = tuple[Evidence, bool]
+Seen = tuple[Evidence, bool]  # a measured fill, and whether it was right
 _NAMES: Final = tuple(field.name for field in fields(Evidence))
 
 
 def fit(seen: Sequence[Seen]) -> Fit:
-    """Fits the ln odds that a fill is right, by gradient descent on standardized features.
+    """Fits the ln odds that a fill is right, by gradient descent on standardized features; constant ones get no weight.
 
-    One more right and one more wrong fill at the middle of the features keep a model that was never right from being
-    called impossible.
+    Adds a right and a wrong fill with mean features, because otherwise the fills of a model that was never right in
+    the measurement would get a certainty near 0.
     """
     means: dict[str, float] = {}
     spreads: dict[str, float] = {}
@@ -95,30 +100,32 @@ def fit(seen: Sequence[Seen]) -> Fit:
             standardized = [(value - mean) / spread for value in column]
             scaled.append((*standardized, 0.0, 0.0))
     rights = [*(float(is_right) for _, is_right in seen), 1.0, 0.0]
-    one, weights = _descend(scaled, rights)
-    raw = {name: weight / spreads[name] for name, weight in zip(means, weights, strict=True)}
-    one -= math.fsum(weight * means[name] for name, weight in raw.items())
-    rounded = {name: round(weight, 5) for name, weight in raw.items()}
-    return Fit(round(one, 5), rounded, len(seen))
+    scaled_constant, scaled_weights = _descend(scaled, rights)
+    weights = {name: weight / spreads[name] for name, weight in zip(means, scaled_weights, strict=True)}
+    constant = scaled_constant - math.fsum(weight * means[name] for name, weight in weights.items())
+    rounded = {name: round(weight, 5) for name, weight in weights.items()}
+    return Fit(round(constant, 5), rounded, len(seen))
 
 
 def _descend(columns: Sequence[Sequence[float]], rights: Sequence[float]) -> tuple[float, list[float]]:
-    """The constant and the weights of least cross entropy, with the penalty on the weights."""
+    """The constant and the weights with the least cross entropy plus penalty. `columns` holds the values of each
+    feature, `rights` 1 for each right fill and 0 for each wrong one.
+    """
     count = len(rights)
     rows = list(zip(*columns, strict=True)) or [()] * count
-    one = 0.0
+    constant = 0.0
     weights = [0.0] * len(columns)
-    rate = 4 / (1 + len(columns) + 8 * DECAY)  # the loss is this smooth at least
+    step_size = 4 / (1 + len(columns) + 8 * DECAY)  # no step overshoots: the loss bends no more than the inverse of it
     for _ in range(_STEPS):
-        lost: list[float] = []
+        errors: list[float] = []
         for row, right in zip(rows, rights, strict=True):
-            odds = one + _multiply(weights, row)
-            lost.append(1 / (1 + math.exp(-odds)) - right)
-        one -= rate * math.fsum(lost) / count
+            odds = constant + _multiply(weights, row)
+            errors.append(1 / (1 + math.exp(-odds)) - right)
+        constant -= step_size * math.fsum(errors) / count
         for index, column in enumerate(columns):
-            slope = _multiply(lost, column) / count
-            weights[index] -= rate * (slope + 2 * DECAY * weights[index])
-    return one, weights
+            slope = _multiply(errors, column) / count
+            weights[index] -= step_size * (slope + 2 * DECAY * weights[index])
+    return constant, weights
 
 
 def _multiply(numbers: Sequence[float], others: Sequence[float]) -> float:
@@ -127,60 +134,63 @@ def _multiply(numbers: Sequence[float], others: Sequence[float]) -> float:
 
 
 def rate_unseen(seen: Sequence[Seen], groups: Sequence[str], folds: int = 5) -> list[float]:
-    """The certainty of each fill by a fit on fills of other groups, such as files."""
+    """The certainty of each fill by a fit on fills of other groups, such as files; 0 if there is no other group."""
     chances = [0.0] * len(seen)
-    for held, others in split_folds(groups, folds):
-        if not held or not others:
+    for in_fold, others in split_folds(groups, folds):
+        if not in_fold or not others:
             continue
         fitted = fit([seen[index] for index in others])
-        for index in held:
+        for index in in_fold:
             evidence, _ = seen[index]
             chances[index] = fitted.rate(evidence)
     return chances
 
 
 def split_folds(groups: Sequence[str], folds: int = 5) -> Iterator[tuple[list[int], list[int]]]:
-    """For each fold the indices of the fills in its groups, and of all others; a group is in one fold only."""
+    """Yields for each fold the indices of the fills in it, and of all other fills. `groups` holds the group of each
+    fill; all fills of a group are in the same fold.
+    """
     fold_of = {group: number % folds for number, group in enumerate(dict.fromkeys(groups))}
     for fold in range(folds):
-        held = [index for index, group in enumerate(groups) if fold_of[group] == fold]
+        in_fold = [index for index, group in enumerate(groups) if fold_of[group] == fold]
         others = [index for index, group in enumerate(groups) if fold_of[group] != fold]
-        yield held, others
+        yield in_fold, others
 
 
 def lose(chances: Sequence[float], rights: Sequence[bool]) -> float:
-    """The mean cross entropy of certainties, in nats."""
-    losses: list[float] = []
+    """The mean cross entropy of certainties with what was right, in nats; smaller is better."""
+    log_likelihoods: list[float] = []
     for chance, is_right in zip(chances, rights, strict=True):
-        told = chance if is_right else 1 - chance
-        losses.append(math.log(max(1e-6, told)))
-    return -math.fsum(losses) / max(1, len(rights))
+        likelihood = chance if is_right else 1 - chance
+        log_likelihoods.append(math.log(max(1e-6, likelihood)))
+    return -math.fsum(log_likelihoods) / max(1, len(rights))
 
 
 def key_of(model: ModelInfo) -> str:
-    """What tells a model from others: its name, and the digest or the address of its weights."""
+    """The model's key in the file: its name, and the digest or the address of its weights."""
     return f"{model.id} {model.weights}"
 
 
 def folder() -> Path:
+    """The folder of everything that was measured."""
     from platformdirs import user_data_path
 
     return user_data_path("midfill") / "measured"
 
 
 def load(model: ModelInfo, answered: str) -> Fits:
-    """The fits of a model that names itself `answered`; none if it was not measured. Never raises."""
+    """The fits of a model whose answers name it `answered`; empty if that name was not measured. Never raises."""
     try:
-        known = _load(model)
-        if known["model"] != answered:
+        record = _load(model)
+        if record["model"] != answered:
             return {}
-        return {kind: Fit(**values) for kind, values in known["fits"].items()}
+        return {kind: Fit(**values) for kind, values in record["fits"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
 def load_judge(model: ModelInfo) -> FittedWeights | None:
-    """What decides among this model's lines; None for what ships. Never raises."""
+    """The weights that decide among this model's lines; None if those that ship with the engine do. Never raises."""
     try:
         return FittedWeights(**_load(model)["judge"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -188,8 +198,9 @@ def load_judge(model: ModelInfo) -> FittedWeights | None:
 
 
 def _load(model: ModelInfo) -> Any:
-    facts = os.stat(_path())
-    return _read(_path(), (facts.st_mtime_ns, facts.st_ino))[key_of(model)]
+    """The stored record of a model. Raises OSError, ValueError, TypeError or KeyError if there is none."""
+    status = os.stat(_path())
+    return _read(_path(), (status.st_mtime_ns, status.st_ino))[key_of(model)]
 
 
 def _path() -> Path:
@@ -198,21 +209,24 @@ def _path() -> Path:
 
 @lru_cache(maxsize=2)
 def _read(path: Path, _: tuple[int, int]) -> Any:
+    """The file's JSON. The second argument, its time and inode, makes a changed file miss the cache."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def save(model: ModelInfo, answered: str, fits: Fits, judge: FittedWeights | None = None) -> None:
-    """Keeps the fits of a model, and the weights of its judge, in place of its earlier ones. Raises OSError."""
+    """Stores the fits of a model, and the weights that decide among its lines, in place of its earlier ones. `answered`
+    is the name by which its answers call it. Raises OSError.
+    """
     path = _path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        known = dict(json.loads(path.read_text(encoding="utf-8")))
+        records = dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        known = {}
+        records = {}
     record: dict[str, Any] = {"model": answered, "fits": {kind: asdict(fitted) for kind, fitted in fits.items()}}
     if judge is not None:
         record["judge"] = dict(judge)
-    known[key_of(model)] = record
-    part = path.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    part.replace(path)
+    records[key_of(model)] = record
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(records, indent=1), encoding="utf-8")
+    temporary.replace(path)

@@ -1,4 +1,4 @@
-"""One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
+"""Runs one fill, from holes to patch: context, request, steps, splice, one repair. Knows no terminal and no editor."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,25 +29,30 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the language server's st
     from midfill_infill.engines.client import EngineClient
 
 Send = Callable[[wire.InfillRequest], Generator[wire.StepEvent | wire.InfillResponse, None, None]]
+"""Sends a request to an engine: yields its steps, then its answer."""
 
-MAX_PROPOSED: Final = 8  # holes with proposals before an engine is asked: 20 to 100 ms each
-MAX_TEXTS: Final = 5  # proposals for each of them that are tried: each may parse the file a few times
-EXCERPTS_SHARE: Final = 0.25  # of the window of an engine of another project
-# Rows of a repair: the first is greedy and often repeats the error, the others are sampled.
+# With more holes, nothing is proposed before an engine is asked: the proposals of a hole take 20 to 100 ms.
+MAX_PROPOSED: Final = 8
+MAX_TEXTS: Final = 5  # proposals that are tried for each of these holes: each may parse the file a few times
+EXCERPTS_SHARE: Final = 0.25  # the excerpts' part of the window of another project's engine
+# Rows that a repair asks for: the first one is greedy and often repeats the error, the others are sampled.
 REPAIR_ROWS: Final = 4
 
 
 @dataclass(frozen=True)
 class Options:
-    """User options; None leaves the choice to the engine. `min_tokens` and `max_tokens` are per hole, `n` counts
-    alternatives. `seconds` are those that a body and a line should take. `presets` are the wishes that settings make: a
-    model that does not heed them fills without. `length` compares with the text that a hole has now, in `sizes` tokens
-    each, if they are known. `intent` is one line for the model: a comment above each hole that is part of no fill.
-    `references` are related files, most important first. `shown` are the excerpts of the document's last fill, which
-    this one may keep, and takes the new ones. `proposers` add texts to the engine's. `written` are lines that Midfill
-    wrote and nobody has accepted.
+    """What the user asks of a fill; None leaves the choice to the engine.
 
-    Seed 0 means the most likely fill; every other seed samples one, unless `temperature` is set.
+    `n` is the number of candidates to return; `every` returns all that were found. `min_tokens` and `max_tokens` bound
+    each hole. `length` asks for texts that are shorter or longer than the holes' present texts, which have `sizes`
+    tokens, if known. `single_line` forbids line breaks. `seconds` is how long a body and a line should take. `presets`
+    are the wishes that come from settings: a model that does not heed them fills without them, while it refuses other
+    wishes. `intent` is text for the model, shown as comments above each hole; it is part of no fill. `references` are
+    related files, the most important first. `shown` holds the excerpts of the document's last fill: this fill may keep
+    them, and stores its own there. `proposers` are the names of those whose texts are added to the engine's. `written`
+    are lines that Midfill wrote and nobody has accepted. `repair` allows a second round for a fill with a fault.
+
+    Seed 0 means the most likely fill, every other seed a sampled one. `temperature`, if set, applies to all seeds.
     """
 
     model: str | None = None
@@ -74,18 +79,21 @@ class Options:
 
 @dataclass(frozen=True)
 class Preview:
-    """The holes after a step, in document order: drafts unless `is_chosen`. `repair`: of the second round."""
+    """What the holes hold after a step, in document order: drafts, or the texts of the fill if `is_chosen`.
+
+    `repair`: the step belongs to the second round, which fills the lines with errors again.
+    """
 
     step: int
     num_steps: int
     holes: Sequence[wire.HoleState]
     repair: bool = False
     is_chosen: bool = False
-    is_proposed: bool = False  # no engine was asked yet
+    is_proposed: bool = False  # shows proposals: no engine was asked yet
 
     @classmethod
     def of(cls, alternative: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
-        """The preview of whole texts."""
+        """The preview of an alternative; its texts count as settled unless they are only proposed."""
         holes: list[wire.HoleState] = []
         for fill in alternative.fills:
             state = wire.HoleState(
@@ -101,11 +109,12 @@ class Preview:
 
 @dataclass(frozen=True)
 class Filled:
-    """Result of a fill: the best candidate, the others in falling order, and the stats of all rounds.
+    """Result of a fill: the best candidate, the other ones in falling order, and the stats of all rounds.
 
-    `passes` is the user's command that the best candidate passes, if one was run. `keeps`: the parts of a fill that its
-    engine can keep when it fills again. `heeds` are the wishes that its model heeds, `left_out` the settings that it
-    did not heed. `judged` are the texts that the engine has compared for each hole, in the first round.
+    `model` is the name that the engine's answer gives. `keeps` says which parts of a text the model can keep when it
+    fills the hole again. `heeds` are the wishes that the model heeds, `left_out` those of settings that it does not.
+    `judged` are the texts that the engine compared for each hole, in the first round. `passes` is the user's command
+    that the best candidate passes, empty if none was run.
     """
 
     best: Alternative
@@ -136,80 +145,74 @@ def fill(
 ) -> Generator[Preview | Filled, None, None]:
     """Fills `holes` of `document` jointly: yields a `Preview` for each step, then one `Filled`.
 
-    Our engine ranks the proposals together with its own texts. The first of an engine's texts without a fault wins: it
-    adds no syntax error and is not blank or idle. If all have faults, the fewest win, and this fill is repaired once:
-    the lines with errors are masked again, the rest are anchors; if no line is at fault, everything is masked. Only
-    if a fault is left then, a proposal that the engine has not ranked replaces the fill. Closing the generator closes
-    the connection, which stops the engine. Raises `MidfillError`. The same seed gives the same fill.
+    Midfill's engine ranks the proposals together with its own texts. The first text of an engine's ranking that has no
+    fault is chosen: it adds no syntax error and is neither blank nor idle. If all texts have faults, the one with the
+    fewest is chosen and repaired once: the lines with errors are masked again, all other text becomes anchors. If no
+    line has an error, everything is masked. Only if a fault is left after that, a proposal that the engine has not
+    ranked may replace the fill. The same seed gives the same fill. Closing the generator closes the connection, which
+    stops the engine. Raises MidfillError.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
     model = find_model(client, options.model)
-    options, left_out = _leave_out(model, options)
+    heeded, left_out = _drop_unheeded(model, options)
     is_outside = client.endpoint.is_outside
-    comment = document.syntax.comment if document.syntax else "#"
-    room = model.max_context_tokens * CHARS_PER_TOKEN
+    comment_mark = document.syntax.comment if document.syntax else "#"
     if is_outside:
-        room = client.window * CHARS_PER_TOKEN
-        excerpts = _find_excerpts(document, holes, options, room)
-        room -= sum(len(excerpt.text) for excerpt in excerpts)
+        window_chars = client.window * CHARS_PER_TOKEN
+        excerpts = _find_excerpts(document, holes, heeded, window_chars)
+        budget_chars = window_chars - sum(len(excerpt.text) for excerpt in excerpts)
     else:
-        excerpts = _find_excerpts(document, holes, options)
-    shown = build_segments(document, holes, room)
-    segments = with_intent(shown, comment, options.intent)
-    place = Place(document, segments.holes, options.written)
-    bounds = _bound(place, segments, options, model)
-    proposals = _propose_within(place, options, bounds)
+        excerpts = _find_excerpts(document, holes, heeded)
+        budget_chars = model.max_context_tokens * CHARS_PER_TOKEN
+    segments = with_intent(build_segments(document, holes, budget_chars), comment_mark, heeded.intent)
+    place = Place(document, segments.holes, heeded.written)
+    bounds = _bound_lengths(place, segments, heeded, model)
+    proposals = _propose_within_bounds(place, heeded, bounds)
     send: Send = client.infill
     excerpt_texts = [excerpt.text for excerpt in excerpts]
     if is_outside:
-        request = _request(segments, document, options, excerpts=excerpt_texts, bounds=bounds)
-        origins = find_origins(document, comment, excerpts, options.references)
+        request = _request(segments, document, heeded, excerpts=excerpt_texts, bounds=bounds)
+        origins = find_origins(document, comment_mark, excerpts, heeded.references)
         send = partial(client.infill_outside, origins=origins)
     else:
         judge = certainty.load_judge(model)
-        request = _request(segments, document, options, proposals, excerpt_texts, place.needs, bounds, judge)
+        request = _request(segments, document, heeded, proposals, excerpt_texts, place.needs, bounds, judge)
     response = yield from _run(send, request, place, repair=False)
     stats = response.stats
     place.fits = certainty.load(model, response.model)
-    most = options.max_tokens  # a token has at least one character
-    ranked = [rank(response, index, listed, most=most) for index, listed in enumerate(proposals)]
-    row = place.settle([[answer for answer in answers if not answer.is_left_out] for answers in ranked])
-    if options.repair and any(row.candidate.faults):
+    max_characters = heeded.max_tokens  # a token has at least one character
+    ranked = [rank(response, index, own, max_characters=max_characters) for index, own in enumerate(proposals)]
+    row = place.settle([[answer for answer in answers if not answer.is_unranked] for answers in ranked])
+    if heeded.repair and any(row.candidate.faults):
         try:
-            repair = _repair(place, segments, row, options, send, request.excerpts, one_by_one=is_outside)
-            row, spent = yield from repair
-            stats = add_stats(stats, spent)
+            repair = _repair(place, segments, row, heeded, send, request.excerpts, one_by_one=is_outside)
+            row, repair_stats = yield from repair
+            stats = add_stats(stats, repair_stats)
         except MidfillError as error:
             if error.code == "cancelled":  # after any other failure the first fill is kept, its errors marked
                 raise
     if any(row.candidate.faults):
-        row = place.settle(_offer(row, ranked))
-    rows = place.list_rows(ranked, row, options.n, every=options.every or any(bounds))
-    best, *others = _within([row.candidate for row in rows], bounds, options)
+        row = place.settle(_add_unranked(row, ranked))
+    rows = place.list_rows(ranked, row, heeded.n, every=heeded.every or any(bounds))
+    best, *others = _choose_fitting([row.candidate for row in rows], bounds, heeded)
     yield Preview.of(best, stats.steps)
-    yield Filled(
-        best,
-        tuple(others),
-        stats,
-        response.model,
-        model.keeps,
-        model.heeds,
-        left_out,
-        response.candidates,
-    )
+    judged = response.candidates
+    yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, left_out, judged)
 
 
-def _leave_out(model: wire.ModelInfo, options: Options) -> tuple[Options, tuple[wire.Wish, ...]]:
-    """The options without what the model does not heed, and the settings among that. Raises MidfillError."""
+def _drop_unheeded(model: wire.ModelInfo, options: Options) -> tuple[Options, tuple[wire.Wish, ...]]:
+    """The options without wishes that the model does not heed, and those of these wishes that settings make. Raises
+    MidfillError `not_heeded` for a wish that the command makes.
+    """
     unheeded = leave_out(model, options.presets, steps=options.steps, quality=options.quality, seconds=options.seconds)
     left_out = tuple(wish for wish in options.presets if wish in unheeded)
-    without: dict[str, Any] = dict.fromkeys(unheeded)
-    return replace(options, **without), left_out
+    cleared: dict[str, Any] = dict.fromkeys(unheeded)
+    return replace(options, **cleared), left_out
 
 
-def _bound(place: Place, segments: Segments, options: Options, model: wire.ModelInfo) -> list[Bounds]:
-    """The bounds of every hole that `length` sets. Raises MidfillError `not_heeded`."""
+def _bound_lengths(place: Place, segments: Segments, options: Options, model: wire.ModelInfo) -> list[Bounds]:
+    """The bounds that `options.length` sets for the text of each hole. Raises MidfillError `not_heeded`."""
     bounds: list[Bounds] = []
     for index, (hole, spec) in enumerate(zip(place.holes, segments.specs, strict=True)):
         size = options.sizes[index] if index < len(options.sizes) else None
@@ -221,21 +224,26 @@ def _bound(place: Place, segments: Segments, options: Options, model: wire.Model
     return bounds
 
 
-def _propose_within(place: Place, options: Options, bounds: Sequence[Bounds]) -> list[list[Proposal]]:
-    """Proposals for every hole within its bounds, and missing imports."""
+def _propose_within_bounds(place: Place, options: Options, bounds: Sequence[Bounds]) -> list[list[Proposal]]:
+    """For every hole the proposals within its bounds, then missing imports. A hole with a minimum number of tokens gets
+    imports alone, because the number of tokens of a proposal is not known here.
+    """
     listed: list[list[Proposal]] = []
-    for own, bound in zip(_propose(place, options), bounds, strict=True):
-        if bound:
-            own = [proposal for proposal in own if "min_tokens" not in bound and is_within(bound, proposal.text)]
-        listed.append(own)
+    for proposals, bound in zip(_propose(place, options), bounds, strict=True):
+        if "min_tokens" in bound:
+            listed.append([])
+        else:
+            listed.append([proposal for proposal in proposals if is_within(bound, proposal.text)])
     if options.proposers and not options.min_tokens:
-        listed = [own + imports for own, imports in zip(listed, place.imports, strict=True)]
+        listed = [proposals + imports for proposals, imports in zip(listed, place.imports, strict=True)]
     return listed
 
 
-def _within(rows: Sequence[Alternative], bounds: Sequence[Bounds], options: Options) -> list[Alternative]:
-    """The candidates whose texts are as long as they must be, at most as many as asked for. Raises MidfillError."""
-    fitting = [row for row in rows if row.is_within(bounds)]
+def _choose_fitting(candidates: Sequence[Alternative], bounds: Sequence[Bounds], options: Options) -> list[Alternative]:
+    """The candidates whose texts are within their bounds, at most `n` of them if any bound is set and `every` is not.
+    Raises MidfillError `not_heeded` if there is none.
+    """
+    fitting = [candidate for candidate in candidates if candidate.is_within(bounds)]
     if not fitting:
         next_step = "reroll, or type a line of it: what you type stays"
         raise MidfillError("not_heeded", f"no {options.length} text was found", next_step)
@@ -244,21 +252,23 @@ def _within(rows: Sequence[Alternative], bounds: Sequence[Bounds], options: Opti
     return fitting[: options.n]
 
 
-def _offer(row: Row, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
-    """The row's own texts, each before the proposals that the engine has not ranked. A placeholder may be what is
-    wanted, so it gives way to a likely proposal alone.
+def _add_unranked(row: Row, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
+    """For each hole the answer that `row` has, then the proposals that the engine has not ranked: only likely ones if
+    the fill is idle without any other fault, because a placeholder may be what the user wants.
     """
-    is_text = not row.candidate.new_errors and not row.candidate.is_blank
-    least = LIKELY if is_text else 0.0
-    offered: list[list[Answer]] = []
-    for own, answers in zip(row.answers, ranked, strict=True):
-        others = [answer for answer in answers if answer.is_left_out and answer.certainty >= least]
-        offered.append([own, *others])
-    return offered
+    is_only_idle = not row.candidate.new_errors and not row.candidate.is_blank
+    min_certainty = LIKELY if is_only_idle else 0.0
+    extended: list[list[Answer]] = []
+    for current, answers in zip(row.answers, ranked, strict=True):
+        unranked = [answer for answer in answers if answer.is_unranked and answer.certainty >= min_certainty]
+        extended.append([current, *unranked])
+    return extended
 
 
 def propose_fill(document: Document, holes: Sequence[Hole], options: Options) -> Alternative | None:
-    """The surest proposals, without an engine; None with more than MAX_PROPOSED holes or bounded tokens, or a fault."""
+    """The fill by the surest proposals, without an engine. None with more than MAX_PROPOSED holes or if `max_tokens` is
+    set, and if a hole has no proposal or the fill has a fault.
+    """
     if options.max_tokens is not None or len(holes) > MAX_PROPOSED:
         return None
     place = Place(document, sort_holes(document, list(holes)), options.written)
@@ -276,28 +286,28 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
 
 
 def _propose(place: Place, options: Options) -> list[list[Proposal]]:
-    """Proposals for every hole; none if it needs a number of tokens."""
+    """Proposals for every hole, the surest first; none if a fill must have a minimum number of tokens."""
     if options.min_tokens:
         return [[] for _ in place.holes]
     around = Surroundings(place.document, place.holes, options.references)
     listed: list[list[Proposal]] = []
     for index in range(len(place.holes)):
-        own: list[Proposal] = []
+        proposals: list[Proposal] = []
         for proposal in propose(options.proposers, around, index):
             if options.single_line and "\n" in proposal.text:
                 continue
             certainty = place.doubts.weaken(proposal.text, proposal.certainty)
-            own.append(replace(proposal, certainty=certainty))
-        listed.append(own)
+            proposals.append(replace(proposal, certainty=certainty))
+        listed.append(proposals)
     return listed
 
 
 def find_model(client: "EngineClient", model: str | None) -> wire.ModelInfo:
-    """The model of that name, otherwise the engine's first. Raises MidfillError."""
-    known = client.models()
-    if not known:
+    """The engine's model of that name, otherwise its first one. Raises MidfillError."""
+    infos = client.models()
+    if not infos:
         raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")
-    return next((info for info in known if info.id == model), known[0])
+    return next((info for info in infos if info.id == model), infos[0])
 
 
 def _repair(
@@ -310,37 +320,41 @@ def _repair(
     *,
     one_by_one: bool,
 ) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
-    """The better of `row` and the rows of a second round, and the stats of that round. `one_by_one`: an engine that
-    writes one row after the other is asked for each, until one has no fault.
+    """Fills the lines of `row` with errors again. Returns the row with the fewest faults, perhaps `row` itself, and the
+    stats of these requests. `one_by_one` asks for a single row at a time, until one has no fault, because the engine
+    writes one row after the other.
     """
     draft = mask_errors(segments, row)
-    rounds = [replace(options, n=REPAIR_ROWS)]
     if one_by_one:
-        keeps = any(spec.keep for spec in draft.specs)
-        first = 0 if keeps else 1  # the same request would give the same text
-        rounds = [replace(options, n=1, seed=options.seed + number) for number in range(first, REPAIR_ROWS)]
+        has_anchors = any(spec.keep for spec in draft.specs)
+        first = 0 if has_anchors else 1  # without anchors the first round's request and seed would give the same text
+        rounds = [replace(options, n=1, seed=options.seed + added) for added in range(first, REPAIR_ROWS)]
+    else:
+        rounds = [replace(options, n=REPAIR_ROWS)]
     best = row
-    spent = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0, cached_context=True)
-    for wanted in rounds:
-        request = _request(draft, place.document, wanted, (), excerpts)
+    stats = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0, cached_context=True)
+    for round_options in rounds:
+        request = _request(draft, place.document, round_options, excerpts=excerpts)
         response = yield from _run(send, request, place, repair=True)
-        spent = add_stats(spent, response.stats)
+        stats = add_stats(stats, response.stats)
         answers: list[list[Answer]] = []
-        for holes in (response.holes, *response.alternatives):
-            answers.append([Answer(filled) for filled in recall(draft, row, holes)])
-        best = min([best, *place.rows(answers)], key=lambda row: row.candidate.faults)
+        for filled_holes in (response.holes, *response.alternatives):
+            answers.append([Answer(filled) for filled in recall(draft, row, filled_holes)])
+        best = min([best, *place.rows(answers)], key=lambda tried: tried.candidate.faults)
         if not any(best.candidate.faults):
             break
-    return best, spent
+    return best, stats
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
-    """Ends a fill early for the user: splices settled text, and guesses for the rest. Raises `MidfillError`."""
+    """The result of a fill that the user ends early, with its guesses as they are. Raises MidfillError."""
     ordered = sort_holes(document, list(holes))
-    spliced = splice(document, ordered, [shown.text for shown in preview.holes])
-    filled = [wire.FilledHole(text=each.text, tokens=each.tokens, confidence=each.confidence) for each in preview.holes]
-    fills = tuple(map(place_fill, ordered, filled, spliced.fills))
-    best = Alternative(spliced.patch, fills, spliced.new_errors)
+    spliced = splice(document, ordered, [state.text for state in preview.holes])
+    fills: list[PlacedFill] = []
+    for hole, state, spliced_fill in zip(ordered, preview.holes, spliced.fills, strict=True):
+        filled = wire.FilledHole(text=state.text, tokens=state.tokens, confidence=state.confidence)
+        fills.append(place_fill(hole, filled, spliced_fill))
+    best = Alternative(spliced.patch, tuple(fills), spliced.new_errors)
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
     return Filled(best, (), stats, "", "tokens")
 
@@ -355,16 +369,17 @@ def _request(
     bounds: Sequence[Bounds] = (),
     judge: wire.FittedWeights | None = None,
 ) -> wire.InfillRequest:
+    """The request for the segments; `proposals`, `needs` and `bounds` have an entry for each hole, or none at all."""
     specs: list[wire.HoleSpec] = []
-    for spec, listed, needed, bound in zip_longest(segments.specs, proposals, needs, bounds):
-        specs.append(_limit(spec, options, listed or (), needed or {}, bound or {}))
+    for spec, hole_proposals, hole_needs, bound in zip_longest(segments.specs, proposals, needs, bounds):
+        specs.append(_complete_spec(spec, options, hole_proposals or (), hole_needs or {}, bound or {}))
     temperature = options.temperature
     if temperature is None:
-        temperature = wire.ALTERNATIVE_TEMPERATURE if options.seed else 0.0  # greedily all seeds would be one
+        temperature = wire.ALTERNATIVE_TEMPERATURE if options.seed else 0.0  # at 0 all seeds give the same text
     times: dict[str, Any] = {}
     if options.seconds is not None:
-        for_body, for_line = options.seconds
-        times = {"body_ms": round(1000 * for_body), "line_ms": round(1000 * for_line)}
+        body_s, line_s = options.seconds
+        times = {"body_ms": round(1000 * body_s), "line_ms": round(1000 * line_s)}
     return build_request(
         replace(segments, specs=tuple(specs)).segments,
         model=options.model,
@@ -381,69 +396,69 @@ def _request(
 
 
 def _find_excerpts(
-    document: Document, holes: Sequence[Hole], options: Options, room: int | None = None
+    document: Document, holes: Sequence[Hole], options: Options, window_chars: int | None = None
 ) -> list[Excerpt]:
-    """Excerpts of related files and of far lines. Of a `room` of so many characters they take a share, and the rest is
-    for the text near the holes.
+    """Excerpts of related files and of the document's far lines; `options.shown` remembers them for the next fill. They
+    take a share of a window of `window_chars` characters; the other part is for the text near the holes.
     """
     around = document.tell_around(sort_holes(document, list(holes)))
     related = [reference.text for reference in options.references]
     shown = options.shown or ShownExcerpts()
-    most, near = MAX_CHARACTERS, NEAR
-    if room is not None:
-        most = int(EXCERPTS_SHARE * room)
-        near = room - most
-    found = find_excerpts(around, related, most, near, shown.texts)
-    shown.texts = tuple(excerpt.text for excerpt in found)
-    return found
+    max_chars, near_chars = MAX_CHARACTERS, NEAR
+    if window_chars is not None:
+        max_chars = int(EXCERPTS_SHARE * window_chars)
+        near_chars = window_chars - max_chars
+    excerpts = find_excerpts(around, related, max_chars, near_chars, shown.texts)
+    shown.texts = tuple(excerpt.text for excerpt in excerpts)
+    return excerpts
 
 
-def _limit(
+def _complete_spec(
     spec: wire.HoleSpec,
     options: Options,
     proposals: Sequence[Proposal],
     needs: Mapping[str, list[str]],
     bounds: Bounds,
 ) -> wire.HoleSpec:
-    """What is asked for a hole, within the limits of the options."""
-    limits: dict[str, Any] = {**needs, **bounds}
-    most = min(options.max_tokens or wire.MAX_HOLE_TOKENS, limits.get("max_tokens", wire.MAX_HOLE_TOKENS))
-    if most < wire.MAX_HOLE_TOKENS or options.max_tokens is not None:
-        limits["max_tokens"] = most
-    least = max(options.min_tokens, limits.get("min_tokens", 0))
-    if least:
-        limits["min_tokens"] = min(least, most)
+    """The hole's spec with its candidates, its needed and unused names, and the stricter of all bounds."""
+    fields: dict[str, Any] = {**needs, **bounds}
+    max_tokens = min(options.max_tokens or wire.MAX_HOLE_TOKENS, fields.get("max_tokens", wire.MAX_HOLE_TOKENS))
+    if max_tokens < wire.MAX_HOLE_TOKENS or options.max_tokens is not None:
+        fields["max_tokens"] = max_tokens
+    min_tokens = max(options.min_tokens, fields.get("min_tokens", 0))
+    if min_tokens:
+        fields["min_tokens"] = min(min_tokens, max_tokens)
     if options.single_line:
-        limits["forbid"] = ["\n"]
+        fields["forbid"] = ["\n"]
     candidates = [(proposal.text, proposal.certainty) for proposal in proposals]
-    return build_hole(spec, candidates=candidates, **limits)
+    return build_hole(spec, candidates=candidates, **fields)
 
 
 def _run(
     send: Send, request: wire.InfillRequest, place: Place, *, repair: bool
 ) -> Generator[Preview, None, wire.InfillResponse]:
-    """Sends one request: yields its steps, returns its answer. Prepares splicing during the engine's first step.
-    Closing the generator closes the connection.
+    """Sends one request: yields its steps, returns its answer. Prepares splicing while the engine computes its first
+    step. Closing the generator closes the connection.
     """
     stream = send(request)
     try:
-        for number, message in enumerate(stream):
+        for index, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
-                return _check(message, len(place.holes))
+                _check_num_holes(message, len(place.holes))
+                return message
             yield Preview(message.step, message.num_steps, message.holes, repair)
-            if not number:
+            if index == 0:
                 place.splicer.prepare()
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")
 
 
-def _check(response: wire.InfillResponse, num_holes: int) -> wire.InfillResponse:
+def _check_num_holes(response: wire.InfillResponse, num_holes: int) -> None:
     """Raises MidfillError unless every row of the answer has a text for each hole."""
     for row in (response.holes, *response.alternatives):
         if len(row) != num_holes:
             raise MidfillError("engine_error", f"the engine answered {len(row)} of {num_holes} holes")
-    return response
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

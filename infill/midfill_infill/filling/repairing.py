@@ -1,4 +1,4 @@
-"""What a repair masks of a faulty fill, and the confidence of what it keeps. Asks no engine."""
+"""Chooses what a repair of a faulty fill masks, and restores the confidence of what it keeps. Asks no engine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,12 +12,14 @@ from midfill_infill.text.spans import find_gaps, merge_spans
 
 
 def mask_errors(segments: Segments, row: Row) -> Segments:
-    """The segments with the engine's text as draft, its lines with errors masked; unchanged if there are none."""
+    """The segments with the texts of `row` as drafts: their lines with errors are masked, all other text is kept.
+    Returns `segments` themselves if there is no such line outside of anchors.
+    """
     specs: list[wire.HoleSpec] = []
     any_masked = False
     for spec, filled, spliced in zip(segments.specs, row.holes, row.spliced.fills, strict=True):
-        free = find_gaps(filled.anchors, len(filled.text))
-        masked = _intersect(_whole_lines(filled.text, spliced.error_ranges), free)
+        outside_anchors = find_gaps(filled.anchors, len(filled.text))
+        masked = _intersect(_whole_lines(filled.text, spliced.error_ranges), outside_anchors)
         any_masked = any_masked or bool(masked)
         keep = find_gaps(masked, len(filled.text))
         specs.append(build_hole(spec, draft=filled.text, keep=keep))
@@ -26,26 +28,30 @@ def mask_errors(segments: Segments, row: Row) -> Segments:
     return replace(segments, specs=tuple(specs))
 
 
-def recall(draft: Segments, row: Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
-    """Restores the confidence with which text was first settled; a repair reports kept text as anchors."""
-    return tuple(map(_recall_hole, draft.specs, row.holes, answer))
+def recall(draft: Segments, row: Row, repaired: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
+    """The repaired holes with the confidence that their kept text had in `row`; the engine reports it as anchors, whose
+    confidence is 1. `draft` are the segments that were sent for the repair.
+    """
+    return tuple(map(_recall_hole, draft.specs, row.holes, repaired))
 
 
-def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, filled: wire.FilledHole) -> wire.FilledHole:
+def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, repaired: wire.FilledHole) -> wire.FilledHole:
+    """The repaired hole with the confidence of its kept text in the `first` round; unchanged if that was no draft."""
     if spec.draft != first.text:
-        return filled
-    kept = chain.from_iterable(range(start, end) for start, end in spec.keep)
-    anchored = chain.from_iterable(range(start, end) for start, end in filled.anchors)
-    draft_of = dict(zip(anchored, kept, strict=False))  # without reported anchors the answer's confidences stay
-    known: dict[int, float] = {}
+        return repaired
+    kept_positions = chain.from_iterable(range(start, end) for start, end in spec.keep)
+    anchor_positions = chain.from_iterable(range(start, end) for start, end in repaired.anchors)
+    # Anchors are the kept text in order. Without reported anchors the confidences of the repair stay.
+    draft_position_of = dict(zip(anchor_positions, kept_positions, strict=False))
+    first_confidence: dict[int, float] = {}
     for (start, end), value in zip(first.tokens, first.confidence, strict=False):
-        known |= dict.fromkeys(range(start, end), value)
-    confidence = list(filled.confidence)
-    for index, (start, _) in enumerate(filled.tokens):
-        char = draft_of.get(start)
-        if char in known:
-            confidence[index] = known[char]
-    return filled.model_copy(update={"confidence": confidence})
+        first_confidence |= dict.fromkeys(range(start, end), value)
+    confidence = list(repaired.confidence)
+    for index, (start, _) in enumerate(repaired.tokens):
+        draft_position = draft_position_of.get(start)
+        if draft_position in first_confidence:
+            confidence[index] = first_confidence[draft_position]
+    return repaired.model_copy(update={"confidence": confidence})
 
 
 def _intersect(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -61,14 +67,16 @@ def _intersect(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int
 
 
 def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The lines of `text` that `ranges` touch, merged, without the first indentation and the last line end."""
-    lines: list[tuple[int, int]] = []
+    """The ranges of `text` that cover the lines which `ranges` touch, without their first indentation and last line
+    end. Ranges of lines that follow each other are merged.
+    """
+    covers: list[tuple[int, int]] = []
     for start, end in ranges:
-        start = text.rfind("\n", 0, start) + 1
-        end = text.find("\n", max(end - 1, start))
-        if end < 0:
-            end = len(text)
-        start = end - len(text[start:end].lstrip())
-        if start < end:
-            lines.append((start, end))
-    return merge_spans(lines, apart=1)
+        line_start = text.rfind("\n", 0, start) + 1
+        line_end = text.find("\n", max(end - 1, line_start))
+        if line_end < 0:
+            line_end = len(text)
+        code_start = line_end - len(text[line_start:line_end].lstrip())
+        if code_start < line_end:
+            covers.append((code_start, line_end))
+    return merge_spans(covers, apart=1)

@@ -1,4 +1,4 @@
-"""Computes what a reroll keeps of the last fill: text that the user typed, and its most certain tokens or lines."""
+"""Computes what a reroll keeps of the last fill: text that the user typed, and the most certain tokens or lines."""
 
 import math
 import re
@@ -13,11 +13,11 @@ from typing import Final
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Hole
 
-KEEP_SHARE: Final = 0.5
-SMALLEST: Final = 1e-9  # confidence
+KEEP_SHARE: Final = 0.5  # of the tokens or lines
+SMALLEST: Final = 1e-9  # confidence whose logarithm is taken
 _BREAKS: Final = re.compile(r"[ \t]*\n\s*")
 
-Range = tuple[int, int]
+Range = tuple[int, int]  # start and end in code points
 
 
 def keep_ranges(
@@ -30,43 +30,42 @@ def keep_ranges(
     *,
     by_lines: bool = False,
 ) -> list[Range]:
-    r"""Ranges of `current` in code points, ascending and disjoint, that survive as anchors.
+    r"""The ranges of `current` that survive a reroll as anchors, ascending and disjoint.
 
-    `filled` is the original fill with its `tokens` and their `confidence`; `current` is the same text after the user's
-    edits, possibly with `\r\n` line ends. Kept are all typed text, the `share` of tokens with the highest confidence,
-    where unchanged, and the ranges `fixed` of `current`. `by_lines` keeps a share of lines instead, ranked by the mean
-    ln confidence of their tokens: a causal model can fill around these.
+    `filled` is the last fill with its `tokens` and their `confidence`; `current` is the same text after the user's
+    edits, possibly with `\r\n` line ends. Three kinds of text are kept: what the user typed, the ranges `fixed` of
+    `current`, and the `share` of tokens with the highest confidence, as far as they are unchanged. `by_lines` keeps
+    this share of lines instead, ranked by the mean ln confidence of their tokens, because a causal model fills around
+    whole lines.
     """
     if "\r\n" in current:
         chars = re.findall("\r\n|.", current, re.DOTALL)
-        offsets = [0, *accumulate(map(len, chars))]
-        placed = [(bisect_left(offsets, start), bisect_left(offsets, end)) for start, end in fixed]
+        offsets = [0, *accumulate(map(len, chars))]  # of each character of `text` in `current`
+        fixed_in_text = [(bisect_left(offsets, start), bisect_left(offsets, end)) for start, end in fixed]
         text = current.replace("\r\n", "\n")
-        kept_chars = keep_ranges(filled, tokens, confidence, text, share, placed, by_lines=by_lines)
-        return [(offsets[start], offsets[end]) for start, end in kept_chars]
-    kept = [False] * len(current)
-    moved: dict[int, int] = {}
+        kept_in_text = keep_ranges(filled, tokens, confidence, text, share, fixed_in_text, by_lines=by_lines)
+        return [(offsets[start], offsets[end]) for start, end in kept_in_text]
+    is_kept = [False] * len(current)  # for each character
+    position_of: dict[int, int] = {}  # in `current`, for each unchanged character of `filled`
     matcher = SequenceMatcher(None, filled, current, autojunk=False)
-    for tag, start, end, begin, stop in matcher.get_opcodes():
+    for tag, start, end, current_start, current_end in matcher.get_opcodes():
         if tag == "equal":
-            moved |= zip(range(start, end), range(begin, stop), strict=True)
+            position_of |= zip(range(start, end), range(current_start, current_end), strict=True)
         else:
-            kept[begin:stop] = [True] * (stop - begin)
-    rated = list(zip(confidence, tokens, strict=True))
-    if by_lines:
-        rated = _rate_lines(filled, tokens, confidence)
+            is_kept[current_start:current_end] = [True] * (current_end - current_start)
+    rated = _rate_lines(filled, tokens, confidence) if by_lines else list(zip(confidence, tokens, strict=True))
     rated.sort(key=lambda pair: -pair[0])
     for _, (start, end) in rated[: round(len(rated) * share)]:
         for char in range(start, end):
-            if char in moved:
-                kept[moved[char]] = True
+            if char in position_of:
+                is_kept[position_of[char]] = True
     for start, end in fixed:
-        kept[start:end] = [True] * (end - start)
-    return _join(kept, current)
+        is_kept[start:end] = [True] * (end - start)
+    return _find_kept(is_kept, current)
 
 
 def _rate_lines(filled: str, tokens: Sequence[Range], confidence: Sequence[float]) -> list[tuple[float, Range]]:
-    """Each line that has tokens, with its line end, and the mean ln confidence of the tokens that begin in it."""
+    """For each line that has tokens the mean ln confidence of those that begin in it, and its range with line end."""
     edges = [0, *accumulate(map(len, filled.splitlines(keepends=True)))]
     logs: dict[int, list[float]] = {}
     for (start, _), value in zip(tokens, confidence, strict=True):
@@ -75,8 +74,9 @@ def _rate_lines(filled: str, tokens: Sequence[Range], confidence: Sequence[float
     return [(fmean(values), (edges[line], edges[line + 1])) for line, values in logs.items()]
 
 
-def _join(kept: list[bool], text: str) -> list[Range]:
-    """The kept ranges with the line breaks beside them, joined where only white space is between two of them."""
+def _find_kept(kept_chars: Sequence[bool], text: str) -> list[Range]:
+    """The ranges of kept characters with the line breaks beside them, joined if only white space is between two."""
+    kept = list(kept_chars)
     for match in _BREAKS.finditer(text):
         start, end = match.span()
         if any(kept[max(0, start - 1) : start]) or any(kept[end : end + 1]):
@@ -95,43 +95,44 @@ def put_drafts(
 ) -> tuple[Document, tuple[Hole, ...]]:
     r"""Puts `drafts` into the holes. Returns the new document and its holes, with anchors for text to keep.
 
-    `drafts[i]` is a text with `\n` line ends (None: the hole's current text) and the ranges of it to keep, in code
-    points. `holes` are in document order; the new holes correspond to them.
+    `drafts[i]` is a text with `\n` line ends, or None for the present text of the hole, and the ranges of this text to
+    keep. `holes` are in document order; the new holes correspond to them.
     """
     parts: list[bytes] = []
-    placed: list[Hole] = []
-    position = length = 0
-    for hole, (text, keep) in zip(holes, drafts, strict=True):
-        before = document.data[position : hole.start_byte]
-        start = length + len(before)
-        newline = document.newline
-        if text is None:
+    new_holes: list[Hole] = []
+    old_end = new_end = 0  # of the last hole, in the old and in the new document
+    for hole, (draft, keep) in zip(holes, drafts, strict=True):
+        before = document.data[old_end : hole.start_byte]
+        start = new_end + len(before)
+        if draft is None:
             text = document.decode(hole.start_byte, hole.end_byte)
-            newline = "\n"
+            newline = "\n"  # the text has the document's line ends
+        else:
+            text = draft
+            newline = document.newline
         content = _encode(text, newline)
         anchors: list[Anchor] = []
-        for first, last in _disjoint(keep):
-            first_byte = start + len(_encode(text[:first], newline))
-            last_byte = start + len(_encode(text[:last], newline))
-            anchors.append(Anchor(first_byte, last_byte))
-        end = start + len(content)
-        placed.append(replace(hole, start_byte=start, end_byte=end, anchors=tuple(anchors)))
+        for keep_start, keep_end in _make_disjoint(keep):
+            start_byte = start + len(_encode(text[:keep_start], newline))
+            end_byte = start + len(_encode(text[:keep_end], newline))
+            anchors.append(Anchor(start_byte, end_byte))
+        old_end, new_end = hole.end_byte, start + len(content)
+        new_holes.append(replace(hole, start_byte=start, end_byte=new_end, anchors=tuple(anchors)))
         parts += [before, content]
-        position, length = hole.end_byte, end
-    data = b"".join([*parts, document.data[position:]])
-    return replace(document, data=data), tuple(placed)
+    data = b"".join([*parts, document.data[old_end:]])
+    return replace(document, data=data), tuple(new_holes)
 
 
-def _disjoint(spans: Iterable[Range]) -> Iterator[Range]:
-    """The spans in order without overlaps and without empty ones. Spans that touch stay apart."""
+def _make_disjoint(ranges: Iterable[Range]) -> Iterator[Range]:
+    """Yields the ranges in order without overlaps and without empty ones. Ranges that touch stay separate."""
     position = 0
-    for span_start, end in sorted(spans):
-        start = max(span_start, position)
+    for first, end in sorted(ranges):
+        start = max(first, position)
         if start < end:
             yield start, end
             position = end
 
 
 def _encode(text: str, newline: str) -> bytes:
-    r"""The bytes of a text with another line end than `\n`."""
+    r"""The bytes of a text with `newline` in place of `\n`."""
     return text.replace("\n", newline).encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
 """Remembers lines that Midfill wrote and nobody has accepted yet, as digests in one file per user; stores no code.
 
-A fill that nobody reviewed is no evidence for similar fills. A line counts as accepted when a person accepts it, when a
-command passes with it, or after a day.
+These lines are doubted when they are proposed again, because a fill that nobody reviewed is no evidence for similar
+fills. A line counts as accepted when a person accepts it, when a command passes with it, or after a day.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from typing import Final
 
 MAX_AGE_S: Final = 24 * 3600
 MAX_LINES: Final = 4096
-MIN_CHARACTERS: Final = 6  # of a line; `else:` and `)` occur everywhere
+MIN_CHARACTERS: Final = 6  # shorter lines are not remembered: `else:` and `)` occur everywhere
 
 
 class Written(frozenset[str]):
-    """Digests of lines."""
+    """Digests of lines that Midfill wrote and nobody has accepted."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Written":
-        """The digests of the lines of some texts."""
+        """The digests of all lines of some texts, without short ones."""
         digests: set[str] = set()
         for text in texts:
             for line in map(str.strip, text.splitlines()):
@@ -32,44 +32,45 @@ class Written(frozenset[str]):
         return cls(digests)
 
     def has(self, text: str) -> bool:
-        """True if Midfill wrote all lines of a text."""
+        """True if all lines of a text that are long enough are among these, and there is one."""
         digests = self.of([text])
         return bool(digests) and digests <= self
 
 
 def load() -> Written:
-    """The lines that are not accepted yet. Never raises."""
+    """The digests of the lines that nobody has accepted yet; empty if they cannot be read. Never raises."""
     with suppress(OSError, ValueError):
         return Written(_read(_path()))
     return Written()
 
 
 def add(texts: Iterable[str]) -> None:
-    """Remembers texts that went into files. Ignores a folder that cannot be written."""
-    _change(texts, is_kept=False)
+    """Remembers texts that went into files. Does nothing if the file cannot be written."""
+    _change(texts, is_accepted=False)
 
 
 def keep(texts: Iterable[str]) -> None:
-    """Forgets texts that a person accepted or a command passed with."""
-    _change(texts, is_kept=True)
+    """Forgets texts that a person accepted or a command passed with. Does nothing if the file cannot be written."""
+    _change(texts, is_accepted=True)
 
 
-def _change(texts: Iterable[str], *, is_kept: bool) -> None:
+def _change(texts: Iterable[str], *, is_accepted: bool) -> None:
+    """Adds the lines of the texts to the file as the newest ones, or removes them if they are accepted."""
     digests = Written.of(texts)
     with suppress(OSError, ValueError):
         path = _path()
         now = int(time.time())
-        known = _read(path)
-        if is_kept and not digests & known.keys():
+        times = _read(path)
+        if is_accepted and not digests & times.keys():
             return
-        rows = {digest: written_at for digest, written_at in known.items() if digest not in digests}
-        if not is_kept:
-            rows |= dict.fromkeys(digests, now)
-        newest = list(rows.items())[-MAX_LINES:]
+        changed = {digest: written_at for digest, written_at in times.items() if digest not in digests}
+        if not is_accepted:
+            changed |= dict.fromkeys(digests, now)
+        newest = list(changed.items())[-MAX_LINES:]
         path.parent.mkdir(parents=True, exist_ok=True)
-        other = path.with_suffix(f".{os.getpid()}")
-        other.write_text("".join(f"{written_at} {digest}\n" for digest, written_at in newest), encoding="ascii")
-        other.replace(path)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text("".join(f"{written_at} {digest}\n" for digest, written_at in newest), encoding="ascii")
+        temporary.replace(path)
 
 
 def _path() -> Path:
@@ -79,12 +80,13 @@ def _path() -> Path:
 
 
 def _read(path: Path) -> dict[str, int]:
+    """When each line in the file was written, in seconds since 1970, by its digest; without lines that are too old."""
     if not path.exists():
         return {}
     oldest = time.time() - MAX_AGE_S
-    known: dict[str, int] = {}
+    times: dict[str, int] = {}
     for row in path.read_text(encoding="ascii").splitlines():
         written_at, digest = row.split()
         if int(written_at) > oldest:
-            known[digest] = int(written_at)
-    return known
+            times[digest] = int(written_at)
+    return times

@@ -14,37 +14,44 @@ from midfill_infill.text.spans import Hole, Patch, find_gaps
 
 @dataclass(frozen=True)
 class Fault:
-    """The faulty line of a candidate: its hole, and its characters without the indentation."""
+    """The faulty line of a candidate: the index of its hole, the `span` of the line in the fill's text, and the line
+    itself, both without the indentation.
+    """
 
-    hole: int
+    hole_index: int
     span: tuple[int, int]
     line: str
 
 
-def find_fault(document: Document, candidate: Alternative, ran: Ran, where: Callable[[str], bool]) -> Fault | None:
-    """The line of the first failure's last frame that is in a hole; otherwise the only `return`. None if no single line
-    is suspect, or the text has only one line.
+def find_fault(
+    document: Document, candidate: Alternative, ran: Ran, is_document: Callable[[str], bool]
+) -> Fault | None:
+    """The line of a candidate that probably made a run fail: the last frame of a traceback that is in a hole, for the
+    first failure that has one. If there are failures and no such frame, it is the only `return` of all fills.
+
+    None if there is no such line, and if its fill has no other line. `is_document` tells whether a path that a
+    traceback shows is the document.
     """
     first_lines = _first_lines(document, candidate)
     for failure in ran.failures:
         for frame in reversed(failure.frames):
-            if not where(frame.path):
+            if not is_document(frame.path):
                 continue
-            for index, (fill, first) in enumerate(zip(candidate.fills, first_lines, strict=True)):
+            for hole_index, (fill, first) in enumerate(zip(candidate.fills, first_lines, strict=True)):
                 if 0 <= frame.line - first <= fill.text.count("\n"):
-                    return _fault(candidate, index, frame.line - first)
+                    return _make_fault(candidate, hole_index, frame.line - first)
     returns: list[tuple[int, int]] = []
-    for index, fill in enumerate(candidate.fills):
-        for number, line in enumerate(fill.text.split("\n")):
+    for hole_index, fill in enumerate(candidate.fills):
+        for line_index, line in enumerate(fill.text.split("\n")):
             if line.lstrip().startswith("return "):
-                returns.append((index, number))
+                returns.append((hole_index, line_index))
     if not ran.failures or len(returns) != 1:
         return None
-    return _fault(candidate, *returns[0])
+    return _make_fault(candidate, *returns[0])
 
 
 def _first_lines(document: Document, candidate: Alternative) -> list[int]:
-    """For each fill the line, from 1, of the filled document on which its text begins."""
+    """For each fill the line of the filled document on which its text begins; lines count from 1."""
     first_lines: list[int] = []
     num_added = 0
     for fill, edit in zip(candidate.fills, candidate.patch.edits, strict=True):
@@ -55,24 +62,26 @@ def _first_lines(document: Document, candidate: Alternative) -> list[int]:
     return first_lines
 
 
-def _fault(candidate: Alternative, index: int, number: int) -> Fault | None:
-    """A line of a candidate; None if it is blank or the only one."""
-    lines = candidate.fills[index].text.split("\n")
-    if len(list(filter(str.strip, lines))) < 2:
+def _make_fault(candidate: Alternative, hole_index: int, line_index: int) -> Fault | None:
+    """The fault in a line of a fill; None if the line is blank or the fill's only one."""
+    lines = candidate.fills[hole_index].text.split("\n")
+    if sum(bool(line.strip()) for line in lines) < 2:
         return None
-    line = lines[number]
+    line = lines[line_index]
     text = line.strip()
     if not text:
         return None
-    start = sum(len(before) + 1 for before in lines[:number])
+    start = sum(len(before) + 1 for before in lines[:line_index])
     start += len(line) - len(line.lstrip())
-    return Fault(index, (start, start + len(text)), text)
+    return Fault(hole_index, (start, start + len(text)), text)
 
 
 def reopen(
     document: Document, candidate: Alternative, index: int, span: tuple[int, int] | None
 ) -> tuple[Document, Hole]:
-    """Puts the candidate into the document and opens one of its holes again; all of its text but `span` is anchors."""
+    """Puts a candidate into the document, and opens the hole `index` again. Returns the new document and this hole: its
+    text outside of `span` becomes anchors. Without `span` the hole is as it was, without the candidate's text.
+    """
     edits = list(candidate.patch.edits)
     del edits[index]
     patch = Patch(tuple(edits))
@@ -90,7 +99,7 @@ def reopen(
 
 
 def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedFill) -> Alternative | None:
-    """The candidate with another text in one hole; None if the text does not fit."""
+    """The candidate with `fill` in its hole `index`; None if the texts cannot be inserted together."""
     fills = list(candidate.fills)
     fills[index] = fill
     answers: list[Answer] = []
@@ -107,6 +116,6 @@ def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedF
     except MidfillError:
         return None
     rated: list[PlacedFill] = []
-    for placed, known in zip(made.fills, fills, strict=True):
-        rated.append(replace(placed, told=known.told, is_exempt=known.is_exempt))
+    for placed, earlier in zip(made.fills, fills, strict=True):
+        rated.append(replace(placed, told=earlier.told, is_exempt=earlier.is_exempt))
     return replace(made, fills=tuple(rated))

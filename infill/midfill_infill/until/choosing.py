@@ -21,42 +21,44 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import is_decoded
 from midfill_infill.text.spans import Hole
 
-PLACEHOLDER: Final = "{tests}"
+PLACEHOLDER: Final = "{tests}"  # in a command, for the paths of the tests
 MAX_FILES: Final = 3000  # files whose imports are followed
-MAX_EXAMPLES: Final = 6
-_SAYS: Final = re.compile(r"\b(assert|expect|assert_eq|assertEqual|require|should)\b|self\.assert|t\.Error|if got")
+MAX_EXAMPLES: Final = 6  # lines of tests that are shown to the model for a hole
+_ASSERTION: Final = re.compile(r"\b(assert|expect|assert_eq|assertEqual|require|should)\b|self\.assert|t\.Error|if got")
 
 
 class Reach:
-    """The test files of a tree and what they import."""
+    """Finds which test files of a tree reach a source file by their imports. Each file is read once."""
 
     def __init__(self, place: Repository) -> None:
         self._root = place.root
-        self._files = [place.root / name for name in list_files(place) if is_test(Path(name))]
-        self._reached = cache(self._follow)
-        self._imports = cache(self._read_imports)
+        self._tests = [place.root / name for name in list_files(place) if is_test(Path(name))]
+        self._find_reached = cache(self._follow_imports)
+        self._find_imports = cache(self._read_imports)
 
     def of(self, path: Path, name: str | None = None) -> list[Path]:
-        """The test files that reach `path`: those that name the function, otherwise direct importers, otherwise all."""
-        reaching = [test for test in self._files if path in self._reached(test) and find_language(test)]
+        """The test files that reach `path`, the fewest that fit: only those with the name of the function `name`, if
+        there are such; otherwise only those that import `path` directly; otherwise all.
+        """
+        reaching = [test for test in self._tests if path in self._find_reached(test) and find_language(test)]
         if name:
             word = re.compile(rf"\b{re.escape(name.rpartition('.')[2])}\b")
             naming = [test for test in reaching if word.search(_read(test))]
             if naming:
                 return naming
-        direct = [test for test in reaching if path in self._imports(test)]
+        direct = [test for test in reaching if path in self._find_imports(test)]
         return direct or reaching
 
-    def _follow(self, test: Path) -> frozenset[Path]:
-        """The files that a test imports, and those that these import."""
-        seen = {test}
+    def _follow_imports(self, test: Path) -> frozenset[Path]:
+        """The test itself and the files that it imports, directly or through other files."""
+        reached = {test}
         pending = [test]
-        while pending and len(seen) < MAX_FILES:
-            for imported in self._imports(pending.pop()):
-                if imported not in seen:
-                    seen.add(imported)
+        while pending and len(reached) < MAX_FILES:
+            for imported in self._find_imports(pending.pop()):
+                if imported not in reached:
+                    reached.add(imported)
                     pending.append(imported)
-        return frozenset(seen)
+        return frozenset(reached)
 
     def _read_imports(self, path: Path) -> tuple[Path, ...]:
         """The files that a file imports; none if it is no text."""
@@ -67,50 +69,50 @@ class Reach:
 
 
 def _read(path: Path) -> str:
-    """The text of a file; empty if it is none."""
+    """The text of a file; empty if the file cannot be read as text."""
     return read_text(path) or ""
 
 
 def add_tests(line: str, tests: Sequence[str]) -> str:
-    """The command line for some tests: they replace `{tests}`, or are added to a pytest that names none."""
-    named = shlex.join(tests)
+    """The command `line` for these test files: they replace `{tests}`, or are added to a pytest that names no files."""
+    joined_tests = shlex.join(tests)
     if PLACEHOLDER in line:
-        return line.replace(PLACEHOLDER, named)
+        return line.replace(PLACEHOLDER, joined_tests)
     words = line.split()
     is_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in words)
     arguments = [word for word in words[1:] if not word.startswith("-")]
-    names_some = any("/" in word or word.endswith(".py") for word in arguments)
-    if is_pytest and tests and not names_some:
-        return f"{line} {named}"
+    has_files = any("/" in word or word.endswith(".py") for word in arguments)
+    if is_pytest and tests and not has_files:
+        return f"{line} {joined_tests}"
     return line
 
 
 def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: Path) -> str:
-    """The command with `{tests}` replaced by the tests that reach some functions of a file, relative to `folder`.
-    Raises `bad_request` if there are none.
+    """The command `line` with `{tests}` replaced by the tests that reach these functions of the file `path`, relative
+    to `folder`, where it runs. Raises MidfillError `bad_request` if no test does.
     """
     if PLACEHOLDER not in line:
         return line
-    path = Path(os.path.realpath(path))
-    folder = Path(os.path.realpath(folder))
-    reach = Reach(find_place(folder if path.is_relative_to(folder) else path.parent))
+    file = Path(os.path.realpath(path))
+    real_folder = Path(os.path.realpath(folder))
+    reach = Reach(find_place(real_folder if file.is_relative_to(real_folder) else file.parent))
     tests: dict[Path, None] = {}
     for name in functions:
-        tests |= dict.fromkeys(reach.of(path, name))
+        tests |= dict.fromkeys(reach.of(file, name))
     if not tests:
-        raise MidfillError("bad_request", f"no test imports {path.name}", "name the tests in the command")
-    return add_tests(line, [os.path.relpath(test, folder) for test in tests])
+        raise MidfillError("bad_request", f"no test imports {file.name}", "name the tests in the command")
+    return add_tests(line, [os.path.relpath(test, real_folder) for test in tests])
 
 
 def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
-    """The hole with a note for the model: lines of its tests that check its function's results."""
+    """The hole with lines of `tests` that call its function and check the result, as a note for the model."""
     name = (hole.name or "").rpartition(".")[2]
     if not name or not hole.is_body:
         return hole
     examples: dict[str, None] = {}
     for test in tests:
         for line in map(str.strip, _read(test).splitlines()):
-            if f"{name}(" in line and _SAYS.search(line) and len(line) <= 100 and is_decoded(line):
+            if f"{name}(" in line and _ASSERTION.search(line) and len(line) <= 100 and is_decoded(line):
                 examples[line] = None
     notes = list(examples)[:MAX_EXAMPLES]
     if hole.note:
@@ -130,36 +132,36 @@ def guess_commands(path: Path, folder: Path) -> list[str]:
                 pytest = f"{name}/bin/pytest -q"
         if Reach(find_place(root)).of(file):
             commands += [f"{pytest} {PLACEHOLDER}", pytest]
-        elif _says(root / "pyproject.toml", "pytest"):
+        elif _matches(root / "pyproject.toml", "pytest"):
             commands.append(pytest)
-    script = _npm_test(root / "package.json")
-    if script is not None:
-        commands.append(script)
+    npm_command = _find_npm_command(root / "package.json")
+    if npm_command is not None:
+        commands.append(npm_command)
     if (root / "go.mod").exists() and file.suffix == ".go":
         package = os.path.relpath(file.parent, root)
         commands.append(f"go test ./{package}".replace("./.", "./..."))
     if (root / "Cargo.toml").exists():
         commands.append("cargo test -q")
-    if _says(root / "Makefile", r"(?m)^test\s*:"):
+    if _matches(root / "Makefile", r"(?m)^test\s*:"):
         commands.append("make test")
     return list(dict.fromkeys(commands))
 
 
-def _says(path: Path, pattern: str) -> bool:
-    """True if a file has text that a pattern matches."""
+def _matches(path: Path, pattern: str) -> bool:
+    """True if a pattern matches anywhere in a file's text."""
     return re.search(pattern, _read(path)) is not None
 
 
-def _npm_test(path: Path) -> str | None:
-    """The command that runs the test script of a `package.json`."""
+def _find_npm_command(path: Path) -> str | None:
+    """The command that runs the test script of a `package.json`, by its package manager; None if it has no script."""
     try:
         script = json.loads(_read(path) or "{}").get("scripts", {}).get("test", "")
     except (ValueError, AttributeError):
         return None
     if not isinstance(script, str) or not script or "no test specified" in script:
         return None
-    locks = {"pnpm-lock.yaml": "pnpm test", "yarn.lock": "yarn test", "bun.lockb": "bun run test"}
-    for lock, command in locks.items():
-        if (path.parent / lock).exists():
+    command_of = {"pnpm-lock.yaml": "pnpm test", "yarn.lock": "yarn test", "bun.lockb": "bun run test"}
+    for lock_file, command in command_of.items():
+        if (path.parent / lock_file).exists():
             return command
     return "npm test"

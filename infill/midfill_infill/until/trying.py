@@ -18,19 +18,20 @@ from midfill_infill.until.anew import find_fault, put_together, reopen
 from midfill_infill.until.order import Queue
 
 Events = Generator[Preview | Filled, None, None]
-Make = Callable[[Document, Sequence[Hole], Options], Events]  # one fill
-Run = Callable[[Alternative], Ran]  # the command, on one candidate
-Where = Callable[[str], bool]  # true if a path of a traceback is the document
+Make = Callable[[Document, Sequence[Hole], Options], Events]  # makes one fill, by an engine
+Run = Callable[[Alternative], Ran]  # runs the command on one candidate
+Where = Callable[[str], bool]  # True if a path that a traceback shows is the document
 DEFAULT_TRIES: Final = 20
-NUM_ASKED: Final = 8  # alternatives per request, the maximum of the wire format
-DRAWN: Final = (0.6, 0.8, 1.0)  # temperatures of the rounds after the first
-MAX_IDLE_ROUNDS: Final = 3
+NUM_ASKED: Final = 8  # fills per request, the maximum of the wire format
+TEMPERATURES: Final = (0.6, 0.8, 1.0)  # of the rounds after the first, in turn
+MAX_IDLE_ROUNDS: Final = 3  # after so many rounds in a row without a new candidate, or that fail, nothing more is tried
+# Errors of a single request, which another candidate need not have: its round is left out.
 _OF_A_REQUEST: Final = ("hole_too_large", "bad_request", "engine_error", "file_encoding")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The command that a fill must pass. `timeout_s` ends a try; `Lab.start` chooses the default."""
+    """The command that a fill must pass, and how long it is tried. `timeout_s` ends a try; `Lab` chooses a default."""
 
     command: Command
     num_tries: int = DEFAULT_TRIES
@@ -39,7 +40,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Try:
-    """One run with a candidate; `number` counts from 1."""
+    """One run of the command with a candidate; `number` counts from 1."""
 
     number: int
     candidate: Alternative
@@ -48,21 +49,21 @@ class Try:
 
 @dataclass(frozen=True)
 class Tried:
-    """The result. The best of `filled` is the candidate that passed, or the one that came closest."""
+    """The result of `fill_until`. The best of `filled` is the candidate that passed, or the one that came closest."""
 
     filled: Filled
     tries: tuple[Try, ...]
 
     def find_try(self, candidate: Alternative) -> Try | None:
-        """The run with a candidate; None if it was not tried."""
-        for one in self.tries:
-            if one.candidate is candidate:
-                return one
+        """The try with a candidate; None if it was not tried."""
+        for attempt in self.tries:
+            if attempt.candidate is candidate:
+                return attempt
         return None
 
     @property
     def best(self) -> Try | None:
-        """The run of the best candidate."""
+        """The try with the best candidate; None if nothing was tried."""
         return self.find_try(self.filled.best)
 
     @property
@@ -77,7 +78,7 @@ class Tried:
         sentence = "the one candidate does not pass"
         if len(self.tries) > 1:
             sentence = f"none of {len(self.tries)} tries passes"
-        runs = [one.ran for one in self.tries]
+        runs = [attempt.ran for attempt in self.tries]
         if all(ran.code is None for ran in runs):
             return f"{sentence}, each is too slow"
         reasons = {ran.failures[0].sentence for ran in runs if ran.failures}
@@ -86,13 +87,13 @@ class Tried:
         return sentence
 
     def describe(self, candidate: Alternative) -> str:
-        """The result of one candidate, in words."""
-        one = self.find_try(candidate)
-        if one is None:
+        """The result of one candidate, in words for the user."""
+        attempt = self.find_try(candidate)
+        if attempt is None:
             return "not tried"
-        words = f"try {one.number} of {len(self.tries)}: {one.ran.verdict}"
-        if one.ran.passed and not one.ran.is_good:
-            words += f", {one.ran.passed} tests pass"
+        words = f"try {attempt.number} of {len(self.tries)}: {attempt.ran.verdict}"
+        if attempt.ran.passed and not attempt.ran.is_good:
+            words += f", {attempt.ran.passed} tests pass"
         if not self.passed and candidate is self.filled.best:
             words += ", the best of them"
         return words
@@ -101,19 +102,20 @@ class Tried:
 def fill_until(
     document: Document, holes: Sequence[Hole], options: Options, make: Make, run: Run, *, where: Where, num_tries: int
 ) -> Generator[Preview | Try | Tried, None, None]:
-    """Fills `holes` jointly and tries the candidates, the best first; then hole by hole and line by line.
+    """Fills `holes` jointly and tries the candidates, the best first, until one passes or `num_tries` were tried.
+    Yields previews, each `Try`, and at the end one `Tried`.
 
-    `make` asks an engine for candidates. Candidates that would fail like an earlier one go to the end. The faulty line
-    is drafted again while the rest stays. Closing the generator closes the engine's connection. Raises MidfillError.
+    `make` asks an engine for candidates. When all are tried, later rounds fill a single hole or the faulty line of the
+    closest candidates again, while their other text stays. Candidates that would fail like an earlier one are tried
+    last. Closing the generator closes the engine's connection. Raises MidfillError.
     """
-    holes = tuple(sort_holes(document, list(holes)))
-    place = Place(document, holes, options.written)
+    place = Place(document, tuple(sort_holes(document, list(holes))), options.written)
     queue = Queue(document)
     tries: list[Try] = []
     stats: wire.Stats | None = None
     model = ""
-    num_idle = 0
-    rounds = _rounds(place, options, make, tries, where)
+    num_idle = 0  # rounds in a row without a new candidate
+    rounds = _make_rounds(place, options, make, tries, where)
     while len(tries) < num_tries and num_idle < MAX_IDLE_ROUNDS:
         candidate = queue.take()
         if candidate is None:
@@ -135,48 +137,51 @@ def fill_until(
     rounds.close()
     if stats is None:
         raise MidfillError("engine_error", "the engine made no candidate")
-    ranked = [one.candidate for one in sorted(tries, key=_closeness)]
+    ranked = [attempt.candidate for attempt in sorted(tries, key=_rank_try)]
     best, *others = ranked or [queue.first]
     yield Tried(Filled(best, tuple(others), stats, model), tuple(tries))
 
 
-def _closeness(one: Try) -> tuple[bool, bool, int, int]:
-    """Sort key: passed first, then by the number of passing tests, then by the order of the tries."""
-    num_passed = one.ran.passed or 0
-    return not one.ran.is_good, one.ran.code is None, -num_passed, one.number
+def _rank_try(attempt: Try) -> tuple[bool, bool, int, int]:
+    """Sort key: passed first, too slow last, then by the number of passing tests, then by the order of the tries."""
+    num_passed = attempt.ran.passed or 0
+    return not attempt.ran.is_good, attempt.ran.code is None, -num_passed, attempt.number
 
 
-def _rounds(
+def _make_rounds(
     place: Place, options: Options, make: Make, tries: Sequence[Try], where: Where
 ) -> Generator[Events, None, None]:
-    """Yields fills that bring new candidates, endlessly; each uses the failures known when it begins."""
+    """Yields fills that bring new candidates, endlessly: of all holes, then variants of the closest tries.
+
+    `tries` is the caller's list, which grows meanwhile: each fill uses those that were made when it begins.
+    """
     document, holes = place.document, place.holes
     yield make(document, holes, replace(options, n=NUM_ASKED, every=True))
     if len(holes) > 1:
         yield _mix(place, tries)
-    redone: set[int] = set()
-    number = 0
+    refilled: set[int] = set()  # numbers of tries
+    num_rounds = 0
     while True:
-        for one in sorted(tries, key=_closeness)[:3]:
-            if one.number in redone:
+        for attempt in sorted(tries, key=_rank_try)[:3]:
+            if attempt.number in refilled:
                 continue
-            redone.add(one.number)
-            number += 1
-            drawn = _drawn(options, number)
-            fault = find_fault(document, one.candidate, one.ran, where)
+            refilled.add(attempt.number)
+            num_rounds += 1
+            sampling = _sample(options, num_rounds)
+            fault = find_fault(document, attempt.candidate, attempt.ran, where)
             if fault is not None:
-                yield _refill(place, one.candidate, fault.hole, fault.span, drawn, make)
+                yield _refill(place, attempt.candidate, fault.hole_index, fault.span, sampling, make)
             elif len(holes) > 1:
                 for index in range(len(holes)):
-                    yield _refill(place, one.candidate, index, None, drawn, make)
+                    yield _refill(place, attempt.candidate, index, None, sampling, make)
         for _ in range(2):
-            number += 1
-            yield make(document, holes, _drawn(options, number))
+            num_rounds += 1
+            yield make(document, holes, _sample(options, num_rounds))
 
 
 def _mix(place: Place, tries: Sequence[Try]) -> Events:
-    """Variants of the best candidate, each with one hole's text of another candidate."""
-    best, *others = [one.candidate for one in sorted(tries, key=_closeness)]
+    """Yields variants of the best candidate, each with the text of another candidate in one hole; asks no engine."""
+    best, *others = [attempt.candidate for attempt in sorted(tries, key=_rank_try)]
     mixed: list[Alternative] = []
     for other in others:
         for index, fill in enumerate(other.fills):
@@ -187,16 +192,16 @@ def _mix(place: Place, tries: Sequence[Try]) -> Events:
     yield Filled(first, tuple(others), wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")
 
 
-def _drawn(options: Options, number: int) -> Options:
-    """Options of round `number`, which samples its drafts."""
-    temperature = DRAWN[(number - 1) % len(DRAWN)]
+def _sample(options: Options, number: int) -> Options:
+    """The options of round `number`, which counts from 1: each samples with another seed."""
+    temperature = TEMPERATURES[(number - 1) % len(TEMPERATURES)]
     return replace(options, n=NUM_ASKED, seed=options.seed + number, temperature=temperature, repair=False)
 
 
 def _refill(
     place: Place, candidate: Alternative, index: int, span: tuple[int, int] | None, options: Options, make: Make
 ) -> Events:
-    """Variants of a candidate with `span` of one hole's text, or all of it, filled again."""
+    """Yields variants of a candidate, in which `span` of the text of the hole `index` is filled again; all for None."""
     reopened, hole = reopen(place.document, candidate, index, span)
     for event in make(reopened, (hole,), options):
         if isinstance(event, Preview):
@@ -212,7 +217,11 @@ def _refill(
 
 
 def _take_round(rounds: Iterator[Events], *, is_first: bool) -> Generator[Preview, None, Filled | None]:
-    """The next round's candidates. Skips a later round whose request fails."""
+    """Yields the previews of the next round, and returns its fill; None if there is none.
+
+    Skips up to MAX_IDLE_ROUNDS rounds whose request fails. Raises MidfillError for other failures, and for any failure
+    of the first round.
+    """
     for _ in range(MAX_IDLE_ROUNDS):
         try:
             with closing(next(rounds)) as events:

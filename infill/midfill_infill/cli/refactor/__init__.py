@@ -1,4 +1,4 @@
-"""`midfill refactor`: the commands over whole repositories."""
+"""`midfill refactor`: joins the commands over whole repositories. Knows nothing of what they do."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Shared by the commands of `midfill refactor`: exit codes, opening a run, remarks. Prints no results."""
+"""What the commands of `midfill refactor` share: exit codes, opening a run, remarks. Prints no results."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,30 +23,34 @@ from midfill_infill.text.visible import visible
 RootOption = Annotated[Path, option("DIR", "A folder of the repository.", "--root")]
 RunOption = Annotated[str | None, option("ID", "The run, by the start of its id.", "--run")]
 
-_ASKED: Final = ("file_missing", "file_is_directory")
+_ASKED_WRONGLY: Final = ("file_missing", "file_is_directory")  # errors about what a command names
 _WORST_FIRST: Final = (errors.DISK_TROUBLE, errors.REFUSED, errors.VERIFY_FAILED, errors.SOME_FAILED)
-_MOST_TROUBLES: Final = 20
+_MAX_TROUBLES: Final = 20  # that are printed
 
 
 def exit_code(code: str) -> int:
-    """0 done, 1 pending, 2 asked wrongly, 3 some holes failed, 4 verify failed, 5 refused, 6 disk, 130 interrupted."""
-    found = errors.TABLE[code].exit_code
+    """The exit code of this group of commands for an error's code: 2 asked wrongly, 3 some holes failed, 4 verify
+    failed, 5 refused, 6 disk trouble, 130 interrupted. A command without an error ends with 0, or 1 if something is
+    pending.
+    """
+    usual = errors.TABLE[code].exit_code
     if code in errors.OF_REPOSITORIES:
-        return found
-    if code in _ASKED or found == errors.MODEL_TROUBLE:
+        return usual
+    if code in _ASKED_WRONGLY or usual == errors.MODEL_TROUBLE:
         return errors.ASKED_WRONGLY
-    return {errors.FILE_TROUBLE: errors.DISK_TROUBLE, errors.ENGINE_TROUBLE: errors.SOME_FAILED}.get(found, found)
+    return {errors.FILE_TROUBLE: errors.DISK_TROUBLE, errors.ENGINE_TROUBLE: errors.SOME_FAILED}.get(usual, usual)
 
 
 reported: Final = partial(report_failures, exit_code=exit_code, after_interrupt="run the command again to go on")
-"""Ends a command of this group with one sentence and an exit code."""
+"""As `report_failures`, with the exit codes of this group."""
 
 
 @contextmanager
 def open_run(root: Path, run: str | None, doing: str = "") -> Iterator[tuple[Repository, Journal]]:
-    """Opens the latest run of the repository around `root`, or the run that `run` names.
+    """Opens a run of the repository around `root`: the one whose id begins with `run`, or the latest for None.
 
-    `doing` names the command that writes the journal and locks the run; without it the journal is read-only.
+    With `doing`, the name of a command, the run is locked for this command and its journal can be written; otherwise
+    the journal is read-only.
     """
     place = find_place(root)
     with Journal(find_run(place, run), read_only=not doing) as journal:
@@ -55,12 +59,14 @@ def open_run(root: Path, run: str | None, doing: str = "") -> Iterator[tuple[Rep
             yield place, journal
 
 
-def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False) -> None:
-    """Prints troubles on stderr and ends the command with the worst code of all; does nothing without any."""
-    for trouble in troubles[:_MOST_TROUBLES]:
+def report_troubles(troubles: Sequence[Trouble], *, verify_failed: bool = False) -> None:
+    """Prints troubles on stderr and ends the command with the worst of their exit codes. `verify_failed` counts as one
+    more trouble; without any the command goes on.
+    """
+    for trouble in troubles[:_MAX_TROUBLES]:
         say(f"midfill: {MidfillError(trouble.code, trouble.message).sentence}")
-    if len(troubles) > _MOST_TROUBLES:
-        say(f"midfill: and {len(troubles) - _MOST_TROUBLES} more")
+    if len(troubles) > _MAX_TROUBLES:
+        say(f"midfill: and {len(troubles) - _MAX_TROUBLES} more")
     codes = {exit_code(trouble.code) for trouble in troubles}
     if verify_failed:
         codes.add(errors.VERIFY_FAILED)

@@ -1,4 +1,4 @@
-"""`midfill refactor generate` and `merge`: from a planned run to fills in its journal."""
+"""`midfill refactor generate` and `merge`: put fills into the journal of a planned run. Shells around refactor/."""
 
 import json
 import sys
@@ -60,9 +60,9 @@ def generate_command(
     with reported():
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", "give both")
-        chosen = config.choose_quality(quality, Path.cwd())
+        used_quality = config.choose_quality(quality, Path.cwd())
         presets: tuple[Wish, ...] = () if quality is not None else ("quality",)
-        wanted = Options(steps=steps, quality=chosen, max_tokens=max_tokens, presets=presets)
+        fill_options = Options(steps=steps, quality=used_quality, max_tokens=max_tokens, presets=presets)
         goal = None
         if until is not None:
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
@@ -74,19 +74,20 @@ def generate_command(
             _open_engine(settings, ray, ray_address, ray_env) as (engine, answered),
             open_run(root, run, "" if shard else "generate") as (place, journal),
         ):
-            meter, jobs = Meter(answered), max(jobs, 2 * ray)
+            meter = Meter(answered)
+            num_jobs = max(jobs, 2 * ray)
             if goal is not None:
-                progress = generate_until(journal, place, engine, wanted, goal, meter, say)
+                progress = generate_until(journal, place, engine, fill_options, goal, meter, say)
             elif shard is not None and out is not None:
                 with open_part(journal, out) as part:
                     only = Shard.parse(shard).takes
-                    progress = generate(part, place.root, engine, wanted, jobs=jobs, show=meter, only=only)
+                    progress = generate(part, place.root, engine, fill_options, jobs=num_jobs, show=meter, only=only)
             else:
-                progress = generate(journal, place.root, engine, wanted, jobs=jobs, show=meter)
-        rest = progress.done - progress.accepted - progress.failed
+                progress = generate(journal, place.root, engine, fill_options, jobs=num_jobs, show=meter)
+        num_broken = progress.done - progress.accepted - progress.failed
         say(
             f"{plural(progress.done, 'hole')} in {duration(progress.elapsed_s)}: {progress.accepted} clean,"
-            f" {rest} with syntax errors, {progress.failed} failed"
+            f" {num_broken} with syntax errors, {progress.failed} failed"
         )
         if progress.accepted < progress.done:
             raise typer.Exit(SOME_FAILED)
@@ -96,7 +97,9 @@ def generate_command(
 def _open_engine(
     settings: EngineSettings, ray: int, address: str | None, environment: Path | None
 ) -> Iterator[tuple[engines.Engine, Mapping[str, int]]]:
-    """The engine, and how much each node of a cluster has answered."""
+    """Opens the engine that fills: `ray` actors if that is not 0, otherwise the local engine. Yields it, and how many
+    holes each node of the cluster has answered so far.
+    """
     if not ray:
         with closing(engines.LocalEngine(settings, note)) as engine:
             yield engine, {}
@@ -108,38 +111,41 @@ def _open_engine(
 
 
 def _read_environment(path: Path | None) -> dict[str, Any]:
+    """The runtime environment for Ray in a JSON file; empty for None. Raises MidfillError."""
     if path is None:
         return {}
     try:
-        known = json.loads(path.read_text("utf-8"))
+        environment = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise MidfillError("bad_request", f"{path} cannot be read ({error})", "give a JSON file") from None
-    if not isinstance(known, dict):
+    if not isinstance(environment, dict):
         raise MidfillError("bad_request", f"{path} is not a JSON object", "see Ray's page on runtime environments")
-    return known
+    return environment
 
 
 class Meter:
-    """Prints how far a run and each node (`answered`) are: on a terminal a line that changes, else one every 10 s."""
+    """Prints how far a run is, and how many holes each node has `answered`: on a terminal by a line that changes,
+    otherwise by a new line every 10 s.
+    """
 
     def __init__(self, answered: Mapping[str, int]) -> None:
         self._answered = answered
-        self._live = sys.stderr.isatty()
-        self._next_s = time.monotonic() + (0.0 if self._live else 10.0)
+        self._is_terminal = sys.stderr.isatty()
+        self._next_s = time.monotonic() + (0.0 if self._is_terminal else 10.0)
 
     def __call__(self, progress: Progress) -> None:
         now_s = time.monotonic()
         if now_s < self._next_s and progress.done < progress.total:
             return
-        self._next_s = now_s + (0.2 if self._live else 10.0)
-        good = 100 * progress.accepted / max(1, progress.done)
-        text = f"{progress.done}/{progress.total} holes, {good:.0f} % clean, {progress.per_minute:.0f} a minute"
+        self._next_s = now_s + (0.2 if self._is_terminal else 10.0)
+        percent = 100 * progress.accepted / max(1, progress.done)
+        text = f"{progress.done}/{progress.total} holes, {percent:.0f} % clean, {progress.per_minute:.0f} a minute"
         if progress.left_s:
             text += f", {duration(progress.left_s)} left"
         nodes = ", ".join(f"{node} {count}" for node, count in sorted(self._answered.items()))
         if nodes:
             text += f"; {nodes}"
-        if self._live:
+        if self._is_terminal:
             end = "\n" if progress.done >= progress.total else ""
             print(f"\r\x1b[K{text}", end=end, file=sys.stderr, flush=True)
         else:
@@ -154,6 +160,6 @@ def merge_command(
     """Take the answers of shards into the run's journal. Holes that have a fill already keep it."""
     with reported():
         with open_run(root, run, "merge") as (_, journal):
-            count = merge(journal, parts)
-            left = journal.counts().get(State.PLANNED, 0)
-        say(f"{plural(count, 'hole')} taken from {plural(len(parts), 'part')}, {left} still planned")
+            num_taken = merge(journal, parts)
+            num_planned = journal.counts().get(State.PLANNED, 0)
+        say(f"{plural(num_taken, 'hole')} taken from {plural(len(parts), 'part')}, {num_planned} still planned")

@@ -1,4 +1,4 @@
-"""`midfill refactor status`, `export`, `check` and `recipes`: print what a run or the command holds. Writes no tree."""
+"""`midfill refactor status`, `export`, `check` and `recipes`: print what runs and trees hold. Writes no tree."""
 
 import json
 import sys
@@ -64,6 +64,7 @@ def export_command(
 
 
 def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:
+    """Writes bytes to the file `out`, or to standard output for None. Raises MidfillError."""
     if out is None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)

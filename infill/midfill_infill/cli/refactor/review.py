@@ -1,4 +1,4 @@
-"""`midfill refactor review`: asks about every fill, in the terminal or as lines of stdin."""
+"""`midfill refactor review`: asks about every fill, in the terminal or by lines of stdin. A shell around reporting/."""
 
 import os
 import shlex
@@ -23,7 +23,7 @@ from midfill_infill.text.visible import visible
 
 
 class TerminalScreen:
-    """Asks on the terminal: one key where stdin is one, one line elsewhere."""
+    """Shows fills on stdout and asks for a key if stdin is a terminal, otherwise for a line. See `Screen`."""
 
     def show(self, text: str) -> None:
         print(visible(text), flush=True)
@@ -45,7 +45,7 @@ class TerminalScreen:
             return sys.stdin.readline()
         key = typer.getchar()
         print(key)
-        if key in ("\x03", "\x04"):
+        if key in ("\x03", "\x04"):  # Ctrl-C and Ctrl-D
             raise KeyboardInterrupt
         return key
 
@@ -77,8 +77,10 @@ def review_command(
     with reported(), ExitStack() as stack:
         place, journal = stack.enter_context(open_run(root, run, "review"))
         settings = EngineSettings(model, device, project=Path.cwd())
-        open_engine = cache(lambda: stack.enter_context(closing(engines.LocalEngine(settings))))  # by the first reroll
+        open_engine = cache(lambda: stack.enter_context(closing(engines.LocalEngine(settings))))  # at the first reroll
         review(journal, TerminalScreen(), lambda hole: generate.reroll(journal, place.root, hole, open_engine()))
         counts = journal.counts()
-        accepted, rejected, left = (counts.get(state, 0) for state in (State.ACCEPTED, State.REJECTED, State.GENERATED))
-        say(f"{accepted} accepted, {rejected} rejected, {left} open")
+        num_accepted = counts.get(State.ACCEPTED, 0)
+        num_rejected = counts.get(State.REJECTED, 0)
+        num_open = counts.get(State.GENERATED, 0)
+        say(f"{num_accepted} accepted, {num_rejected} rejected, {num_open} open")

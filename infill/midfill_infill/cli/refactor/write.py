@@ -1,4 +1,4 @@
-"""`midfill refactor apply`, `verify` and `undo`: the commands that write files of the user. Shells around refactor/."""
+"""`midfill refactor apply`, `verify` and `undo`: write the user's files. Shells around refactor/."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from midfill_infill.cli import options
 from midfill_infill.cli.options import flag, option
-from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, report_troubles, reported, say
 from midfill_infill.cli.until import warn_of
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
@@ -27,7 +27,9 @@ FlakeOption = Annotated[
 
 @contextmanager
 def _writing(root: Path, run: str | None, doing: str, **guards: bool) -> Iterator[tuple[Repository, Journal, Writer]]:
-    """Holds the locks of the run and the repository, after completing the writes that a crash left open."""
+    """Opens a run for the command `doing`, and holds the locks of the run and of the repository. Yields a writer, which
+    has completed the writes that a crash left open. `guards` are the options of `Writer`.
+    """
     with open_run(root, run, doing) as (place, journal), hold_lock(state_folder(place) / "lock", doing):
         yield place, journal, Writer(journal, place.root, **guards)
 
@@ -54,50 +56,55 @@ def apply_command(
             test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         guards = {"allow_dirty": allow_dirty, "include_generated": include_generated}
         with _writing(root, run, "apply", **guards) as (place, journal, writer):
-            chosen = _choose(journal, take_all, hole or (), min_certainty)
-            writer.guard(chosen, is_git=place.git_dir is not None)
-            guilty = False
+            rows = _choose(journal, take_all, hole or (), min_certainty)
+            writer.guard(rows, is_git=place.git_dir is not None)
+            has_guilty = False
             troubles: list[Trouble] = []
             if test is not None:
-                suspects = [*journal.holes_in(State.APPLIED), *chosen]
+                suspects = [*journal.holes_in(State.APPLIED), *rows]
                 verdict, troubles = _verify(place, journal, writer, suspects, test)
-                chosen = [row for row in chosen if row.id in set(verdict.good)]
-                guilty = bool(verdict.guilty)
-            unseen = [row.id for row in chosen if row.state is not State.ACCEPTED and test is None]
-            journal.accept(chosen)
-            report = writer.apply([journal.hole(row.id) for row in chosen], is_git=place.git_dir is not None)
+                rows = [row for row in rows if row.id in set(verdict.good)]
+                has_guilty = bool(verdict.guilty)
+            unseen = [row.id for row in rows if row.state is not State.ACCEPTED and test is None]
+            journal.accept(rows)
+            report = writer.apply([journal.hole(row.id) for row in rows], is_git=place.git_dir is not None)
             written.add(journal.texts_of(unseen, State.APPLIED))
             counts = journal.counts()
-            left, undone = counts.get(State.GENERATED, 0), counts.get(State.UNDONE, 0)
-            sound = len(journal.acceptable())
-            broken, doubted = left - sound, sound - len(journal.acceptable(min_certainty=min_certainty))
+            num_left = counts.get(State.GENERATED, 0)
+            num_undone = counts.get(State.UNDONE, 0)
+            num_sound = len(journal.acceptable())
+            num_broken = num_left - num_sound
+            num_doubtful = num_sound - len(journal.acceptable(min_certainty=min_certainty))
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
         if report.num_files:
             done += "; `midfill refactor undo` takes them back"
         say(done)
-        if broken and take_all:
-            say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
-        if doubted and take_all:
-            say(f"{plural(doubted, 'fill')} left out, suggestions: review them, or give --min-certainty 0 to take all")
-        elif left and not take_all and not report.holes:
-            say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
-        if undone and not take_all and not report.holes:
-            say(f"{plural(undone, 'fill')} undone: `apply --all` writes them again")
-        tell([*troubles, *report.troubles], verify_failed=guilty)
+        if num_broken and take_all:
+            broken = plural(num_broken, "fill")
+            say(f"{broken} left out, with syntax errors of their own: see `midfill refactor review`")
+        if num_doubtful and take_all:
+            doubtful = plural(num_doubtful, "fill")
+            say(f"{doubtful} left out, suggestions: review them, or give --min-certainty 0 to take all")
+        elif num_left and not take_all and not report.holes:
+            say(f"{plural(num_left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
+        if num_undone and not take_all and not report.holes:
+            say(f"{plural(num_undone, 'fill')} undone: `apply --all` writes them again")
+        report_troubles([*troubles, *report.troubles], verify_failed=has_guilty)
 
 
-def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: float | None) -> list[HoleRow]:
-    """The holes that `apply` is asked for and has not written; of those that nobody has seen, of certainty `least` on,
-    by default all but the suggestions.
+def _choose(journal: Journal, take_all: bool, ids: Sequence[int], min_certainty: float | None) -> list[HoleRow]:
+    """The holes that `apply` is to write: those with these ids that are not written yet, whose naming accepts them.
+    Without ids the accepted ones; `take_all` adds those with a sound fill that are not reviewed or were undone, if it
+    is at least as certain as `min_certainty`, for None if it is no suggestion.
 
-    Naming one accepts it. Raises `no_such_hole`.
+    Raises MidfillError `no_such_hole`.
     """
-    if not numbers:
-        chosen = list(journal.holes_in(State.ACCEPTED))
+    if not ids:
+        rows = list(journal.holes_in(State.ACCEPTED))
         if take_all:
-            chosen += journal.acceptable(State.GENERATED, State.UNDONE, min_certainty=least)
-        return chosen
-    rows = [row for number in dict.fromkeys(numbers) if not (row := journal.hole(number)).is_written]
+            rows += journal.acceptable(State.GENERATED, State.UNDONE, min_certainty=min_certainty)
+        return rows
+    rows = [row for row in map(journal.hole, dict.fromkeys(ids)) if not row.is_written]
     for row in rows:
         if row.state not in (State.GENERATED, State.ACCEPTED, State.UNDONE):
             raise MidfillError("no_such_hole", f"hole {row.id} is {row.state}, not generated or accepted")
@@ -120,18 +127,19 @@ def verify_command(
         with _writing(root, run, "verify") as (place, journal, writer):
             suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
             verdict, troubles = _verify(place, journal, writer, suspects, test)
-        tell(troubles, verify_failed=bool(verdict.guilty))
+        report_troubles(troubles, verify_failed=bool(verdict.guilty))
 
 
 def _verify(
     place: Repository, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: Command
 ) -> tuple[Verdict, list[Trouble]]:
+    """Verifies the fills of `suspects` by the command `test`, rolls back the guilty ones, and prints which."""
     warn_of(test)
     verdict, report = verify(place, journal, writer, [row.id for row in suspects], test, say)
-    kept, guilty = len(verdict.good), len(verdict.guilty)
-    say(f"{kept} kept, {guilty} rolled back, {plural(verdict.num_runs, 'run')} of the command")
-    for number in verdict.guilty[:20]:
-        hole = journal.hole(number)
+    num_kept, num_guilty = len(verdict.good), len(verdict.guilty)
+    say(f"{num_kept} kept, {num_guilty} rolled back, {plural(verdict.num_runs, 'run')} of the command")
+    for hole_id in verdict.guilty[:20]:
+        hole = journal.hole(hole_id)
         say(f"rolled back: {journal.file(hole.file).path}: {hole.name or hole.kind} (hole {hole.id})")
     return verdict, report.troubles
 
@@ -148,4 +156,4 @@ def undo_command(
             path = None if file is None else os.path.relpath(Path(os.path.realpath(root)) / file, place.root)
             report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")
-        tell(report.troubles)
+        report_troubles(report.troubles)

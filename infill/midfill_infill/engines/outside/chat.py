@@ -1,6 +1,6 @@
-"""`POST /v1/chat/completions`, for models that were tuned to chat: as OpenAI, vLLM, LM Studio, llama.cpp, Ollama and
-Inception answer it (the API reference, "Chat"). The file is shown with its hole marked; what a model says around the
-code, the room `answers` takes off. Thinking that a server tells apart is not read.
+"""`POST /v1/chat/completions`, for models that were tuned to chat, as OpenAI, vLLM, LM Studio, llama.cpp, Ollama and
+Inception answer it (the API reference, "Chat"). The prompt shows the file with its hole marked. `answers` takes off
+what a model says around the code. Thinking that a server sends in a field of its own is not read.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ _TASK: Final = (
     "You fill gaps in code. The user shows a file in which {gap} stands for missing code. Answer with the missing code "
     "alone, in one fenced code block: no explanation, nothing of the lines around the gap, indented as in the file."
 )
-_WANTED: Final = {
+_EXTENTS: Final = {
     "rest": "{gap} stands for a part of its line.",
     "statement": "{gap} stands for one statement.",
     "block": "{gap} stands for one or more lines.",
 }
 FILE: Final = "The file:\n\n```\n"
-_THINKING_TOKENS: Final = 2048  # many servers count a model's thoughts, too
+_THINKING_TOKENS: Final = 2048  # added to an answer's tokens, because many servers count a model's thoughts as well
 
 
 class Chat(Protocol):
@@ -35,14 +35,15 @@ class Chat(Protocol):
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
         code = query.defused
-        gap = next(gap for number in count(1) if (gap := f"<GAP_{number}>") not in code.before + code.behind)
-        wanted = _WANTED[query.extent].format(gap=gap)
+        marks = (f"<GAP_{number}>" for number in count(1))
+        gap = next(mark for mark in marks if mark not in code.before + code.behind)
+        extent = _EXTENTS[query.extent].format(gap=gap)
         others = "".join(f"Part of {path}:\n\n```\n{text}\n```\n\n" for path, text in code.sources.files)
         body: dict[str, Any] = {
             "model": query.model,
             "messages": [
                 {"role": "system", "content": _TASK.format(gap=gap)},
-                {"role": "user", "content": f"{wanted}\n\n{others}{FILE}{code.before}{gap}{code.behind}\n```"},
+                {"role": "user", "content": f"{extent}\n\n{others}{FILE}{code.before}{gap}{code.behind}\n```"},
             ],
             "max_tokens": query.max_tokens + _THINKING_TOKENS,
             "stream": True,
@@ -52,4 +53,6 @@ class Chat(Protocol):
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         piece = read_delta(message)
-        return piece if piece is not None and piece.text else None  # a thought alone
+        if piece is None or not piece.text:  # an empty one comes with a thought
+            return None
+        return piece

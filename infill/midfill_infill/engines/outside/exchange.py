@@ -1,6 +1,7 @@
-"""Fills a request with another project's engine, one query per hole, until nothing of the hole can follow. Does no I/O.
+"""Fills a request with another project's engine, one query per hole. Does no I/O.
 
-Answers stay as they were written: `answers.reading` finds the text of the hole in them.
+A query ends as soon as nothing of its hole can follow. Answers stay as they were written, because `answers.reading`
+finds the text of the hole in them.
 """
 
 import math
@@ -21,25 +22,26 @@ from midfill_infill.context.origins import UNNAMED, Origins
 from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, Call, HoleQuery, Piece, Protocol, Sources
 from midfill_infill.errors import MidfillError
 
-LINE_TOKENS: Final = 256
+LINE_TOKENS: Final = 256  # that the answer for a part of a line may take
 
-Ask = Callable[[Call], Generator[str, None, None]]
+Ask = Callable[[Call], Generator[str, None, None]]  # sends a call, yields the lines of the answer; raises Refused
 
 
 class Refused(Exception):
-    """The engine rejects this call; the protocol's next kind of call may work."""
+    """The engine rejects a call; the next kind of call of its protocol may work."""
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A hole. `head` and `tail` are the kept text at its edges."""
+class _Hole:
+    """A hole of the request. `head` and `tail` are the kept text at its start and its end, around its middle."""
 
     head: str
     tail: str
     spec: wire.HoleSpec
 
     @classmethod
-    def of(cls, spec: wire.HoleSpec) -> "_Place":
+    def of(cls, spec: wire.HoleSpec) -> "_Hole":
+        """Raises MidfillError `bad_request` if text is kept in the middle of the hole."""
         keep = list(spec.keep)
         head = tail = ""
         if keep and keep[0][0] == 0:
@@ -53,20 +55,23 @@ class _Place:
             raise MidfillError("bad_request", message, "fill the parts one by one")
         return cls(head, tail, spec)
 
-    def measure(self, before: str, behind: str) -> Extent:
-        """How much the hole takes, by the text around it."""
+    def find_extent(self, before: str, behind: str) -> Extent:
+        """How much the hole takes, by the text before and behind it."""
         is_alone = not before.rpartition("\n")[2].strip() and not behind.partition("\n")[0].strip()
         if "\n" in self.spec.forbid or (self.spec.indent is None and not is_alone):
             return "rest"
-        return "statement" if self.spec.indent is None else "block"
+        if self.spec.indent is None:
+            return "statement"
+        return "block"
 
 
 class Exchange:
-    """Talks to one engine, and does not repeat kinds of calls that it refused. An engine that begins the rest of a line
-    with a fence or a sentence is not stopped at line breaks any more, and asked again.
+    """Talks to one engine, and remembers what it refused: those kinds of calls are not repeated. An engine that begins
+    a part of a line with a fence or a sentence is asked again, and from then on never stopped at line breaks.
 
-    `wanted`: so many tokens are to be sent. `limit`: so many the engine takes with its answer, None if it does not
-    tell. `window`: so many are sent.
+    `name` is the protocol's name, for messages. `wanted` is the number of tokens that should be sent; `limit` is the
+    number that the engine takes together with its answer, None if it does not tell. `window` is the number of tokens
+    that may be sent.
     """
 
     def __init__(
@@ -80,99 +85,97 @@ class Exchange:
         self.window = wanted
         if limit is not None:
             self.window = min(wanted, max(limit - BLOCK_TOKENS, limit // 2))
-        self._num_refused = 0
-        self._wraps = False
+        self._num_refused = 0  # the first kinds of calls, which the engine has refused
+        self._wraps_code = False  # True once the engine has begun a part of a line with a fence or a sentence
 
     def run(
         self, request: wire.InfillRequest, origins: Origins
     ) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
-        """Yields a step per piece, then the answer. Closing the generator closes the connection."""
+        """Yields a step per piece of the first row, then the answer. Closing the generator closes the connection."""
         sources = _find_sources(request.excerpts, origins)
         started_s = time.perf_counter()
         steps = tokens = 0
-        places = [_Place.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
+        holes = [_Hole.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
         rows: list[list[wire.FilledHole]] = []
         model = request.model or self._model
-        for number in range(request.n):
+        for row_index in range(request.n):
             middles: list[Piece] = []
-            for place in places:
-                before, behind = _around(request, places, [_plain(middle.text) for middle in middles])
-                extent = place.measure(before, behind)
-                query = self._query(request, place, before, behind, extent, number, model)
+            for hole in holes:
+                before, behind = _find_around(request, holes, [_find_code(middle.text) for middle in middles])
+                query = self._make_query(request, hole, before, behind, row_index=row_index, model=model)
                 query = replace(query, sources=sources)
                 middles.append(Piece())
-                for middle, num_tokens in self._write(query, place, extent):
+                for middle, num_tokens in self._write(query, hole):
                     middles[-1] = middle
                     model = middle.model or model
                     steps += 1
                     tokens += num_tokens
-                    if number == 0:
-                        yield _show(steps, places, middles)
-            rows.append([_filled(place, middle) for place, middle in zip(places, middles, strict=True)])
+                    if row_index == 0:
+                        yield _make_step(steps, holes, middles)
+            rows.append([_make_filled(hole, middle) for hole, middle in zip(holes, middles, strict=True)])
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
         name = f"{self._name}:{model}" if model else self._name
         yield wire.InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
 
-    def _query(
-        self,
-        request: wire.InfillRequest,
-        place: _Place,
-        before: str,
-        behind: str,
-        extent: Extent,
-        number: int,
-        model: str,
+    def _make_query(
+        self, request: wire.InfillRequest, hole: _Hole, before: str, behind: str, *, row_index: int, model: str
     ) -> HoleQuery:
+        """The query for a hole between two texts. Each row has another seed, and rows after the first are sampled."""
         temperature = request.temperature or 0.0
-        if not temperature and number:
+        if not temperature and row_index:
             temperature = wire.ALTERNATIVE_TEMPERATURE
+        extent = hole.find_extent(before, behind)
         stops: tuple[str, ...] = ()
-        if extent == "rest" and self._protocol.has_stops and not self._wraps:
+        if extent == "rest" and self._protocol.has_stops and not self._wraps_code:
             stops = ("\n",)
         return HoleQuery(
             before,
             behind,
-            _limit(place, extent),
-            stops,
-            temperature,
-            (request.seed or 0) + number,
-            model,
-            extent,
+            max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" else BLOCK_TOKENS),
+            stops=stops,
+            temperature=temperature,
+            seed=(request.seed or 0) + row_index,
+            model=model,
+            extent=extent,
             limit=self._limit,
         )
 
-    def _write(self, query: HoleQuery, place: _Place, extent: Extent) -> Iterator[tuple[Piece, int]]:
-        """Yields the text so far with each piece, and the piece's number of tokens."""
-        middle, tokens = Piece(), 0
-        with closing(self._pieces(query)) as pieces:
+    def _write(self, query: HoleQuery, hole: _Hole) -> Iterator[tuple[Piece, int]]:
+        """Yields for each piece of the answer the whole middle so far, and the piece's number of tokens."""
+        middle, num_tokens = Piece(), 0
+        with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
-                middle, is_over = _add(middle, piece, query, place, extent)
-                yield middle, max(1, len(piece.logprobs))
-                tokens += max(1, len(piece.logprobs))
-                if is_over or tokens >= query.max_tokens:  # some engines exceed it
+                middle, is_over = _append(middle, piece, query, hole)
+                num_added = max(1, len(piece.logprobs))
+                yield middle, num_added
+                num_tokens += num_added
+                if is_over or num_tokens >= query.max_tokens:  # some engines exceed it
                     return
         if query.stops and is_wrapping(middle.text):
-            self._wraps = True
-            yield from self._write(replace(query, stops=()), place, extent)
+            self._wraps_code = True
+            yield from self._write(replace(query, stops=()), hole)
 
-    def _pieces(self, query: HoleQuery) -> Generator[Piece, None, None]:
-        ways = list(self._protocol.calls(query))
-        for number, call in enumerate(ways):
-            if number < self._num_refused and number < len(ways) - 1:
+    def _read_accepted(self, query: HoleQuery) -> Generator[Piece, None, None]:
+        """Yields the pieces of the answer to the first kind of call that the engine accepts. Raises MidfillError."""
+        calls = list(self._protocol.calls(query))
+        for index, call in enumerate(calls):
+            is_last = index == len(calls) - 1
+            if index < self._num_refused and not is_last:
                 continue
             try:
                 pieces = self._read(call)
                 if call.goes_on:
-                    pieces = _go_on(pieces, query.before[len(query.left) :])
+                    pieces = _drop_known_space(pieces, query.before[len(query.left) :])
                 yield from pieces
                 return
             except Refused as refusal:
-                if number == len(ways) - 1:
+                if is_last:
                     raise MidfillError("engine_error", f"{self._name} refuses the request: {refusal}") from None
-                self._num_refused = number + 1
+                self._num_refused = index + 1
 
     def _read(self, call: Call) -> Iterator[Piece]:
+        """Yields the pieces of the answer to a call. Raises Refused and MidfillError."""
         with closing(self._ask(call)) as lines:
             for line in lines:
                 try:
@@ -187,26 +190,23 @@ class Exchange:
 
 
 def _find_sources(excerpts: Sequence[str], origins: Origins) -> Sources:
-    """Excerpts of one file, which follow each other, as one text."""
-    named = groupby(excerpts, key=lambda text: origins.files.get(text, UNNAMED))
-    files = tuple((path, "\n\n".join(texts)) for path, texts in named)
+    """The excerpts by their files; those of one file that follow each other are joined to one text."""
+    by_path = groupby(excerpts, key=lambda text: origins.files.get(text, UNNAMED))
+    files = tuple((path, "\n\n".join(texts)) for path, texts in by_path)
     return Sources(files, origins.name, origins.path, origins.comment)
 
 
-def _limit(place: _Place, extent: Extent) -> int:
-    return place.spec.max_tokens or (LINE_TOKENS if extent == "rest" else BLOCK_TOKENS)
+def _find_code(answer: str) -> str:
+    """The likeliest code of an answer, as context of the next holes. `answers` finds the final text with a parser."""
+    return next(unwrap(DraftText.of(restore(answer)), "")).text
 
 
-def _plain(text: str) -> str:
-    """An answer as the next holes' context: the room `answers` will decide by the parser."""
-    return next(unwrap(DraftText.of(restore(text)), "")).text
-
-
-def _go_on(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
-    """Drops leading white space that the document already has, and marks the pieces."""
+def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Piece]:
+    """Yields the pieces with `goes_on` and without their leading `known_space`, which the document already has."""
+    expected = known_space
     for piece in pieces:
-        num_shared = len(commonprefix([white, piece.text]))
-        white = white[num_shared:] if num_shared == len(piece.text) else ""
+        num_shared = len(commonprefix([expected, piece.text]))
+        expected = expected[num_shared:] if num_shared == len(piece.text) else ""
         logprobs = list(piece.logprobs)
         if logprobs:
             token, logprob = logprobs[0]
@@ -214,65 +214,73 @@ def _go_on(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
         yield replace(piece, text=piece.text[num_shared:], logprobs=tuple(logprobs), goes_on=True)
 
 
-def _add(middle: Piece, piece: Piece, query: HoleQuery, place: _Place, extent: Extent) -> tuple[Piece, bool]:
-    """Appends a piece to the text so far; True if nothing of the hole can follow."""
+def _append(middle: Piece, piece: Piece, query: HoleQuery, hole: _Hole) -> tuple[Piece, bool]:
+    """The middle with a piece behind it, cut where the hole ends; and True if nothing of the hole can follow."""
     text = middle.text + piece.text
-    indent = place.spec.indent or ""
-    if extent == "statement":
+    indent = hole.spec.indent or ""
+    if query.extent == "statement":
         indent = query.before.rpartition("\n")[2]
-    end = find_end(text, extent, indent, query.behind, goes_on=piece.goes_on)
-    if end is None and extent != "rest":
-        whole = text
-        if "\n" in piece.text:
-            whole = text[: text.rfind("\n") + 1]
-        end = find_loop_end(whole)
-    added = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
-    return added, end is not None
+    end = find_end(text, query.extent, indent, query.behind, goes_on=piece.goes_on)
+    if end is None and query.extent != "rest":
+        whole_lines = text[: text.rfind("\n") + 1]
+        end = find_loop_end(whole_lines if "\n" in piece.text else text)
+    longer = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
+    return longer, end is not None
 
 
-def _around(request: wire.InfillRequest, places: Sequence[_Place], middles: Sequence[str]) -> tuple[str, str]:
-    """The text before and behind the first hole without a middle; later holes show their kept text."""
-    shown, texts = zip(places, [*middles, *[""] * len(places)], strict=False), []
+def _find_around(request: wire.InfillRequest, holes: Sequence[_Hole], middles: Sequence[str]) -> tuple[str, str]:
+    """The texts before and behind the first hole without a middle. Earlier holes show their middles, and all holes
+    their kept text.
+    """
+    parts: list[str] = []
+    gaps: list[int] = []  # for each hole the index of the part behind its middle
     for segment in request.segments:
         if isinstance(segment, wire.HoleSegment):
-            place, middle = next(shown)
-            texts += [place.head + middle, place.tail]
+            index = len(gaps)
+            middle = middles[index] if index < len(middles) else ""
+            parts.append(holes[index].head + middle)
+            gaps.append(len(parts))
+            parts.append(holes[index].tail)
         else:
-            texts += ["", segment.text]
-    holes = [2 * n for n, segment in enumerate(request.segments) if isinstance(segment, wire.HoleSegment)]
-    at = holes[len(middles)] + 1
-    return "".join(texts[:at]), "".join(texts[at:])
+            parts.append(segment.text)
+    gap = gaps[len(middles)]
+    return "".join(parts[:gap]), "".join(parts[gap:])
 
 
-def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> wire.StepEvent:
-    states = []
-    for number, place in enumerate(places):
-        own = ""
-        if number < len(middles):
-            own = restore(middles[number].text).replace(JOINER, "")
-        text = place.head + own + place.tail
+def _make_step(step: int, holes: Sequence[_Hole], middles: Sequence[Piece]) -> wire.StepEvent:
+    """The event that shows the middles so far; holes without a middle count as one masked position."""
+    states: list[wire.HoleState] = []
+    for index, hole in enumerate(holes):
+        middle = ""
+        if index < len(middles):
+            middle = restore(middles[index].text).replace(JOINER, "")
+        text = hole.head + middle + hole.tail
         settled = [(0, len(text))] if text else []
-        states.append(wire.HoleState(text=text, settled=settled, masked=number >= len(middles)))
-    most = sum(place.spec.max_tokens or BLOCK_TOKENS for place in places)
-    return wire.StepEvent(step=step, num_steps=max(step, most), holes=states)
+        states.append(wire.HoleState(text=text, settled=settled, masked=index >= len(middles)))
+    max_steps = sum(hole.spec.max_tokens or BLOCK_TOKENS for hole in holes)
+    return wire.StepEvent(step=step, num_steps=max(step, max_steps), holes=states)
 
 
-def _filled(place: _Place, middle: Piece) -> wire.FilledHole:
-    """The answer with the user's markers as they were; its tokens lose what `defuse` had put into them."""
-    restored, places = restore(middle.text), [len(place.head)]
+def _make_filled(hole: _Hole, middle: Piece) -> wire.FilledHole:
+    """The answer for a hole, with the markers in the user's code as they were before `defuse`."""
+    restored = restore(middle.text)
+    text = hole.head + restored + hole.tail
+    positions = [len(hole.head)]  # in `text`, of each character of the middle and of its end; `restore` drops some
     for char in middle.text:
-        at = places[-1] - len(place.head)
-        places.append(places[-1] + (at < len(restored) and char == restored[at]))
-    text = place.head + restored + place.tail
-    tokens, confidence, position = [], [], 0
+        index = positions[-1] - len(hole.head)
+        is_kept = index < len(restored) and char == restored[index]
+        positions.append(positions[-1] + is_kept)
+    tokens: list[tuple[int, int]] = []
+    confidence: list[float] = []
+    position = 0
     for token, logprob in middle.logprobs:
         if position + len(token) > len(middle.text) or not middle.text.startswith(token, position):
-            break
-        span = places[position], places[position + len(token)]
-        if span[0] < span[1]:
-            tokens.append(span)
+            break  # the middle was cut here, or the tokens are not those of its text
+        start, end = positions[position], positions[position + len(token)]
+        if start < end:
+            tokens.append((start, end))
             confidence.append(min(1.0, math.exp(logprob)))
         position += len(token)
-    anchors = [(0, len(place.head)), (len(text) - len(place.tail), len(text))]
-    kept = [span for span in anchors if span[0] < span[1]]
-    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=kept)
+    edges = [(0, len(hole.head)), (len(text) - len(hole.tail), len(text))]
+    anchors = [(start, end) for start, end in edges if start < end]
+    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=anchors)

@@ -12,21 +12,21 @@ class Fim(Protocol):
     context_tokens = 8192  # they publish no limits, and bill every token that is sent
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
-        query = query.headed
+        code = query.headed
         body: dict[str, Any] = {
             "model": query.model,
-            "prompt": query.before,
-            "suffix": query.behind,
+            "prompt": code.before,
+            "suffix": code.behind,
             "max_tokens": query.max_tokens,
             "stream": True,
         }
         if query.temperature:
             body["temperature"] = query.temperature
-        whole = dict(body)
+        with_seed = dict(body)
         if query.stops:
-            whole["stop"] = list(query.stops)
-        whole["random_seed"] = query.seed
-        yield Call("/v1/fim/completions", whole)
+            with_seed["stop"] = list(query.stops)
+        with_seed["random_seed"] = query.seed
+        yield Call("/v1/fim/completions", with_seed)
         yield Call("/v1/fim/completions", {**body, "stream": False})
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:

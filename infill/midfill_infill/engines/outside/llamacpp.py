@@ -1,4 +1,4 @@
-"""llama.cpp's server: `/infill`, or `/completion` for a model without the tokens for it (tools/server/README.md)."""
+"""llama.cpp's server: `/infill`, or `/completion` for a model that lacks the tokens for it (tools/server/README.md)."""
 
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -22,22 +22,22 @@ class LlamaCpp(Protocol):
         }
         if query.model:
             body["model"] = query.model
-        # `/infill` takes no special tokens from these texts, `/completion` does.
-        around: dict[str, Any] = {"input_prefix": query.before, "input_suffix": query.behind, "prompt": ""}
+        # These texts need not be defused: `/infill` reads no special tokens in them, while `/completion` does.
+        texts: dict[str, Any] = {"input_prefix": query.before, "input_suffix": query.behind, "prompt": ""}
         if query.sources.files:
-            around["input_extra"] = [{"filename": path, "text": text} for path, text in query.sources.files]
-        yield Call("/infill", {**body, **around})
+            texts["input_extra"] = [{"filename": path, "text": text} for path, text in query.sources.files]
+        yield Call("/infill", {**body, **texts})
         yield Call("/completion", {**body, "prompt": query.defused.headed.left}, goes_on=True)
 
     def limit_question(self, model: str) -> tuple[str, None]:
         return "/props", None
 
-    def read_limit(self, told: Any, model: str, wanted: int) -> int:
-        return int(told["default_generation_settings"]["n_ctx"])
+    def read_limit(self, answer: Any, model: str, wanted: int) -> int:
+        return int(answer["default_generation_settings"]["n_ctx"])
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         rated = message.get("completion_probabilities") or ()
-        if message.get("stop"):
+        if message.get("stop"):  # the last message
             rated = ()
         logprobs = tuple((str(token["token"]), float(token["logprob"])) for token in rated)
         return Piece(str(message["content"]), logprobs, PurePath(str(message.get("model", ""))).name)

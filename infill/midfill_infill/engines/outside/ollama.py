@@ -7,10 +7,10 @@ from typing import Any, Final
 from midfill_infill.answers.markers import find_dialect
 from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, Call, HoleQuery, Piece, Protocol
 
-# It is asked for so many tokens, whatever is sent: it loads a model anew when the number changes, and takes only a few
-# thousand unless asked.
+# Every request asks for a window of so many tokens, however few it sends, because Ollama loads a model anew when the
+# number changes, and takes only a few thousand tokens unless it is asked for more.
 NUM_CTX: Final = 8192
-_NUM_CTX: Final = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
+_NUM_CTX: Final = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)  # in the parameters of a model's file
 
 
 class Ollama(Protocol):
@@ -30,8 +30,8 @@ class Ollama(Protocol):
         code = query.defused
         body = {"model": query.model, "stream": True, "logprobs": True, "options": options}
         if query.behind.strip() and code.has_own_layout:  # a template has no place for other files
-            ends = {**options, "stop": find_dialect(query.model).stops(query.stops)}
-            yield Call("/api/generate", {**body, "prompt": code.prompt, "raw": True, "options": ends})
+            raw_options = {**options, "stop": find_dialect(query.model).stops(query.stops)}
+            yield Call("/api/generate", {**body, "prompt": code.prompt, "raw": True, "options": raw_options})
         elif query.behind.strip():  # the template of a model without fill-in-the-middle rejects a suffix
             yield Call("/api/generate", {**body, "prompt": code.headed.before, "suffix": code.behind})
         yield Call("/api/generate", {**body, "prompt": code.headed.left, "raw": True}, goes_on=True)
@@ -39,14 +39,16 @@ class Ollama(Protocol):
     def limit_question(self, model: str) -> tuple[str, dict[str, Any]]:
         return "/api/show", {"model": model}
 
-    def read_limit(self, told: Any, model: str, wanted: int) -> int | None:
-        """The number that the model's file sets, otherwise what the model can take up to NUM_CTX, or to what is wanted
-        with its answer.
+    def read_limit(self, answer: Any, model: str, wanted: int) -> int | None:
+        """The number that the model's file sets. Otherwise the `wanted` tokens with an answer, at least NUM_CTX, but
+        not more than the model can take; None if that is unknown.
         """
-        if match := _NUM_CTX.search(str(told.get("parameters") or "")):
+        if match := _NUM_CTX.search(str(answer.get("parameters") or "")):
             return int(match[1])
-        known = [int(value) for key, value in told["model_info"].items() if key.endswith(".context_length")]
-        return min(*known, max(NUM_CTX, wanted + BLOCK_TOKENS)) if known else None
+        model_limits = [int(value) for key, value in answer["model_info"].items() if key.endswith(".context_length")]
+        if not model_limits:
+            return None
+        return min(*model_limits, max(NUM_CTX, wanted + BLOCK_TOKENS))
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         logprobs = tuple((each["token"], float(each["logprob"])) for each in message.get("logprobs") or ())

@@ -1,6 +1,7 @@
 """OpenAI's `POST /v1/completions`, as vLLM, LM Studio and TGI answer it (the API reference, "Completions").
 
-Some of them refuse or ignore `suffix`, so a model with known fill-in-the-middle tokens gets those in the prompt.
+Some of these servers refuse or ignore `suffix`, so a model whose fill-in-the-middle tokens are known gets them in the
+prompt.
 """
 
 from collections.abc import Iterator
@@ -25,35 +26,37 @@ class OpenAI(Protocol):
         }
         code = query.defused
         dialect = find_dialect(query.model)
-        stopped = dict(body)
+        with_stops = dict(body)
         if query.stops:
-            stopped["stop"] = list(query.stops)
-        inserting: dict[str, Any] = {}
+            with_stops["stop"] = list(query.stops)
+        insertion: dict[str, Any] = {}  # a call in which the model sees the text behind the hole
         if dialect.template:
-            inserting = {**body, "prompt": code.prompt}
-            ends = dialect.stops(query.stops)
-            if ends:
-                inserting["stop"] = ends
+            insertion = {**body, "prompt": code.prompt}
+            stops = dialect.stops(query.stops)
+            if stops:
+                insertion["stop"] = stops
         elif query.behind.strip():
-            inserting = {**stopped, "prompt": code.headed.before, "suffix": code.behind}
-        if inserting:
-            yield Call("/v1/completions", {**inserting, "logprobs": 1})
-            yield Call("/v1/completions", inserting)
-        yield Call("/v1/completions", {**stopped, "prompt": code.headed.left}, goes_on=True)
+            insertion = {**with_stops, "prompt": code.headed.before, "suffix": code.behind}
+        if insertion:
+            yield Call("/v1/completions", {**insertion, "logprobs": 1})
+            yield Call("/v1/completions", insertion)  # the same without asking for log-probabilities
+        yield Call("/v1/completions", {**with_stops, "prompt": code.headed.left}, goes_on=True)
 
     def limit_question(self, model: str) -> tuple[str, None]:
         return "/v1/models", None
 
-    def read_limit(self, told: Any, model: str, wanted: int) -> int | None:
-        """vLLM's `max_model_len`; others tell none."""
-        limits = [each.get("max_model_len") for each in told["data"] if each["id"] == model]
-        return int(limits[0]) if limits and limits[0] else None
+    def read_limit(self, answer: Any, model: str, wanted: int) -> int | None:
+        """vLLM's `max_model_len`; other servers tell no limit."""
+        limits = [row.get("max_model_len") for row in answer["data"] if row["id"] == model]
+        if limits and limits[0]:
+            return int(limits[0])
+        return None
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         if not message["choices"]:  # some engines end with an event that only counts tokens
             return None
         choice = message["choices"][0]
-        told = choice.get("logprobs") or {}
-        pairs = zip(told.get("tokens") or (), told.get("token_logprobs") or (), strict=False)
+        rated = choice.get("logprobs") or {}
+        pairs = zip(rated.get("tokens") or (), rated.get("token_logprobs") or (), strict=False)
         logprobs = tuple((str(token), float(value)) for token, value in pairs if value is not None)
         return Piece(str(choice.get("text") or ""), logprobs, str(message.get("model", "")))

@@ -1,6 +1,7 @@
 """The interface of adapters for other engines: a hole to fill, the calls that may fill it, pieces of answers.
 
-Other files are laid out as the model's authors did; for models whose layout is not known, as comments above the text.
+A prompt shows excerpts of other files in the layout with which the model was trained; for a model whose layout is not
+known, it shows them as comments above the text.
 """
 
 import json
@@ -16,8 +17,8 @@ BLOCK_TOKENS: Final = 1024  # that an answer of several lines may take
 
 @dataclass(frozen=True)
 class Sources:
-    """Parts of other files (path and text), the names of the repository and of the hole's own file, and the start of a
-    line comment in its language.
+    """What a prompt shows beside the hole's text: parts of other `files` (path and text), the `name` of the repository,
+    the `path` of the hole's own file, and the `comment` mark with which a line comment begins in its language.
     """
 
     files: tuple[tuple[str, str], ...] = ()
@@ -26,19 +27,24 @@ class Sources:
     comment: str = "#"
 
     def defuse(self, model: str) -> "Sources":
+        """The same sources without special tokens of the model, see `answers.markers`."""
         files = tuple((defuse(path, model), defuse(text, model)) for path, text in self.files)
         return Sources(files, defuse(self.name, model), defuse(self.path, model), self.comment)
 
     def comments(self) -> str:
         """The files as comments, each below its path; an empty line ends them."""
+        if not self.files:
+            return ""
         lines = [line for path, text in self.files for line in (path, *text.split("\n"), "")]
-        return "".join(f"{self.comment} {line}".rstrip() + "\n" for line in lines[:-1]) + "\n" * bool(lines)
+        return "".join(f"{self.comment} {line}".rstrip() + "\n" for line in lines[:-1]) + "\n"
 
 
 @dataclass(frozen=True)
 class HoleQuery:
-    """A hole, how much it takes, and the text around it. `temperature` 0 is greedy decoding, `stops` end the fill,
-    `model` may be empty. `limit` is the number of tokens that the engine takes, where it told.
+    """A question to an engine: what belongs between `before` and `behind`.
+
+    `extent` says how much the hole takes. A string of `stops` ends the answer. `temperature` 0 is greedy decoding.
+    `model` may be empty. `limit` is the number of tokens that the engine takes with its answer, if it tells.
     """
 
     before: str
@@ -54,33 +60,35 @@ class HoleQuery:
 
     @property
     def left(self) -> str:
-        """The text before the hole without its last space, for causal models: their tokens begin with a space."""
+        """The text before the hole without its last space, for models that continue it: their tokens begin with one."""
         return self.before.removesuffix(" ")
 
     @property
     def defused(self) -> "HoleQuery":
-        """The same code for a server that takes special tokens in a prompt's text for its own."""
+        """The same query with the model's special tokens in the code broken, for servers that obey them in a prompt."""
         before, behind = defuse(self.before, self.model), defuse(self.behind, self.model)
         return replace(self, before=before, behind=behind, sources=self.sources.defuse(self.model))
 
     @property
     def has_own_layout(self) -> bool:
-        """True if there are other files, and the model has special tokens for them."""
+        """True if there are other files, and the model's layout puts something before the whole prompt to show them."""
         return bool(self.sources.files and find_dialect(self.model).opening)
 
     @property
     def headed(self) -> "HoleQuery":
-        """The same code with the other files as text before it, without special tokens."""
+        """The same query with the other files as text at the start of `before`, and without sources."""
         sources, dialect = self.sources, find_dialect(self.model)
         if not sources.files:
             return self
         _, heading = dialect.write_above(sources.name, sources.path, sources.files)
-        shown = heading if "{files}" in dialect.heading else sources.comments()
-        return replace(self, before=shown + self.before, sources=Sources())
+        files_text = heading if "{files}" in dialect.heading else sources.comments()
+        return replace(self, before=files_text + self.before, sources=Sources())
 
     @property
     def prompt(self) -> str:
-        """The prompt in the format of the model, which must be known. Its code must be defused."""
+        """The prompt with the model's special tokens around the code. The query must be `defused`, and the model one
+        whose format is known.
+        """
         sources, dialect = self.sources, find_dialect(self.model)
         if not self.has_own_layout:
             return dialect.write(self.headed.before, self.behind)
@@ -90,7 +98,9 @@ class HoleQuery:
 
 @dataclass(frozen=True)
 class Call:
-    """A POST request. `goes_on`: the model sees only `left`, and repeats the space after it."""
+    """A POST request. `goes_on`: the model continues `left` and sees nothing behind the hole. If `left` lacks the last
+    space before the hole, the answer begins with it.
+    """
 
     path: str
     body: dict[str, Any]
@@ -99,8 +109,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of an answer: more text, with its tokens and log-probabilities if the engine gives them. `goes_on`: the
-    model sees only the text before the hole.
+    """A part of an answer: its text, and its tokens with their log-probabilities if the engine gives them. `model` is
+    the name that the engine gives, `error` what it says of a failure; both may be empty. `goes_on` is that of the call.
     """
 
     text: str = ""
@@ -115,29 +125,35 @@ class Protocol:
 
     default_url: ClassVar[str] = ""
     key_variables: ClassVar[dict[str, str]] = {}
-    """Environment variables of keys, by the domain that may see them."""
+    """Environment variables that hold keys, by the domain to which a key may be sent."""
     needs_model: ClassVar[bool] = False
+    """True if every call names a model."""
     has_stops: ClassVar[bool] = True
-    """False if an answer may go on behind a line break wherever the hole is."""
+    """False if no answer may be stopped at a line break, not even for a part of a line."""
     context_tokens: ClassVar[int] = 3072
-    """The part of a document that it sees: many engines take a few thousand tokens and truncate silently."""
+    """How many tokens are sent at most by default: many engines take a few thousand and truncate the others silently.
+    """
 
     def limit_question(self, model: str) -> tuple[str, dict[str, Any] | None] | None:
-        """Where an engine tells how many tokens it takes with its answer: a path, and a body for POST."""
+        """Where an engine tells how many tokens it takes with its answer: a path, and a body for POST, None for GET.
+        None if it tells nowhere.
+        """
         return None
 
-    def read_limit(self, told: Any, model: str, wanted: int) -> int | None:
-        """The number in the answer, if it is there; `wanted` tokens are to be sent. Raises KeyError, TypeError,
-        ValueError and AttributeError.
+    def read_limit(self, answer: Any, model: str, wanted: int) -> int | None:
+        """The limit in the JSON answer to `limit_question`; None if it has none. `wanted` tokens should be sent. Raises
+        KeyError, TypeError, ValueError and AttributeError for answers in another form.
         """
         raise NotImplementedError
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
-        """The calls to try, best first; the next one is tried if the engine refuses the one before."""
+        """Yields the kinds of calls to try, the best first; the next one is tried if the engine refuses one."""
         raise NotImplementedError
 
     def read(self, line: str) -> Piece | None:
-        """Reads a server-sent event or a line of JSON; None without text. Raises ValueError and KeyError."""
+        """The piece in a server-sent event or a line of JSON; None if there is none. Raises ValueError, KeyError,
+        TypeError and AttributeError for a message in another form.
+        """
         text = line.removeprefix("data:").strip()
         if not text.startswith("{"):
             return None
@@ -146,12 +162,12 @@ class Protocol:
         return Piece(error=error) if error else self.read_message(message)
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
-        """The piece of a message without an error; None if it holds no text."""
+        """The piece in a message that is no error; None if there is none. Raises as `read`."""
         raise NotImplementedError
 
 
 def read_delta(message: dict[str, Any]) -> Piece | None:
-    """The piece of a message in the form of chats, which FIM services share; None without a choice."""
+    """The piece in a message in the form of chats, which fill-in-the-middle services share; None without a choice."""
     if not message["choices"]:
         return None
     choice = message["choices"][0]
