@@ -226,8 +226,11 @@ def test_a_cell_of_a_notebook_is_filled_and_nothing_else(
     assert (report.holes[0].cell, report.holes[0].line, report.holes[0].start_byte) == (2, 2, 13)
     assert RUNNER.invoke(build_app(), ["fill", "x.ipynb:2:1", "--write"]).exit_code == 0
     assert Path("x.ipynb").read_bytes() == before.replace(b"    ...", b"    return 1")
-    filtered = RUNNER.invoke(build_app(), ["fill", "-:2:1", "--stdin-filename", "x.ipynb"], input=before)
-    assert filtered.stdout_bytes == Path("x.ipynb").read_bytes()
+    for place in ("-:2:1", "-:2:2:5"):
+        filtered = RUNNER.invoke(build_app(), ["fill", place, "--stdin-filename", "x.ipynb"], input=before)
+        assert filtered.stdout_bytes == Path("x.ipynb").read_bytes()
+    refused = RUNNER.invoke(build_app(), ["fill", "-:2:2:5", "--stdin-filename", "x.py"], input=before)
+    assert refused.exit_code == 2 and "standard input is no notebook; write -:LINE:COL." in refused.stderr
     for place, said in (("x.ipynb:1:1", "cell 1 of x.ipynb is markdown"), ("x.ipynb:3:1", "has 2 cells, not 3")):
         refused = RUNNER.invoke(build_app(), ["fill", place])
         assert refused.exit_code == 2 and said in refused.stderr

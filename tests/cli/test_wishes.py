@@ -13,7 +13,7 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint, parse_engine
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Filled, Options, fill
-from midfill_infill.filling.wishes import Length, bound_length, count_lines, is_within
+from midfill_infill.filling.wishes import Length, bound_length, count_lines, is_within, tell_left_out
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.text.document import Document
 
@@ -97,6 +97,14 @@ def test_bounds_are_those_that_the_model_heeds(
     length: Length, text: str, size: int | None, is_line: bool, heeds: tuple[str, ...], bounds: dict[str, int]
 ) -> None:
     assert bound_length(length, info_of(*heeds), text, size, is_line=is_line) == bounds
+
+
+def test_each_setting_that_is_left_out_has_its_own_reason() -> None:
+    said = tell_left_out("m", ["quality", "seconds"])
+    assert said is not None and said.count("the setting `") == 2 and "; m " in said
+    together = tell_left_out("m", ["quality", "steps"])
+    assert together is not None and "the settings `quality` and `steps` are left out: remove them" in together
+    assert tell_left_out("m", []) is None
 
 
 def test_what_cannot_be_done_is_a_sentence() -> None:

@@ -143,6 +143,10 @@ def test_commands_that_run_tests_are_guessed_from_the_files_of_a_repository(root
     (root / "go.mod").touch()
     (root / "pkg/a.go").touch()
     assert guesses("pkg/a.go")[1] == "go test ./pkg"
+    for path, package in (("a.go", "..."), (".x/a.go", ".x")):
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).touch()
+        assert f"go test ./{package}" in guesses(path)
     (root / "package.json").write_text('{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}')
     assert guesses("pkg/a.ts") == ["make test"]
 

@@ -1,16 +1,21 @@
 """What waits is ordered by what has failed; the line at fault is found and opened anew."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from midfill_engine.wire import Stats
 from midfill_infill.filling.candidates import Alternative, Answer, Place
+from midfill_infill.filling.fill import Filled, Options
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 from midfill_infill.until.anew import find_fault, put_together, reopen
 from midfill_infill.until.order import Queue
+from midfill_infill.until.trying import Tried, fill_until
 
 DOCUMENT = Document(b"import json\n\n\ndef f(a):\n    ...\n\n\ndef g(a):\n    ...\n", "python", Path("m.py"))
 HOLES = tuple(find_stubs(DOCUMENT))
@@ -61,6 +66,31 @@ def test_the_same_faulty_line_goes_to_the_end() -> None:
     ran = failed("division by zero", Frame("m.py", 5, "f"), kind="ZeroDivisionError")
     queue.learn(first, ran, find_fault(DOCUMENT, first, ran, lambda path: path == "m.py"))
     assert order(queue) == ["return a", "b = a / 0\n    return b + 1"]
+
+
+def test_a_line_is_at_fault_by_the_failure_that_points_at_it() -> None:
+    queue = Queue(DOCUMENT)
+    first = candidate("b = a / 0\n    return b")
+    queue.add([first, candidate("b = a / 0\n    return b + 1"), candidate("return a")])
+    queue.take()
+    failures = (
+        Failure("t", "AssertionError", "assert 1 == 2", (Frame("test_m.py", 2, "t"),)),
+        Failure("u", "ZeroDivisionError", "division by zero", (Frame("m.py", 5, "f"),)),
+    )
+    ran = Ran(1, "", 0.1, 0, failures)
+    queue.learn(first, ran, find_fault(DOCUMENT, first, ran, lambda path: path == "m.py"))
+    assert order(queue) == ["return a", "b = a / 0\n    return b + 1"]
+
+
+def test_where_no_candidate_of_several_holes_is_worth_a_try_none_is_tried() -> None:
+    def make(document: Document, holes: Sequence[Hole], options: Options) -> Iterator[Filled]:
+        yield Filled(candidate("pass", "pass"), (), Stats(steps=1, forwards=1, tokens=1, ms=1.0), "m")
+
+    def run(_: Alternative) -> Ran:
+        raise AssertionError("nothing is worth a try")
+
+    (tried,) = fill_until(DOCUMENT, HOLES, Options(), make, run, where=str.isalpha, num_tries=3)  # type: ignore[arg-type]
+    assert isinstance(tried, Tried) and tried.tries == () and not tried.passed
 
 
 def test_equal_but_for_white_space_and_comments_is_one() -> None:

@@ -120,7 +120,7 @@ def ask_before(document: Document, holes: Sequence[Hole], *, replaces: bool, yes
     large = find_large(document, holes)
     if not large or yes:
         return
-    warning = f"this replaces {', and '.join(_describe_size(document, hole) for hole in large)} "
+    warning = f"this replaces {', and '.join(_describe_size(document, hole) for hole in large)}"
     if not replaces:
         print(f"midfill: {visible(warning)}", file=sys.stderr)
     elif not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -17,7 +17,9 @@ from midfill_infill.text.spans import Hole
 
 _POSITION: Final = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
 _LINE: Final = re.compile(r"(?P<path>.+):(?P<line>\d+)")
-_CELL: Final = re.compile(r"(?P<path>.+\.ipynb):(?P<cell>\d+)(?::(?P<line>\d+)(?::(?P<column>\d+))?)?")
+_CELL: Final = re.compile(
+    r"(?P<path>.+\.ipynb|-(?=(?::\d+){3}$)):(?P<cell>\d+)(?::(?P<line>\d+)(?::(?P<column>\d+))?)?"
+)
 _STDIN: Final = Path("-")
 _RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+):(\d+)")
 
@@ -86,7 +88,10 @@ def open_source(
     kind: type[Document] = Notebook if path.suffix == SUFFIX else Document
     if is_stdin:
         piped = sys.stdin.buffer.read(kind.max_bytes + 1)
-        if kind is Notebook and named.line is not None:  # `-:1:2` was read as LINE:COL, and means CELL:LINE here
+        if kind is Document and named.cell is not None:
+            raise MidfillError("bad_position", "standard input is no notebook", "write -:LINE:COL")
+        # `-:1:2` was read as LINE:COL, and means CELL:LINE in a notebook.
+        if kind is Notebook and named.line is not None and named.cell is None:
             named = Target(path, line=named.column, cell=named.line)
         return Source(named, kind.from_bytes(piped, path, language), is_stdin=True)
     if data is None:

@@ -38,9 +38,16 @@ def tell_left_out(model: str, wishes: Collection[str]) -> str | None:
     """A message to the user about the wishes of settings that were left out; None if there are none."""
     if not wishes:
         return None
-    why, heeding = WHY[next(iter(wishes))]
-    names = " and ".join(f"`{wish}`" for wish in wishes)
-    return f"{model} {why}, so the setting {names} is left out: remove it, or choose {heeding}"
+    names_by_reason: dict[tuple[str, str], list[str]] = {}
+    for wish in wishes:
+        names_by_reason.setdefault(WHY[wish], []).append(f"`{wish}`")
+    parts: list[str] = []
+    for (why, heeding), names in names_by_reason.items():
+        left_out = f"the setting {names[0]} is left out: remove it"
+        if len(names) > 1:
+            left_out = f"the settings {' and '.join(names)} are left out: remove them"
+        parts.append(f"{model} {why}, so {left_out}, or choose {heeding}")
+    return "; ".join(parts)
 
 
 def can_lengthen(heeds: Collection[str]) -> bool:

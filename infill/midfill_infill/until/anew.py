@@ -7,6 +7,7 @@ from midfill_engine import wire
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative, Answer, Place, PlacedFill
 from midfill_infill.filling.reroll import put_drafts
+from midfill_infill.sandbox.failures import Failure
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch, find_gaps
@@ -15,12 +16,13 @@ from midfill_infill.text.spans import Hole, Patch, find_gaps
 @dataclass(frozen=True)
 class Fault:
     """The faulty line of a candidate: the index of its hole, the `span` of the line in the fill's text, and the line
-    itself, both without the indentation.
+    itself, both without the indentation; and the failure that points at it.
     """
 
     hole_index: int
     span: tuple[int, int]
     line: str
+    failure: Failure
 
 
 def find_fault(
@@ -39,7 +41,7 @@ def find_fault(
                 continue
             for hole_index, (fill, first) in enumerate(zip(candidate.fills, first_lines, strict=True)):
                 if 0 <= frame.line - first <= fill.text.count("\n"):
-                    return _make_fault(candidate, hole_index, frame.line - first)
+                    return _make_fault(candidate, hole_index, frame.line - first, failure)
     returns: list[tuple[int, int]] = []
     for hole_index, fill in enumerate(candidate.fills):
         for line_index, line in enumerate(fill.text.split("\n")):
@@ -47,7 +49,7 @@ def find_fault(
                 returns.append((hole_index, line_index))
     if not ran.failures or len(returns) != 1:
         return None
-    return _make_fault(candidate, *returns[0])
+    return _make_fault(candidate, *returns[0], ran.failures[0])
 
 
 def _first_lines(document: Document, candidate: Alternative) -> list[int]:
@@ -62,7 +64,7 @@ def _first_lines(document: Document, candidate: Alternative) -> list[int]:
     return first_lines
 
 
-def _make_fault(candidate: Alternative, hole_index: int, line_index: int) -> Fault | None:
+def _make_fault(candidate: Alternative, hole_index: int, line_index: int, failure: Failure) -> Fault | None:
     """The fault in a line of a fill; None if the line is blank or the fill's only one."""
     lines = candidate.fills[hole_index].text.split("\n")
     if sum(bool(line.strip()) for line in lines) < 2:
@@ -73,7 +75,7 @@ def _make_fault(candidate: Alternative, hole_index: int, line_index: int) -> Fau
         return None
     start = sum(len(before) + 1 for before in lines[:line_index])
     start += len(line) - len(line.lstrip())
-    return Fault(hole_index, (start, start + len(text)), text)
+    return Fault(hole_index, (start, start + len(text)), text, failure)
 
 
 def reopen(

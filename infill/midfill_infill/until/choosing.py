@@ -139,7 +139,7 @@ def guess_commands(path: Path, folder: Path) -> list[str]:
         commands.append(npm_command)
     if (root / "go.mod").exists() and file.suffix == ".go":
         package = os.path.relpath(file.parent, root)
-        commands.append(f"go test ./{package}".replace("./.", "./..."))
+        commands.append("go test ./..." if package == "." else f"go test ./{package}")
     if (root / "Cargo.toml").exists():
         commands.append("cargo test -q")
     if _matches(root / "Makefile", r"(?m)^test\s*:"):

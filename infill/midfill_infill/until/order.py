@@ -72,19 +72,19 @@ class Queue:
     def learn(self, candidate: Alternative, ran: Ran, fault: Fault | None) -> None:
         """Remembers what `candidate` probably failed for. `fault` is the line of it that a failure points at."""
         if ran.failures:
-            self._learn_from(ran.failures[0], fault)
+            self._learn_from(ran.failures[0])
+        # An assertion fails where a value is compared, not in the line that made it wrong; a missing name is remembered
+        # by itself.
+        if fault is not None and fault.failure.kind not in ("AssertionError", ""):
+            if not _MISSING.search(fault.failure.message):
+                self._faulty_lines.add(fault.line)
         if ran.code is None:  # too slow: any of its loops may be endless
             loops = [line for line in _list_lines(candidate) if line.startswith(("while ", "for "))]
             self._faulty_lines.update(loops)
 
-    def _learn_from(self, failure: Failure, fault: Fault | None) -> None:
-        missing: list[str] = []
+    def _learn_from(self, failure: Failure) -> None:
         for match in _MISSING.finditer(failure.message):
-            missing += filter(None, match.groups())
-        self._missing_names.update(missing)
-        # An assertion fails where a value is compared, not in the line that made it wrong.
-        if fault is not None and not missing and failure.kind not in ("AssertionError", ""):
-            self._faulty_lines.add(fault.line)
+            self._missing_names.update(filter(None, match.groups()))
         compared = _COMPARED.search(failure.message)
         if compared is not None:
             got = _kind(compared["got"] or compared["got2"] or "")

@@ -157,7 +157,7 @@ def _make_rounds(
     """
     document, holes = place.document, place.holes
     yield make(document, holes, replace(options, n=NUM_ASKED, every=True))
-    if len(holes) > 1:
+    if len(holes) > 1 and tries:
         yield _mix(place, tries)
     refilled: set[int] = set()  # numbers of tries
     num_rounds = 0
