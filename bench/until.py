@@ -29,7 +29,7 @@ from typing import Final
 from tests.refactor.real_repositories import fetch
 
 from bench.stubs import replace_body
-from midfill_infill.context.neighbours import is_test
+from midfill_infill.context.neighbors import is_test
 from midfill_infill.context.references import find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine

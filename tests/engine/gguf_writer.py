@@ -35,7 +35,7 @@ def make_folder(folder: Path, architecture: str, family: str | None) -> dict[str
 
 
 def turn(value: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
-    """As llama.cpp's converter does: rotary halves [H, 2, E/2] to neighbours."""
+    """As llama.cpp's converter does: rotary halves [H, 2, E/2] to neighbors."""
     return value.reshape(heads, 2, -1, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
 
 

@@ -124,7 +124,7 @@ def test_an_empty_draft_is_one_open_stretch_and_a_written_one_hints_its_length(r
     assert [part.hint for part in made.holes[0].masked] == [None]
 
 
-def test_neighbouring_texts_are_one() -> None:
+def test_neighboring_texts_are_one() -> None:
     segments: list[Segment] = [TextSegment(text="a"), TextSegment(text="b"), HoleSegment(hole=HoleSpec())]
     assert split_segments(segments) == (["ab", ""], [HoleSpec()])
 

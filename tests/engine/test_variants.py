@@ -222,5 +222,5 @@ def test_bytes_that_are_no_text_are_dropped_or_shown() -> None:
     assert decode(pieces, "replace") == ("a\ufffdb\ufffd", [(0, 1), (1, 1), (1, 3), (3, 4)])
 
 
-def test_neighbouring_ranges_are_joined() -> None:
+def test_neighboring_ranges_are_joined() -> None:
     assert merge([(0, 2), (2, 2), (2, 3), (5, 6), (6, 6)]) == [(0, 3), (5, 6)]

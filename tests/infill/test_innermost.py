@@ -94,7 +94,7 @@ def test_a_header_is_in_the_language_of_its_words(source: str, tmp_path: Path) -
     ("names", "language"),
     [(["a.cpp", "b.c"], "cpp"), (["a.c", "b.cpp"], "c"), (["b.cc"], "cpp"), (["b.cc", "c.c"], "c"), ([], "c")],
 )
-def test_neighbours_decide_where_a_header_says_nothing(names: list[str], language: str, tmp_path: Path) -> None:
+def test_neighbors_decide_where_a_header_says_nothing(names: list[str], language: str, tmp_path: Path) -> None:
     for name in ["a.h", *names]:
         (tmp_path / name).write_text("int f(int);\n")
     assert Document.read(tmp_path / "a.h").language == language

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from midfill_infill.context.references import Reference
 from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
 from midfill_infill.proposals.lines import propose_lines
-from midfill_infill.proposals.neighbours import Corpus, Site, rename, shape_of
+from midfill_infill.proposals.neighbors import Corpus, Site, rename, shape_of
 from midfill_infill.proposals.weights import PATH, ProposalWeights, shipped_weights
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -33,12 +33,12 @@ def texts_of(prefix: str, suffix: str, *others: str) -> list[str]:
     return [each.text for each in ask(prefix, suffix, *others)]
 
 
-def test_a_line_between_the_same_neighbours_comes_first() -> None:
+def test_a_line_between_the_same_neighbors_comes_first() -> None:
     suffix = "\n        self.close_count += 1\n        return self.close_count\n"
     assert texts_of(FILE + "def close(self):\n    ", suffix)[0] == "with self.lock:"
 
 
-def test_a_line_is_renamed_as_its_neighbours_are() -> None:
+def test_a_line_is_renamed_as_its_neighbors_are() -> None:
     prefix = FILE + "def close(self):\n    with self.lock:\n        "
     assert texts_of(prefix, "\n        return self.close_count\n")[0] == "self.close_count += 1"
     assert rename("test_old(old)", {"old": "new"}) == "test_new(new)"

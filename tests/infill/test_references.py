@@ -53,7 +53,7 @@ def test_files_by_kind(root: Path) -> None:
     found = references_of(root / "app/store.py", held=held)
     assert names_of(found) == [
         ("open", "aaa"), ("recent", "untitled"), ("imported", "money"), ("imported", "init"), ("imported", "base"),
-        ("neighbour", "test_store"), ("neighbour", "store_memory"),
+        ("neighbor", "test_store"), ("neighbor", "store_memory"),
     ]  # fmt: skip
     tested = names_of(references_of(root / "tests" / "test_store.py"))
     assert tested == []  # app/store.py is neither beside it nor imported
@@ -76,7 +76,7 @@ def test_scripts_import_files(root: Path, name: str, source: str) -> None:
 
 def test_a_header_and_a_test_beside(root: Path) -> None:
     put(root, {"a.c": '#include "lib/b.h"\n', "lib/b.h": "// b\n", "a_test.c": "// a_test\n", "z.c": "// z\n"})
-    assert names_of(references_of(root / "a.c")) == [("imported", "b"), ("neighbour", "a_test"), ("neighbour", "z")]
+    assert names_of(references_of(root / "a.c")) == [("imported", "b"), ("neighbor", "a_test"), ("neighbor", "z")]
 
 
 def test_nothing_that_is_left_out_is_read(root: Path, tmp_path: Path) -> None:
@@ -99,16 +99,16 @@ def test_nothing_that_is_left_out_is_read(root: Path, tmp_path: Path) -> None:
         return find_exclusions(paths, ["user_listed.py"])
 
     found = references_of(root / "app.py", leaves_out=leaves_out)
-    assert names_of(found) == [("neighbour", "fine")]
+    assert names_of(found) == [("neighbor", "fine")]
     assert "hunter2" in str(references_of(root / "app.py")), "only the user's list keeps user_listed.py away"
 
 
 def test_outside_of_a_repository_only_the_own_folder(tmp_path: Path) -> None:
     put(tmp_path, {"a/own.py": "import b.far\nfrom ..b import far\n", "a/near.py": "# near\n", "b/far.py": "# far\n"})
     assert find_root(tmp_path / "a" / "own.py") == tmp_path / "a"
-    assert names_of(references_of(tmp_path / "a" / "own.py")) == [("neighbour", "near")]
+    assert names_of(references_of(tmp_path / "a" / "own.py")) == [("neighbor", "near")]
     wider = references_of(tmp_path / "a" / "own.py", root=tmp_path)
-    assert names_of(wider) == [("imported", "far"), ("neighbour", "near")]
+    assert names_of(wider) == [("imported", "far"), ("neighbor", "near")]
 
 
 def test_what_is_no_text_is_passed_over(root: Path) -> None:
@@ -165,7 +165,7 @@ def test_links_that_lead_to_themselves_are_passed_over(root: Path) -> None:
     for name, target in {"store_loop": "store_loop", "store_one": "store_two", "store_two": "store_one"}.items():
         (root / f"{name}.py").symlink_to(f"{target}.py")
     (root / "tests").symlink_to("tests")
-    assert names_of(references_of(root / "store.py")) == [("neighbour", "near")]
+    assert names_of(references_of(root / "store.py")) == [("neighbor", "near")]
 
 
 def test_what_no_file_can_be_named_is_not_read(root: Path) -> None:

@@ -468,7 +468,7 @@ async def test_what_a_document_showed_is_known_at_its_next_fill(editor: Editor) 
 
 
 async def test_a_project_turns_related_text_off(editor: Editor, tmp_path: Path) -> None:
-    for name, words in (("quiet", "counted  text"), ("loud", "neighbour def parse_invoice")):
+    for name, words in (("quiet", "counted  text"), ("loud", "neighbor def parse_invoice")):
         folder = tmp_path / name
         folder.mkdir()
         (folder / ".git").mkdir()
@@ -502,12 +502,12 @@ async def test_files_that_matter_are_counted_and_fresh(start: Start, tmp_path: P
         model = (await editor.ask("midfill/fill", asked)).model
         return str(model.partition(" counted ")[2].partition(" text ")[0])
 
-    assert await count() == "imported money = 'on disk'\n | neighbour tested = 1\n"
+    assert await count() == "imported money = 'on disk'\n | neighbor tested = 1\n"
     money = editor.open("money = 'typed'\n", uri=(root / "money.py").as_uri())
-    assert await count() == "open money = 'typed'\n | neighbour tested = 1\n"
+    assert await count() == "open money = 'typed'\n | neighbor tested = 1\n"
     (root / "test_own.py").write_text("tested = 'again'\n")
     editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(money.uri)))
-    assert await count() == "recent money = 'typed'\n | neighbour tested = 'again'\n"
+    assert await count() == "recent money = 'typed'\n | neighbor tested = 'again'\n"
     other = editor.open("x\n", uri="untitled:3")
     asked = {"uri": other.uri, "what": "hole", "ranges": [span(other, 1)]}
     assert (await count()).startswith("open ") and "hunter2" not in await count()

@@ -138,7 +138,7 @@ def test_an_intent_that_a_power_cut_takes_back_loses_no_byte(tmp_path: Path, mon
     earlier.replace(tree.journal_path)
     with tree.open() as journal:
         writer = Writer(journal, tree.root)
-        assert writer.left_open == [] and journal.unsettled_writes() == []
+        assert writer.unsettled == [] and journal.unsettled_writes() == []
         assert tree.contents() == {"m0.py": mine}
         assert writer.apply(accepted(journal), is_git=False).troubles == []
     assert tree.contents() == {"m0.py": b"import os\n" + tree.after["m0.py"]}

@@ -317,7 +317,7 @@ def test_the_repository_is_read_as_it_was_planned(place: Repository, monkeypatch
     (place.root / "m0.py").write_text(f"import m3, secret\n{(place.root / 'm0.py').read_text()}")
     run, workers = new_run(place), ScriptedWorkers()
     fill_run(place, run, workers)
-    assert sorted(map(kinds_of, seen)) == sorted([["imported", *["neighbour"] * 4], *[["neighbour"] * 5] * 5] * 3)
+    assert sorted(map(kinds_of, seen)) == sorted([["imported", *["neighbor"] * 4], *[["neighbor"] * 5] * 5] * 3)
     assert "hunter2" not in str(seen)
     with Journal(run) as journal:
         Writer(journal, place.root).apply(list(journal.holes_in(State.GENERATED))[3:], is_git=False)

@@ -138,7 +138,7 @@ def test_what_is_not_followed_is_listed_with_its_line(
 ) -> None:
     document = Document(code.encode(), language)
     selection = Selection(recipe=f"migrate-call={WORDS.get(language, 'old.api.load:fresh.api.read')}")
-    found = [(document.position_at(at)[0], reason) for at, reason in selection.list_left(document, "m")]
+    found = [(document.position_at(at)[0], reason) for at, reason in selection.list_unfollowed(document, "m")]
     assert sorted(found) == expected
 
 
@@ -156,7 +156,7 @@ def test_a_plan_lists_what_it_does_not_follow(tmp_path: Path) -> None:
     request = Request(Selection(recipe="migrate-call=old.api.load:fresh.api.read"), folder=tmp_path)
     found = [file.path for file in find_holes(find_place(tmp_path), request, planning)]
     assert found == ["a.py"]
-    assert planning.left == [
+    assert planning.unfollowed == [
         ("a.py", 3, "load is used, not called"),
         ("b.go", 5, "api.load is used, not called"),
         ("p/__init__.py", 1, "load is exported again"),
@@ -196,4 +196,4 @@ def test_what_is_not_followed_obeys_the_selection() -> None:
     code = "from old.api import load\ndef f():\n    return map(load, x)\ndef g():\n    return map(load, x)\n"
     selection = Selection(recipe="migrate-call=old.api.load:fresh.api.read", names=("*:g",))
     document = Document(code.encode(), "python")
-    assert [document.position_at(at)[0] for at, _ in selection.list_left(document, "m.py")] == [5]
+    assert [document.position_at(at)[0] for at, _ in selection.list_unfollowed(document, "m.py")] == [5]

@@ -9,7 +9,7 @@ from typing import Final, get_args
 import numpy as np
 
 from midfill_engine.models.family import Attention
-from midfill_engine.models.sequence import Array, Sequence
+from midfill_engine.models.sequence import Array, TokenSequence
 from midfill_engine.registry import Registry
 
 REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes once per block of 32 tokens
@@ -23,7 +23,7 @@ class StepView:
     positions were computed.
     """
 
-    sequence: Sequence
+    sequence: TokenSequence
     masked: Array
     kept: Array
     tokens: Array

@@ -11,7 +11,7 @@ from torch import Tensor
 from midfill_engine.caches import Cache, StepView
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.models.sequence import Array, Frame, Sequence
+from midfill_engine.models.sequence import Array, Frame, TokenSequence
 from midfill_engine.models.transformer import KeyValues, StackedKeys, TransformerConfig, rotary_tables, rotate
 
 
@@ -52,7 +52,7 @@ class RowCache:
     _taken: tuple[Array, KeyValues] | None = None  # the last positions and result of `_take`, while they are valid
     _fresh: tuple[Array, KeyValues] | None = None  # positions and keys of the last pass, not in `layers` yet
     _selection: Selection | None = None  # of the last pass
-    _sequence: Sequence = field(init=False)  # of the last pass
+    _sequence: TokenSequence = field(init=False)  # of the last pass
 
     def reset(self, length: int) -> None:
         """Forgets everything, for a canvas of `length` positions, context included."""
@@ -60,7 +60,13 @@ class RowCache:
         self.tokens = np.full(length, -1)
 
     def build_pass(
-        self, sequence: Sequence, masked: Array, active_block: int, targets: Array, choice: Choice, shows_states: bool
+        self,
+        sequence: TokenSequence,
+        masked: Array,
+        active_block: int,
+        targets: Array,
+        choice: Choice,
+        shows_states: bool,
     ) -> Pass:
         """The forward pass that scores the positions `targets` [M]. `masked` [Th] are the holes' positions that are to
         be settled, `active_block` is the last block to compute.
@@ -89,7 +95,7 @@ class RowCache:
             shows_states=shows_states,
         )
 
-    def _select(self, sequence: Sequence, compute: Array, kept: Array, computed_bytes: bytes) -> Selection:
+    def _select(self, sequence: TokenSequence, compute: Array, kept: Array, computed_bytes: bytes) -> Selection:
         frame, computed = sequence.frame, compute.nonzero()[0]
         if self._fresh is not None and not compute[self._fresh[0]].all():  # some of them are reused now
             self._store(*self._fresh)
@@ -140,7 +146,7 @@ class RowCache:
         index = _index(where, fresh.keys.device)
         self.layers.keys[:, :, :, index], self.layers.values[:, :, :, index] = fresh.keys, fresh.values
 
-    def begin_with(self, other: "RowCache", sequence: Sequence, *, with_room: bool) -> None:
+    def begin_with(self, other: "RowCache", sequence: TokenSequence, *, with_room: bool) -> None:
         """Reuses the context's keys of another canvas's last pass; `with_room` for the holes' keys in the same memory.
 
         Rotating keys to their new positions is exact. But the context had attended to holes of other lengths.

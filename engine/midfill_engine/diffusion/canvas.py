@@ -20,7 +20,7 @@ class Canvas:
 
     `ids`, `masked`, `confidence` are [T]. `anchored` [T] marks positions that never change. `hole_of` [T] and
     `rule_of` [T] give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes with which each
-    position's token must begin. Each hole has `least` [G] to `most` [G] positions that are neither anchors nor
+    position's token must begin. Each hole has `min_positions` [G] to `max_positions` [G] that are neither anchors nor
     deletions. `is_length_chosen`: a length policy chose the lengths; otherwise they are only upper bounds. The last
     `spill` positions only complete a block and are not part of the fill. All arrays but `allowed` are numpy's, because
     they are never on a device.
@@ -36,8 +36,8 @@ class Canvas:
     rule_of: Array
     leading: list[bytes]
     allowed: torch.Tensor
-    least: Array
-    most: Array
+    min_positions: Array
+    max_positions: Array
     is_length_chosen: bool
     spill: int = 0
 
@@ -63,13 +63,13 @@ class Canvas:
     def deletable(self) -> Array:
         """[G]: the number of deletions that each hole can still settle without becoming too short."""
         is_deleted = ~self.masked & self.vocabulary.is_deletion(self.ids)
-        num_deletable: Array = self._count(~(self.anchored | is_deleted)) - self.least
+        num_deletable: Array = self._count(~(self.anchored | is_deleted)) - self.min_positions
         return num_deletable
 
     @property
     def expandable(self) -> Array:
         """[G]: the number of positions that each hole can still gain."""
-        num_expandable: Array = np.maximum(self.most - self._count(~self.anchored), 0)
+        num_expandable: Array = np.maximum(self.max_positions - self._count(~self.anchored), 0)
         return num_expandable
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:

@@ -69,8 +69,8 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
         rule_of=np.array(rule_of, dtype=np.int64),
         leading=[cell.leading for cell in cells],
         allowed=torch.stack(allowed_by_rule),
-        least=np.array([outline.min_tokens for outline in outlines]),
-        most=np.array([outline.need(max_hole).max_tokens for outline in outlines]),
+        min_positions=np.array([outline.min_tokens for outline in outlines]),
+        max_positions=np.array([outline.need(max_hole).max_tokens for outline in outlines]),
         is_length_chosen=plan.policy.chooses,
         spill=spill,
     )

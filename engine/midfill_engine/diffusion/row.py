@@ -12,7 +12,7 @@ from midfill_engine.diffusion.canvas import Canvas
 from midfill_engine.diffusion.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.packed import Pass, Result, choose_again
-from midfill_engine.models.sequence import Array, Frame, Sequence
+from midfill_engine.models.sequence import Array, Frame, TokenSequence
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 
@@ -51,14 +51,14 @@ class CanvasRow:
     def _context_ids(self) -> Array:
         return self.plan.context_ids.numpy()
 
-    def sequence(self) -> Sequence:
+    def sequence(self) -> TokenSequence:
         """Context and canvas as model input. Deletions are shown as masks if the model never saw one in training."""
         family, mask_id = self.plan.runtime.family, self.plan.runtime.tokens.mask_id
         hidden = self.canvas.masked
         if not family.shows_deleted:
             hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids)
         ids = np.concatenate((self._context_ids, np.where(hidden, mask_id, self.canvas.ids)))
-        return Sequence(self.frame, ids, mask_id)
+        return TokenSequence(self.frame, ids, mask_id)
 
     def open_pass(self) -> Pass:
         """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""

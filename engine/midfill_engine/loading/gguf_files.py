@@ -209,7 +209,7 @@ class GgufFiles(CheckpointFiles):
         heads = self.value(f"{self.architecture}.attention.head_count")
         if paired.group(1) == "k":
             heads = self.value(f"{self.architecture}.attention.head_count_kv") or heads
-        pairs = value.view(heads, -1, 2, *value.shape[1:])  # from neighbours [H, E/2, 2] to halves [H, 2, E/2]
+        pairs = value.view(heads, -1, 2, *value.shape[1:])  # from neighbors [H, E/2, 2] to halves [H, 2, E/2]
         return pairs.transpose(1, 2).reshape(value.shape)
 
 

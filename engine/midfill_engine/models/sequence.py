@@ -98,7 +98,7 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class Sequence:
+class TokenSequence:
     """The `ids` [T] at the positions of `frame`. In a hybrid model the positions before the first block with a
     `mask_id` attend causally.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from midfill_infill.context.imports import find_imports
-from midfill_infill.context.neighbours import find_neighbours
+from midfill_infill.context.neighbors import find_neighbors
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
 from midfill_infill.repository import exclusions
@@ -25,7 +25,7 @@ MAX_FILE_CHARS: Final = 64 * 1024
 COPY_SHARE: Final = 0.8
 MIN_LINES: Final = 8  # different lines of a file that may be left out as a copy
 
-Kind = Literal["open", "recent", "imported", "neighbour"]
+Kind = Literal["open", "recent", "imported", "neighbor"]
 Read = Callable[[Path], str | None]  # the text of a file
 LeavesOut = Callable[[Sequence[Path]], Container[Path]]  # returns those of the files that must not be read
 
@@ -100,7 +100,7 @@ def find_references(
         seen = {Path(os.path.realpath(known)) for known in (file, *held_paths)}
         files: list[tuple[Kind, Path]] = []
         files += [("imported", imported) for imported in find_imports(document, file, folder)]
-        files += [("neighbour", neighbour) for neighbour in find_neighbours(file, folder)]
+        files += [("neighbor", neighbor) for neighbor in find_neighbors(file, folder)]
         find_excluded = leaves_out or exclusions.find_exclusions
         read_files = _read_files(files, Path(os.path.realpath(folder)), seen, find_excluded, read)
     different = _drop_copies(document.tell(0, len(document.data)), chain(held, read_files))

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from midfill_infill.proposals.base import Proposal, Surroundings
-from midfill_infill.proposals.neighbours import NAME, OPENERS, Corpus, Runs, Site, find_renamed, join_filled, shape_of
+from midfill_infill.proposals.neighbors import NAME, OPENERS, Corpus, Runs, Site, find_renamed, join_filled, shape_of
 from midfill_infill.proposals.weights import ProposalWeights, shipped_weights
 
 OWN: Final = "the file's own line"

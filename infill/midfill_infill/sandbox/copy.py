@@ -52,7 +52,7 @@ class Copy:
         self.mirror.reset()
         for name, data in files.items():
             self.mirror.write(name, data)
-        self.mirror.settle()
+        self.mirror.wait_for_tick()
 
     def run(self, command: Command) -> Outcome:
         """Runs the command once over the copy. Raises `bad_request` if it cannot be started."""

@@ -77,7 +77,7 @@ class Mirror:
             self._copy_to_work(name)
         return sorted(changed)
 
-    def settle(self) -> None:
+    def wait_for_tick(self) -> None:
         """Waits for the next tick of the file system's clock: a write in the same tick may leave the facts equal."""
         remaining_ns = self._touched_ns + _TICK_NS - time.monotonic_ns()
         time.sleep(max(0, min(_TICK_NS, remaining_ns)) / 1e9)

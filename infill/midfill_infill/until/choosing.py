@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.context.imports import find_imports
-from midfill_infill.context.neighbours import is_test
+from midfill_infill.context.neighbors import is_test
 from midfill_infill.context.references import read_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language

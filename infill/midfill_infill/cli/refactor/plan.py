@@ -95,7 +95,7 @@ def _print_plan(repository: Repository, request: Request, planning: Planning) ->
 
 def print_left_out(planning: Planning) -> None:
     """Prints what a plan does not cover: each place that its recipe cannot rewrite, then files by reason."""
-    for path, line, reason in planning.left:
+    for path, line, reason in planning.unfollowed:
         say(f"not followed, {path}:{line}: {reason}")
     for reason, number in planning.skipped.most_common():
         examples = list(planning.examples[reason])

@@ -52,7 +52,7 @@ class Request:
 @dataclass
 class Planning:
     """Counters of a plan. `skipped` counts the files that are left out by reason, `examples` names the first three.
-    `left` lists what the recipe leaves as it is: path, line (counted from 1), and reason.
+    `unfollowed` lists what the recipe leaves as it is: path, line (counted from 1), and reason.
     """
 
     num_seen: int = 0
@@ -60,7 +60,7 @@ class Planning:
     num_holes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
-    left: list[tuple[str, int, str]] = field(default_factory=list)
+    unfollowed: list[tuple[str, int, str]] = field(default_factory=list)
 
     def skip(self, reason: str, path: str) -> None:
         self.skipped[reason] += 1
@@ -159,10 +159,10 @@ def _plan_file(
             holes = tuple(
                 hole for hole in found if changed is None or changed.touches(name, data, hole.start_byte, hole.end_byte)
             )
-            for at, reason in request.selection.list_left(document, name):
+            for at, reason in request.selection.list_unfollowed(document, name):
                 line, _ = document.position_at(at)
                 if changed is None or changed.has(name, line - 1, line - 1):
-                    planning.left.append((name, line, reason))
+                    planning.unfollowed.append((name, line, reason))
     except MidfillError as error:
         planning.skip(error.title.lower(), name)
         return None

@@ -74,12 +74,12 @@ class Selection:
         selected = (hole for hole, functions in self._find(document) if self._takes(document, path, functions))
         return tuple(_drop_overlaps(selected))
 
-    def list_left(self, document: Document, path: str) -> Iterator[tuple[int, str]]:
+    def list_unfollowed(self, document: Document, path: str) -> Iterator[tuple[int, str]]:
         """What the recipe leaves as it is: a byte of the document's data, and the reason."""
         if document.syntax is None or self.recipe is None:
             return
         recipe, word = get_recipe(self.recipe)
-        for at, reason in recipe.list_left(document, word):
+        for at, reason in recipe.list_unfollowed(document, word):
             if not (self.names or self.where or self.stubs) or self._takes(document, path, _around(document, at)):
                 yield document.to_raw(at), reason
 

@@ -120,7 +120,7 @@ class Verifier:
             chosen_here = chosen_ids & {hole.id for hole in holes}
             if self._standing.get(file_id) != chosen_here:
                 self._drop_if_it_fails(file_id, partial(self._put_file, chosen=chosen_here))
-        self._mirror.settle()
+        self._mirror.wait_for_tick()
 
     def _drop_if_it_fails(self, file_id: int, act: Callable[[int], None]) -> None:
         """Calls `act` with the id of a file. If that fails, the file's holes are no longer suspects; but raises the

@@ -42,7 +42,7 @@ class Writer:
         self.journal, self.root = journal, root
         self._allow_dirty, self._include_generated = allow_dirty, include_generated
         self.run_id = str(journal.get_meta("run"))
-        self.left_open = recover(journal, root)
+        self.unsettled = recover(journal, root)
         self._ignored: set[str] = set()
 
     def apply(self, holes: Iterable[HoleRow], *, is_git: bool) -> Report:
@@ -77,7 +77,7 @@ class Writer:
 
     def _write(self, by_file: Mapping[int, list[HoleRow]], prepare: Prepare) -> Report:
         """Writes what `prepare` makes of each file. Prepares a file again if others wrote it meanwhile."""
-        report = Report(troubles=list(self.left_open))
+        report = Report(troubles=list(self.unsettled))
         waiting = list(by_file)  # ids of files
         for attempt in range(_TRIES):
             rewrites = self._prepare_all([(file_id, by_file[file_id]) for file_id in waiting], prepare, report)

@@ -39,7 +39,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
         yield replace(hole, lead=lead, tail=tail, note=note, imports=imports)
 
 
-def list_left(document: Document, word: str) -> Iterator[tuple[int, str]]:
+def list_unfollowed(document: Document, word: str) -> Iterator[tuple[int, str]]:
     """The calls and other uses of the function that are not written anew: a byte of the source, and the reason."""
     rewritten: list[tuple[int, int]] = []
     for call, spelling in _list_calls(document, word):
@@ -103,6 +103,6 @@ RECIPE = Recipe(
     title="write the calls of a function anew",
     languages=LANGUAGES,
     find=find,
-    list_left=list_left,
+    list_unfollowed=list_unfollowed,
     word="the function's name, with * and ?, and :NEW for the one to call",
 )

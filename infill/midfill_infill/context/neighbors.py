@@ -9,7 +9,7 @@ from typing import Final
 
 from midfill_infill.languages import find_language
 
-MAX_NEIGHBOURS: Final = 32
+MAX_NEIGHBORS: Final = 32
 MAX_ENTRIES: Final = 4096  # of a folder that are read
 
 _TEST_NAME: Final = re.compile(r"^test[_-]|[._-](?:tests?|spec)$|(?:Tests?|Spec)$")
@@ -23,13 +23,13 @@ def is_test(path: Path) -> bool:
     return _TEST_NAME.search(path.stem) is not None
 
 
-def find_neighbours(path: Path, root: Path) -> list[Path]:
+def find_neighbors(path: Path, root: Path) -> list[Path]:
     """At most 32 files related to `path`: its tests or the tested file, then files of its language in its folder, the
     most similar names first. Tests are searched within `root`.
     """
-    neighbours = dict.fromkeys([*_find_partners(path, root), *_find_beside(path)])
-    neighbours.pop(path, None)
-    return list(neighbours)[:MAX_NEIGHBOURS]
+    neighbors = dict.fromkeys([*_find_partners(path, root), *_find_beside(path)])
+    neighbors.pop(path, None)
+    return list(neighbors)[:MAX_NEIGHBORS]
 
 
 def _find_partners(path: Path, root: Path) -> Iterator[Path]:
