@@ -27,6 +27,7 @@ from midfill_engine.causal.filler import MAX_THROUGH, Filler
 from midfill_engine.causal.lookup import GUESSED, GUESSED_OF_SEVERAL, MAX_MATCHED, guess_next, spell
 from midfill_engine.causal.prompt import (
     AHEAD_CHARACTERS,
+    FOLLOWING_CHARACTERS,
     MAX_BEFORE,
     READ_CHARACTERS,
     READ_SHARE,
@@ -153,6 +154,14 @@ def test_of_the_text_behind_whole_lines_are_read_but_for_those_that_judge() -> N
     starts = {lay_ahead("\n" + "".join(lines[number:]))[:20] for number in range(20)}
     assert len(starts) <= 6
     assert lay_ahead("") == lay_ahead("\n") == lay_ahead("\nx = 1\n") == ""
+
+
+def test_of_a_long_next_line_the_beginning_judges() -> None:
+    lines = "".join(f"after_{number} = {number}\n" for number in range(40))
+    for size in (100, 119, 125, 400):
+        following = find_following(f"\n    {'x' * size}\n{lines}")
+        assert following.startswith("\n    xxx") and len(following) <= 2 * FOLLOWING_CHARACTERS
+        assert "after_39 = 39" in lay_ahead(f"\n    {'x' * size}\n{lines}")
 
 
 @pytest.mark.parametrize("text", ["", "x", "x =", "    ", "a = 'ü", "def f():\n        ", "x" * 9000])

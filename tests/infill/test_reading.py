@@ -218,3 +218,19 @@ def test_reading_is_idempotent(number: int, data: st.DataObject) -> None:
     spliced = splice(document, [hole], [answer + data.draw(st.sampled_from(ends))])
     if spliced.texts[0] and not spliced.new_errors:
         assert splice(document, [hole], spliced.texts).texts == spliced.texts
+
+
+@pytest.mark.parametrize(
+    ("language", "answer", "expected"),
+    [
+        ("java", "String name = getName();\n```\n", "String name = getName();"),
+        ("python", "if x > 0:\n```\n", "if x > 0:"),
+        ("java", "```java\nString name = getName();\n```", "String name = getName();"),
+        ("java", "int b = 1;\nString name = getName();\nThis sets the name.", "int b = 1;\nString name = getName();"),
+        ("java", "int b = 1;\nThe name is set here\nThis sets the name.", "int b = 1;"),
+        ("python", "Here is the code:\n```python\n", ""),
+    ],
+)
+def test_code_that_looks_like_a_sentence_stays(language: str, answer: str, expected: str) -> None:
+    reading = next(unwrap(DraftText.of(answer), ""))
+    assert reading.text.strip() == expected

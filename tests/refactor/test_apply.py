@@ -10,6 +10,7 @@ from tests.refactor.trees import Tree, accepted, init_git, make_tree, source
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.records import Report, State
 from midfill_infill.refactor.writing.apply import Writer, written_holes
+from midfill_infill.refactor.writing.reopening import reopen_stale
 
 
 @pytest.fixture
@@ -66,6 +67,19 @@ def test_an_edit_in_a_hole_makes_it_stale(tree: Tree) -> None:
     assert b"return 5" in path.read_bytes()
 
 
+def test_stale_holes_are_taken_up_when_their_file_is_as_it_was(tree: Tree) -> None:
+    path = tree.root / "p/m0.py"
+    path.write_bytes(b"# of another branch\n")
+    assert apply_all(tree).count(State.STALE) == 3
+    with tree.open() as journal:
+        assert reopen_stale(journal, tree.root) == 0, "it is not yet"
+        path.write_bytes(b"MINE = 1\n" + tree.before["p/m0.py"])
+        assert reopen_stale(journal, tree.root) == 3
+        journal.accept(journal.acceptable())
+    assert apply_all(tree).count(State.APPLIED) == 3
+    assert path.read_bytes() == b"MINE = 1\n" + tree.after["p/m0.py"]
+
+
 def test_undo_refuses_what_was_changed_since(tree: Tree) -> None:
     apply_all(tree)
     path = tree.root / "p/m0.py"
@@ -76,17 +90,18 @@ def test_undo_refuses_what_was_changed_since(tree: Tree) -> None:
     assert path.read_bytes() == edited
 
 
-def test_a_fill_with_a_syntax_error_is_not_applied(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [b"return (", b"# only a comment"])
+def test_a_fill_with_a_syntax_error_is_not_applied(tmp_path: Path, text: bytes) -> None:
     tree = make_tree(tmp_path / "repo", {"a.py": b"def f():\n    ...\n\n\ndef g():\n    ...\n"})
     with tree.open() as journal:
         fill = journal.fill(journal.hole(1))
         assert fill is not None
-        bad = type(fill)(1, 0, 0, fill.old, b"return (", 0, 0.5)
+        bad = type(fill)(1, 0, 0, fill.old, text, 0, 0.5)
         journal.add_fills([(bad, tree.before["a.py"])])
         journal.accept(journal.acceptable())
         report = Writer(journal, tree.root).apply(accepted(journal), is_git=False)
     assert (report.count(State.FAILED), report.count(State.APPLIED)) == (1, 1)
-    assert b"return (" not in (tree.root / "a.py").read_bytes()
+    assert text not in (tree.root / "a.py").read_bytes()
 
 
 def test_a_dirty_planned_file_is_refused_and_another_is_not(tmp_path: Path) -> None:

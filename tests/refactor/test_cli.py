@@ -1,5 +1,6 @@
 """The commands as a user types them: what they print, what they exit with, what they refuse."""
 
+import errno
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from midfill_infill.errors import TABLE
 from midfill_infill.filling import written
 from midfill_infill.refactor.generating import ray_workers
 from midfill_infill.refactor.journal.runs import find_run, hold_lock, list_runs, state_folder
+from midfill_infill.refactor.reporting import export
 from midfill_infill.repository.places import find_place
 
 CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
@@ -330,6 +332,45 @@ def test_an_export_is_a_patch_or_a_line_for_each_hole(root: Path, generated: Non
     assert text == run("export", "--all", "--format", form).stdout and len(text) > 200
     if form == "patch":
         subprocess.run(["git", "apply", "--check", str(out)], cwd=root, check=True)
+
+
+def test_an_export_that_cannot_be_written_leaves_the_file_as_it_was(
+    root: Path, generated: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.write_text("mine\n")
+
+    def break_off(_: object) -> Iterator[str]:
+        yield "half"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(export, "json_lines", break_off)
+    result = run("export", "--format", "jsonl", "--out", str(out))
+    assert result.exit_code != 0 and "No space left" in result.stderr
+    assert (
+        out.read_text() == "mine\n" and [path.name for path in tmp_path.iterdir() if "midfill-new" in path.name] == []
+    )
+
+
+def test_files_with_secrets_are_in_no_plan(root: Path) -> None:
+    (root / "secrets.js").write_text("const KEY = 1\nfunction f() {\n}\n")
+    (root / ".aws").mkdir()
+    (root / ".aws/a.py").write_text("def f():\n    ...\n")
+    result = run("plan", "--stubs", "--dry-run")
+    assert "secrets.js" not in result.stdout and ".aws" not in result.stdout
+    assert "left out, its name is that of a file with secrets: 2" in result.stderr
+
+
+def test_a_folder_is_no_file_to_check(root: Path) -> None:
+    (root / "folder").mkdir()
+    result = run("check", "folder")
+    assert result.exit_code == 2 and "folder is a folder; name files." in result.stderr
+
+
+def test_a_wrong_shard_leaves_no_file(root: Path, tmp_path: Path) -> None:
+    run("plan", "--stubs")
+    assert run("generate", "--shard", "4/3", "--out", str(tmp_path / "x")).exit_code == 2
+    assert not (tmp_path / "x").exists()
 
 
 def test_shards_and_merge(root: Path, tmp_path: Path) -> None:

@@ -89,6 +89,19 @@ def test_an_engine_that_dies_is_revived_and_nothing_is_lost(place: Repository) -
 
 
 @pytest.mark.usefixtures("no_wait")
+@pytest.mark.parametrize("code", ["engine_unreachable", "engine_silent"])
+def test_a_connection_that_is_lost_now_and_then_ends_no_run(place: Repository, code: str) -> None:
+    class Losing(ScriptedWorkers):
+        def answer_one(self, request: InfillRequest) -> InfillResponse:
+            answer = super().answer_one(request)
+            if len(self.asked) % 3 == 0:
+                raise MidfillError(code, "the connection was lost")
+            return answer
+
+    assert fill_run(place, new_run(place), Losing(), jobs=1).accepted == NUM_HOLES
+
+
+@pytest.mark.usefixtures("no_wait")
 def test_what_was_made_before_an_engine_fails_for_good_is_kept(place: Repository) -> None:
     run = new_run(place)
     with pytest.raises(MidfillError) as raised:

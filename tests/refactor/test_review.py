@@ -1,6 +1,7 @@
 """Answers of a review are kept one by one, and mean what the keys say."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from tests.refactor.trees import Tree, make_tree, source
 from tests.refactor.workers import ScriptedWorkers
 
 from midfill_infill.refactor.generating.generate import reroll
-from midfill_infill.refactor.journal.records import HoleRow, State
+from midfill_infill.refactor.journal.records import HoleRow, State, StateChange
 from midfill_infill.refactor.reporting.review import Reroll, review
 
 
@@ -89,6 +90,39 @@ def test_an_edited_fill_is_the_next_attempt(tree: Tree) -> None:
     with tree.open() as journal:
         fill = journal.fill(journal.hole(1))
     assert fill is not None and (fill.attempt, fill.new) == (1, b"return 7")
+
+
+def test_an_edited_fill_keeps_its_imports_and_its_errors_are_counted(tree: Tree) -> None:
+    with tree.open() as journal:
+        fill = journal.fill(journal.hole(1))
+        assert fill is not None
+        journal.add_fills([(replace(fill, imports=("import os",), is_suggestion=True), tree.before["m0.py"])])
+    hold(tree, Script("eq", edited="return os.sep\n"))
+    with tree.open() as journal:
+        good = journal.fill(journal.hole(1))
+    assert good is not None and good.imports == ("import os",) and (good.new_errors, good.is_suggestion) == (0, False)
+    screen = Script("eq", edited="return (((\n")
+    hold(tree, screen)
+    with tree.open() as journal:
+        bad = journal.fill(journal.hole(1))
+    assert bad is not None and bad.new_errors > 0 and "syntax error" in screen.shown[-1]
+
+
+def test_a_fill_stays_if_the_next_one_fails(tree: Tree) -> None:
+    with tree.open() as journal:
+        before = journal.fill(journal.hole(1))
+
+        def fail(hole: HoleRow) -> HoleRow:
+            assert before is not None
+            bad = replace(before, attempt=hole.attempt + 1, new=before.old)
+            journal.add_fills([(bad, tree.before["m0.py"])], [StateChange(hole.id, State.FAILED, "nothing changed")])
+            return journal.hole(hole.id)
+
+        screen = Script("ry")
+        review(journal, screen, fail)
+        hole = journal.hole(1)
+        assert hole.state is State.ACCEPTED and journal.fill(hole) == before
+    assert "nothing changed: the fill before stays" in screen.shown
 
 
 def test_an_edited_fill_that_the_file_cannot_hold_is_refused(tmp_path: Path) -> None:

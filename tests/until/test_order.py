@@ -168,6 +168,35 @@ OUTPUTS = {
         "/r/m.js:3\n    return b;\n    ^\n\nReferenceError: b is not defined\n    at f (/r/m.js:3:5)\n",
         None, [("ReferenceError", "b is not defined", ("/r/m.js", 3))],
     ),
+    "unittest, with reasons": (
+        f"{'=' * 70}\nERROR: test_b (t.T.test_b)\n{'-' * 70}\nTraceback (most recent call last):\n"
+        '  File "/r/m.py", line 2, in f\n    return 1 / a\nZeroDivisionError: division by zero\n\n'
+        f"{'=' * 70}\nFAIL: test_a (t.T.test_a)\n{'-' * 70}\nTraceback (most recent call last):\n"
+        '  File "/r/t.py", line 6, in test_a\n    self.assertEqual(f(1), 2)\nAssertionError: 1 != 2\n\n'
+        f"{'-' * 70}\nRan 3 tests in 0.001s\n\nFAILED (failures=1, errors=1)\n",
+        1,
+        [("ZeroDivisionError", "division by zero", ("/r/m.py", 2)), ("AssertionError", "1 != 2", ("/r/t.py", 6))],
+    ),
+    "go": (
+        "--- FAIL: TestAdd (0.00s)\n    m_test.go:8: got 1, want 2\n--- FAIL: TestSub (0.00s)\n"
+        "    --- FAIL: TestSub/zero (0.00s)\n        m_test.go:18: got 3\nFAIL\nFAIL\tx.org/m\t0.002s\nFAIL\n",
+        None,
+        [("", "got 1, want 2", ("m_test.go", 8)), ("", "got 3", ("m_test.go", 18))],
+    ),
+    "pytest.fail": (
+        "____ test_a ____\n\n    def test_a():\n>       check()\n\nt.py:6: \n_ _ _ _ _\n\n    def check():\n"
+        '>       pytest.fail("no")\nE       Failed: no\n\nt.py:3: Failed\n1 failed, 2 passed in 0.1s\n',
+        2,
+        [("Failed", "no", ("t.py", 3))],
+    ),
+    "a chain of exceptions": (
+        'Traceback (most recent call last):\n  File "/r/m.py", line 2, in f\n    return {}[1]\nKeyError: 1\n\n'
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "/r/m.py", line 4, in f\n    raise ValueError\nValueError: no\n',
+        None,
+        [("ValueError", "no", ("/r/m.py", 4))],
+    ),
+    "cargo": ("test result: ok. 3 passed; 0 failed\n\ntest result: ok. 4 passed; 0 failed\n", 7, []),
     "unittest": ("Ran 5 tests in 0.001s\n\nFAILED (failures=1, skipped=1)\n", 3, []),
     "unittest, all pass": ("Ran 3 tests in 0.1s\n\nOK\n", 3, []),
     "nothing": ("no\n", None, []),

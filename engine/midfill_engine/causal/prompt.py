@@ -141,11 +141,13 @@ def find_start(text: str, low: int, high: int) -> int:
 
 
 def find_following(after: str) -> str:
-    """The text up to the second non-blank line after a stretch, or less of it; its likelihood judges candidates."""
+    """The rest of the line after a stretch, and the lines up to and with the second non-blank one, as far as they fit
+    FOLLOWING_CHARACTERS; of a longer first one twice as many. Their likelihood judges candidates.
+    """
     num_lines = 0
     size = 0
     for line in after[: 4 * FOLLOWING_CHARACTERS].splitlines(keepends=True):
-        if size and size + len(line) > FOLLOWING_CHARACTERS:
+        if num_lines and size + len(line) > FOLLOWING_CHARACTERS:
             break
         size += len(line)
         num_lines += bool(line.strip())

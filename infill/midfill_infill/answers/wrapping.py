@@ -1,4 +1,6 @@
-"""Takes off what models write around code: thinking, end markers, Markdown fences, sentences. Knows no language."""
+"""Takes off what models write around code: thinking, end markers, Markdown fences, sentences. Also tells, while an
+answer arrives, where its code begins and whether it has ended. Knows no language.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +13,8 @@ _THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>(?:\s*
 _OPEN_THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>(?!.*</\1>)", re.DOTALL)
 _FENCE: Final = re.compile(r"[ \t]*(?:`{3,}|~{3,})[ \t]*[\w+#./-]*[ \t]*\n?")
 _END: Final = re.compile("|".join(map(re.escape, dict.fromkeys((*END_MARKERS, *(set(MARKERS) - IN_CODE))))))
-# A line that may be a sentence: it begins with a capital or ends with a colon, and has at least three words.
+# A line that may be a sentence: it begins with a capital or ends with a colon, and has at least three words. Much code
+# does too, such as `String name = getName();`.
 _SENTENCE: Final = re.compile(r"\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+\S+){2,}[.:!?]?|(?:\S+[ \t]+){2,}\S+:)[ \t]*\n?")
 
 # A line that certainly is a sentence before code, while the rest of the answer is not there yet: no line such as
@@ -23,6 +26,8 @@ _OPENING: Final = re.compile(
 )
 # A line that certainly is a sentence: it has only words, as no line of code has.
 _PLAIN_SENTENCE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,!]?){2,}[.:!]\s*")
+# A line of words above such a sentence, which may go on in it.
+_PROSE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,.:!]?){2,}\s*")
 
 
 def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> Iterator[DraftText]:
@@ -113,41 +118,45 @@ def _cut_marker(text: DraftText) -> DraftText | None:
 
 
 def _unfence(text: DraftText) -> Iterator[DraftText]:
-    """What fences may mean, the likeliest first. If only sentences stand before the first fence, the text from there to
-    the next fence; if the text ends with its only fence, the text before and all of it; otherwise all of it and the
-    text behind the first fence. Without a fence, all of it.
+    """The texts that fences may be around, the likeliest first; without a fence, all of it.
+
+    If the text ends with its only fence, and some line before is certainly no sentence: what is before, then all of it.
+    If all lines before the first fence may be sentences: what is from there to the next fence, or to the end.
+    Otherwise all of it, then what is from the first fence to the next one, or to the end.
     """
     lines = text.lines()
     fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line.text)]
     if not fences:
         yield text
         return
-    first, closing, *_ = *fences, len(lines)
-    before = lines[:first]
+    first = fences[0]
+    closing = fences[1] if len(fences) > 1 else len(lines)
+    before = [line for line in lines[:first] if line.text.strip()]
     inside = join(lines[first + 1 : closing])
-    if all(not line.text.strip() or _SENTENCE.fullmatch(line.text) for line in before):
-        yield inside
-    elif len(fences) == 1 and not inside.text.strip():
-        yield join(before)
+    has_code_before = not all(_OPENING.fullmatch(line.text) or _PLAIN_SENTENCE.fullmatch(line.text) for line in before)
+    if len(fences) == 1 and not inside.text.strip() and has_code_before:
+        yield join(lines[:first])
         yield text
+    elif all(_SENTENCE.fullmatch(line.text) for line in before):
+        yield inside
     else:
         yield text
         yield inside
 
 
 def _drop_sentences(text: DraftText) -> Iterator[DraftText]:
-    """The text without a sentence at its start or its end that is certainly no code, if it has one; then the text
-    itself; then without what may be a sentence at its start, at its end, and at both.
+    """The text without what is certainly a sentence at its start or its end, if anything is; then the text itself; then
+    without what may be a sentence at its start, at its end, and at both.
     """
     lines = text.lines()
-    filled = [number for number, line in enumerate(lines) if line.text.strip()]
-    if len(filled) < 2:
+    nonblank = [number for number, line in enumerate(lines) if line.text.strip()]
+    if len(nonblank) < 2:
         yield text
         return
-    first, last = filled[0], filled[-1] + 1
+    first, last = nonblank[0], nonblank[-1] + 1
     start = first
     if _SENTENCE.fullmatch(lines[first].text):
-        start = filled[1]
+        start = nonblank[1]
     end = last
     while end - 1 > start and _SENTENCE.fullmatch(lines[end - 1].text):
         end -= 1
@@ -155,7 +164,9 @@ def _drop_sentences(text: DraftText) -> Iterator[DraftText]:
     if _PLAIN_SENTENCE.fullmatch(lines[first].text):
         likely_start = start
     if _PLAIN_SENTENCE.fullmatch(lines[last - 1].text):
-        likely_end = end
+        likely_end -= 1
+        while likely_end - 1 > start and _PROSE.fullmatch(lines[likely_end - 1].text):
+            likely_end -= 1
     if (likely_start, likely_end) != (first, last):
         yield join(lines[likely_start:likely_end])
     yield text

@@ -12,11 +12,19 @@ _PYTEST_PLACE: Final = re.compile(r"^(?P<path>[\w./@+-]+\.py):(?P<line>\d+): (?P
 _ERROR: Final = re.compile(
     r"^(?:E\s+)?(?P<kind>[\w.]*(?:Error|Exception|Exit|Interrupt|panic|FAIL)\w*)(?:: (?P<message>.*))?$", re.MULTILINE
 )
+_FAILED: Final = re.compile(r"^E\s+Failed: (?P<message>.*)$", re.MULTILINE)  # by `pytest.fail`
 _ASSERTED: Final = re.compile(r"^E\s+(?P<message>assert .*)$", re.MULTILINE)
-# How pytest and unittest begin the section of a single test.
+# How pytest, unittest and Go begin the section of a test that failed, with its name.
 _SECTION: Final = re.compile(
-    r"^(?:_{3,} .+ _{3,}|={60,}|-{3} FAIL: .*|Traceback \(most recent call last\):)$", re.MULTILINE
+    r"^(?:_{3,} (?P<pytest>.+) _{3,}|={60,}\n(?:FAIL|ERROR): (?P<unittest>.+)|\s*-{3} FAIL: (?P<go>\S+).*|={60,})$",
+    re.MULTILINE,
 )
+# A traceback without such a section around it. The next ones of a chain of exceptions belong to its first.
+_TRACEBACK: Final = re.compile(
+    r"(?<!exception occurred:\n\n)(?<!the following exception:\n\n)^Traceback \(most recent call last\):$", re.MULTILINE
+)
+# Go's last lines.
+_GO_END: Final = re.compile(r"^FAIL\b.*\n?", re.MULTILINE)
 _PASSED: Final = re.compile(r"(?<![\w.])(\d+) (?:passed|passing)\b")
 # unittest's last lines: "Ran 5 tests in 0.1s", and "FAILED (failures=1, errors=1, skipped=1)" or "OK".
 _UNITTEST: Final = re.compile(r"^Ran (?P<all>\d+) tests? in .*\n+(?:OK|FAILED)(?: \((?P<others>.*)\))?", re.MULTILINE)
@@ -34,7 +42,9 @@ class Frame:
 
 @dataclass(frozen=True)
 class Failure:
-    """A test that failed, or a traceback. `reached`: whether the test made the marker file; None if that is unknown."""
+    """A test that failed, or a traceback. `test` is the test's name, "" if it is not told. `reached`: whether the test
+    ran the hole, where a probe leaves a file; None if that is unknown.
+    """
 
     test: str
     kind: str
@@ -51,35 +61,49 @@ class Failure:
 
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
     """Returns the number of tests that passed (None if unknown) and the failures in order."""
-    starts = [match.start() for match in _SECTION.finditer(output)] or [0]
-    sections = [output[start:end] for start, end in pairwise([*starts, len(output)])]
-    failures = map(_read_section, sections)
-    return _count_passed(output), tuple(failure for failure in failures if failure is not None)
+    begins = list(_SECTION.finditer(output))
+    if any(begin.lastgroup == "go" for begin in begins):
+        output = _GO_END.sub("", output)
+        begins = list(_SECTION.finditer(output))
+    if not any(begin.lastgroup for begin in begins):
+        begins = list(_TRACEBACK.finditer(output))
+    tests = [begin[begin.lastgroup] if begin.lastgroup else "" for begin in begins] or [""]
+    starts = [begin.start() for begin in begins] or [0]
+    failures: list[Failure] = []
+    for test, (start, end) in zip(tests, pairwise([*starts, len(output)]), strict=True):
+        failure = _read_section(test, output[start:end])
+        if failure is not None:
+            failures.append(failure)
+    return _count_passed(output), tuple(failures)
 
 
 def _count_passed(output: str) -> int | None:
-    passed = _PASSED.search(output)
-    if passed is not None:
-        return int(passed[1])
+    passed = _PASSED.findall(output)  # cargo prints a number for each of its programs
+    if passed:
+        return sum(map(int, passed))
     ran = _UNITTEST.search(output)
     if ran is None:
         return None
     return int(ran["all"]) - sum(map(int, _NUMBER.findall(ran["others"] or "")))
 
 
-def _read_section(section: str) -> Failure | None:
-    """The failure of a section: its first assertion, otherwise its last error, or the kind that a place names."""
+def _read_section(test: str, section: str) -> Failure | None:
+    """The failure of a test's section: its first assertion; otherwise its last error, which is what the test raised; or
+    the kind of the last place that names one.
+    """
     frames = [Frame(match["path"], int(match["line"]), match["name"]) for match in _PYTHON_FRAME.finditer(section)]
     places = [Frame(match["path"], int(match["line"])) for match in _PLACE.finditer(section)]
     errors, assertion = list(_ERROR.finditer(section)), _ASSERTED.search(section)
-    pytest_place = _PYTEST_PLACE.search(section)
+    kinds = [match["kind"] for match in _PYTEST_PLACE.finditer(section) if match["kind"]]
+    failed = _FAILED.search(section)
     if assertion is not None:
         kind, message = "AssertionError", assertion["message"]
     elif errors:
         kind, message = errors[-1]["kind"].rpartition(".")[2], errors[-1]["message"] or ""
-    elif pytest_place is not None:
-        kind, message = pytest_place["kind"], ""
+    elif kinds:
+        kind, message = kinds[-1], "" if failed is None else failed["message"]
+    elif test and places:  # as Go tells why, behind the place
+        kind, message = "", section[section.find(f":{places[0].line}:") :].partition("\n")[0].partition(": ")[2]
     else:
         return None
-    title = re.match(r"_{3,} (.+?) _{3,}", section)
-    return Failure(title[1] if title else "", kind, message.strip(), tuple(frames or places))
+    return Failure(test, kind, message.strip(), tuple(frames or places))

@@ -1,12 +1,13 @@
 """Finds syntax errors and names in a source by its tree. Knows captures and columns, no language and no hole."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import tree_sitter
 
 from midfill_infill.languages import Language
 from midfill_infill.languages.language import list_errors
+from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 
 Span = tuple[int, int]
@@ -41,6 +42,17 @@ def _point(source: bytes, offset: int) -> tuple[int, int]:
     row = source.count(b"\n", 0, offset)
     line_start = source.rfind(b"\n", 0, offset) + 1
     return row, offset - line_start
+
+
+def count_errors(document: Document, around: Iterable[Span] = ()) -> int:
+    """The number of syntax errors in a document, with those that only the spans `around`, in bytes of the document,
+    tell (see `find_problems`); 0 without a language.
+    """
+    if document.syntax is None:
+        return 0
+    spans = tuple((document.to_source(start), document.to_source(end)) for start, end in around)
+    problems, _ = find_problems(document.syntax, document.source, spans)
+    return len(problems)
 
 
 def find_problems(

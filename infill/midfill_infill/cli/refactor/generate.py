@@ -60,6 +60,7 @@ def generate_command(
     with reported():
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", "give both")
+        part_of = None if shard is None else Shard.parse(shard)
         used_quality = config.choose_quality(quality, Path.cwd())
         presets: tuple[Wish, ...] = () if quality is not None else ("quality",)
         fill_options = Options(steps=steps, quality=used_quality, max_tokens=max_tokens, presets=presets)
@@ -78,10 +79,11 @@ def generate_command(
             num_jobs = max(jobs, 2 * ray)
             if goal is not None:
                 progress = generate_until(journal, place, engine, fill_options, goal, meter, say)
-            elif shard is not None and out is not None:
+            elif part_of is not None and out is not None:
                 with open_part(journal, out) as part:
-                    only = Shard.parse(shard).takes
-                    progress = generate(part, place.root, engine, fill_options, jobs=num_jobs, show=meter, only=only)
+                    progress = generate(
+                        part, place.root, engine, fill_options, jobs=num_jobs, show=meter, only=part_of.takes
+                    )
             else:
                 progress = generate(journal, place.root, engine, fill_options, jobs=num_jobs, show=meter)
         num_broken = progress.done - progress.accepted - progress.failed

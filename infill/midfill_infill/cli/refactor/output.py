@@ -70,10 +70,17 @@ def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:
             sys.stdout.buffer.write(piece)
         sys.stdout.flush()
         return
+    unfinished = out  # a pipe or a device is written as it is
     try:
-        with open(out, "wb") as file:
+        if out.is_file() or not out.exists():
+            unfinished = out.with_name(f".{out.name}.midfill-new")
+        with open(unfinished, "wb") as file:
             file.writelines(pieces)
+        if unfinished != out:
+            unfinished.replace(out)
     except OSError as error:
+        if unfinished != out:
+            unfinished.unlink(missing_ok=True)
         raise MidfillError("write_broken", f"{out} cannot be written ({error.strerror})") from None
 
 

@@ -43,7 +43,10 @@ class TerminalScreen:
         print(question, end="", flush=True)
         if not sys.stdin.isatty():
             return sys.stdin.readline()
-        key = typer.getchar()
+        try:
+            key = typer.getchar()
+        except EOFError:  # Ctrl-D
+            raise KeyboardInterrupt from None
         print(key)
         if key in ("\x03", "\x04"):  # Ctrl-C and Ctrl-D
             raise KeyboardInterrupt
@@ -51,13 +54,13 @@ class TerminalScreen:
 
     def edit(self, text: str, suffix: str) -> str | None:
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-        with tempfile.NamedTemporaryFile("w", suffix=f".{suffix}", encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile("w", suffix=f".{suffix}", encoding="utf-8", newline="") as file:
             try:
                 file.write(text + "\n")
                 file.flush()
                 if subprocess.run([*shlex.split(editor), file.name], check=False).returncode:
                     return None
-                edited = Path(file.name).read_text("utf-8")
+                edited = Path(file.name).read_bytes().decode()
             except (OSError, ValueError) as error:
                 message = f"the editor {editor} returns no text ({error})"
                 raise MidfillError("bad_request", message, "set EDITOR to one that does") from None

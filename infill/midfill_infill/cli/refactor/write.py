@@ -17,6 +17,7 @@ from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
 from midfill_infill.refactor.journal.runs import hold_lock, state_folder
 from midfill_infill.refactor.verifying.verify import Verdict, verify
 from midfill_infill.refactor.writing.apply import Writer, written_holes
+from midfill_infill.refactor.writing.reopening import reopen_stale
 from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command, read_command
 
@@ -56,6 +57,7 @@ def apply_command(
             test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         guards = {"allow_dirty": allow_dirty, "include_generated": include_generated}
         with _writing(root, run, "apply", **guards) as (place, journal, writer):
+            reopen_stale(journal, place.root)
             rows = _choose(journal, take_all, hole or (), min_certainty)
             writer.guard(rows, is_git=place.git_dir is not None)
             has_guilty = False

@@ -29,13 +29,16 @@ from midfill_infill.refactor.generating.needs import Resolver
 from midfill_infill.refactor.generating.promises import find_promise
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange
+from midfill_infill.refactor.writing.reopening import reopen_stale
 from midfill_infill.repository.content import digest, read_content
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 
 # After so many holes in a row have failed by what may be the engine's fault, the run ends.
 _MAX_DOUBTFUL: Final = 8
-_TRY_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")
+_TRY_AGAIN: Final = (
+    "engine_died", "engine_busy", "engine_silent", "engine_unreachable", "engine_error", "out_of_memory"
+)  # fmt: skip
 _MAX_TRIES: Final = 4
 _FIRST_WAIT_S: Final = 0.5
 _DEFAULTS: Final = FillOptions()
@@ -105,9 +108,10 @@ def generate(
     show: Show = lambda _: None,
     only: Callable[[HoleRow], bool] = lambda _: True,
 ) -> Progress:
-    """Fills the planned holes that `only` accepts, `jobs` at a time. Calling it again resumes. Raises MidfillError if
-    no engine is available; earlier results are kept.
+    """Fills the planned holes that `only` accepts, `jobs` at a time. Calling it again resumes, also with stale holes
+    whose file is as it was planned. Raises MidfillError if no engine is available; earlier results are kept.
     """
+    reopen_stale(journal, root)
     holes = filter(only, journal.holes_in(State.PLANNED))
     progress = Progress(total=sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))))
     began_s = time.perf_counter()

@@ -19,6 +19,7 @@ from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.repository import guards, walk
 from midfill_infill.repository.changes import ChangedLines, find_changed
 from midfill_infill.repository.content import digest
+from midfill_infill.repository.exclusions import find_named_exclusion
 from midfill_infill.repository.places import Repository
 from midfill_infill.repository.replace import sync_folder
 from midfill_infill.text.document import Document, read_bytes
@@ -114,6 +115,8 @@ def _list_given(repository: Repository, given: Sequence[str], planning: Planning
     names = [_below_root(repository.root, name) for name in dict.fromkeys(given)]
     ignored = walk.find_ignored(repository, names)
     for name in names:
+        if (repository.root / name).is_dir():
+            raise MidfillError("file_is_directory", f"{name} is a folder", "name files")
         if name in ignored:
             planning.skip("ignored", name)
         else:
@@ -135,6 +138,9 @@ def _plan_file(
     """A file with its holes, of which there may be none; None for a file that is left out."""
     language = find_language(Path(name))
     if language is None:
+        return None
+    if (secret := find_named_exclusion(name, ())) is not None:
+        planning.skip(secret, name)
         return None
     if request.selection.languages and language not in request.selection.languages:
         planning.skip(f"{REGISTRY[language].title}, which the recipe does not know", name)

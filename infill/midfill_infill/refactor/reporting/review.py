@@ -1,15 +1,18 @@
 """Asks the user about fills one by one, and journals every answer at once. Knows no terminal."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Protocol
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import describe_certainty
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, StateChange
+from midfill_infill.refactor.journal.records import HoleRow, State, StateChange
 from midfill_infill.refactor.reporting.export import Exported, patch
+from midfill_infill.syntax.problems import count_errors
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import decode
+from midfill_infill.text.spans import Edit, Patch
 from midfill_infill.text.visible import plural
 
 HELP: Final = """\
@@ -91,7 +94,7 @@ def _ask(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> str
                     screen.show("nothing changed")
                     continue
             elif answer == "r":
-                reroll(journal.hole(hole.id))
+                _reroll(journal, screen, reroll, journal.hole(hole.id))
             else:
                 screen.show(HELP)
                 continue
@@ -117,6 +120,17 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
     screen.show_diff(patch(exported, context), exported.document.encoding)
 
 
+def _reroll(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> None:
+    """Fills a hole again. A fill that fails is not taken: the one before stays. Raises MidfillError."""
+    source = journal.snapshot(journal.file(hole.file).planned_hash)
+    before = journal.fill(hole)
+    reroll(hole)
+    after = journal.hole(hole.id)
+    if after.state is State.FAILED and before is not None and source is not None:
+        screen.show(f"{after.reason}: the fill before stays")
+        journal.add_fills([(before, source)])
+
+
 def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     """Lets the user edit a fill, and stores the text as the next attempt. False if it is unchanged. Raises
     MidfillError.
@@ -129,6 +143,10 @@ def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     if edited is None:
         return False
     text = document.encode(edited.removesuffix("\n"))
-    row = FillRow(hole.id, hole.attempt + 1, fill.seed, old=fill.old, new=text, new_errors=0, certainty=1.0)
+    filled = document.put(Patch((Edit(hole.start_byte, hole.end_byte, text),)))
+    filled_span = (hole.start_byte, hole.start_byte + len(text))
+    num_before = count_errors(document, [(hole.start_byte, hole.end_byte)])
+    new_errors = max(0, count_errors(filled, [filled_span]) - num_before)
+    row = replace(fill, attempt=hole.attempt + 1, new=text, new_errors=new_errors, certainty=1.0, is_suggestion=False)
     journal.add_fills([(row, source)])
     return True

@@ -21,7 +21,7 @@ from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, wr
 from midfill_infill.repository import git, guards
 from midfill_infill.repository.content import Content, read_content
 from midfill_infill.syntax.outline import find_own
-from midfill_infill.syntax.problems import find_problems
+from midfill_infill.syntax.problems import count_errors
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -213,22 +213,22 @@ def _is_in_its_function(document: Document, hole: HoleRow, regions: Regions) -> 
 
 def _find_broken(document: Document, regions: Regions, texts: Mapping[int, bytes]) -> list[int]:
     """The ids of the holes whose fills would add syntax errors to the current file."""
-    num_before = _count_errors(document, document.data)
-    if not texts or _count_errors(document, regions.replace(texts).data) <= num_before:
+    num_before = _count_errors(document, regions, texts)
+    if not texts or _count_errors(document, regions.replace(texts), texts) <= num_before:
         return []
     kept: dict[int, bytes] = {}
     for hole_id, text in texts.items():
-        if _count_errors(document, regions.replace({**kept, hole_id: text}).data) <= num_before:
+        if _count_errors(document, regions.replace({**kept, hole_id: text}), texts) <= num_before:
             kept[hole_id] = text
     return [hole_id for hole_id in texts if hole_id not in kept]
 
 
-def _count_errors(document: Document, data: bytes) -> int:
-    """The number of syntax errors in `data`, read in the document's language; 0 without a language."""
-    if document.syntax is None:
-        return 0
-    changed = Document(data, document.language, document.path, document.stored_as)
-    return len(find_problems(document.syntax, changed.source, ())[0])
+def _count_errors(document: Document, regions: Regions, hole_ids: Iterable[int]) -> int:
+    """The number of syntax errors in the data of `regions`, with those that only the regions of these holes tell."""
+    changed = Document(regions.data, document.language, document.path, document.stored_as)
+    places = [regions.places[hole_id] for hole_id in hole_ids if hole_id in regions.places]
+    spans = [(start, start + length) for start, length in places]
+    return count_errors(changed, spans)
 
 
 def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int] = ()) -> list[HoleRow]:
