@@ -149,10 +149,10 @@ class NextEdits:
             view = take_view(self._server.workspace, document)
             search = partial(_search, replace(view, text=burst.before), view, burst.earlier, unasked=unasked)
             found = await asyncio.to_thread(search)
-            if found or not unasked:
-                self._found[document.uri] = text, found
         if document.text is not text or self._bursts.get(document.uri) is not burst:
             return ()
+        if found or not unasked:
+            self._found[document.uri] = text, found
         return found
 
     async def _apply(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> int:

@@ -57,6 +57,19 @@ def test_a_line_has_the_white_space_of_its_hole(prefix: str, suffix: str, wanted
     assert texts_of(FILE + prefix, suffix)[0] == wanted
 
 
+@pytest.mark.parametrize("beside", ["raise KeyError(key)", "- two", "pass"])
+def test_a_line_is_not_proposed_right_beside_itself(beside: str) -> None:
+    prefix = f"def f(key):\n    {beside}\n\ndef g(key):\n    "
+    assert beside in texts_of(prefix, "\n    other(key)\n") or beside == "pass"
+    assert beside not in map(str.strip, texts_of(prefix, f"\n    {beside}\n"))
+    assert beside not in map(str.strip, texts_of(f"{prefix}{beside}\n    ", "\n    other(key)\n"))
+
+
+def test_a_bracket_is_proposed_beside_itself() -> None:
+    nested = "x = f(\n    g(\n        1\n    )\n)\n"
+    assert ")" in map(str.strip, texts_of(f"{nested}y = f(\n    g(\n        1\n    ", "\n)\n"))
+
+
 def test_certainties_are_probabilities_the_surest_first() -> None:
     found = [each.certainty for each in ask(FILE + "def close(self):\n    ", "\n")]
     assert found and found == sorted(found, reverse=True) and all(0 <= each <= 1 for each in found)
@@ -91,7 +104,7 @@ def test_lines_of_other_files_are_proposed() -> None:
 def test_a_proposal_says_where_it_comes_from() -> None:
     before, after = FILE + "def close(self):\n    with self.lock:\n        ", "\n        return self.close_count\n"
     origins = {each.text: each.origin for each in ask(before, after)}
-    assert origins["with self.lock:"] == "the file's own line"
+    assert origins["self.read_count += 1"] == "the file's own line"
     assert origins["self.close_count += 1"] == "a line of the file, renamed"
 
 

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midfill_infill.refactor.writing.edits import Regions
+from midfill_infill.refactor.writing.edits import Moved, Regions
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,25 @@ def test_touching_holes_that_are_empty_come_back_in_their_order() -> None:
     spans, both = ((6, 9), (9, 12)), frozenset({0, 1})
     steps = ((True, both), (False, frozenset({1})), (False, frozenset({0})))
     play(History(b"x = 1\nfoo(x)\n", spans, (b"", b""), steps))
+
+
+OLD = b"TOP = 1\n\n\ndef f():\n    ...\n\n\ndef g():\n    ...\n"
+BESIDE = b"\n\ndef h():\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        OLD.replace(b"TOP = 1", b"TOP = 2").replace(b"f():\n    ...\n", b"f():\n    ...\n" + BESIDE),
+        OLD.replace(b"TOP = 1", b"TOP = 2") + BESIDE,
+        OLD.replace(b"\n\n\ndef f", b"\n" + BESIDE + b"\n\ndef f").replace(
+            b"g():\n    ...\n", b"g():\n    ...\n\nEND = 1\n"
+        ),
+    ],
+)
+def test_a_function_that_is_written_beside_a_hole_does_not_lose_it(new: bytes) -> None:
+    moved = Moved(OLD, new)
+    for name in (b"f", b"g"):
+        header = b"def " + name + b"():\n    "
+        old_start, new_start = (data.index(header) + len(header) for data in (OLD, new))
+        assert moved.find(old_start, 3) == new_start

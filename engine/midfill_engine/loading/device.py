@@ -66,7 +66,7 @@ def is_measured(device: torch.device) -> bool:
 
 
 def option_error(message: str) -> StartError:
-    return StartError(ErrorCode.BAD_REQUEST, message, "use --device auto and --dtype auto")
+    return StartError(ErrorCode.BAD_REQUEST, message, "leave out --device and --dtype, or give auto")
 
 
 def choose_num_threads(device: torch.device, num_parameters: int, available: int) -> int:

@@ -118,10 +118,13 @@ def run_fill(
         if not is_refused:
             _write(results, source, final, is_accepted=is_shown or tried is not None)
         _print(results, source, final, wall_ms, is_shown=is_shown, is_refused=is_refused)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError) as error:
         if not final.write or source.target.path.read_bytes() != results.after():
             raise
-        raise MidfillError("cancelled", "interrupted", f"{source.target.path} is written") from None
+        written = f"{source.target.path} is written"
+        if isinstance(error, KeyboardInterrupt):
+            raise MidfillError("cancelled", "interrupted", written) from None
+        raise MidfillError("output_failed", f"the output cannot be written ({error.strerror})", written) from None
     if tried is not None and not tried.passed and goal is not None:
         refusal = MidfillError("until_failed", f"{tried.sentence}: `{goal.command.line}`")
     if refusal is not None:

@@ -195,7 +195,10 @@ def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tup
         show_diff(results, number)
         print(f"1-{num_candidates} show another, w write {number}, q leave: ", end="", flush=True)
         while True:
-            key = read_key()
+            try:
+                key = read_key()
+            except EOFError:  # Ctrl-D
+                raise KeyboardInterrupt from None
             if key in ("\x03", "\x04"):  # Ctrl-C and Ctrl-D
                 raise KeyboardInterrupt
             if key in ("w", "q", "\r", "\n", "\x1b"):

@@ -121,12 +121,21 @@ def choose_holes(document: Document, target: Target, choice: HoleOptions) -> tup
             raise MidfillError("no_stubs", f"{document.name} has no function that is only a stub")
         chosen += stubs
     if target.line is not None:
-        chosen.append(holes.hole_at_place(document, _find_offset(document, target), choice.outer))
+        hole = holes.hole_at_place(document, _find_offset(document, target), choice.outer)
+        chosen.append(_with_line_end(document, hole))
     if not chosen:
         chosen = [_find_only_stub(document, target)]
     if isinstance(document, Notebook):
         chosen = [document.settle(hole) for hole in chosen]
     return holes.sort_holes(document, tuple(dict.fromkeys(chosen)))
+
+
+def _with_line_end(document: Document, hole: Hole) -> Hole:
+    """A line behind the last line break of a file gets one too, so that the file still ends with one."""
+    is_last = hole.kind == "line" and hole.start_byte == len(document.data)
+    if not is_last or hole.tail or isinstance(document, Notebook):
+        return hole
+    return replace(hole, tail="\n")
 
 
 def _to_document_line(document: Document, target: Target, line: int) -> int:

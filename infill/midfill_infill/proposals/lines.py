@@ -27,6 +27,7 @@ MAX_COMMON: Final = 30  # candidates that are the commonest lines of the documen
 MAX_FOREIGN: Final = 40  # lines of other files with neighbors like the gap's, and as many of their commonest lines
 MAX_MIDDLES: Final = 60  # candidates for each text left of the gap
 MAX_CHARACTERS: Final = 400  # of a candidate
+MIN_REPEATED: Final = 4  # characters of a line that is not proposed beside itself; `}` and `)` are
 MAX_CANDIDATES: Final = 200
 MAX_PROPOSALS: Final = 40
 MAX_NEW_NAMES: Final = 4  # names of a candidate that the document lacks; more count as so many
@@ -119,9 +120,15 @@ class Scene:
         by_text: dict[str, LineCandidate] = {}
         candidates = self._whole_lines() if self.site.is_line else self._middles()
         for candidate in candidates:
+            if self.site.is_line and self._repeats_neighbor(candidate.line):
+                continue
             if candidate.line and len(candidate.text) <= MAX_CHARACTERS:
                 by_text.setdefault(candidate.text, candidate)
         return list(by_text.values())[:MAX_CANDIDATES]
+
+    def _repeats_neighbor(self, line: str) -> bool:
+        """True for a line with words that stands right above or below the gap: nobody writes it twice in a row."""
+        return line in (self.site.above, self.site.below) and len(line) >= MIN_REPEATED and bool(NAME.search(line))
 
     def _whole_lines(self) -> Iterator[LineCandidate]:
         """Lines of the document, verbatim or renamed, with each possible indent; foreign lines with the likeliest."""

@@ -34,7 +34,8 @@ def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
     MidfillError `position_outside`.
     """
     if start_byte > end_byte:
-        raise MidfillError("position_outside", f"the hole ends at byte {end_byte}, before it starts at {start_byte}")
+        start_line, end_line = (":".join(map(str, document.position_at(byte))) for byte in (start_byte, end_byte))
+        raise MidfillError("position_outside", f"the hole ends at {end_line}, before it starts at {start_line}")
     start = document.snap(start_byte)
     end = document.snap(end_byte)
     selected = document.data[start:end]

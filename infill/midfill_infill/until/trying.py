@@ -14,6 +14,7 @@ from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
+from midfill_infill.text.visible import plural
 from midfill_infill.until.anew import find_fault, put_together, reopen
 from midfill_infill.until.order import Queue
 
@@ -93,7 +94,9 @@ class Tried:
             return "not tried"
         words = f"try {attempt.number} of {len(self.tries)}: {attempt.ran.verdict}"
         if attempt.ran.passed and not attempt.ran.is_good:
-            words += f", {attempt.ran.passed} tests pass"
+            words += f", {plural(attempt.ran.passed, 'test')} pass"
+            if attempt.ran.passed == 1:
+                words += "es"
         if not self.passed and candidate is self.filled.best:
             words += ", the best of them"
         return words

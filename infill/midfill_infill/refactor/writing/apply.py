@@ -130,7 +130,7 @@ class Writer:
             if fill is None or hole.is_written:
                 continue
             if regions.text(hole.id) != fill.old or (is_edited and not _is_in_its_function(document, hole, regions)):
-                change = StateChange(hole.id, State.STALE, "its text was changed by somebody else")
+                change = StateChange(hole.id, State.STALE, "its text is not found: it or a line beside it was changed")
                 trouble = Trouble(file.path, "hole_stale", f"{_describe_hole(file, hole)}: {change.reason}")
                 self._report_left(change, trouble, report)
                 continue
@@ -150,8 +150,10 @@ class Writer:
         return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
     def _report_left(self, change: StateChange, trouble: Trouble, report: Report) -> None:
-        """Journals and reports a hole whose fill is not written."""
+        """Journals and reports a hole whose fill is not written; once, although its file may be prepared again."""
         self.journal.set_states([change])
+        if any(earlier.hole == change.hole for earlier in report.holes):
+            return
         report.holes.append(change)
         report.troubles.append(trouble)
 
@@ -167,8 +169,11 @@ class Writer:
             if regions.text(hole.id) == fill.new:
                 texts[hole.id] = fill.old
             else:
-                message = f"{_describe_hole(file, hole)}: its text was changed since it was applied"
-                report.troubles.append(Trouble(file.path, "undo_refused", message))
+                why = "its text is not found: it or a line beside it was changed since it was applied"
+                message = f"{_describe_hole(file, hole)}: {why}"
+                trouble = Trouble(file.path, "undo_refused", message)
+                if trouble not in report.troubles:  # the file may be prepared again
+                    report.troubles.append(trouble)
         if not texts:
             return None
         unwanted = self._list_imports(hole for hole in holes if hole.id in texts)

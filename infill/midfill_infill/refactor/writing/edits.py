@@ -44,7 +44,9 @@ class Moved:
 
     @cached_property
     def _blocks(self) -> list[tuple[int, int, int]]:
-        """Equal runs of lines between the common ends: start in `before`, start in `after`, number of lines."""
+        """The equal runs of lines that are not only in the common ends: start in `before`, start in `after`, number of
+        lines.
+        """
         old, new = self._lines
         head, tail = self._same_ends
         old_middle = old[head : len(old) - tail]
@@ -55,8 +57,18 @@ class Moved:
         blocks: list[tuple[int, int, int]] = []
         for block in matcher.get_matching_blocks():
             if block.size:
-                blocks.append((block.a + head, block.b + head, block.size))
+                blocks.append(self._extend(block.a + head, block.b + head, block.size))
         return blocks
+
+    def _extend(self, old_start: int, new_start: int, size: int) -> tuple[int, int, int]:
+        """An equal run with the equal lines beside it, such as blank ones that the common ends have taken."""
+        old, new = self._lines
+        while old_start and new_start and old[old_start - 1] == new[new_start - 1]:
+            old_start, new_start, size = old_start - 1, new_start - 1, size + 1
+        num_left = min(len(old) - old_start, len(new) - new_start)
+        while size < num_left and old[old_start + size] == new[new_start + size]:
+            size += 1
+        return old_start, new_start, size
 
     def find(self, at: int, length: int) -> int | None:
         """Where a region of `before`, from byte `at` on, starts in `after`; None if that is not certain."""
