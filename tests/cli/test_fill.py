@@ -13,7 +13,7 @@ from midfill_infill.filling.fill import Filled, Options, Preview, fill
 from midfill_infill.proposals import Proposal
 from midfill_infill.syntax import holes
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Anchor
+from midfill_infill.text.spans import Anchor, Hole
 
 Start = Callable[[Plan], EngineClient]
 SOURCE = b'def add(a, b):\r\n    """Sum."""\r\n    ...\r\n\r\nx = 1'
@@ -202,6 +202,22 @@ def test_wrong_number_of_holes_is_refused(engine_client: Start) -> None:
     with pytest.raises(MidfillError) as error:
         run(engine_client(Plan(rows=[["a", "b"]])), document())
     assert error.value.code == "engine_error"
+
+
+@pytest.mark.parametrize(
+    ("source", "hole", "wrong", "right"),
+    [
+        (b"from .a import x\n", (15, 16), "toolz.exceptions", "toolz"),
+        (b"import json\n\n\nX = 1\n", (12, 12), "return json", "Y = 2"),
+        (b"def f(a):\n    ...\n", (14, 17), "await a", "return a"),
+    ],
+)
+def test_what_the_compiler_refuses_is_an_error(
+    engine_client: Start, source: bytes, hole: tuple[int, int], wrong: str, right: str
+) -> None:
+    plan = Plan(rows=[[wrong], [right]], compared=[[(wrong, 0.9), (right, 0.5)]])
+    *_, filled = fill(Document(source, "python"), [Hole(*hole)], Options(), engine_client(plan))
+    assert isinstance(filled, Filled) and filled.new_errors == 0 and filled.fills[0].text == right
 
 
 def test_more_holes_than_a_request_takes(engine_client: Start) -> None:

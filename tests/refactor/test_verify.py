@@ -96,6 +96,17 @@ def test_planted_bad_fills_are_rolled_back_and_no_other(tmp_path: Path, written:
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
+def test_a_fill_that_is_no_longer_in_its_file_is_not_verified(tmp_path: Path) -> None:
+    tree, _ = planted(tmp_path / "repo", 2, 2, 0)
+    with tree.open() as journal:
+        Writer(journal, tree.root).apply(accepted(journal), is_git=False)
+    (tree.root / "m0.py").write_bytes(tree.before["m0.py"])
+    verdict, report = run(tree, written=False)
+    assert verdict.good == [3, 4] and [trouble.code for trouble in report.troubles] == ["hole_stale"] * 2
+    with tree.open() as journal:
+        assert journal.counts() == {State.APPLIED: 2, State.VERIFIED: 2}
+
+
 def test_two_hundred_bad_among_a_thousand(tmp_path: Path) -> None:
     tree, bad = planted(tmp_path / "repo", 100, 10, 200)
     began = time.perf_counter()

@@ -265,7 +265,7 @@ class Place:
 
     def row(self, answers: Sequence[Answer]) -> Row:
         """Splices one answer per hole and rates the fills. Raises MidfillError if a text cannot be inserted."""
-        spliced = self.splicer.splice([answer.text for answer in answers])
+        spliced = self.splicer.splice([answer.text for answer in answers], compiles=True)
         fills: list[PlacedFill] = []
         for hole, answer, spliced_fill in zip(self.holes, answers, spliced.fills, strict=True):
             placed = place_fill(hole, answer.filled, spliced_fill, answer.origin)

@@ -1,10 +1,11 @@
 """Puts the texts of holes into their document, with its line ends and encoding, and counts new errors. No I/O."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import Final
 
 from midfill_infill.answers import draft as drafts
 from midfill_infill.answers.draft import DraftText
@@ -17,6 +18,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.lines import count_columns
 from midfill_infill.text.spans import Edit, Hole, Patch
 
+MAX_COMPILED_BYTES: Final = 200_000  # a tenth of a second for each text
 _CLOSING = re.compile(rb"\s*\}")
 
 
@@ -46,6 +48,11 @@ class Spliced:
     def texts(self) -> tuple[str, ...]:
         return tuple(fill.text for fill in self.fills)
 
+    def with_error(self, sizes: Sequence[int]) -> "Spliced":
+        """The same with an error somewhere in the engine's texts, which have these `sizes` in code points."""
+        fills = [replace(fill, error_ranges=((0, size),)) for fill, size in zip(self.fills, sizes, strict=True)]
+        return Spliced(self.patch, tuple(fills), 1)
+
 
 class Splicer:
     """Splices texts into the holes of a document. A fill has one, so that the document is read once."""
@@ -57,11 +64,13 @@ class Splicer:
         self._ordered = sort_holes(document, list(holes))
         self._near_trials: dict[tuple[tuple[Hole, ...], Hole], Trials | None] = {}
 
-    def splice(self, fills: Sequence[str]) -> Spliced:
+    def splice(self, fills: Sequence[str], *, compiles: bool = False) -> Spliced:
         """The patch that puts the text that `answers` finds in `fills[i]` into `holes[i]`.
 
-        Errors of the document itself do not count. An empty fill keeps a body. Raises MidfillError `file_encoding` for
-        characters that the encoding lacks, and `engine_error` for a fill without its hole's anchors.
+        Errors of the document itself do not count. With `compiles` it is an error too if the document's language has a
+        compiler at hand that accepts the document, and not with the fills. An empty fill keeps a body. Raises
+        MidfillError `file_encoding` for characters that the encoding lacks, and `engine_error` for a fill without its
+        hole's anchors.
         """
         document = self.document
         fill_of = dict(zip(self.holes, fills, strict=True))
@@ -80,7 +89,21 @@ class Splicer:
                 draft = read_plainly(document, hole, answer)
                 spliced[hole] = SplicedFill(draft.text, draft.origins)
         patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
-        return Spliced(patch, tuple(spliced[hole] for hole in self.holes), new_errors)
+        result = Spliced(patch, tuple(spliced[hole] for hole in self.holes), new_errors)
+        if compiles and not new_errors and not self._still_compiles(patch):
+            return result.with_error([len(fill) for fill in fills])
+        return result
+
+    @cached_property
+    def _compiles(self) -> Callable[[str], bool] | None:
+        """The check of the language's own compiler, if there is one and it accepts the document as it is."""
+        language = self.document.syntax
+        if language is None or language.compiles is None or len(self.document.source) > MAX_COMPILED_BYTES:
+            return None
+        return language.compiles if language.compiles(_read_source(self.document)) else None
+
+    def _still_compiles(self, patch: Patch) -> bool:
+        return self._compiles is None or self._compiles(_read_source(self.document.put(patch)))
 
     def prepare(self) -> None:
         """Reads now what `splice` needs of the document, so that `splice` itself is faster."""
@@ -132,6 +155,10 @@ class Splicer:
         if near is None or near.num_errors:
             return None
         return Sieve(self.document, near, near.holes.index(self.holes[index]))
+
+
+def _read_source(document: Document) -> str:
+    return document.source.decode("utf-8", "replace")
 
 
 def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:

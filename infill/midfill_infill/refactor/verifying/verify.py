@@ -11,7 +11,7 @@ from pathlib import Path
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import HoleRow, Report, State, StateChange, Trouble
+from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, State, StateChange, Trouble
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
@@ -79,8 +79,8 @@ Note = Callable[[str], None]
 
 
 class Verifier:
-    """Runs the command over a copy of the tree with any choice of fills in it, and counts the runs. A file that fills
-    cannot be put into is added to `troubles`, and its holes are no longer suspects.
+    """Runs the command over a copy of the tree with any choice of fills in it, and counts the runs. Files that fills
+    cannot be put into, and holes whose text is not found, are added to `troubles` and are no suspects.
     """
 
     def __init__(
@@ -136,28 +136,42 @@ class Verifier:
             del self._suspects[file_id]
 
     def _save_original(self, file_id: int) -> None:
-        """Saves a file as it is in the copy at first, because the user may edit the tree's file meanwhile."""
-        target = guards.find_target(self.copy.root, self._journal.file(file_id).below(self.copy.root))
+        """Saves a file as it is in the copy at first, because the user may edit the tree's file meanwhile. Only the
+        holes whose text is in it stay suspects: no run could tell anything about the others.
+        """
+        file = self._journal.file(file_id)
+        target = guards.find_target(self.copy.root, file.below(self.copy.root))
         data = read_content(target).data
         self._names[file_id] = target.relative_to(self.copy.root).as_posix()
         (self._originals / str(file_id)).write_bytes(data)
+        regions = self._find_regions(file, data)
+        found: list[HoleRow] = []
+        for hole in self._suspects[file_id]:
+            fill = self._journal.fill(hole)
+            assert fill is not None
+            if regions.text(hole.id) == (fill.new if hole.is_written else fill.old):
+                found.append(hole)
+                continue
+            message = f"hole {hole.id} of {file.path}: its text is not found, so it is not tested"
+            self.troubles.append(Trouble(file.path, "hole_stale", message))
+        self._suspects[file_id] = found
+
+    def _find_regions(self, file: FileRow, data: bytes) -> Regions:
+        known_data = self._journal.snapshot(file.known_hash)
+        assert known_data is not None, "a file with fills has a snapshot"
+        return Regions.find(self._journal.holes(file.id), known_data, data)
 
     def _put_file(self, file_id: int, chosen: frozenset[int]) -> None:
         """Writes a file into the copy, with the fills of `chosen` and the old texts of its other suspects."""
         file = self._journal.file(file_id)
         data = (self._originals / str(file_id)).read_bytes()
-        known_data = self._journal.snapshot(file.known_hash)
-        assert known_data is not None, "a file with fills has a snapshot"
-        regions = Regions.find(self._journal.holes(file_id), known_data, data)
+        regions = self._find_regions(file, data)
         texts: dict[int, bytes] = {}
         wanted: set[str] = set()
         unwanted: set[str] = set()
         for hole in self._suspects[file_id]:
             fill = self._journal.fill(hole)
             assert fill is not None
-            expected = fill.new if hole.is_written else fill.old
-            if regions.text(hole.id) != expected:
-                continue
             if hole.id in chosen:
                 texts[hole.id] = fill.new
                 wanted.update(fill.imports)
