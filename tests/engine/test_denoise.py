@@ -268,8 +268,8 @@ def test_expansions_settled_together_stay_within_the_limit(growing: Runtime, hol
     ("changes", "code", "known"),
     [
         ({"sampler": "nonsense"}, ErrorCode.BAD_REQUEST, "threshold"),
-        ({"segments": [{"hole": {"min_tokens": 500}}]}, ErrorCode.TOO_LARGE, "hole 0"),
-        ({"segments": [{"hole": {"draft": "x" * 400, "keep": [[0, 400]]}}]}, ErrorCode.TOO_LARGE, "hole 0"),
+        ({"segments": [{"hole": {"min_tokens": 500}}]}, ErrorCode.TOO_LARGE, "hole 1"),
+        ({"segments": [{"hole": {"draft": "x" * 400, "keep": [[0, 400]]}}]}, ErrorCode.TOO_LARGE, "hole 1"),
         ({"segments": [{"hole": {"max_tokens": 128, "min_tokens": 128}}] * 40}, ErrorCode.TOO_LARGE, "4096"),
     ],
 )

@@ -116,7 +116,7 @@ async def test_a_causal_model_fills_longer_and_shorter(start: Start, runtime: Pa
     await editor.run(await body_command(editor, buffer))
     await editor.wait_for(lambda: editor.seen.messages)
     (told,) = editor.seen.messages
-    assert "`steps` and `quality` is left out" in told.message and "choose a diffusion model" in told.message
+    assert "`steps` and `quality` are left out" in told.message and "choose a diffusion model" in told.message
     counts = [lines_of(buffer)]
     for length in ("longer", "longer", "shorter"):
         assert length in editor.seen.pending[buffer.uri][0].lengths

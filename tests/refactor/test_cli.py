@@ -437,7 +437,7 @@ def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch, set_pr
 def test_a_stale_hole_exits_3(root: Path, generated: None) -> None:
     (root / "a.py").write_text(CODE.replace("...", "return 3"))
     result = run("apply", "--all", "--allow-dirty")
-    assert result.exit_code == 3 and "changed by somebody else" in result.stderr
+    assert result.exit_code == 3 and "it or a line beside it was changed" in result.stderr
 
 
 def test_a_disk_that_fails_exits_6(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:

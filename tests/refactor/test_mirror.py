@@ -79,7 +79,7 @@ def test_a_reset_undoes_whatever_a_command_did_to_the_copy(copied: Mirror, tmp_p
     before, clean = contents(copied.work), contents(copied.root)
     assert before == clean
     for _ in range(2):
-        copied.settle()
+        copied.wait_for_tick()
         code = "import os, shutil\n" + DEEDS[name].format(outside=outside)
         subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=copied.work, check=True)
         changed = copied.reset()
