@@ -203,6 +203,19 @@ OUTPUTS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "sentence"),
+    [
+        ("AssertionError", "assert 1 == 2", "assert 1 == 2"),
+        ("KeyError", "1", "KeyError: 1"),
+        ("Failed", "", "Failed"),
+        ("", "got 1,\n want 2", "got 1, want 2"),
+    ],
+)
+def test_a_failure_is_a_sentence(kind: str, message: str, sentence: str) -> None:
+    assert Failure("t", kind, message).sentence == sentence
+
+
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_what_commands_print_is_read(name: str) -> None:
     output, passed, expected = OUTPUTS[name]

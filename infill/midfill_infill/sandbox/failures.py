@@ -55,8 +55,11 @@ class Failure:
     @property
     def sentence(self) -> str:
         """The failure on one line; the kind of a failed assertion is left out, because its message says it."""
-        text = f"{self.kind}: {self.message}" if self.message and not self.message.startswith("assert") else ""
-        return " ".join((text or self.message or self.kind).split())
+        if not self.kind or self.message.startswith("assert"):
+            text = self.message
+        else:
+            text = f"{self.kind}: {self.message}" if self.message else self.kind
+        return " ".join(text.split())
 
 
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
