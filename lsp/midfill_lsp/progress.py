@@ -53,8 +53,10 @@ class FillProgress:
         if time.monotonic() - self._reported_s < MIN_INTERVAL_S:
             return
         self._reported_s = time.monotonic()
-        settled = 100 - 100 * masked // max(self._masked_at_start, 1)
-        message = f"step {step}/{num_steps}, {settled}% settled"
+        message = f"step {step}"
+        if self._masked_at_start > 1:  # otherwise the model writes from the left, and settles no masks
+            settled = 100 - 100 * masked // self._masked_at_start
+            message = f"step {step}/{num_steps}, {settled}% settled"
         # A second round restarts at step 0, but percentages may only rise.
         self._percentage = max(self._percentage, min(100 * step // num_steps, 100))
         self._report(types.WorkDoneProgressReport(message=message, percentage=self._percentage))
