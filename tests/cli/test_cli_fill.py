@@ -1,6 +1,5 @@
 """The command's results: diff, written file, JSON, live view. In this process, with a scripted engine."""
 
-import errno
 import io
 import json
 import os
@@ -14,7 +13,7 @@ from tests.cli.fake_engine import read_record, read_report
 from typer.testing import CliRunner
 
 from midfill_engine.wire import HoleState
-from midfill_infill.cli import build_app, filling
+from midfill_infill.cli import build_app
 from midfill_infill.cli.live import LiveView, color_diff, render_preview
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
@@ -246,20 +245,6 @@ def test_a_line_at_the_end_of_a_file_ends_as_the_file_did(
         Path("a.py").write_bytes(f"x = 1{newline}".encode())
         assert RUNNER.invoke(build_app(), ["fill", "a.py:2", "--write"]).exit_code == 0
         assert Path("a.py").read_bytes() == f"x = 1{newline}y = 2{newline}".encode()
-
-
-def test_a_fill_that_is_written_is_told_where_the_output_is_full(
-    answer: Answer, monkeypatch: pytest.MonkeyPatch, file: Path
-) -> None:
-    answer(rows=[["return 1"]], certainty=0.9)
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(filling, "_print", fail)
-    result = RUNNER.invoke(build_app(), ["fill", str(file), "--write"])
-    assert "No space left" in result.stderr and f"{file} is written" in result.stderr
-    assert "return 1" in file.read_text()
 
 
 def test_more_similar_files_than_a_request_holds(file: Path, answer: Answer) -> None:

@@ -141,6 +141,14 @@ def test_an_interrupt_at_the_keys() -> None:
         choose(three_results(), lambda: "\x03")
 
 
+def test_the_end_of_the_input_at_the_keys_is_an_interrupt() -> None:
+    def end() -> str:
+        raise EOFError
+
+    with pytest.raises(KeyboardInterrupt):
+        choose(three_results(), end)
+
+
 # Standard input.
 
 
@@ -294,6 +302,29 @@ def test_a_full_output_is_one_sentence(midfill: Midfill) -> None:
     assert err == (
         b"midfill: the output cannot be written (No space left on device); free some space and run the command again.\n"
     )
+
+
+@pytest.mark.parametrize("words", [("--write",), ("--write", "--json")])
+def test_what_is_written_is_told_where_the_output_is_full(midfill: Midfill, words: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        process = midfill("fill", "t.py:2", *words, stdout=full)
+    assert process.wait() == 3 and process.stderr is not None
+    with process.stderr as stream:
+        err = stream.read()
+    process.stderr = None
+    assert err == b"midfill: the output cannot be written (No space left on device); t.py is written.\n"
+    assert Path("t.py").read_bytes() != SOURCE
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(midfill: Midfill) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = midfill("fill", "t.py:2", "--write", "--json", stdout=writing)
+    os.close(writing)
+    assert process.wait() == 130 and process.stderr is not None
+    with process.stderr as stream:
+        assert stream.read() == b""
+    process.stderr = None
 
 
 def test_numbers_agree_with_their_words() -> None:

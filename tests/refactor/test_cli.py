@@ -334,6 +334,19 @@ def test_an_export_is_a_patch_or_a_line_for_each_hole(root: Path, generated: Non
         subprocess.run(["git", "apply", "--check", str(out)], cwd=root, check=True)
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_an_export_replaces_what_a_file_holds(root: Path, generated: None, tmp_path: Path, is_link: bool) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine\n")
+    file.chmod(0o640)
+    out = tmp_path / "out" if is_link else file
+    if is_link:
+        out.symlink_to(file)
+    assert run("export", "--all", "--out", str(out)).exit_code == 0
+    assert file.read_text() == run("export", "--all").stdout and file.stat().st_mode & 0o777 == 0o640
+    assert out.is_symlink() == is_link
+
+
 def test_an_export_that_cannot_be_written_leaves_the_file_as_it_was(
     root: Path, generated: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,9 +360,7 @@ def test_an_export_that_cannot_be_written_leaves_the_file_as_it_was(
     monkeypatch.setattr(export, "json_lines", break_off)
     result = run("export", "--format", "jsonl", "--out", str(out))
     assert result.exit_code != 0 and "No space left" in result.stderr
-    assert (
-        out.read_text() == "mine\n" and [path.name for path in tmp_path.iterdir() if "midfill-new" in path.name] == []
-    )
+    assert out.read_text() == "mine\n" and [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_files_with_secrets_are_in_no_plan(root: Path) -> None:

@@ -29,6 +29,8 @@ def report_failures(
     """
 
     def end(error: MidfillError) -> NoReturn:
+        if error.code == "output_failed":
+            _drop_output()
         if as_json:
             body = {"code": error.code, "title": error.title, "message": error.message, "next_step": error.next_step}
             print(json.dumps({"error": body}), flush=True)
@@ -53,7 +55,6 @@ def report_failures(
         if interrupts:  # a callback of the parser replaced the KeyboardInterrupt
             end(interrupt)
         if isinstance(error, OSError) and is_disk_full(error):
-            _drop_output()
             end(MidfillError("output_failed", f"the output cannot be written ({error.strerror})"))
         if os.environ.get("MIDFILL_DEBUG"):
             raise

@@ -118,6 +118,8 @@ def run_fill(
         if not is_refused:
             _write(results, source, final, is_accepted=is_shown or tried is not None)
         _print(results, source, final, wall_ms, is_shown=is_shown, is_refused=is_refused)
+    except BrokenPipeError:  # the reader has seen enough
+        raise
     except (KeyboardInterrupt, OSError) as error:
         if not final.write or source.target.path.read_bytes() != results.after():
             raise

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from midfill_infill.cli.view import read_key
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import LIKELY, Alternative, PlacedFill, describe_certainty, describe_fill
 from midfill_infill.filling.fill import Filled
@@ -188,19 +189,14 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.flush()
 
 
-def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tuple[int, bool]:
+def choose(results: Results, read_char: Callable[[], str] = typer.getchar) -> tuple[int, bool]:
     """Shows candidates until the user decides. Returns the number of the last one, and True if it is to be written."""
     num_candidates, number = len(results.candidates), 1
     while True:
         show_diff(results, number)
         print(f"1-{num_candidates} show another, w write {number}, q leave: ", end="", flush=True)
         while True:
-            try:
-                key = read_key()
-            except EOFError:  # Ctrl-D
-                raise KeyboardInterrupt from None
-            if key in ("\x03", "\x04"):  # Ctrl-C and Ctrl-D
-                raise KeyboardInterrupt
+            key = read_key(read_char)
             if key in ("w", "q", "\r", "\n", "\x1b"):
                 print("w" if key == "w" else "q")
                 return number, key == "w"

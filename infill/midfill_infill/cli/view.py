@@ -2,8 +2,11 @@
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
+
+import typer
 
 from midfill_infill.engines.notes import note
 
@@ -14,6 +17,17 @@ if TYPE_CHECKING:
 def can_draw_bar() -> bool:
     """True if stderr is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
+
+
+def read_key(read_char: Callable[[], str] = typer.getchar) -> str:
+    """The next key that the user presses. Raises KeyboardInterrupt for Ctrl-C and Ctrl-D."""
+    try:
+        key = read_char()
+    except EOFError:
+        raise KeyboardInterrupt from None
+    if key in ("\x03", "\x04"):
+        raise KeyboardInterrupt
+    return key
 
 
 class FillView(AbstractContextManager["FillView"]):

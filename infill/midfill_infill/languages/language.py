@@ -155,6 +155,10 @@ class Language:
                 tree, weight = reading_tree, reading_weight
         return tree
 
+    def accepts(self, source: bytes) -> bool:
+        """True if the language's own compiler takes UTF-8 `source`, or there is none at hand."""
+        return self.compiles is None or self.compiles(source.decode("utf-8", "replace"))
+
     def parse_once(self, source: bytes) -> tree_sitter.Tree:
         """The tree of a whole document, which is kept for the next call: do not edit it."""
         return _parse_once(self, source)

@@ -69,7 +69,7 @@ class Check:
     def _units(self) -> list[tuple[int, int]]:
         """The spans of the new text that are compiled: all of it, or each outermost node if it does not compile."""
         source = self.change.new.source
-        if self._compiles(source):
+        if self.language.accepts(source):
             return [(0, len(source))]
         return [statement.byte_range for statement in self.trees.new.root_node.children]
 
@@ -88,14 +88,9 @@ class Check:
                     edited_start += edit.growth
                 if edit.end_byte <= end:
                     edited_end += edit.growth
-            if not self._compiles(edited[edited_start:edited_end]) and self._compiles(source[start:end]):
+            if not self.language.accepts(edited[edited_start:edited_end]) and self.language.accepts(source[start:end]):
                 return False
         return True
-
-    def _compiles(self, source: bytes) -> bool:
-        """True if the language's own compiler accepts a source."""
-        assert self.language.compiles is not None
-        return self.language.compiles(source.decode("utf-8", "replace"))
 
 
 def _count_line_ends(language: Language, tokens: Tokens, span: Span, replacement: bytes | None = None) -> int:

@@ -64,10 +64,9 @@ class Failure:
 
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
     """Returns the number of tests that passed (None if unknown) and the failures in order."""
-    begins = list(_SECTION.finditer(output))
-    if any(begin.lastgroup == "go" for begin in begins):
+    if "--- FAIL: " in output:
         output = _GO_END.sub("", output)
-        begins = list(_SECTION.finditer(output))
+    begins = list(_SECTION.finditer(output))
     if not any(begin.lastgroup for begin in begins):
         begins = list(_TRACEBACK.finditer(output))
     tests = [begin[begin.lastgroup] if begin.lastgroup else "" for begin in begins] or [""]

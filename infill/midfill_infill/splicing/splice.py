@@ -1,7 +1,7 @@
 """Puts the texts of holes into their document, with its line ends and encoding, and counts new errors. No I/O."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -12,13 +12,14 @@ from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.reading import anchor_texts, read_answer, read_plainly, trimmed_anchor_texts
 from midfill_infill.answers.trials import Trials
 from midfill_infill.errors import MidfillError
+from midfill_infill.languages import Language
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import count_columns
 from midfill_infill.text.spans import Edit, Hole, Patch
 
-MAX_COMPILED_BYTES: Final = 200_000  # a tenth of a second for each text
+MAX_COMPILED_BYTES: Final = 200_000  # some 25 ms for each text
 _CLOSING = re.compile(rb"\s*\}")
 
 
@@ -95,15 +96,15 @@ class Splicer:
         return result
 
     @cached_property
-    def _compiles(self) -> Callable[[str], bool] | None:
-        """The check of the language's own compiler, if there is one and it accepts the document as it is."""
-        language = self.document.syntax
-        if language is None or language.compiles is None or len(self.document.source) > MAX_COMPILED_BYTES:
+    def _compiler(self) -> Language | None:
+        """The document's language, if it has a compiler at hand that accepts the document as it is."""
+        language, source = self.document.syntax, self.document.source
+        if language is None or language.compiles is None or len(source) > MAX_COMPILED_BYTES:
             return None
-        return language.compiles if language.compiles(_read_source(self.document)) else None
+        return language if language.accepts(source) else None
 
     def _still_compiles(self, patch: Patch) -> bool:
-        return self._compiles is None or self._compiles(_read_source(self.document.put(patch)))
+        return self._compiler is None or self._compiler.accepts(self.document.put(patch).source)
 
     def prepare(self) -> None:
         """Reads now what `splice` needs of the document, so that `splice` itself is faster."""
@@ -155,10 +156,6 @@ class Splicer:
         if near is None or near.num_errors:
             return None
         return Sieve(self.document, near, near.holes.index(self.holes[index]))
-
-
-def _read_source(document: Document) -> str:
-    return document.source.decode("utf-8", "replace")
 
 
 def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:

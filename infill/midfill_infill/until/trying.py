@@ -94,9 +94,8 @@ class Tried:
             return "not tried"
         words = f"try {attempt.number} of {len(self.tries)}: {attempt.ran.verdict}"
         if attempt.ran.passed and not attempt.ran.is_good:
-            words += f", {plural(attempt.ran.passed, 'test')} pass"
-            if attempt.ran.passed == 1:
-                words += "es"
+            verb = "passes" if attempt.ran.passed == 1 else "pass"
+            words += f", {plural(attempt.ran.passed, 'test')} {verb}"
         if not self.passed and candidate is self.filled.best:
             words += ", the best of them"
         return words

@@ -17,6 +17,7 @@ from midfill_infill.refactor.planning.plan import Planning, Request
 from midfill_infill.refactor.planning.recipes import REGISTRY
 from midfill_infill.refactor.reporting import export
 from midfill_infill.repository.places import find_place
+from midfill_infill.repository.replace import write_atomically
 from midfill_infill.text.visible import visible
 
 
@@ -70,17 +71,12 @@ def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:
             sys.stdout.buffer.write(piece)
         sys.stdout.flush()
         return
-    unfinished = out  # a pipe or a device is written as it is
     try:
-        if out.is_file() or not out.exists():
-            unfinished = out.with_name(f".{out.name}.midfill-new")
-        with open(unfinished, "wb") as file:
+        if out.is_file():
+            return write_atomically(out, out.read_bytes(), b"".join(pieces))
+        with open(out, "wb") as file:
             file.writelines(pieces)
-        if unfinished != out:
-            unfinished.replace(out)
     except OSError as error:
-        if unfinished != out:
-            unfinished.unlink(missing_ok=True)
         raise MidfillError("write_broken", f"{out} cannot be written ({error.strerror})") from None
 
 

@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from midfill_infill.cli.options import DeviceOption, option
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, reported, say
+from midfill_infill.cli.view import read_key
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating import engines, generate
@@ -43,13 +42,8 @@ class TerminalScreen:
         print(question, end="", flush=True)
         if not sys.stdin.isatty():
             return sys.stdin.readline()
-        try:
-            key = typer.getchar()
-        except EOFError:  # Ctrl-D
-            raise KeyboardInterrupt from None
+        key = read_key()
         print(key)
-        if key in ("\x03", "\x04"):  # Ctrl-C and Ctrl-D
-            raise KeyboardInterrupt
         return key
 
     def edit(self, text: str, suffix: str) -> str | None:

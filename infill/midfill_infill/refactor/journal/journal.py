@@ -177,8 +177,8 @@ class Journal(AbstractContextManager["Journal"]):
         texts: list[str] = []
         for hole_id in hole_ids:
             hole = self.hole(hole_id)
-            fill = self.fill(hole)
-            if hole.state is state and fill is not None:
+            fill = self.fill(hole) if hole.state is state else None
+            if fill is not None:
                 texts.append(fill.new.decode("utf-8", "replace"))
         return texts
 

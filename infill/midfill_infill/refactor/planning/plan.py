@@ -5,7 +5,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -106,7 +106,8 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
         journal.add_plan(files)
     unfinished.replace(path)
     for folder in path.parents[:NUM_NEW_FOLDERS]:
-        sync_folder(folder)
+        with suppress(OSError):  # one that cannot be read was not made here
+            sync_folder(folder)
     return path
 
 

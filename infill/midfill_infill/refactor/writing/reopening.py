@@ -23,9 +23,9 @@ def reopen_stale(journal: Journal, root: Path) -> int:
         known_data = journal.snapshot(file.known_hash)
         regions = None if known_data is None else Regions.find(holes, known_data, content.data)
         for hole in holes:
-            fill = journal.fill(hole)
             if hole.state is not State.STALE:
                 continue
+            fill = journal.fill(hole)
             if fill is None and content.hash == file.planned_hash:
                 changes.append(StateChange(hole.id, State.PLANNED))
             elif fill is not None and regions is not None and regions.text(hole.id) == fill.old:
