@@ -9,9 +9,10 @@ from typing import Any, Final
 from midfill_infill.errors import MidfillError
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
-from midfill_infill.sandbox.failures import Failure, Frame, read_output
+from midfill_infill.sandbox.failures import Failure, Frame, read_failed_tests, read_output
 from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
 
+TESTS_FAILED: Final = 1  # the exit code of pytest and unittest if all tests ran and some failed
 MARKER: Final = ".midfill-reached"
 # A shell's exit codes for a command that is missing or cannot be started.
 _NOT_FOUND: Final = (126, 127)
@@ -19,7 +20,9 @@ _NOT_FOUND: Final = (126, 127)
 
 @dataclass(frozen=True)
 class Ran:
-    """One run. `code` is None after the timeout; without a test report `failures` is empty and `passed` is None."""
+    """One run. `code` is None after the timeout; without a test report `failures` is empty and `passed` is None.
+    `failed` are the ids of all tests that failed, None if they are unknown; of these, `excused` do not count.
+    """
 
     code: int | None
     output: str
@@ -28,9 +31,13 @@ class Ran:
     failures: tuple[Failure, ...] = ()
     reached: bool = False
     is_warm: bool = False
+    failed: frozenset[str] | None = None
+    excused: frozenset[str] = frozenset()
 
     @property
     def is_good(self) -> bool:
+        if self.code == TESTS_FAILED and self.failed:
+            return self.failed <= self.excused
         return self.code == 0
 
     @property
@@ -68,7 +75,9 @@ class Runner:
         timeout_s = max(self.command.timeout_s, self.start_s if cold else 0.0)
         outcome = self.copy.run(replace(self.command, timeout_s=timeout_s))
         seconds, reached = time.perf_counter() - began_s, marker.exists()
-        return Ran(outcome.code, outcome.output, seconds, *read_output(outcome.output), reached=reached)
+        passed, failures = read_output(outcome.output)
+        failed = read_failed_tests(outcome.output)
+        return Ran(outcome.code, outcome.output, seconds, passed, failures, reached=reached, failed=failed)
 
     def warm_up(self, files: Mapping[str, bytes], expected: Ran) -> Ran:
         """Keeps the command warm from now on, if a warm run ends as `expected`; that run, or `expected`."""
@@ -99,4 +108,5 @@ def _read(told: dict[str, Any]) -> Ran:
                 each.get("reached"))
         for each in told.get("failures", [])
     )  # fmt: skip
-    return Ran(told["code"], told["output"], told["seconds"], told.get("passed"), failures, is_warm=True)
+    failed = frozenset(told["failed"]) if "failed" in told else None
+    return Ran(told["code"], told["output"], told["seconds"], told.get("passed"), failures, is_warm=True, failed=failed)

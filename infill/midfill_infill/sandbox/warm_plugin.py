@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-_MAX_FAILURES = 20
+_MAX_FAILURES = 200
 _MAX_FRAMES = 50
 _MAX_MESSAGE_CHARACTERS = 600
 _MAX_ROUNDS = 200  # of kills, 2 ms apart, until the processes of a run are gone
@@ -31,7 +31,8 @@ _compiled: dict[tuple[str, bytes], Any] = {}  # by path and source
 
 class Recorder:
     """The plugin of one run, in its child. It writes a report of the failures to `descriptor`, which the server reads.
-    Code that is to be noticed creates the file `marker`; the report says which failed tests did so.
+    Code that is to be noticed creates the file `marker`; the report says which failed tests did so. It names the tests
+    that failed as pytest's summary does, and all of them unless pytest stopped early.
     """
 
     def __init__(self, descriptor: int, marker: str, wants_modules: bool) -> None:
@@ -39,6 +40,8 @@ class Recorder:
         self._passed = 0
         self._failures: list[dict[str, Any]] = []
         self._reached: set[str] = set()
+        self._failed: set[str] = set()
+        self._stopped_early = False
         self._code: int | None = None
 
     def pytest_exception_interact(self, node: Any, call: Any) -> None:
@@ -63,10 +66,19 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._passed += report.when == "call" and report.passed
+        self._note_failed(report)
         self._check_marker(report.nodeid)
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
+    def pytest_collectreport(self, report: Any) -> None:
+        self._note_failed(report)
+
+    def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
         self._code = int(exitstatus)
+        self._stopped_early = bool(session.shouldfail or session.shouldstop)
+
+    def _note_failed(self, report: Any) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid)
 
     def _check_marker(self, test: str) -> None:
         """Records `test` if it created the marker, and removes the file for the next test."""
@@ -75,13 +87,16 @@ class Recorder:
             self._reached.add(test)
 
     @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self) -> None:
+    def pytest_unconfigure(self, config: Any) -> None:
         """Writes the report, and ends the child."""
         if self._reached:
             open(self._marker, "w").close()
         for failure in self._failures:
             failure["reached"] = failure["test"] in self._reached
-        report = {"passed": self._passed, "failures": self._failures}
+            failure["test"] = config.cwd_relative_nodeid(failure["test"])
+        report: dict[str, Any] = {"passed": self._passed, "failures": self._failures}
+        if not self._stopped_early:
+            report["failed"] = [config.cwd_relative_nodeid(test) for test in self._failed]
         if self._wants_modules:
             report["paths"] = sys.path
             report["modules"] = [name for name, module in list(sys.modules.items()) if _is_installed(module)]

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -49,6 +49,10 @@ class Reach:
         direct = [test for test in reaching if path in self._find_imports(test)]
         return direct or reaching
 
+    def find_files(self, tests: Iterable[Path]) -> set[Path]:
+        """The files that these test files import, directly or through other files, and the tests themselves."""
+        return set().union(*(self._find_reached(test) for test in tests))
+
     def _follow_imports(self, test: Path) -> frozenset[Path]:
         """The test itself and the files that it imports, directly or through other files."""
         reached = {test}
@@ -78,13 +82,16 @@ def add_tests(line: str, tests: Sequence[str]) -> str:
     joined_tests = shlex.join(tests)
     if PLACEHOLDER in line:
         return line.replace(PLACEHOLDER, joined_tests)
+    return f"{line} {joined_tests}" if tests and takes_tests(line) else line
+
+
+def takes_tests(line: str) -> bool:
+    """True if `add_tests` adds test files to a command."""
     words = line.split()
     is_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in words)
     arguments = [word for word in words[1:] if not word.startswith("-")]
     has_files = any("/" in word or word.endswith(".py") for word in arguments)
-    if is_pytest and tests and not has_files:
-        return f"{line} {joined_tests}"
-    return line
+    return PLACEHOLDER in line or (is_pytest and not has_files)
 
 
 def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: Path) -> str:

@@ -16,7 +16,7 @@ from midfill_infill.filling.fill import Options, Preview
 from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
-from midfill_infill.sandbox.failures import Failure, Frame
+from midfill_infill.sandbox.failures import Failure, Frame, title_of
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.view import find_homes
 from midfill_infill.splicing.splice import splice
@@ -28,6 +28,11 @@ from midfill_infill.until.trying import Make, Tried, Try, fill_until
 # A body that creates the marker file and raises an error with a message that no test contains.
 _TELLTALE: Final = "midfill looks who comes here"
 _PROBES: Final = {"python": 'open({path!r}, "w").close()\nraise NotImplementedError("{word}")'}
+# A body for functions that a run fills later. Only a test that comes to it fails: modules can still be imported.
+NOT_FILLED: Final = "midfill fills this function later"
+NOT_FILLED_BODY: Final = (
+    f'if "PYTEST_CURRENT_TEST" in __import__("os").environ: raise NotImplementedError("{NOT_FILLED}")'
+)
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
 # Default time limit of the first run. It shows what does not end, so nobody waits long for that.
 FIRST_S: Final = 120.0
@@ -41,10 +46,46 @@ def _plain(failure: Failure) -> str:
     return _ADDRESS.sub("", failure.sentence)
 
 
+def find_unrelated(asis: Ran, probed: Ran) -> frozenset[str] | None:
+    """The ids of tests that fail without coming to the holes: in the run `asis`, without a fill, and in the run
+    `probed`, in which the holes leave marks. None if the runs do not tell all tests that failed.
+    """
+    if asis.failed is None or probed.failed is None:
+        return None
+    is_touched: dict[str, bool] = {}  # by the title of a test
+    for failure in probed.failures:
+        title = title_of(failure.test)
+        touched = failure.reached is True or _TELLTALE in failure.message
+        is_touched[title] = touched or is_touched.get(title, False)
+    # A test whose failure is not shown counts as touched.
+    return frozenset(test for test in asis.failed & probed.failed if not is_touched.get(title_of(test), True))
+
+
+def excuse(ran: Ran, unrelated: frozenset[str]) -> Ran:
+    """The run with the tests excused that are `unrelated` to the holes, or stop in a NOT_FILLED_BODY."""
+    if ran.failed is None:
+        return ran
+    unrelated_titles = set(map(title_of, unrelated))
+    stopped_titles: set[str] = set()
+    blamed: list[Failure] = []
+    for failure in ran.failures:
+        title = title_of(failure.test)
+        if NOT_FILLED in failure.message:
+            stopped_titles.add(title)
+        elif title not in unrelated_titles:
+            blamed.append(failure)
+    stopped_titles -= set(map(title_of, (failure.test for failure in blamed)))
+    stopped = (test for test in ran.failed if title_of(test) in stopped_titles)
+    return replace(ran, failures=tuple(blamed), excused=unrelated.union(stopped))
+
+
 class Lab:
     """Runs a command on candidates for one document in a copy of its tree. `name` is the document's path below the root
     of the copy; `others` are unsaved files of an editor. `complete` turns a patch into the file's new bytes, by default
     by applying it; lines that it adds must be above all holes.
+
+    With `is_partial` other functions have a NOT_FILLED_BODY meanwhile: then tests that stop in one do not count, nor
+    those that fail without coming to the holes.
     """
 
     def __init__(
@@ -54,8 +95,13 @@ class Lab:
         name: str,
         others: Mapping[str, bytes],
         complete: Callable[[Patch], bytes] | None = None,
+        *,
+        is_partial: bool = False,
     ) -> None:
         self.runner = runner
+        self.unrelated: frozenset[str] = frozenset()  # ids of tests that do not count, known after `start`
+        self.touched: frozenset[str] = frozenset()  # ids of tests that fail, and come to the holes
+        self._is_partial = is_partial
         self._document = document
         self._name = name
         self._others = others
@@ -145,6 +191,12 @@ class Lab:
             output = ran.output.strip().splitlines() or ["it prints nothing"]
             reason = ran.failures[0].sentence if ran.failures else output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
+        unrelated = find_unrelated(asis, ran) if self._is_partial else None
+        if unrelated is not None and asis.failed is not None:
+            self.unrelated, self.touched = unrelated, asis.failed - unrelated
+            if not self.touched:
+                raise MidfillError("until_passes", f"no test of `{line}` that comes to {names} fails")
+            return
         failing = {failure.test: _plain(failure) for failure in asis.failures if failure.test}
         for failure in ran.failures:
             if failure.reached is not False or _TELLTALE in failure.message:
@@ -210,16 +262,19 @@ class Lab:
     def run(self, candidate: Alternative) -> Ran:
         """Runs the command on a candidate; one that passes is run again from a cold start. Raises `verify_flaky`."""
         files = self._files(candidate.patch)
-        ran = self.runner.run(files)
+        ran = self._excuse(self.runner.run(files))
         if not ran.is_good:
             return self._count_from_top(ran, candidate.patch)
-        again = self.runner.run(files, cold=True)
+        again = self._excuse(self.runner.run(files, cold=True))
         if not again.is_good and ran.is_warm:
             self.runner.close()
             return again
         if not again.is_good:
             raise MidfillError("verify_flaky", f"`{self.runner.command.line}` passes and fails with the same fill")
         return ran
+
+    def _excuse(self, ran: Ran) -> Ran:
+        return excuse(ran, self.unrelated) if self._is_partial else ran
 
     def is_document(self, path: str) -> bool:
         """True if a path that a traceback shows is the document."""

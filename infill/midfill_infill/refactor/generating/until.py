@@ -1,14 +1,15 @@
 """Fills the holes of a run one at a time until the user's command passes with the tests that reach each.
 
-Each hole is journaled before the next one begins. Fills that passed stay in the copy in which the next is tried.
+Each hole is journaled before the next one begins, unless it has to wait for others. Fills that passed stay in the copy
+in which the next is tried.
 """
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
@@ -20,18 +21,21 @@ from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, Sta
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.repository.places import Repository
-from midfill_infill.sandbox.command import read_words
+from midfill_infill.sandbox.command import Command, read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner
+from midfill_infill.splicing.splice import splice
+from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
-from midfill_infill.until.choosing import Reach, add_tests, with_examples
-from midfill_infill.until.lab import Lab
+from midfill_infill.until.choosing import Reach, add_tests, takes_tests, with_examples
+from midfill_infill.until.lab import NOT_FILLED_BODY, Lab, excuse
 from midfill_infill.until.trying import Goal, Tried, Try
 
 Say = Callable[[str], None]
 # The copy contains the fills of holes in these states.
 _STANDING = (State.GENERATED, State.ACCEPTED, State.APPLIED, State.VERIFIED)
+_NO_EDITS = Patch(())
 # Errors that fail one hole; the run continues with the next.
 _OF_A_HOLE = (
     "hole_stale", "until_passes", "until_unreached", "verify_flaky", "hole_too_large", "file_encoding", "engine_error",
@@ -40,14 +44,15 @@ _OF_A_HOLE = (
 
 @dataclass(frozen=True)
 class _File:
-    """A planned file and the fills that passed."""
+    """A planned file, the fills that passed, and `stops`: the stubs that have none raise an error for tests."""
 
     row: FileRow
     planned: bytes
     passed: Patch
     imports: frozenset[str]
+    stops: tuple[Edit, ...]
 
-    @property
+    @cached_property
     def document(self) -> Document:
         return Document(self.passed.apply(self.planned), self.row.language, Path(self.row.path))
 
@@ -66,13 +71,28 @@ class _File:
             context=tuple((shift(start), shift(end)) for start, end in hole.context),
         )
 
-    def complete(self, data: bytes, imports: frozenset[str]) -> bytes:
+    def complete(self, patch: Patch = _NO_EDITS, imports: frozenset[str] = frozenset()) -> bytes:
+        """The file's bytes for a run, with the edits of `patch` to `document`."""
+        shift = self.passed.shift
+        stops = (replace(stop, start_byte=shift(stop.start_byte), end_byte=shift(stop.end_byte)) for stop in self.stops)
+        data = Patch.of((*patch.edits, *stops)).apply(self.document.data)
         document = Document(data, self.row.language, Path(self.row.path))
         return weave(document, Regions(data, {}), self.imports | imports).data
 
 
+@dataclass(frozen=True)
+class _Unproven:
+    """A fill whose tests went on into functions that were not filled yet."""
+
+    made: Made
+    command: Command
+    tests: Sequence[Path]
+    touched: frozenset[str]  # as in `Lab`
+    unrelated: frozenset[str]
+
+
 class Tester:
-    """One copy of the tree for all holes of a run."""
+    """One copy of the tree for all holes of a run. Until a stub is filled, tests that come to it stop there."""
 
     def __init__(self, journal: Journal, copy: Copy, filler: RunFiller, goal: Goal, say: Say) -> None:
         self._journal = journal
@@ -81,44 +101,117 @@ class Tester:
         self._goal = goal
         self._say = say
         self._reach = Reach(copy.place)
-        self._standing: dict[str, bytes] = {}
+        self._files = {os.path.realpath(file.below(copy.root)): file for file in journal.files()}
+        self._stops: dict[int, dict[int, Edit]] = {}  # by the ids of the file and the hole, of the planned bytes
+        self._with_fills: dict[str, FileRow] = {}  # by the real path: the files of fills that passed
+        self._unproven: dict[int, _Unproven] = {}  # by the id of the hole
+        self.num_filled = 0
 
-    def fill(self, hole: HoleRow) -> Made:
-        """Raises MidfillError for errors that other holes would have too."""
+    def fill(self, hole: HoleRow) -> Made | None:
+        """Fills a hole until the command passes. None if that must wait for other holes: if the command does not come
+        to the hole yet, or its tests go on into one of them; see `settle`. Raises MidfillError for errors that other
+        holes would have too.
+        """
         try:
-            file = self._open(hole)
+            file = self._open(self._journal.file(hole.file), hole)
             path = file.row.below(self._copy.root)
             tests = self._reach.of(Path(os.path.realpath(path)), hole.name)
             names = [test.relative_to(self._copy.root).as_posix() for test in tests]
             self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
             command = self._goal.command
-            line = add_tests(command.line, names)
-            if line == command.line and not names:
-                raise MidfillError("until_unreached", "no test imports its file")
-            command = replace(command, words=read_words(line))
+            if not names and takes_tests(command.line):
+                return _fail(hole, "no test imports its file")
+            command = replace(command, words=read_words(add_tests(command.line, names)))
             with closing(Runner(self._copy, command)) as runner:
                 return self._try(hole, file, runner, tests)
         except MidfillError as error:
             if error.code not in _OF_A_HOLE:
                 raise
-            state = State.STALE if error.code == "hole_stale" else State.FAILED
-            return Made(hole, change=StateChange(hole.id, state, error.message))
+            self._say(f"  {error.message}")
+            if error.code == "until_unreached":
+                return None
+            return _fail(hole, error.message, State.STALE if error.code == "hole_stale" else State.FAILED)
 
-    def _open(self, hole: HoleRow) -> _File:
-        """The file of a hole as the fills that passed left it."""
-        row = self._journal.file(hole.file)
+    def is_filled(self, hole: HoleRow) -> bool:
+        """True for a hole whose fill is still to be proven."""
+        return hole.id in self._unproven
+
+    def settle(self, waiting: Sequence[HoleRow]) -> Iterator[Made]:
+        """Yields what came of the holes that had to wait, when nothing more is filled; `waiting` are those to which the
+        command never came. A fill whose tests went on passes if one of them passes now, and none fails behind it.
+        """
+        for hole in waiting:
+            yield _fail(hole, "the command fails before it comes to it")
+        for unproven in list(self._unproven.values()):
+            yield self._prove(unproven)
+
+    def _prove(self, unproven: _Unproven) -> Made:
+        made = unproven.made
+        row = self._journal.file(made.hole.file)
+        with closing(Runner(self._copy, unproven.command)) as runner:
+            files = self._write_files(unproven.tests)
+            files[row.path] = self._open(row).complete()
+            ran = excuse(runner.run(files), unproven.unrelated)
+        name = f"{row.path}: {made.hole.name or made.hole.kind}"
+        if ran.is_good and not (ran.failed and unproven.touched <= ran.failed):
+            self._say(f"{name} passes with the others")
+            return made
+        reason = "its tests stop in functions that are not filled"
+        if not ran.is_good:
+            sentence = ran.failures[0].sentence if ran.failures else ran.verdict
+            reason = f"its tests fail once others are filled: {sentence}"
+        self._say(f"{name}: {reason}")
+        del self._unproven[made.hole.id]
+        return replace(made, change=StateChange(made.hole.id, State.FAILED, reason))
+
+    def _open(self, row: FileRow, hole: HoleRow | None = None) -> _File:
+        """A file as the fills that passed left it, with the stops of its other stubs than `hole`."""
+        planned = self._filler.read_planned(row)
         edits: list[Edit] = []
         imports: set[str] = set()
+        stops = dict(self._find_stops(row, planned))
         for other in self._journal.holes(row.id):
-            if other.state not in _STANDING:
-                continue
-            fill = self._journal.fill(other)
+            unproven = self._unproven.get(other.id)
+            fill = unproven.made.fill if unproven is not None else None
+            if other.state in _STANDING:
+                fill = self._journal.fill(other)
             if fill is not None:
                 edits.append(Edit(other.start_byte, other.end_byte, fill.new))
                 imports.update(fill.imports)
-        return _File(row, self._filler.read_planned(row), Patch.of(edits), frozenset(imports))
+            if fill is not None or (hole is not None and other.id == hole.id):
+                stops.pop(other.id, None)
+        return _File(row, planned, Patch.of(edits), frozenset(imports), tuple(stops.values()))
 
-    def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made:
+    def _find_stops(self, row: FileRow, planned: bytes) -> Mapping[int, Edit]:
+        """For each hole of a file that is a stub: the edit that makes it raise an error for tests. Only edits that add
+        no lines, so that the numbers of lines stay.
+        """
+        if row.id not in self._stops and row.language == "python":
+            document = Document(planned, row.language, Path(row.path))
+            stubs = {(stub.start_byte, stub.end_byte) for stub in find_stubs(document)}
+            holes = [hole for hole in self._journal.holes(row.id) if (hole.start_byte, hole.end_byte) in stubs]
+            spliced = splice(document, [hole.hole for hole in holes], [NOT_FILLED_BODY] * len(holes))
+            by_start = {edit.start_byte: edit for edit in spliced.patch.edits}
+            stops: dict[int, Edit] = {}
+            for hole in holes:
+                edit = by_start[hole.start_byte]
+                num_missing = planned.count(b"\n", edit.start_byte, edit.end_byte) - edit.replacement.count(b"\n")
+                if num_missing >= 0:
+                    stops[hole.id] = replace(edit, replacement=edit.replacement + b"\n" * num_missing)
+            self._stops[row.id] = stops
+        return self._stops.get(row.id, {})
+
+    def _write_files(self, tests: Sequence[Path]) -> dict[str, bytes]:
+        """The planned files that these tests reach, and those with fills that passed, by their names in the copy."""
+        reached = {str(path): self._files.get(str(path)) for path in self._reach.find_files(tests)}
+        files: dict[str, bytes] = {}
+        for row in {**reached, **self._with_fills}.values():
+            if row is not None:
+                with suppress(MidfillError, OSError):  # a file that has changed stays as the copy has it
+                    files[row.path] = self._open(row).complete()
+        return files
+
+    def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made | None:
         """Fills a hole until the command passes."""
         document = file.document
         moved = file.move(hole.hole)
@@ -127,9 +220,10 @@ class Tester:
             imports = set(hole.hole.imports)
             for edit in patch.edits:
                 imports.update(self._filler.find_imports(document, hole, edit))
-            return file.complete(patch.apply(document.data), frozenset(imports))
+            return file.complete(patch, frozenset(imports))
 
-        lab = Lab(runner, document, file.row.path, self._standing, complete)
+        others = self._write_files(tests)
+        lab = Lab(runner, document, file.row.path, others, complete, is_partial=True)
         references = self._filler.find_references(document, file.row)
         wanted = self._filler.options(document, file.row, hole, references)
         make = partial(fill, client=self._filler.engine)
@@ -148,23 +242,53 @@ class Tester:
         made = replace(made, hole=hole, source=file.planned)
         if not tried.passed:
             return replace(made, change=StateChange(hole.id, State.FAILED, tried.sentence))
+        if made.change is not None:
+            return made
         assert isinstance(tried.best, Try)
-        self._standing[file.row.path] = complete(tried.filled.patch)
+        self.num_filled += 1
+        self._with_fills[os.path.realpath(file.row.below(self._copy.root))] = file.row
+        ran = tried.best.ran
+        if ran.failed and not ran.failed <= lab.unrelated:
+            self._say(f"  goes on at try {tried.best.number} into functions that are not filled yet")
+            self._unproven[hole.id] = _Unproven(made, runner.command, tests, lab.touched, lab.unrelated)
+            return None
         self._say(f"  passes at try {tried.best.number}")
         return made
+
+
+def _fail(hole: HoleRow, reason: str, state: State = State.FAILED) -> Made:
+    return Made(hole, change=StateChange(hole.id, state, reason))
 
 
 def generate_until(
     journal: Journal, place: Repository, engine: Engine, options: Options, goal: Goal, show: Show, say: Say
 ) -> Progress:
-    """Like `generate`, one hole at a time. A hole fails if no candidate passes; its best fill is kept for review.
+    """Like `generate`, one hole at a time. A hole fails if no candidate passes; its best fill is kept for review. Holes
+    that must wait for others are filled in later rounds, as long as a round fills any.
+
     Raises `sandbox_missing`, `disk_full` and `git_failed`.
     """
-    holes = list(journal.holes_in(State.PLANNED))
-    progress, began_s = Progress(len(holes)), time.perf_counter()
+    pending = list(journal.holes_in(State.PLANNED))
+    progress, began_s = Progress(len(pending)), time.perf_counter()
     with open_copy(place, sandboxed=goal.command.sandboxed) as copy:
         tester = Tester(journal, copy, RunFiller(journal, place.root, engine, options), goal, say)
-        for hole in holes:
-            progress = record(journal, [tester.fill(hole)], progress, began_s)
+
+        def settle(made: Made) -> None:
+            nonlocal progress
+            progress = record(journal, [made], progress, began_s)
             show(progress)
+
+        num_filled = -1
+        while pending and tester.num_filled > num_filled:
+            num_filled = tester.num_filled
+            waiting: list[HoleRow] = []
+            for hole in pending:
+                made = tester.fill(hole)
+                if made is not None:
+                    settle(made)
+                elif not tester.is_filled(hole):
+                    waiting.append(hole)
+            pending = waiting
+        for made in tester.settle(pending):
+            settle(made)
     return progress

@@ -1,0 +1,190 @@
+"""`midfill refactor generate --until` where tests come to several stubs, or fail for reasons of their own."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from tests.refactor.trees import init_git
+from tests.refactor.workers import use_workers
+from tests.until.shops import needs_bubblewrap
+from typer.testing import CliRunner
+
+from midfill_engine.wire import InfillRequest, TextSegment
+from midfill_infill.cli import build_app
+
+pytestmark = needs_bubblewrap
+PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+CART = """class Cart:
+    def __init__(self):
+        ...
+
+    def add(self, price):
+        ...
+
+    def total(self):
+        ...
+"""
+CART_TESTS = """from cart import Cart
+
+
+def test_nothing():
+    assert Cart().total() == 0
+
+
+def test_sum():
+    cart = Cart()
+    cart.add(2)
+    cart.add(3)
+    assert cart.total() == 5
+"""
+RIGHT_CART = {
+    "__init__": "self.prices = []",
+    "add": "self.prices.append(price)",
+    "total": "return sum(self.prices)",
+}
+
+
+class Engine:
+    """Answers by the name of the function; of functions in `drawn` only the drafts that are drawn are right."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, str] = {}
+        self.drawn: set[str] = set()
+
+    def __call__(self, request: InfillRequest) -> str:
+        before = "".join(segment.text for segment in request.segments[:1] if isinstance(segment, TextSegment))
+        name = re.findall(r"def (\w+)\(", before)[-1]
+        if name not in self.bodies or (name in self.drawn and not request.seed):
+            return f"return {request.seed or 7}"
+        return self.bodies[name]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    engine = Engine()
+    use_workers(monkeypatch, engine)
+    return engine
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(build_app(), ["refactor", *words])
+
+
+def generate(root: Path, files: dict[str, str], command: str = PYTEST, *options: str) -> Result:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    init_git(root)
+    run("plan", "--stubs")
+    return run("generate", "--until", command, "--tries", "4", *options)
+
+
+def states() -> dict[str, int]:
+    counts: dict[str, int] = json.loads(run("status", "--json").stdout)["holes"]
+    return counts
+
+
+@pytest.mark.parametrize("sandbox", ["--sandbox", "--no-sandbox"])
+def test_each_stub_is_judged_by_the_tests_that_come_to_it(root: Path, engine: Engine, sandbox: str) -> None:
+    engine.bodies = {"half": "return a / 2", "thrice": "return 3 * a"}
+    engine.drawn = {"thrice"}
+    functions = "def half(a):\n    ...\n\n\ndef never(a):\n    ...\n\n\ndef thrice(a):\n    ...\n"
+    tests = (
+        "import maths\n\n\ndef test_half():\n    assert maths.half(4) == 2\n\n\n"
+        "def test_never():\n    assert maths.never(4) == 'x'\n\n\ndef test_thrice():\n    assert maths.thrice(1) == 3\n"
+    )
+    result = generate(root, {"maths.py": functions, "test_maths.py": tests}, PYTEST, sandbox)
+    assert states() == {"generated": 2, "failed": 1}, result.stderr
+    assert "half -> test_maths.py\n  passes at try 1\n" in result.stderr
+    assert re.search(r"thrice -> test_maths.py\n  passes at try [2-4]\n", result.stderr), "a wrong draft is told by it"
+
+
+def test_methods_that_only_work_together_are_proven_at_the_end(root: Path, engine: Engine) -> None:
+    engine.bodies = RIGHT_CART
+    result = generate(root, {"cart.py": CART, "test_cart.py": CART_TESTS})
+    assert states() == {"generated": 3}, result.stderr
+    assert "Cart.__init__ passes with the others" in result.stderr
+    assert run("apply", "--all", "--verify", PYTEST).exit_code == 0
+    for body in RIGHT_CART.values():
+        assert body in (root / "cart.py").read_text()
+
+
+def test_a_fill_that_lets_tests_go_on_but_fails_them_in_the_end_fails(root: Path, engine: Engine) -> None:
+    engine.bodies = {"outer": "return inner(x)", "inner": "return x + 1"}
+    functions = "def outer(x):\n    ...\n\n\ndef inner(x):\n    ...\n"
+    files = {
+        "nested.py": functions,
+        "test_outer.py": "import nested\n\n\ndef test_outer():\n    assert nested.outer(1) == 3\n",
+        "test_inner.py": "import nested\n\n\ndef test_inner():\n    assert nested.inner(1) == 2\n",
+    }
+    result = generate(root, files)
+    assert states() == {"generated": 1, "failed": 1}, result.stderr
+    assert "nested.py: outer: its tests fail once others are filled: assert 2 == 3" in result.stderr
+    assert result.exit_code == 3
+
+
+def test_fills_whose_tests_never_come_to_an_end_fail(root: Path, engine: Engine) -> None:
+    engine.bodies = {**RIGHT_CART, "add": "self.prices.append(-price)"}
+    result = generate(root, {"cart.py": CART, "test_cart.py": CART_TESTS})
+    assert states() == {"failed": 3}, result.stderr
+    assert "Cart.__init__: its tests stop in functions that are not filled" in result.stderr
+
+
+def test_two_functions_that_undo_each_other(root: Path, engine: Engine) -> None:
+    engine.bodies = {"encode": "return text[::-1]", "decode": "return text[::-1]"}
+    functions = (
+        "def encode(text):\n    raise NotImplementedError\n\n\ndef decode(text):\n    raise NotImplementedError\n"
+    )
+    tests = "from codec import decode, encode\n\n\ndef test_both():\n    assert decode(encode('ab')) == 'ab'\n"
+    result = generate(root, {"codec.py": functions, "test_codec.py": tests})
+    assert states() == {"generated": 2}, result.stderr
+
+
+def test_a_test_that_fails_for_a_reason_of_its_own_does_not_count(root: Path, engine: Engine) -> None:
+    engine.bodies = {"half": "return a / 2"}
+    tests = (
+        "import maths\n\n\ndef test_half():\n    assert maths.half(4) == 2\n\n\ndef test_old():\n    assert 1 == 2\n"
+    )
+    result = generate(root, {"maths.py": "def half(a):\n    ...\n", "test_maths.py": tests})
+    assert states() == {"generated": 1}, result.stderr
+
+
+def test_a_function_that_no_failing_test_comes_to_fails(root: Path, engine: Engine) -> None:
+    tests = "import maths\n\n\ndef test_old():\n    assert 1 == 2\n\n\ndef test_call():\n    maths.half(4)\n"
+    result = generate(root, {"maths.py": "def half(a):\n    ...\n", "test_maths.py": tests})
+    assert states() == {"failed": 1}
+    assert "that comes to half fails" in result.stderr
+
+
+@pytest.mark.parametrize("command", [f"{sys.executable} -m unittest", f"{sys.executable} check.py"])
+def test_a_command_that_takes_no_test_files_runs_as_it_is(root: Path, engine: Engine, command: str) -> None:
+    engine.bodies = {"half": "return a / 2"}
+    files = {
+        "maths.py": "def half(a):\n    ...\n",
+        "check.py": "import importlib\nassert importlib.import_module('maths').half(4) == 2\n",
+        "test_all.py": "import importlib\nimport unittest\n\n\nclass Test(unittest.TestCase):\n"
+        "    def test_half(self):\n        self.assertEqual(importlib.import_module('maths').half(4), 2)\n",
+    }
+    result = generate(root, files, command)
+    assert states() == {"generated": 1}, result.stderr
+
+
+def test_a_stub_that_is_called_when_its_module_is_imported_does_not_stop_the_others(root: Path, engine: Engine) -> None:
+    engine.bodies = {"half": "return a / 2"}
+    functions = "def half(a):\n    ...\n\n\ndef name():\n    ...\n\n\nNAME = name()\n"
+    tests = "import maths\n\n\ndef test_half():\n    assert maths.half(4) == 2\n"
+    generate(root, {"maths.py": functions, "test_maths.py": tests})
+    assert states()["generated"] >= 1
