@@ -126,6 +126,19 @@ def test_a_command_that_fails_without_fills_is_refused(tmp_path: Path) -> None:
     assert tree.contents() != tree.before, "nothing is rolled back for it"
 
 
+def test_tests_that_come_to_no_fill_may_fail(tmp_path: Path) -> None:
+    functions = b"def f(a, b):\n    ...\n\n\ndef g(a, b):\n    ...\n\n\ndef h(a, b):\n    ...\n"
+    tree = make_tree(tmp_path / "repo", {"m.py": functions})
+    tests = "def test_old(): assert 0\n" + "".join(f"def test_{name}(): assert m.{name}(1, 2) != 9\n" for name in "fgh")
+    (tree.root / "test_m.py").write_text(f"import m\n{tests}")
+    with tree.open() as journal:
+        journal.add_fills([(FillRow(2, 0, 0, b"...", b"return 9", 0, 0.5), functions)])
+        journal.accept(journal.acceptable())
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    verdict, report = run(tree, written=False, command=command)
+    assert verdict.guilty == [2] and verdict.good == [1, 3] and report.troubles == []
+
+
 def test_a_flaky_command_is_refused(tmp_path: Path) -> None:
     tree, _ = planted(tmp_path / "repo", 1, 2, 0)
     flag = tmp_path / "flag"

@@ -101,7 +101,7 @@ def plan_tree(root: Path, files: dict[str, bytes], state: State = State.ACCEPTED
 def _planned(name: str, data: bytes) -> PlannedFile:
     holes, start = [], data.find(HOLE)
     while start >= 0:
-        holes.append(Hole(start, start + len(HOLE)))
+        holes.append(Hole(start, start + len(HOLE), kind="stub", indent="    "))
         start = data.find(HOLE, start + 1)
     return PlannedFile(name, digest(data), "python" if name.endswith(".py") else None, tuple(holes))
 

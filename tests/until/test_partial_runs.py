@@ -108,6 +108,8 @@ def test_each_stub_is_judged_by_the_tests_that_come_to_it(root: Path, engine: En
     )
     result = generate(root, {"maths.py": functions, "test_maths.py": tests}, PYTEST, sandbox)
     assert states() == {"generated": 2, "failed": 1}, result.stderr
+    applied = run("apply", "--all", "--verify", PYTEST, sandbox)
+    assert applied.exit_code == 0 and "2 kept, 0 rolled back" in applied.stderr, "never's test fails before and after"
     assert "half -> test_maths.py\n  passes at try 1\n" in result.stderr
     assert re.search(r"thrice -> test_maths.py\n  passes at try [2-4]\n", result.stderr), "a wrong draft is told by it"
 

@@ -62,9 +62,9 @@ class Copy:
             message = f"{command.words[0]} cannot be run ({error.strerror})"
             raise MidfillError("bad_request", message, "give another command") from None
 
-    def explain(self, command: Command, failed: Outcome) -> list[str]:
-        """Lines for the user: the end of the output, and the files and variables that the command did not get."""
-        lines = [f"  {line}" for line in failed.output.rstrip().splitlines()[-_MAX_LINES:]]
+    def explain(self, command: Command, output: str) -> list[str]:
+        """Lines for the user: the end of the output of a command that failed, and what the command did not get."""
+        lines = [f"  {line}" for line in output.rstrip().splitlines()[-_MAX_LINES:]]
         if self.left_out:
             lines.append(f"not in its copy: {_enumerate(self.left_out)}")
         if command.sandboxed:

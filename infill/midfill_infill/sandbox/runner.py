@@ -4,12 +4,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
 from midfill_infill.sandbox.failures import Failure, Frame, read_failed_tests, read_output
+from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
 
 TESTS_FAILED: Final = 1  # the exit code of pytest and unittest if all tests ran and some failed
@@ -33,6 +34,13 @@ class Ran:
     is_warm: bool = False
     failed: frozenset[str] | None = None
     excused: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, outcome: Outcome, seconds: float, *, reached: bool = False) -> Self:
+        """Reads the output of a run that is not warm."""
+        output = outcome.output
+        passed, failures = read_output(output)
+        return cls(outcome.code, output, seconds, passed, failures, reached=reached, failed=read_failed_tests(output))
 
     @property
     def is_good(self) -> bool:
@@ -75,9 +83,7 @@ class Runner:
         timeout_s = max(self.command.timeout_s, self.start_s if cold else 0.0)
         outcome = self.copy.run(replace(self.command, timeout_s=timeout_s))
         seconds, reached = time.perf_counter() - began_s, marker.exists()
-        passed, failures = read_output(outcome.output)
-        failed = read_failed_tests(outcome.output)
-        return Ran(outcome.code, outcome.output, seconds, passed, failures, reached=reached, failed=failed)
+        return Ran.of(outcome, seconds, reached=reached)
 
     def warm_up(self, files: Mapping[str, bytes], expected: Ran) -> Ran:
         """Keeps the command warm from now on, if a warm run ends as `expected`; that run, or `expected`."""

@@ -79,6 +79,17 @@ def excuse(ran: Ran, unrelated: frozenset[str]) -> Ran:
     return replace(ran, failures=tuple(blamed), excused=unrelated.union(stopped))
 
 
+def splice_probe(document: Document, holes: Sequence[Hole], tree: Path) -> Patch | None:
+    """The patch for bodies that raise an error and leave a mark in the tree where the command sees it. None if not all
+    holes are bodies, or there are no such bodies in the document's language.
+    """
+    probe = _PROBES.get(document.language or "")
+    if probe is None or not all(hole.is_body for hole in holes):
+        return None
+    body = probe.format(path=str(tree / MARKER), word=_TELLTALE)
+    return splice(document, holes, [body] * len(holes)).patch
+
+
 class Lab:
     """Runs a command on candidates for one document in a copy of its tree. `name` is the document's path below the root
     of the copy; `others` are unsaved files of an editor. `complete` turns a patch into the file's new bytes, by default
@@ -169,14 +180,10 @@ class Lab:
 
     def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
         """The files with bodies that leave a mark and raise an error; None if there are none in this language."""
-        probe = _PROBES.get(self._document.language or "")
-        if probe is None or not all(hole.is_body for hole in holes):
-            return None
         copy = self.runner.copy
         tree = copy.root if self.runner.command.sandboxed else copy.mirror.work
-        body = probe.format(path=str(tree / MARKER), word=_TELLTALE)
-        spliced = splice(self._document, list(holes), [body] * len(holes))
-        return self._files(spliced.patch)
+        probe = splice_probe(self._document, holes, tree)
+        return None if probe is None else self._files(probe)
 
     def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran) -> None:
         """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that.
