@@ -11,11 +11,16 @@ import pytest
 from tests.until.shops import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.candidates import Alternative
 from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.sandbox.copy import Copy, scratch_folder
 from midfill_infill.sandbox.runner import Ran, Runner
 from midfill_infill.sandbox.warm import can_be_warm
+from midfill_infill.splicing.splice import splice
+from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.text.document import Document
+from midfill_infill.until.lab import open_lab
 
 pytestmark = needs_bubblewrap
 
@@ -64,6 +69,24 @@ def test_the_same_warm_and_cold(runner: Runner) -> None:
         assert [failure.sentence for failure in warm.failures][:1] == [failure.sentence for failure in cold.failures][
             :1
         ] or text in (")", "import nowhere", "return 90")
+
+
+def test_a_long_suite_runs_only_as_far_as_it_comes_to_the_hole(shop: Path) -> None:
+    (shop / "tests/test_slow.py").write_text(
+        "import time, shop\ndef test_slow(): time.sleep(1.5)\ndef test_zero(): assert not shop.discount(0, 10)\n"
+    )
+    document = Document(SHOP.encode(), "python", shop / "shop.py")
+    holes = find_stubs(document)
+    with open_lab(document, shop / "shop.py", read_command(PYTEST, 60), shop) as lab:
+        lab.start(holes)
+        assert lab.runner.only == {"tests/test_shop.py::test_discount", "tests/test_slow.py::test_zero"}
+
+        def run(text: str) -> Ran:
+            return lab.run(Alternative(splice(document, holes, [text]).patch, (), 0))
+
+        wrong, right = run("return 90"), run("return price * (1 - rate / 100)")
+    assert wrong.seconds < 1 and wrong.passed == 1 and wrong.failed == {"tests/test_slow.py::test_zero"}
+    assert right.is_good and right.passed == 2
 
 
 def test_a_try_writes_only_its_own_copy_and_none_sees_another_one(runner: Runner, shop: Path) -> None:

@@ -23,6 +23,7 @@ _NOT_FOUND: Final = (126, 127)
 class Ran:
     """One run. `code` is None after the timeout; without a test report `failures` is empty and `passed` is None.
     `failed` are the ids of all tests that failed, None if they are unknown; of these, `excused` do not count.
+    `reached_by` are the ids of the tests that ran code that leaves the marker, None if they are unknown.
     """
 
     code: int | None
@@ -34,6 +35,7 @@ class Ran:
     is_warm: bool = False
     failed: frozenset[str] | None = None
     excused: frozenset[str] = frozenset()
+    reached_by: frozenset[str] | None = None
 
     @classmethod
     def of(cls, outcome: Outcome, seconds: float, *, reached: bool = False) -> Self:
@@ -63,6 +65,7 @@ class Runner:
     def __init__(self, copy: Copy, command: Command) -> None:
         self.copy, self.command = copy, command
         self._warm: WarmPytest | None = None
+        self.only: frozenset[str] | None = None  # the ids of the tests that warm runs are for, None for all
         self.start_s = 0.0  # minimum time limit of a run with `cold=True`
 
     def run(self, files: Mapping[str, bytes], *, cold: bool = False) -> Ran:
@@ -71,7 +74,9 @@ class Runner:
         marker = self.copy.mirror.work / MARKER
         if self._warm is not None and not cold:
             try:
-                ran = _read(self._warm.run(self.command.timeout_s, marker=str(self.copy.root / MARKER)))
+                only = None if self.only is None else sorted(self.only)
+                told = self._warm.run(self.command.timeout_s, marker=str(self.copy.root / MARKER), only=only)
+                ran = _read(told)
                 return replace(ran, reached=marker.exists())
             except WarmEnded:
                 self.close()
@@ -114,5 +119,13 @@ def _read(told: dict[str, Any]) -> Ran:
                 each.get("reached"))
         for each in told.get("failures", [])
     )  # fmt: skip
-    failed = frozenset(told["failed"]) if "failed" in told else None
-    return Ran(told["code"], told["output"], told["seconds"], told.get("passed"), failures, is_warm=True, failed=failed)
+    return Ran(
+        told["code"],
+        told["output"],
+        told["seconds"],
+        told.get("passed"),
+        failures,
+        is_warm=True,
+        failed=frozenset(told["failed"]) if "failed" in told else None,
+        reached_by=frozenset(told["reached"]) if "reached" in told else None,
+    )

@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -64,11 +65,15 @@ class WarmPytest:
             self._read(_START_S)
             self._stack = stack.pop_all()
 
-    def run(self, timeout_s: float, *, marker: str = "", wants_modules: bool = False) -> dict[str, Any]:
-        """Runs the tests once; code that is to be noticed creates the file `marker`. Returns `code` (None after the
-        timeout), `output`, `seconds`, `passed`, `failures`, and with `wants_modules` also what `take_in` needs.
+    def run(
+        self, timeout_s: float, *, marker: str = "", wants_modules: bool = False, only: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Runs the tests once, of these `only` the given ones. Code that is to be noticed creates the file `marker`.
+
+        Returns `code` (None after the timeout), `output`, `seconds`, `passed`, `failures`, `failed` and `reached`, as
+        the plugin's `Recorder` reports them, and with `wants_modules` also what `take_in` needs.
         """
-        request = {"timeout_s": timeout_s, "marker": marker, "wants_modules": wants_modules}
+        request = {"timeout_s": timeout_s, "marker": marker, "wants_modules": wants_modules, "only": only}
         return self._ask(request, timeout_s + _CLEANUP_S)
 
     def take_in(self, report: dict[str, Any]) -> None:

@@ -31,12 +31,15 @@ _compiled: dict[tuple[str, bytes], Any] = {}  # by path and source
 
 class Recorder:
     """The plugin of one run, in its child. It writes a report of the failures to `descriptor`, which the server reads.
-    Code that is to be noticed creates the file `marker`; the report says which failed tests did so. It names the tests
-    that failed as pytest's summary does, and all of them unless pytest stopped early.
+    Code that is to be noticed creates the file `marker`; the report says which tests did so, unless a module did. It
+    names tests as pytest's summary does, and all that failed unless pytest stopped early. Runs the tests `only`, all if
+    that is None.
     """
 
-    def __init__(self, descriptor: int, marker: str, wants_modules: bool) -> None:
+    def __init__(self, descriptor: int, marker: str, wants_modules: bool, only: list[str] | None) -> None:
         self._descriptor, self._marker, self._wants_modules = descriptor, marker, wants_modules
+        self._only = None if only is None else set(only)
+        self._reached_by_module = False
         self._passed = 0
         self._failures: list[dict[str, Any]] = []
         self._reached: set[str] = set()
@@ -69,6 +72,14 @@ class Recorder:
         self._note_failed(report)
         self._check_marker(report.nodeid)
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
+        self._reached_by_module = bool(self._marker) and os.path.exists(self._marker)
+        if self._only is not None:
+            left_out = [item for item in items if config.cwd_relative_nodeid(item.nodeid) not in self._only]
+            items[:] = [item for item in items if config.cwd_relative_nodeid(item.nodeid) in self._only]
+            config.hook.pytest_deselected(items=left_out)
+
     def pytest_collectreport(self, report: Any) -> None:
         self._note_failed(report)
 
@@ -95,6 +106,8 @@ class Recorder:
             failure["reached"] = failure["test"] in self._reached
             failure["test"] = config.cwd_relative_nodeid(failure["test"])
         report: dict[str, Any] = {"passed": self._passed, "failures": self._failures}
+        if self._marker and not self._reached_by_module:
+            report["reached"] = [config.cwd_relative_nodeid(test) for test in self._reached]
         if not self._stopped_early:
             report["failed"] = [config.cwd_relative_nodeid(test) for test in self._failed]
         if self._wants_modules:
@@ -258,7 +271,8 @@ def _become_child(write: int, request: dict[str, Any]) -> None:
     global pytest_configure
 
     def pytest_configure(config: Any) -> None:
-        recorder = Recorder(write, request.get("marker", ""), request.get("wants_modules", False))
+        marker, wants_modules, only = request["marker"], request["wants_modules"], request["only"]
+        recorder = Recorder(write, marker, wants_modules, only)
         config.pluginmanager.register(recorder, "midfill-recorder")
 
 

@@ -39,6 +39,8 @@ FIRST_S: Final = 120.0
 # Time limit of a try, as a multiple of the run without a fill.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 10.0
+# A suite that takes longer is run only as far as it comes to the holes, until a candidate passes.
+_LONG_S: Final = 1.0
 
 
 def _plain(failure: Failure) -> str:
@@ -141,6 +143,7 @@ class Lab:
             probed = runner.run(probe) if probe is not None else None
         if probed is not None:
             self._check_reach(holes, first, probed)
+            self._leave_out_tests(asis, first, probed)
 
     def _run_again(self, asis: Mapping[str, bytes], first: Ran, timeout_s: float | None) -> Ran:
         """Runs the command once more, by warm pytest if that ends as the `first` run did; returns the run to compare
@@ -211,6 +214,20 @@ class Lab:
             if failure.test in failing and failing[failure.test] == _plain(failure):
                 test = f"{failure.test}, which does not come to {names}"
                 raise MidfillError("until_unreached", f"`{line}` fails in {test}: {failure.sentence}")
+
+    def _leave_out_tests(self, files: Mapping[str, bytes], asis: Ran, probed: Ran) -> None:
+        """From now on warm runs are only for the tests that come to the holes, if these end alone as with the others.
+        A suite that is quick runs whole.
+        """
+        unrelated = find_unrelated(asis, probed)
+        if unrelated is None or probed.reached_by is None or probed.seconds < _LONG_S:
+            return
+        assert asis.failed is not None and probed.failed is not None
+        touched = (probed.reached_by | asis.failed | probed.failed) - unrelated
+        self.runner.only = touched
+        alone = self.runner.run(files)
+        if not alone.is_warm or alone.failed != asis.failed & touched:
+            self.runner.only = None
 
     def find_examples(self, holes: Sequence[Hole]) -> tuple[Hole, ...]:
         """Returns the holes with lines of tests that call their functions as notes."""
