@@ -49,7 +49,7 @@ Fill = TypeVar("Fill", bound=FillJob | Pending)
 def keep_after(earlier: Future[None], texts: Sequence[str]) -> None:
     """Writes down accepted texts once earlier ones are, because each time the whole file is read and replaced."""
     wait([earlier])
-    written.keep(texts)
+    written.forget(texts)
 
 
 class Fills:

@@ -87,7 +87,7 @@ class Language:
     """
     line_end: bytes | None = None
     """Matches a line break that ends a statement, with the text around it; None if line breaks are white space."""
-    joins_lines: tuple[bytes, ...] = ()
+    joining_brackets: tuple[bytes, ...] = ()
     """Opening brackets within which no line break ends a statement."""
 
     @cached_property

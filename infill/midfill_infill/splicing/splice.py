@@ -104,7 +104,7 @@ class Splicer:
         return language if language.accepts(source) else None
 
     def _still_compiles(self, patch: Patch) -> bool:
-        return self._compiler is None or self._compiler.accepts(self.document.put(patch).source)
+        return self._compiler is None or self._compiler.accepts(self.document.with_patch(patch).source)
 
     def prepare(self) -> None:
         """Reads now what `splice` needs of the document, so that `splice` itself is faster."""

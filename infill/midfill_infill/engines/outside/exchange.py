@@ -165,7 +165,7 @@ class Exchange:
                 continue
             try:
                 pieces = self._read(call)
-                if call.goes_on:
+                if call.is_continuation:
                     pieces = _drop_known_space(pieces, query.before[len(query.left) :])
                 yield from pieces
                 return
@@ -202,7 +202,7 @@ def _find_code(answer: str) -> str:
 
 
 def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Piece]:
-    """Yields the pieces with `goes_on` and without their leading `known_space`, which the document already has."""
+    """Yields the pieces marked `is_continuation`, without their leading `known_space`, which the document has."""
     expected = known_space
     for piece in pieces:
         num_shared = len(commonprefix([expected, piece.text]))
@@ -211,7 +211,7 @@ def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Pie
         if logprobs:
             token, logprob = logprobs[0]
             logprobs[0] = (token[num_shared:], logprob)
-        yield replace(piece, text=piece.text[num_shared:], logprobs=tuple(logprobs), goes_on=True)
+        yield replace(piece, text=piece.text[num_shared:], logprobs=tuple(logprobs), is_continuation=True)
 
 
 def _append(middle: Piece, piece: Piece, query: HoleQuery, hole: _Hole) -> tuple[Piece, bool]:
@@ -220,7 +220,7 @@ def _append(middle: Piece, piece: Piece, query: HoleQuery, hole: _Hole) -> tuple
     indent = hole.spec.indent or ""
     if query.extent == "statement":
         indent = query.before.rpartition("\n")[2]
-    end = find_end(text, query.extent, indent, query.behind, goes_on=piece.goes_on)
+    end = find_end(text, query.extent, indent, query.behind, is_continuation=piece.is_continuation)
     if end is None and query.extent != "rest":
         whole_lines = text[: text.rfind("\n") + 1]
         end = find_loop_end(whole_lines if "\n" in piece.text else text)

@@ -40,7 +40,7 @@ class OpenAI(Protocol):
         if insertion:
             yield Call("/v1/completions", {**insertion, "logprobs": 1})
             yield Call("/v1/completions", insertion)  # the same without asking for log-probabilities
-        yield Call("/v1/completions", {**with_stops, "prompt": code.headed.left}, goes_on=True)
+        yield Call("/v1/completions", {**with_stops, "prompt": code.headed.left}, is_continuation=True)
 
     def limit_question(self, model: str) -> tuple[str, None]:
         return "/v1/models", None

@@ -14,7 +14,7 @@ from pathlib import Path
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options, fill
 from midfill_infill.refactor.generating.engines import Engine
-from midfill_infill.refactor.generating.generate import Made, Progress, RunFiller, Show, record
+from midfill_infill.refactor.generating.generate import HoleResult, Progress, RunFiller, Show, record
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
 from midfill_infill.refactor.writing.edits import Regions
@@ -25,7 +25,7 @@ from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
-from midfill_infill.until.choosing import Reach, add_tests, with_examples
+from midfill_infill.until.choosing import ReachingTests, add_tests, with_examples
 from midfill_infill.until.lab import Lab
 from midfill_infill.until.trying import Goal, Tried, Try
 
@@ -80,15 +80,15 @@ class Tester:
         self._filler = filler
         self._goal = goal
         self._say = say
-        self._reach = Reach(copy.place)
+        self._reaching_tests = ReachingTests(copy.place)
         self._standing: dict[str, bytes] = {}
 
-    def fill(self, hole: HoleRow) -> Made:
+    def fill(self, hole: HoleRow) -> HoleResult:
         """Raises MidfillError for errors that other holes would have too."""
         try:
             file = self._open(hole)
             path = file.row.below(self._copy.root)
-            tests = self._reach.of(Path(os.path.realpath(path)), hole.name)
+            tests = self._reaching_tests.find(Path(os.path.realpath(path)), hole.name)
             names = [test.relative_to(self._copy.root).as_posix() for test in tests]
             self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
             command = self._goal.command
@@ -102,7 +102,7 @@ class Tester:
             if error.code not in _OF_A_HOLE:
                 raise
             state = State.STALE if error.code == "hole_stale" else State.FAILED
-            return Made(hole, change=StateChange(hole.id, state, error.message))
+            return HoleResult(hole, change=StateChange(hole.id, state, error.message))
 
     def _open(self, hole: HoleRow) -> _File:
         """The file of a hole as the fills that passed left it."""
@@ -118,7 +118,7 @@ class Tester:
                 imports.update(fill.imports)
         return _File(row, self._filler.read_planned(row), Patch.of(edits), frozenset(imports))
 
-    def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made:
+    def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> HoleResult:
         """Fills a hole until the command passes."""
         document = file.document
         moved = file.move(hole.hole)
@@ -144,14 +144,14 @@ class Tester:
         with closing(events):
             tried = next(event for event in events if isinstance(event, Tried))
         row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
-        made = self._filler.describe(document, row, tried.filled, wanted)
-        made = replace(made, hole=hole, source=file.planned)
+        result = self._filler.describe(document, row, tried.filled, wanted)
+        result = replace(result, hole=hole, source=file.planned)
         if not tried.passed:
-            return replace(made, change=StateChange(hole.id, State.FAILED, tried.sentence))
+            return replace(result, change=StateChange(hole.id, State.FAILED, tried.sentence))
         assert isinstance(tried.best, Try)
         self._standing[file.row.path] = complete(tried.filled.patch)
         self._say(f"  passes at try {tried.best.number}")
-        return made
+        return result
 
 
 def generate_until(
