@@ -37,7 +37,7 @@ from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
+from midfill_engine.loading import checkpoints
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime, open_fused
 from midfill_engine.models.packed import Pass, Result
@@ -129,7 +129,7 @@ def open_runtimes(device: torch.device, shape: str) -> tuple[dict[str, Runtime],
         loaded = make_model(SHAPES[shape], 4096, device, dtype)
         with tempfile.TemporaryDirectory() as folder:
             tiny.make_random(Path(folder), family)
-            files = hub.load(CheckpointFiles(Path(folder)), family).files
+            files = checkpoints.load(CheckpointFiles(Path(folder)), family).files
         loaded = replace(loaded, tokenizer=make_tokenizer(SHAPES[shape].vocab_size), files=files)
         plain, name = Runtime.of(loaded, family=family), f"random weights of the shape {shape}"
     fused = open_fused(plain.loaded.model.transformer, plain.operators, is_causal=True)

@@ -13,7 +13,7 @@ from tests.engine import tiny
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.loading import hub
+from midfill_engine.loading import checkpoints
 from midfill_engine.models.family import Family, Layout
 from midfill_engine.models.operators import TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
@@ -45,7 +45,7 @@ def compare(family: Family, folder: Path) -> Parity:
     """Writes the family's tiny checkpoint to `folder`, runs it and compares."""
     recorded = load_file(RECORDED / f"{family.name}.safetensors")
     tiny.make_random(folder, family)
-    loaded = hub.load(CheckpointFiles(folder), family)
+    loaded = checkpoints.load(CheckpointFiles(folder), family)
     ids, reference = recorded["ids"], recorded["scores"]
     ours = score(loaded, family, ids, family.logit_shift)
     other = score(loaded, family, ids, 1 - family.logit_shift)
@@ -60,7 +60,7 @@ def compare(family: Family, folder: Path) -> Parity:
 
 
 @torch.inference_mode()
-def score(loaded: hub.LoadedModel, family: Family, ids: Tensor, shift: int) -> Tensor:
+def score(loaded: checkpoints.LoadedModel, family: Family, ids: Tensor, shift: int) -> Tensor:
     """The scores [T, V] of every position of `ids` [T], as the engine computes them.
 
     All are context, but where blocks are counted from the end of the prompt: that has a third of them there.

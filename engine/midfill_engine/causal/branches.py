@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.causal.held import LaidRows, lay_behind, open_prompt, open_tail
+from midfill_engine.causal.growing_caches import LaidRows, lay_behind, open_prompt, open_tail
 from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice

@@ -228,11 +228,11 @@ def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
 
 async def choose_lengths(plan: Plan, context: EncodedContext | None) -> tuple[list[Lengths], RowCache | None]:
     """Returns the lengths of the canvases to fill, and the context's KV cache if trials of lengths shared it."""
-    needs = [hole.need(plan.runtime.loaded.config.max_hole) for hole in plan.outline.holes]
-    if not any(need.hints for need in needs):  # all holes are anchors
-        return [[[] for _ in needs]], None
+    bounds_of_holes = [hole.length_bounds(plan.runtime.loaded.config.max_hole) for hole in plan.outline.holes]
+    if not any(bounds.hints for bounds in bounds_of_holes):  # all holes are anchors
+        return [[[] for _ in bounds_of_holes]], None
     trials = Trials(plan, context)
-    canvases = await plan.policy.search(needs, score_lengths(plan.runtime, context), trials.measure)
+    canvases = await plan.policy.search(bounds_of_holes, score_lengths(plan.runtime, context), trials.measure)
     return canvases, trials.shared
 
 

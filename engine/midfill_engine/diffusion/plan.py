@@ -89,8 +89,8 @@ class Plan:
     def _count_positions(self, total: int) -> int:
         """The number of positions of all holes if each has up to `total` masked ones."""
         max_hole = self.runtime.loaded.config.max_hole
-        needs = [hole.need(max_hole) for hole in self.outline.holes]
-        return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
+        bounds_of_holes = [hole.length_bounds(max_hole) for hole in self.outline.holes]
+        return sum(bounds.anchored_tokens + min(total, bounds.max_tokens) for bounds in bounds_of_holes)
 
 
 def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:

@@ -126,7 +126,7 @@ class CanvasRow:
                 self.canvas.delete_behind(ends_text=True)
             if self.is_done:
                 self.canvas.cut_spill(tokens.mask_id)
-        if self.plan.policy.removes:
+        if self.plan.policy.resizes_canvas:
             order = self.canvas.order_grown()
             if order is not None:
                 self.canvas.reshape(order, tokens.mask_id)

@@ -68,8 +68,8 @@ class Scheduler:
 
     `max_requests` may be open; `max_active` fills of any kind run at once, and half as many short ones more. A forward
     pass has at most `max_rows` rows; if it has short fills, at most `shared_rows` are of long ones. The claims of all
-    fills together are at most `max_bytes`. `recover` is called after an out-of-memory error, `fail` after the device
-    was lost, `rest` whenever no request is open any more.
+    fills together are at most `max_bytes`. `on_out_of_memory` is called after an out-of-memory error, `on_device_lost`
+    after the device was lost, `on_idle` whenever no request is open any more.
     """
 
     open_fill: Callable[[InfillRequest], Fill]
@@ -81,9 +81,9 @@ class Scheduler:
     max_rows: int = MAX_ROWS
     shared_rows: int = SHARED_ROWS
     max_bytes: int = 2**33
-    recover: Callable[[], None] = lambda: None
-    fail: Callable[[], None] = lambda: None
-    rest: Callable[[], None] = lambda: None
+    on_out_of_memory: Callable[[], None] = lambda: None
+    on_device_lost: Callable[[], None] = lambda: None
+    on_idle: Callable[[], None] = lambda: None
     clock: Clock = time.monotonic
 
     def __post_init__(self) -> None:
@@ -172,7 +172,7 @@ class Scheduler:
             self._show_steps()
             self._end_cancelled()
             if not self.num_open:
-                self.rest()
+                self.on_idle()
 
     def _wait(self) -> bool:
         """Waits until a request is open; returns False if the scheduler is closed and none is."""
@@ -267,7 +267,7 @@ class Scheduler:
                 self._end(group[0][0], self._explain(error))
                 return
             if is_out_of_memory(error):
-                self.recover()
+                self.on_out_of_memory()
             middle = len(group) // 2
             self._forward(group[:middle])
             self._forward(group[middle:])
@@ -295,7 +295,7 @@ class Scheduler:
         except Exception as error:
             if not is_alone or not is_out_of_memory(error):
                 raise
-            self.recover()
+            self.on_out_of_memory()
         middle = -(-len(passes) // 2)
         halves = (half for half in (passes[:middle], passes[middle:]) if half)
         return [result for half in halves for result in self._run(half, is_alone=False)]
@@ -321,14 +321,16 @@ class Scheduler:
         ticket.listener(event)
 
     def _explain(self, error: Exception) -> RequestError:
-        """The error that ends a request whose fill failed. Calls `recover` or `fail` if the error asks for it."""
+        """The error that ends a request whose fill failed. Calls `on_out_of_memory` or `on_device_lost` if that is the
+        cause.
+        """
         if is_out_of_memory(error):
-            self.recover()
+            self.on_out_of_memory()
             message = "there was not enough memory for this request"
             return RequestError(ErrorCode.OUT_OF_MEMORY, message, "ask for fewer holes, alternatives or tokens")
         logger.error("a fill failed with %s", describe_failure(error))
         if type(error).__name__ == "AcceleratorError":
-            self.fail()
+            self.on_device_lost()
         return RequestError(ErrorCode.INTERNAL, f"the fill failed ({type(error).__name__})", "see the engine's log")
 
 
