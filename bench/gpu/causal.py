@@ -302,7 +302,7 @@ def measure_passes(runtime: Runtime, operators: str, sizes: Sizes) -> list[PassR
         used_s = time_call(lambda step=step, use=use: use(*runtime.run([step])), runtime.device, sizes.repeats)  # type: ignore[misc]
         graph = runtime.fused.branches.graph_of(len(step.ids)) if runtime.fused is not None else None
         graph_s = None if graph is None else time_call(graph.replay, runtime.device, sizes.repeats)
-        past = step.mask.shape[1] - len(step.ids) if step.mask is not None else 0
+        past = step.attention_mask.shape[1] - len(step.ids) if step.attention_mask is not None else 0
         past += 0 if step.stacks is None else step.stacks.past.shape[3]
         found.append(PassResult(name, operators, len(step.ids), past, run_s, used_s, graph_s))
     return found

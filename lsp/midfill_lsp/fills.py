@@ -371,7 +371,7 @@ class Fills:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Counts a fill as running in the status, from the beginning of the block to its end."""
+        """Counts a fill as running in the status, from the beginning of the `with` block to its end."""
         self._num_busy += 1
         self._loop = asyncio.get_running_loop()
         # Yields to more urgent callbacks.

@@ -13,7 +13,7 @@ from midfill_engine.caches import CACHES
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS, LengthBounds, Lengths, LengthScores
 from midfill_engine.registry import UnknownName
-from midfill_engine.samplers import SAMPLERS, Proposals, StepState
+from midfill_engine.samplers import SAMPLERS, Predictions, StepState
 from midfill_engine.tokens.pieces import decode, merge
 from midfill_engine.tokens.vocabulary import Vocabulary
 
@@ -30,7 +30,7 @@ def state(confidence: list[float], masked: list[int], step: int, num_steps: int,
     ids = np.zeros(len(values), dtype=np.int64)
     fixed = np.zeros(len(values), dtype=bool)
     is_masked = np.array(masked, dtype=bool)
-    return StepState(Proposals(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
+    return StepState(Predictions(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def step_states(draw: st.DrawFn) -> StepState:
     masked[draw(st.integers(0, width - 1))] = True
     num_steps = draw(st.integers(2, 30))
     return StepState(
-        proposals=Proposals(rng.integers(0, 9, width), confidence, entropy=-np.log(confidence)),
+        predictions=Predictions(rng.integers(0, 9, width), confidence, entropy=-np.log(confidence)),
         ids=rng.integers(0, 9, width),
         masked=masked,
         fixed=np.array(draw(st.lists(st.booleans(), min_size=width, max_size=width))) & ~masked,
@@ -94,7 +94,7 @@ def test_every_sampler_settles_masked_positions_only_and_at_least_one(name: str,
 
 @pytest.mark.parametrize("name", list(SAMPLERS))
 def test_the_dial_from_quality_to_speed(name: str) -> None:
-    """At quality 0 no sampler takes more steps for the same proposals than at quality 1."""
+    """At quality 0 no sampler takes more steps for the same predictions than at quality 1."""
 
     def count(quality: float) -> int:
         sampler = SAMPLERS.find(name)()
@@ -103,9 +103,9 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
         masked, fixed = np.ones(width, dtype=bool), np.zeros(width, dtype=bool)
         num_steps = max(1, sampler.count_steps(width, quality))
         ids = np.zeros(width, dtype=np.int64)
-        proposals = Proposals(ids, values, -np.log(values))
+        predictions = Predictions(ids, values, -np.log(values))
         for step in range(1, num_steps + 1):
-            shown = StepState(proposals, ids, masked, fixed, int(masked.sum()), step, num_steps, quality)
+            shown = StepState(predictions, ids, masked, fixed, int(masked.sum()), step, num_steps, quality)
             decision = sampler.decide(shown)
             masked = masked & ~decision.settle
             if not masked.any():
@@ -119,7 +119,7 @@ def test_the_entropy_bound_counts_all_but_the_largest() -> None:
     """Entropies 0.05, 0.08, 0.2, 1.0 with a bound of 0.15: the first three have 0.13 without their largest."""
     shown = state([0.9, 0.8, 0.7, 0.1], [1, 1, 1, 1], 1, 99, 0.8)
     entropy = np.array([0.2, 0.05, 1.0, 0.08], dtype=np.float32)
-    shown = replace(shown, proposals=replace(shown.proposals, entropy=entropy))
+    shown = replace(shown, predictions=replace(shown.predictions, entropy=entropy))
     assert SAMPLERS.find("entropy-bound")().decide(shown).settle.tolist() == [True, True, False, True]
 
 

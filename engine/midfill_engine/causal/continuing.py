@@ -15,7 +15,7 @@ import torch
 from midfill_engine.causal.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.causal.branches import MAX_TREE_ROWS
 from midfill_engine.causal.effort import WHOLE, Effort, allow_small, choose_effort
-from midfill_engine.causal.filler import MAX_BLOCK_TOKENS, Filler
+from midfill_engine.causal.filler import MAX_BODY_TOKENS, Filler
 from midfill_engine.causal.lines import MAX_LINE_TOKENS
 from midfill_engine.causal.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
 from midfill_engine.causal.split import Split
@@ -360,7 +360,7 @@ def event_of(
     if draft is not None:
         state = state_of(draft)
         states.append(state.model_copy(update={"settled": list(draft.kept), "masked": 1}))
-        max_steps = MAX_LINE_TOKENS + MAX_BLOCK_TOKENS
+        max_steps = MAX_LINE_TOKENS + MAX_BODY_TOKENS
     for spec in specs[len(states) :]:
         kept_text = Split.of(spec).only_known().text
         settled = whole_range(kept_text)

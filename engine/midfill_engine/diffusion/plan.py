@@ -76,7 +76,7 @@ class Plan:
         else:
             max_rows = num_hole + num_context * num_contexts
             kv_bytes = 0
-            if self.cache.keeps_rows:
+            if self.cache.keeps_own_keys:
                 kv_bytes = (sum(filled) + num_context * len(filled)) * token_bytes
         if shares_context:  # each trial has a copy of the shared KV cache, rotated to its positions; one is being made
             kv_bytes = max(kv_bytes, (2 + TRIALS_AT_ONCE) * num_context * token_bytes)

@@ -6,7 +6,7 @@ from typing import Final
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
 PARTS: Final = 4  # of a block of 32 tokens, because Fast-dLLM v2's small_block_size is 8
-SURE: Final = 0.9  # the probability above which a proposal replaces a settled token
+SURE: Final = 0.9  # the probability above which a prediction replaces a settled token
 MAX_ROUNDS: Final = 16  # in which a full block is read again
 BLOCK_TOKENS: Final = 32
 
@@ -15,7 +15,7 @@ class Threshold(Sampler):
     """Settles every confident position, at least one a step (Fast-dLLM, arXiv 2505.22618, section 3.3)."""
 
     def decide(self, state: StepState) -> Decision:
-        is_sure = state.proposals.confidence >= state.threshold
+        is_sure = state.predictions.confidence >= state.threshold
         return Decision((state.masked & is_sure) | state.best(state.quota))
 
 
@@ -63,9 +63,9 @@ class Editing(Threshold):
         return num_masked + (MAX_ROUNDS + 1) * (num_masked // BLOCK_TOKENS + 2)
 
     def decide(self, state: StepState) -> Decision:
-        proposals, is_full = state.proposals, not state.masked.any()
-        is_other = (proposals.ids >= 0) & (proposals.ids != state.ids)
-        edit = state.takeable & is_other & (proposals.confidence > SURE)
+        predictions, is_full = state.predictions, not state.masked.any()
+        is_other = (predictions.ids >= 0) & (predictions.ids != state.ids)
+        edit = state.takeable & is_other & (predictions.confidence > SURE)
         self._rounds = self._rounds + 1 if is_full else 0
         self.goes_on = not is_full or (bool(edit.any()) and self._rounds < MAX_ROUNDS)
         return Decision(super().decide(state).settle, edit=edit)

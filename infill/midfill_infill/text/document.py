@@ -201,9 +201,9 @@ class Document:
         claims to be UTF-8 and is not.
         """
         data = encodings.encode(text.replace("\n", self.newline), self.encoding)
-        foreign = next((char for char in text if not char.isascii() and encodings.is_decoded(char)), None)
-        if foreign is not None and self._is_wrong:
-            message = f"the fill holds U+{ord(foreign):04X}, and {self.name} is not valid UTF-8"
+        non_ascii = next((char for char in text if not char.isascii() and encodings.is_decoded(char)), None)
+        if non_ascii is not None and self._is_wrong:
+            message = f"the fill holds U+{ord(non_ascii):04X}, and {self.name} is not valid UTF-8"
             raise MidfillError("file_encoding", message)
         if self.encoding == "ascii":
             encodings.check_ascii(text, encodings.find_cookie(self.data))
