@@ -34,7 +34,7 @@ class CanvasDenoiser:
 
     @property
     def is_done(self) -> bool:
-        return not self.canvas.num_masked and (not self.sampler.goes_on or self.is_last_step)
+        return not self.canvas.num_masked and (not self.sampler.block_may_change or self.is_last_step)
 
     @property
     def is_last_step(self) -> bool:
@@ -82,7 +82,7 @@ class CanvasDenoiser:
         """
         if self.is_last_step or not last_block:
             return last_block
-        if self.sampler.goes_on:
+        if self.sampler.block_may_change:
             return self._active_block
         first_masked = int(blocks[self.canvas.masked].min())
         if not self.plan.runtime.family.pipelined:
@@ -122,7 +122,7 @@ class CanvasDenoiser:
         if tokens.deletes_rest and may_delete:
             self.canvas.delete_behind(ends_text=False)
         if tokens.ends_text and may_delete:
-            if not self.sampler.goes_on or self.is_last_step:
+            if not self.sampler.block_may_change or self.is_last_step:
                 self.canvas.delete_behind(ends_text=True)
             if self.is_done:
                 self.canvas.cut_spill(tokens.mask_id)

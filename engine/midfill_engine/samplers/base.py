@@ -106,7 +106,7 @@ class Sampler:
     The caller settles everything in the last step. One instance serves one canvas of one fill and may keep state.
 
     `is_scaled`: confidence is taken after temperature and top-p. `revises`: it also gets predictions for settled
-    positions of the current block. `goes_on`: the current block may still change although nothing in it is masked.
+    positions of the current block. `block_may_change`: that block may still change although nothing in it is masked.
     `takes_back`: it remasks or replaces settled tokens, so it may need more steps than positions.
     """
 
@@ -114,7 +114,7 @@ class Sampler:
     is_scaled = False
     takes_back = False
     revises = False
-    goes_on = False
+    block_may_change = False
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         """Upper bound of steps for a request that names none."""

@@ -56,7 +56,7 @@ class Editing(Threshold):
     revises = True
 
     def __init__(self) -> None:
-        self.goes_on = False
+        self.block_may_change = False
         self._rounds = 0
 
     def count_steps(self, num_masked: int, quality: float) -> int:
@@ -67,5 +67,5 @@ class Editing(Threshold):
         is_other = (predictions.ids >= 0) & (predictions.ids != state.ids)
         edit = state.takeable & is_other & (predictions.confidence > SURE)
         self._rounds = self._rounds + 1 if is_full else 0
-        self.goes_on = not is_full or (bool(edit.any()) and self._rounds < MAX_ROUNDS)
+        self.block_may_change = not is_full or (bool(edit.any()) and self._rounds < MAX_ROUNDS)
         return Decision(super().decide(state).settle, edit=edit)
