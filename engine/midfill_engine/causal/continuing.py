@@ -85,8 +85,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         judging = judge_jointly(runtime, texts, specs, done, request.excerpts, judge)
         await forwards.run(judging)
     fills = []
-    for row in list_rows(done, request.n):
-        fills.append([answer_hole(candidate, is_cut) for candidate, is_cut in zip(row, cut, strict=True)])
+    for alternative in list_alternatives(done, request.n):
+        fills.append([answer_hole(candidate, is_cut) for candidate, is_cut in zip(alternative, cut, strict=True)])
     ranked = []
     num_tokens = 0
     for candidates in done:
@@ -145,17 +145,17 @@ async def fill_hole(
     return balanced_fills, filler.timer.is_over
 
 
-def list_rows(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Candidate]]:
-    """At most `count` distinct rows, best first: row i has the i-th candidate of each hole, or the hole's last one."""
-    rows: list[list[Candidate]] = []
+def list_alternatives(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Candidate]]:
+    """At most `count` distinct alternatives, best first. The i-th has each hole's i-th candidate, or its last one."""
+    alternatives: list[list[Candidate]] = []
     for index in range(count):
-        row = []
+        alternative = []
         for candidates in done:
             last = len(candidates) - 1
-            row.append(candidates[min(index, last)])
-        if row not in rows:
-            rows.append(row)
-    return rows
+            alternative.append(candidates[min(index, last)])
+        if alternative not in alternatives:
+            alternatives.append(alternative)
+    return alternatives
 
 
 def check_variants(runtime: Runtime, cache: str | None, lengths: str | None) -> None:

@@ -91,18 +91,20 @@ class Exchange:
     def run(
         self, request: wire.InfillRequest, origins: Origins
     ) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
-        """Yields a step per piece of the first row, then the answer. Closing the generator closes the connection."""
+        """Yields a step per piece of the first alternative, then the answer. Closing the generator closes the
+        connection.
+        """
         sources = _find_sources(request.excerpts, origins)
         started_s = time.perf_counter()
         steps = tokens = 0
         holes = [_Hole.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
-        rows: list[list[wire.FilledHole]] = []
+        fills: list[list[wire.FilledHole]] = []
         model = request.model or self._model
-        for row_index in range(request.n):
+        for alternative in range(request.n):
             middles: list[Piece] = []
             for hole in holes:
                 before, behind = _find_around(request, holes, [_find_code(middle.text) for middle in middles])
-                query = self._make_query(request, hole, before, behind, row_index=row_index, model=model)
+                query = self._make_query(request, hole, before, behind, alternative=alternative, model=model)
                 query = replace(query, sources=sources)
                 middles.append(Piece())
                 for middle, num_tokens in self._write(query, hole):
@@ -110,20 +112,22 @@ class Exchange:
                     model = middle.model or model
                     steps += 1
                     tokens += num_tokens
-                    if row_index == 0:
+                    if alternative == 0:
                         yield _make_step(steps, holes, middles)
-            rows.append([_make_filled(hole, middle) for hole, middle in zip(holes, middles, strict=True)])
+            fills.append([_make_filled(hole, middle) for hole, middle in zip(holes, middles, strict=True)])
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
         name = f"{self._name}:{model}" if model else self._name
-        yield wire.InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
+        yield wire.InfillResponse(model=name, holes=fills[0], alternatives=fills[1:], stats=stats)
 
     def _make_query(
-        self, request: wire.InfillRequest, hole: _Hole, before: str, behind: str, *, row_index: int, model: str
+        self, request: wire.InfillRequest, hole: _Hole, before: str, behind: str, *, alternative: int, model: str
     ) -> HoleQuery:
-        """The query for a hole between two texts. Each row has another seed, and rows after the first are sampled."""
+        """The query for a hole between two texts. `alternative` counts from 0; each has another seed, and all but the
+        first are sampled.
+        """
         temperature = request.temperature or 0.0
-        if not temperature and row_index:
+        if not temperature and alternative:
             temperature = wire.ALTERNATIVE_TEMPERATURE
         extent = hole.find_extent(before, behind)
         stops: tuple[str, ...] = ()
@@ -135,7 +139,7 @@ class Exchange:
             max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" else BLOCK_TOKENS),
             stops=stops,
             temperature=temperature,
-            seed=(request.seed or 0) + row_index,
+            seed=(request.seed or 0) + alternative,
             model=model,
             extent=extent,
             limit=self._limit,

@@ -47,7 +47,7 @@ class OpenAI(Protocol):
 
     def read_limit(self, answer: Any, model: str, wanted: int) -> int | None:
         """vLLM's `max_model_len`; other servers tell no limit."""
-        limits = [row.get("max_model_len") for row in answer["data"] if row["id"] == model]
+        limits = [entry.get("max_model_len") for entry in answer["data"] if entry["id"] == model]
         if limits and limits[0]:
             return int(limits[0])
         return None
