@@ -151,7 +151,7 @@ class CanvasDenoiser:
     def _describe_step(self, predictions: Predictions, masked: Array) -> StepState:
         """What the sampler sees of this step, in which the `masked` [Th] positions may be settled."""
         block_size = self.plan.runtime.loaded.config.block_size
-        places = self.frame.positions[0, self.frame.num_context :] if block_size else None
+        sequence_positions = self.frame.positions[0, self.frame.num_context :] if block_size else None
         return StepState(
             predictions=predictions,
             ids=self.canvas.ids,
@@ -162,7 +162,7 @@ class CanvasDenoiser:
             num_steps=self.num_steps,
             quality=self.plan.quality,
             fast_threshold=self.plan.runtime.family.fast_threshold,
-            places=places,
+            sequence_positions=sequence_positions,
             block_size=block_size,
         )
 

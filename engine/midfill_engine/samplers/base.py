@@ -24,14 +24,14 @@ class Predictions:
         entropy = None if chosen.entropy is None else chosen.entropy.numpy()
         return cls(chosen.ids.numpy(), chosen.confidence.numpy(), entropy)
 
-    def spread(self, places: Array, size: int) -> "Predictions":
-        """These M predictions at the `places` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
+    def spread(self, positions: Array, size: int) -> "Predictions":
+        """These M predictions at the `positions` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
         ids, confidence, entropy = np.empty(size, np.int64), np.zeros(size, np.float32), self.entropy
         ids.fill(-1)
-        ids[places], confidence[places] = self.ids, self.confidence
+        ids[positions], confidence[positions] = self.ids, self.confidence
         if entropy is not None:
             entropy = np.zeros(size, np.float32)
-            entropy[places] = self.entropy
+            entropy[positions] = self.entropy
         return Predictions(ids, confidence, entropy)
 
 
@@ -43,8 +43,8 @@ class StepState:
     `entropy`, which is expensive, only for samplers that need it.
     `ids` [T] are the current tokens. `masked` [T] marks the positions that may be settled now; `remaining` counts all
     masked ones, of later blocks too. `fixed` [T] marks anchors. `quality` is the request's dial, `fast_threshold` the
-    model's threshold at dial 0. `places` [T] are the positions in the whole sequence, which has blocks of `block_size`;
-    None without blocks.
+    model's threshold at dial 0. `sequence_positions` [T] are the positions in the whole sequence, which has blocks of
+    `block_size`; None without blocks.
     """
 
     predictions: Predictions
@@ -56,7 +56,7 @@ class StepState:
     num_steps: int
     quality: float
     fast_threshold: float = 0.5
-    places: Array | None = None
+    sequence_positions: Array | None = None
     block_size: int = 0
 
     @property
@@ -73,10 +73,10 @@ class StepState:
 
     def best(self, count: int, by: Array | None = None) -> Array:
         """[T]: true at the `count` masked positions with the highest confidence, or the highest scores `by` [T]."""
-        places, is_best = self.masked.nonzero()[0], np.zeros(len(self.masked), dtype=bool)
-        scores = (self.predictions.confidence if by is None else by)[places]
+        positions, is_best = self.masked.nonzero()[0], np.zeros(len(self.masked), dtype=bool)
+        scores = (self.predictions.confidence if by is None else by)[positions]
         best_first = (-scores).argsort(kind="stable")
-        is_best[places[best_first[: max(count, 0)]]] = True
+        is_best[positions[best_first[: max(count, 0)]]] = True
         return is_best
 
     @property

@@ -27,12 +27,12 @@ class SubBlocks(Threshold):
     """
 
     def decide(self, state: StepState) -> Decision:
-        if state.places is None:
+        if state.sequence_positions is None:
             return super().decide(state)
-        is_first = state.masked & (state.places % state.block_size == 0)
+        is_first = state.masked & (state.sequence_positions % state.block_size == 0)
         if is_first.any():
             return Decision(is_first)
-        part = state.places // max(1, state.block_size // PARTS)
+        part = state.sequence_positions // max(1, state.block_size // PARTS)
         in_first_part = state.masked & (part == part[state.masked].min())
         return super().decide(replace(state, masked=in_first_part))
 
@@ -41,9 +41,9 @@ class SeededBlocks(Threshold):
     """Settles a block's first token by itself, then confident ones: Nemotron-Labs-Diffusion's `generate`."""
 
     def decide(self, state: StepState) -> Decision:
-        if state.places is None:
+        if state.sequence_positions is None:
             return super().decide(state)
-        is_first = state.masked & ((state.places - state.places[0]) % state.block_size == 0)
+        is_first = state.masked & ((state.sequence_positions - state.sequence_positions[0]) % state.block_size == 0)
         return Decision(is_first) if is_first.any() else super().decide(state)
 
 
