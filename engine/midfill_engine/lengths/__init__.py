@@ -29,9 +29,9 @@ LENGTHS: Final = Registry(
             may_expand=True,
             resizes_canvas=True,
         ),
-        "calibrated": LengthPolicy(calibrated.search, tries=calibrated.GRID),
+        "calibrated": LengthPolicy(calibrated.search, tried_totals=calibrated.GRID),
         # Fills canvases of several lengths in parallel and keeps the most confident fill.
-        "candidates": LengthPolicy(choose_totals(lambda bounds: FILLED_TOTALS), fills=FILLED_TOTALS),
+        "candidates": LengthPolicy(choose_totals(lambda bounds: FILLED_TOTALS), filled_totals=FILLED_TOTALS),
         # As long as allowed, until an end-of-text token: for models that decode from left to right.
         "until-end": LengthPolicy(
             choose_totals(lambda bounds: limit_or(128, bounds)), may_delete=True, lengths_are_chosen=False

@@ -45,9 +45,10 @@ class LengthPolicy:
     Deletions and expansions are tokens by which a model shortens or lengthens a hole. `may_delete` and `may_expand`:
     the model may settle them. `resizes_canvas`: after each step deletions leave the canvas, and expansions become two
     masks. `lengths_are_chosen`: `search` chose the lengths, so that a hole that uses all positions is complete;
-    otherwise they are only a limit, and the text of such a hole is reported as cut. `tries` and `fills` are for the
-    estimate of memory: the totals of a hole that `search` compares, and those of the canvases that it returns. Without
-    `fills` that is the model's maximum.
+    otherwise they are only a limit, and the text of such a hole is reported as cut.
+
+    `tried_totals` and `filled_totals` are for the estimate of memory: the numbers of masked positions of a hole that
+    `search` compares, and those on the canvases that it returns; without `filled_totals` the model's maximum.
     """
 
     search: Search
@@ -55,8 +56,8 @@ class LengthPolicy:
     may_expand: bool = False
     lengths_are_chosen: bool = True
     resizes_canvas: bool = False
-    tries: tuple[int, ...] = ()
-    fills: tuple[int, ...] = ()
+    tried_totals: tuple[int, ...] = ()
+    filled_totals: tuple[int, ...] = ()
 
 
 def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
