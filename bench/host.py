@@ -36,7 +36,7 @@ from midfill_engine.backends import open_fill
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.families.embedded import EMBEDDED
-from midfill_engine.loading.hub import load_embedded
+from midfill_engine.loading.checkpoints import load_embedded
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.fused_runner import FusedRunner, Step

@@ -39,8 +39,8 @@ from midfill_engine.causal.effort import EFFORTS
 from midfill_engine.causal.stretch import Stretch
 from midfill_engine.causal.writing import TokenWriter
 from midfill_engine.families.causal import CAUSAL
+from midfill_engine.loading.checkpoints import LoadedModel
 from midfill_engine.loading.device import choose_dtype
-from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.runtime import Runtime, choose_operators
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.family import Model, ModelConfig, SpecialTokens

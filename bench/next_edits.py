@@ -173,7 +173,7 @@ class Commit:
                 "right": is_right((repeat.edit.start_byte, repeat.edit.end_byte), repeat.edit.replacement),
                 "certainty": round(repeat.certainty, 4),
                 "unasked": repeat.is_likely,
-                "open": bool(repeat.foreign),
+                "open": bool(repeat.unmatched),
                 "at": repeat.edit.start_byte,
             }  # fmt: skip
             for repeat in find_repeats(next(documents), next(documents), earlier)

@@ -42,7 +42,7 @@ from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Patch
-from midfill_infill.until.choosing import Reach
+from midfill_infill.until.choosing import ReachingTests
 from midfill_infill.until.lab import Lab, open_lab
 from midfill_infill.until.trying import Tried, Try
 
@@ -171,7 +171,7 @@ def run_packages(names: Sequence[str], each: int, client: EngineClient, num_trie
 
 def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
     """Random functions of the package, with their files and the tests that name them."""
-    tests, found = Reach(find_place(root)), []
+    tests, found = ReachingTests(find_place(root)), []
     for path in sorted(root.rglob("*.py")):
         if is_test(path) or "test" in path.relative_to(root).parts[0] or path.name in ("setup.py", "conftest.py"):
             continue
@@ -180,7 +180,7 @@ def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
         for function in outline(document).functions:
             hole = body_hole(document, function)
             lines = document.data[hole.start_byte : hole.end_byte].count(b"\n") + 1
-            naming = tests.of(path, function.name) if function.name else []
+            naming = tests.find(path, function.name) if function.name else []
             if function.name and names.count(function.name) == 1 and 1 <= lines <= 8 and 0 < len(naming) <= 4:
                 edit = replace_body(hole, STUB)
                 found.append((function.name, path, document.data, Patch.of([edit]).apply(document.data), naming))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bench.measure import Call
 from midfill_kernels.cached_attention import CachedSequence, cached_attention, schedule_cached
-from midfill_kernels.head import propose
+from midfill_kernels.head import predict_tokens
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
 from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
@@ -123,7 +123,7 @@ def head_cases(device: torch.device, toy: bool) -> Iterator[Case]:
             x = torch.randn(rows, width, device=device, dtype=dtype)
             weight = torch.randn(vocabulary, width, device=device, dtype=dtype) * width**-0.5
             calls: dict[str, Call] = {
-                OURS: lambda: propose(x, weight),
+                OURS: lambda: predict_tokens(x, weight),
                 "torch": lambda: choose_plainly(x, weight),
             }
             if device.type == "cuda":

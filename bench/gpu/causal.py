@@ -37,7 +37,7 @@ from midfill_engine.causal import branches
 from midfill_engine.causal.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
+from midfill_engine.loading import checkpoints
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime, open_fused
 from midfill_engine.models.packed import Pass, Result
@@ -129,7 +129,7 @@ def open_runtimes(device: torch.device, shape: str) -> tuple[dict[str, Runtime],
         loaded = make_model(SHAPES[shape], 4096, device, dtype)
         with tempfile.TemporaryDirectory() as folder:
             tiny.make_random(Path(folder), family)
-            files = hub.load(CheckpointFiles(Path(folder)), family).files
+            files = checkpoints.load(CheckpointFiles(Path(folder)), family).files
         loaded = replace(loaded, tokenizer=make_tokenizer(SHAPES[shape].vocab_size), files=files)
         plain, name = Runtime.of(loaded, family=family), f"random weights of the shape {shape}"
     fused = open_fused(plain.loaded.model.transformer, plain.operators, is_causal=True)
@@ -302,7 +302,7 @@ def measure_passes(runtime: Runtime, operators: str, sizes: Sizes) -> list[PassR
         used_s = time_call(lambda step=step, use=use: use(*runtime.run([step])), runtime.device, sizes.repeats)  # type: ignore[misc]
         graph = runtime.fused.branches.graph_of(len(step.ids)) if runtime.fused is not None else None
         graph_s = None if graph is None else time_call(graph.replay, runtime.device, sizes.repeats)
-        past = step.mask.shape[1] - len(step.ids) if step.mask is not None else 0
+        past = step.attention_mask.shape[1] - len(step.ids) if step.attention_mask is not None else 0
         past += 0 if step.stacks is None else step.stacks.past.shape[3]
         found.append(PassResult(name, operators, len(step.ids), past, run_s, used_s, graph_s))
     return found

@@ -28,7 +28,7 @@ from midfill_kernels.cached_attention import (
     schedule_branched,
     schedule_cached,
 )
-from midfill_kernels.head import Rules, propose
+from midfill_kernels.head import Rules, predict_tokens
 from midfill_kernels.rotary import rotary_tables
 
 SHARED_LIMIT_BYTES: Final = 232_448  # of a block on compute capability 9.0
@@ -71,7 +71,7 @@ def _choose_by_rules(model: FusedModel, num_rows: int) -> None:
     normed = torch.zeros(num_rows, model.config.dim, dtype=model.embedding.dtype, device=META)
     allowed = torch.ones(2, model.config.vocab_size, dtype=torch.bool, device=META)
     rules = Rules(allowed, torch.zeros(num_rows, dtype=torch.int32, device=META))
-    propose(normed, model.head, rules=rules)
+    predict_tokens(normed, model.head, rules=rules)
 
 
 def main(

@@ -28,8 +28,8 @@ from bench.measure import describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
-from midfill_engine.loading.hub import LoadedModel
+from midfill_engine.loading import checkpoints
+from midfill_engine.loading.checkpoints import LoadedModel
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.family import Model
 from midfill_engine.models.int4 import Int4Operators
@@ -74,7 +74,7 @@ def make_model(config: TransformerConfig, context: int, device: torch.device, dt
     family = FAMILIES.find("dream")
     with tempfile.TemporaryDirectory() as folder:
         tiny.make_random(Path(folder), family)
-        small = hub.load(CheckpointFiles(Path(folder)), family)
+        small = checkpoints.load(CheckpointFiles(Path(folder)), family)
     changed = replace(small.config, transformer=config, max_context=context + 64, max_hole=256)
     with torch.device("meta"):
         model = Model(changed)

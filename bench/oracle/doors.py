@@ -52,7 +52,7 @@ def _score(place: Place, index: int, before: str, behind: str) -> int:
     document, gap = place.document, place.gaps[index]
     later = (edge for hole in place.holes[index + 1 :] for edge in (hole.start_byte, hole.end_byte))
     edges = [gap.hole.end_byte, *later, len(document.data)]
-    texts = [document.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+    texts = [document.visible_text(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
     own_behind = (gap.hole.tail + "".join(texts))[:SEEN]
     return len(commonprefix([gap.before[-SEEN:][::-1], before[::-1]])) + len(commonprefix([own_behind, behind]))
 
@@ -158,7 +158,7 @@ def stream(protocol: str, body: dict[str, Any], answers: Answers) -> Iterator[st
     before, behind = _read_prompt(body)
     index = answers.find_hole(before, behind)
     text, document, hole = answers.texts[index], answers.place.document, answers.place.holes[index]
-    held = document.show(0, hole.start_byte) + hole.lead
+    held = document.visible_text(0, hole.start_byte) + hole.lead
     if held.endswith(" ") and before.endswith(held[-SEEN:-1]):  # the call leaves the last space to the model
         text = f" {text}"
     most = body.get("n_predict") or body.get("max_tokens") or options.get("num_predict") or 0

@@ -158,7 +158,7 @@ def write_signature(gap: Gap, drawn: random.Random) -> str | None:
         return f"{again}\n{text}" if re.search(r"\w\w", again) else None
     first = lines.at(gap.function.start)
     span = lines.start(first), gap.span[1]
-    text, base = gap.file.document.show(*span), lines.indent(first).decode()
+    text, base = gap.file.document.visible_text(*span), lines.indent(first).decode()
     if drawn.random() < 0.5:
         return text
     return _move(text + _closing(gap), protected_lines(gap.file, span), _dedent(base), 0)

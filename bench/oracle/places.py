@@ -67,11 +67,11 @@ class Gap:
 
     @cached_property
     def behind(self) -> str:
-        return self.file.document.show(self.span[1], len(self.file.data))
+        return self.file.document.visible_text(self.span[1], len(self.file.data))
 
     @cached_property
     def before(self) -> str:
-        return self.file.document.show(0, self.span[0])
+        return self.file.document.visible_text(0, self.span[0])
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def find_gap(file: SourceFile, document: Document, hole: Hole, function: Functio
     start, end = len(before), len(file.data) - len(behind)
     if not (start < end and file.data.startswith(before) and file.data.endswith(behind)):
         return None
-    return Gap(file, hole, file.document.show(start, end), (start, end), function)
+    return Gap(file, hole, file.document.visible_text(start, end), (start, end), function)
 
 
 def _in_file(kind: str, file: SourceFile, hole: Hole, function: Function | None = None) -> Place | None:

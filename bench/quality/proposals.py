@@ -35,7 +35,7 @@ from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.filling.candidates import Place
+from midfill_infill.filling.candidates import CandidateSelector
 from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.proposals import PROPOSERS, Surroundings, propose
 from midfill_infill.syntax.holes import hole_at_cursor, hole_at_range
@@ -183,7 +183,7 @@ class Way:
 
     def fill(self, model: str, task: Task) -> Fill:
         with (
-            nullcontext() if self.has_parser else patch.object(Place, "_is_at_fault", return_value=False),
+            nullcontext() if self.has_parser else patch.object(CandidateSelector, "_is_at_fault", return_value=False),
             nullcontext() if self.has_following else patch.object(judging, "shipped_weights", weigh_no_following),
         ):
             return by_product(open_client(self.model or model, self.has_adapter), task, **self.options)

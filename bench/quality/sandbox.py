@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from midfill_infill.sandbox.command import Command
-from midfill_infill.sandbox.run import find_bubblewrap, started
+from midfill_infill.sandbox.run import find_bubblewrap, start_command
 from midfill_infill.sandbox.view import CopiedTree
 
 Wall = Literal["bubblewrap", "limits"]
@@ -72,7 +72,7 @@ def run(program: str, limits: Limits, wall: Wall) -> Verdict:
     command = Command(words, limits.wall_s, sandboxed=wall == "bubblewrap")
     with (
         tempfile.TemporaryDirectory(prefix="midfill-eval-") as folder,
-        started(command, CopiedTree(Path(folder), Path(folder)), stdin=subprocess.PIPE) as process,
+        start_command(command, CopiedTree(Path(folder), Path(folder)), stdin=subprocess.PIPE) as process,
     ):
         try:
             output, _ = process.communicate(told, limits.wall_s)

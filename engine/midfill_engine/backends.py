@@ -56,8 +56,8 @@ async def open_fill(
     lengths: Name = None,
     clock: Clock = time.perf_counter,
 ) -> InfillResponse:
-    """Fills a request, or raises RequestError. The coroutine awaits memory, forward passes, and that its steps are
-    shown, which the scheduler does. `clock` returns the time in seconds.
+    """Fills a request, or raises RequestError. Only the scheduler can run the coroutine, because it awaits memory,
+    forward passes, and that its steps are shown. `clock` returns the time in seconds.
     """
     check_wishes(runtime, request)
     return await find_backend(runtime).fill(runtime, request, clock, cache, lengths)

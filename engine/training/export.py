@@ -12,7 +12,7 @@ from torch import Tensor
 
 from midfill_engine.checkpoint_files import ROW_SCALE, open_tensors
 from midfill_engine.families.causal import CAUSAL
-from midfill_engine.loading import hub
+from midfill_engine.loading import checkpoints
 from midfill_engine.loading.adapter import BASE_SHA256, CONFIG, WEIGHTS, WEIGHTS_SHA256, WRAPPED, open_files, read_wide
 from midfill_engine.loading.packaged import hash_file
 from midfill_engine.models.int8 import quantize_rows
@@ -58,8 +58,8 @@ def export(snapshot: Path, out: Path, rank: int = 64, narrow: bool = False) -> i
 
 def theirs(name: str) -> str:
     """The base's name of our tensor."""
-    match = hub.LAYER.match(name)
-    known = CAUSAL.tensors[hub.LAYER.sub("blocks.{i}.", name)]
+    match = checkpoints.LAYER.match(name)
+    known = CAUSAL.tensors[checkpoints.LAYER.sub("blocks.{i}.", name)]
     return known if match is None else known.replace("{i}", match[1])
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from midfill_engine.families.causal import CAUSAL
-from midfill_engine.loading import hub
+from midfill_engine.loading import checkpoints
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.models.transformer import Transformer, TransformerBlock, head_weight
 from training.batches import enable_batches, run_batch
@@ -60,7 +60,7 @@ class Base:
     def open(cls, name: str, rank: int, device: torch.device, dtype: torch.dtype, compiled: bool = False) -> "Base":
         """Loads the base `name`; `rank` 0 trains all weights. Raises StartError, CheckpointError."""
         files = open_files(find_base(name))
-        loaded = hub.load(files, CAUSAL, device, dtype if rank else torch.float32)
+        loaded = checkpoints.load(files, CAUSAL, device, dtype if rank else torch.float32)
         files.release()
         transformer = loaded.model.transformer
         for block in enable_batches(transformer).blocks:

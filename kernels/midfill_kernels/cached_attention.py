@@ -22,12 +22,14 @@ from torch import Tensor
 from midfill_kernels.launch import count_processors, is_interpreted, multiply
 
 SPLIT_KEYS: Final = 512  # a constant: it fixes the order of sums
-BRANCHED_SPLIT_KEYS: Final = 128  # smaller, because few rows behind a short past need more programs with fewer turns
+BRANCHED_SPLIT_KEYS: Final = (
+    128  # smaller, because few rows behind a short past need more programs with fewer iterations
+)
 PAIR_BLOCK: Final = 64  # (row, query head) pairs that a program computes at once
-KEY_BLOCK: Final = 64  # keys that a program reads in a turn
+KEY_BLOCK: Final = 64  # keys that a program reads in one iteration
 ITEM_FIELDS: Final = 7  # of a work item: see `CachedSchedule`
 BRANCHED_FIELDS: Final = 13  # likewise, for branched sequences
-JOINED_PARTS: Final = 16  # partial results that are joined in a turn: those of a past of 2,000 keys
+JOINED_PARTS: Final = 16  # partial results that are joined in one iteration: those of a past of 2,000 keys
 WORD_BITS: Final = 64
 UNIT_BYTES: Final = 16  # places and strides of keys are multiples of it, so that loads stay wide
 PROGRAMS_PER_PROCESSOR: Final = 2

@@ -1,4 +1,4 @@
-"""From hidden states to proposals: each row's best column (token), its probability and the distribution's entropy.
+"""From hidden states to predictions: each row's best column (token), its probability and the distribution's entropy.
 
 M rows, V columns, D width. Vocabulary product, softmax and choice are one kernel that never holds scores [M, V]. Online
 softmax: arXiv 1805.02867.
@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from midfill_kernels.launch import is_interpreted
-from midfill_kernels.matmul import MAX_ROWS, Tile, add_product, choose_inner, fit_stages, load_turn
+from midfill_kernels.matmul import MAX_ROWS, Tile, add_product, choose_inner, fit_stages, load_inputs
 
 PROGRAMS: Final = 264  # pieces of the vocabulary: two for each of 132 multiprocessors; constant for the order of sums
 MIN_ROWS: Final = 32  # of a tile: see `choose_head_tile`
@@ -37,7 +37,7 @@ class Rules:
     of_row: Tensor
 
 
-def propose_reference(x: Tensor, weight: Tensor, rules: Rules | None = None) -> TokenPredictions:
+def predict_tokens_reference(x: Tensor, weight: Tensor, rules: Rules | None = None) -> TokenPredictions:
     """The definition, through scores [M, V] in fp32. Ties go to the lowest id."""
     scores = x.float() @ weight.float().T
     if rules is not None:
@@ -59,7 +59,9 @@ def choose_head_tile(weight: Tensor, num_rows: int) -> Tile:
     return Tile(64, rows, inner, PROGRAMS, warps=4, stages=fit_stages(weight, 64, rows, inner))
 
 
-def propose(x: Tensor, weight: Tensor, *, rules: Rules | None = None, tile: Tile | None = None) -> TokenPredictions:
+def predict_tokens(
+    x: Tensor, weight: Tensor, *, rules: Rules | None = None, tile: Tile | None = None
+) -> TokenPredictions:
     """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D]. Each row's rule must
     allow a column. Extra memory: 16 bytes for each row and each of the 264 pieces of the vocabulary.
     """
@@ -148,12 +150,12 @@ def _head(
     total = tl.zeros((B_ROWS,), tl.float32)
     weighted = tl.zeros((B_ROWS,), tl.float32)
     best_id = tl.full((B_ROWS,), 2147483647, tl.int32)
-    for turn in range(per_program):
-        o_col = (i_piece.to(tl.int64) * per_program + turn) * B_COLS + tl.arange(0, B_COLS)
+    for iteration in range(per_program):
+        o_col = (i_piece.to(tl.int64) * per_program + iteration) * B_COLS + tl.arange(0, B_COLS)
         m_col = o_col < num_cols
         logits = tl.zeros((B_COLS, B_ROWS), tl.float32)
         for start in range(0, width, B_INNER):
-            x = load_turn(p_x, o_row, m_row, start, width, EVEN, B_INNER)
+            x = load_inputs(p_x, o_row, m_row, start, width, EVEN, B_INNER)
             logits = add_product(logits, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
         m_allowed = m_col[:, None] & m_row[None, :]
         if RULED:

@@ -18,7 +18,7 @@ from midfill_kernels.launch import is_interpreted, multiply
 @dataclass(frozen=True)
 class Tile:
     """The tiling of a product: a program computes `cols` x `rows` outputs of one of `splits` pieces of K, and reads
-    `inner` positions of K in a turn. `warps` and `stages` are Triton's.
+    `inner` positions of K in one iteration. `warps` and `stages` are Triton's.
     """
 
     cols: int
@@ -48,14 +48,14 @@ def choose_tile(weight: Tensor, num_rows: int, *, gated: bool = False) -> Tile:
 
 
 def choose_inner(width: int) -> int:
-    """Inner positions that a turn reads: at most 64, which are 128 bytes of a weight's row in bf16."""
+    """Inner positions that an iteration reads: at most 64, which are 128 bytes of a weight's row in bf16."""
     return min(64, max(16, int(triton.next_power_of_2(width))))
 
 
 def fit_stages(weight: Tensor, cols: int, rows: int, inner: int) -> int:
-    """The number of turns whose operands fit into shared memory, 2 to 5. The rows are 16-bit numbers."""
-    turn_bytes = inner * (cols * weight.itemsize + rows * 2)
-    return max(2, min(5, SHARED_BYTES // turn_bytes))
+    """The number of iterations whose operands fit into shared memory, 2 to 5. The rows are 16-bit numbers."""
+    iteration_bytes = inner * (cols * weight.itemsize + rows * 2)
+    return max(2, min(5, SHARED_BYTES // iteration_bytes))
 
 
 def matmul_reference(x: Tensor, weight: Tensor) -> Tensor:
@@ -114,8 +114,8 @@ def _start(x: Tensor, weight: Tensor, out: Tensor, tile: Tile, per_split: int) -
 
 
 @triton.jit
-def load_turn(p_x, o_row, m_row, start, width, EVEN: tl.constexpr, B_INNER: tl.constexpr):
-    """The rows' inputs of one turn, [B_INNER, B_ROWS]."""
+def load_inputs(p_x, o_row, m_row, start, width, EVEN: tl.constexpr, B_INNER: tl.constexpr):
+    """The rows' inputs of one iteration, [B_INNER, B_ROWS]."""
     o_inner = start + tl.arange(0, B_INNER)
     m_x = m_row[None, :] if EVEN else m_row[None, :] & (o_inner < width)[:, None]
     return tl.load(p_x + o_row[None, :] * width + o_inner[:, None], m_x, 0.0)
@@ -125,7 +125,7 @@ def load_turn(p_x, o_row, m_row, start, width, EVEN: tl.constexpr, B_INNER: tl.c
 def add_product(
     accumulator, p_w, o_col, m_col, x, start, width, EVEN: tl.constexpr, B_INNER: tl.constexpr, UPCAST: tl.constexpr
 ):
-    """Adds one turn's product to `accumulator` [B_COLS, B_ROWS]; `x` is [B_INNER, B_ROWS]."""
+    """Adds one iteration's product to `accumulator` [B_COLS, B_ROWS]; `x` is [B_INNER, B_ROWS]."""
     o_inner = start + tl.arange(0, B_INNER)
     m_w = m_col[:, None] if EVEN else m_col[:, None] & (o_inner < width)[None, :]
     w = tl.load(p_w + o_col[:, None] * width + o_inner[None, :], m_w, 0.0)
@@ -148,7 +148,7 @@ def _matmul(
     B_INNER: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
-    # Rows turn fastest, so that all programs reading one piece of the weight run side by side.
+    # Rows vary fastest, so that all programs reading one piece of the weight run side by side.
     o_row = tl.program_id(0).to(tl.int64) * B_ROWS + tl.arange(0, B_ROWS)
     o_col = tl.program_id(1).to(tl.int64) * B_COLS + tl.arange(0, B_COLS)
     i_split = tl.program_id(2).to(tl.int64)
@@ -159,7 +159,7 @@ def _matmul(
         up = tl.zeros((B_COLS, B_ROWS), tl.float32)
     first = tl.program_id(2) * per_split
     for start in range(first, tl.minimum(first + per_split, width), B_INNER):
-        x = load_turn(p_x, o_row, m_row, start, width, EVEN, B_INNER)
+        x = load_inputs(p_x, o_row, m_row, start, width, EVEN, B_INNER)
         accumulator = add_product(accumulator, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
         if GATED:
             up = add_product(up, p_w, o_col + num_cols, m_col, x, start, width, EVEN, B_INNER, UPCAST)

@@ -156,9 +156,9 @@ def _norm_rotate_store(
         o_table = i_row * HALF + o_half
         cos = tl.load(p_cos + o_table)
         sin = tl.load(p_sin + o_table)
-        turned = left * cos - right * sin
+        rotated = left * cos - right * sin
         right = right * cos + left * sin
-        left = turned
+        left = rotated
     if i_head < QUERY:
         p_out = p_q + i_row * (QUERY * 2 * HALF) + o_left
         tl.store(p_out, left.to(p_q.dtype.element_ty))

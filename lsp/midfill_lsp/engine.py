@@ -45,8 +45,8 @@ class Engines:
         self._clients: dict[ModelAndDevice, EngineClient] = {}
 
     def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
-        """Fills. If an engine must be started before, a proposal is previewed meanwhile. Raises MidfillError; closing
-        the generator stops the work.
+        """Fills with the engine that the settings name. If it must be started first, previews a proposal meanwhile.
+        Closing the generator stops the work. Raises MidfillError.
         """
         model_and_device = settings.model, settings.device
         client = self._clients.get(model_and_device)
@@ -94,16 +94,17 @@ class WatchedFiller:
         """`tell` is called whenever `error` has changed, in the fill's thread."""
         self.error: MidfillError | None = None
         self._filler, self._tell = filler, tell
-        self._num_failures, self._rests_until_s = 0, 0.0
-        self._works = False  # the last fill succeeded
-        self._trying, self._writing = threading.Lock(), threading.Lock()
+        self._num_failures, self._paused_until_s = 0, 0.0
+        self._last_succeeded = False
+        self._one_at_a_time, self._state_lock = threading.Lock(), threading.Lock()
 
     @property
     def is_resting(self) -> bool:
         """True while unrequested fills are paused."""
-        return time.monotonic() < self._rests_until_s
+        return time.monotonic() < self._paused_until_s
 
     def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
+        """Fills with the filler, and records success and the errors of its engine."""
         try:
             with closing(self._filler(document, holes, options, settings, say)) as events:
                 for event in events:
@@ -118,10 +119,12 @@ class WatchedFiller:
     def fill_unasked(
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
     ) -> Events:
-        """Like `fill`, but without proposals, and empty in a pause. Until a fill succeeds, only one at a time tries."""
+        """Like `fill`, but without proposals, and empty in a pause. Unless the last fill succeeded, only one at a time
+        begins.
+        """
         with closing(self.fill(document, holes, options, settings, say)) as all_events:
             events = (event for event in all_events if isinstance(event, Filled) or not event.is_proposed)
-            with nullcontext() if self._works else self._trying:
+            with nullcontext() if self._last_succeeded else self._one_at_a_time:
                 first = None if self.is_resting else next(events, None)
             if first is not None:
                 yield first
@@ -133,13 +136,13 @@ class WatchedFiller:
 
     def _note(self, error: MidfillError | None) -> None:
         """Records how the last fill ended: with an error of its engine, or with None."""
-        with self._writing:
+        with self._state_lock:
             is_news = error is not self.error
-            self.error, self._works = error, error is None
+            self.error, self._last_succeeded = error, error is None
             if error is None:
-                self._num_failures, self._rests_until_s = 0, 0.0
+                self._num_failures, self._paused_until_s = 0, 0.0
             elif not self.is_resting:  # failures during the pause belong to fills that began before it
-                self._rests_until_s = time.monotonic() + min(FIRST_BACKOFF_S * 2**self._num_failures, MAX_BACKOFF_S)
+                self._paused_until_s = time.monotonic() + min(FIRST_BACKOFF_S * 2**self._num_failures, MAX_BACKOFF_S)
                 self._num_failures += 1
         if is_news:
             self._tell()

@@ -49,7 +49,7 @@ Fill = TypeVar("Fill", bound=FillJob | Pending)
 def keep_after(earlier: Future[None], texts: Sequence[str]) -> None:
     """Writes down accepted texts once earlier ones are, because each time the whole file is read and replaced."""
     wait([earlier])
-    written.keep(texts)
+    written.forget(texts)
 
 
 class Fills:
@@ -371,7 +371,7 @@ class Fills:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Counts a fill as running in the status, from the beginning of the block to its end."""
+        """Counts a fill as running in the status, from the beginning of the `with` block to its end."""
         self._num_busy += 1
         self._loop = asyncio.get_running_loop()
         # Yields to more urgent callbacks.

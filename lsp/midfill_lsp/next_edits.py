@@ -163,7 +163,7 @@ class NextEdits:
         ranges: list[Range] = []
         drafts: list[DraftParams] = []
         for each in repeats:
-            if each.repeat.foreign:
+            if each.repeat.unmatched:
                 span, draft = _draft(text, each)
                 ranges.append(Range.of(text.range(span)))
                 drafts.append(draft)
@@ -253,6 +253,6 @@ def _draft(text: Text, placed: PlacedRepeat) -> tuple[Span, DraftParams]:
     first, last = placed.span
     num_before = first - start
     draft = text.source[start:first] + placed.repeat.text + text.source[last:end]
-    foreign = [(word_start + num_before, word_end + num_before) for word_start, word_end in placed.repeat.foreign]
-    keep = find_gaps(foreign, len(draft))
+    unmatched = [(word_start + num_before, word_end + num_before) for word_start, word_end in placed.repeat.unmatched]
+    keep = find_gaps(unmatched, len(draft))
     return (start, end), DraftParams(text=draft, keep=to_units(draft, keep, text.encoding))

@@ -109,8 +109,8 @@ def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
     fills = [hole.fill for hole in pending.holes]
     commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in LENSES.items()]
     notes: list[str] = []
-    if pending.filled.passes:
-        notes.append(f"passes `{pending.filled.passes}`")
+    if pending.filled.passed_command:
+        notes.append(f"passes `{pending.filled.passed_command}`")
     elif any(fill.is_suggestion for fill in fills):
         notes.append("a suggestion")
     notes += dict.fromkeys(_shorten(fill.origin) for fill in fills if fill.origin != DRAFTED)

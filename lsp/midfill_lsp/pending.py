@@ -224,7 +224,7 @@ class Pending:
     def rotated(self) -> Filled:
         """The fill with its next alternative as the best."""
         first, *others = self.filled.alternatives
-        return replace(self.filled, best=first, alternatives=(*others, self.filled.best), passes="")
+        return replace(self.filled, best=first, alternatives=(*others, self.filled.best), passed_command="")
 
     def show(self, filled: Filled) -> tuple[list[tuple[Span, str]], list[PendingHole]]:
         """The edits that replace the fill by `filled`, and the holes after these edits."""

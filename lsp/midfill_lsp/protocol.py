@@ -29,7 +29,7 @@ _URI = re.compile(r'"uri": ("(?:[^"\\]|\\.)*")')
 
 @attrs.define
 class RawRequest:
-    """One of our own requests; its parameters stay JSON for the handler to parse."""
+    """A request for one of Midfill's own methods; its parameters stay JSON for the handler to parse."""
 
     id: int | str
     method: str
@@ -41,7 +41,7 @@ class MidfillProtocol(LanguageServerProtocol):
     """pygls' protocol with our documents, in which every request is answered, however malformed."""
 
     client_pid: int | None = None
-    """None if no such process was seen at the start, because the client may live in another container."""
+    """The client's process id; None if no such process was seen at the start, as for a client in another container."""
 
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:

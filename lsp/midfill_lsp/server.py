@@ -74,9 +74,9 @@ async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> li
     capabilities = client.code_action if client else None
     if capabilities is None or capabilities.code_action_literal_support is None:
         return [action.command for action in actions if action.command]
-    tags = capabilities.tag_support.value_set if capabilities.tag_support else ()
+    known_tags = capabilities.tag_support.value_set if capabilities.tag_support else ()
     for action in actions:
-        action.tags = [tag for tag in (types.CodeActionTag.LlmGenerated,) if tag in tags] or None
+        action.tags = [types.CodeActionTag.LlmGenerated] if types.CodeActionTag.LlmGenerated in known_tags else None
     return [*actions]
 
 
@@ -143,8 +143,8 @@ async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Payloa
 async def _list_holes(ls: MidfillServer, params: Any) -> dict[str, Any]:
     asked = parse(messages.HolesParams, params, "midfill/holes")
     document = find_document(ls, asked.uri, asked.version)
-    view, range = take_view(ls.workspace, document), asked.range.to_lsp()
-    spans = [] if ls.fills.find_exclusion(asked.uri) else await asyncio.to_thread(find_around, view, range)
+    view, asked_range = take_view(ls.workspace, document), asked.range.to_lsp()
+    spans = [] if ls.fills.find_exclusion(asked.uri) else await asyncio.to_thread(find_around, view, asked_range)
     return messages.Holes(ranges=tuple(messages.Range.of(view.text.range(span)) for span in spans)).to_json()
 
 

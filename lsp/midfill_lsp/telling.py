@@ -78,7 +78,7 @@ def _describe_pending(fill: Pending) -> PendingFill:
         weak=tuple(map(to_range, fill.weak)),
         errors=tuple(map(to_range, fill.errors)),
         new_errors=fill.filled.new_errors,
-        passes=fill.filled.passes or None,
+        passes=fill.filled.passed_command or None,
         alternatives=len(fill.filled.alternatives),
         lengths=("same", "shorter", "longer") if can_lengthen(fill.filled.heeds) else ("same", "shorter"),
         stats=_describe_stats(fill.filled),
@@ -111,7 +111,7 @@ def make_result(filled: Filled, holes: Iterable[HoleFill], *, version: int | Non
         holes=tuple(holes),
         alternatives=tuple(tuple(fill.text for fill in candidate.fills) for candidate in filled.alternatives),
         new_errors=filled.new_errors,
-        passes=filled.passes or None,
+        passes=filled.passed_command or None,
         model=filled.model,
         stats=_describe_stats(filled),
     )

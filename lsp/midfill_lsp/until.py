@@ -71,7 +71,7 @@ def until_passes(
                     elif not isinstance(event, Tried):
                         yield event
                     elif event.passed:
-                        yield replace(event.filled, alternatives=(), passes=placed)
+                        yield replace(event.filled, alternatives=(), passed_command=placed)
                     else:
                         raise MidfillError("until_failed", f"{event.sentence}: `{placed}`")
 

@@ -183,7 +183,10 @@ def test_a_prompt_tells_which_hole_is_asked_for(writings: list[Writing]) -> None
     known = Answers(place, [gap.truth for gap in place.gaps])
     for number in (1, 0, 1):
         hole, document = place.holes[number], place.document
-        before, behind = document.show(0, hole.start_byte), document.show(hole.end_byte, len(document.data))
+        before, behind = (
+            document.visible_text(0, hole.start_byte),
+            document.visible_text(hole.end_byte, len(document.data)),
+        )
         assert known.find_hole(before + hole.lead, hole.tail + behind) == number
 
 

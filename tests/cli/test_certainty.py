@@ -129,5 +129,5 @@ def test_what_was_written_unseen_is_a_suggestion_until_it_is_kept(
     Path("u.py").write_text("def add(a, b):\n    ...\n")
     assert "sure (exact in 90%)" in fill("--write")[0] and "return a + b" in Path("t.py").read_text()
     assert "a suggestion (exact in 45%)" in fill_lines(["fill", "u.py:2"])
-    written.keep(["return a + b"])
+    written.forget(["return a + b"])
     assert "sure (exact in 90%)" in fill_lines(["fill", "u.py:2"])

@@ -111,7 +111,7 @@ def test_the_number_of_texts_that_are_tried_is_bounded(
     engine_client: Start, record_calls: Callable[..., list[Any]], num_holes: int
 ) -> None:
     bad = [[(f"rows = ({number}", 1 - number / 1000) for number in range(200)]] * num_holes
-    tried, judged = record_calls(candidates.Place, "row"), record_calls(Sieve, "count_errors")
+    tried, judged = record_calls(candidates.CandidateSelector, "splice"), record_calls(Sieve, "count_errors")
     case = one() if num_holes == 1 else make()
     filled = settle(
         engine_client(Plan(rows=[["rows = ("] * num_holes], compared=bad)), case, replace(ALONE, repair=False)

@@ -23,7 +23,7 @@ def ask(*words: str) -> tuple[int, str, str]:
 
 def test_help_names_the_folder_of_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(ROOT / "docs") in "".join(ask("--help")[1].split())
-    monkeypatch.setattr(app, "_SOURCES", tmp_path)
+    monkeypatch.setattr(app, "_SOURCE_DOCS", tmp_path)
     monkeypatch.setattr(app.sys, "prefix", "/installed")
     assert "/installed/share/doc/midfill" in "".join(ask("--help")[1].split())
 

@@ -67,7 +67,7 @@ def test_a_limit_that_is_asked_for_holds_it_back(run: Run) -> None:
 def test_a_doubtful_body_is_held_back(run: Run, text: str) -> None:
     """A parameter that comes back unchanged, and what was written unseen."""
     if "split" in text:
-        written.add([text])
+        written.remember([text])
     held = run(f"{text}\n", "--function", "shorten", "--write")
     assert held.exit_code == 6 and "t.py:6 a suggestion (exact in 12%)" in held.stderr
     assert Path("t.py").read_text() == SOURCE

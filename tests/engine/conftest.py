@@ -14,7 +14,7 @@ from tests.engine.running import RunningServer, serve
 
 from midfill_engine.backends import open_fill
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading.hub import load_embedded
+from midfill_engine.loading.checkpoints import load_embedded
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.scheduling.scheduler import Scheduler
@@ -82,7 +82,9 @@ def make_service() -> Iterator[Callable[..., Service]]:
 @pytest.fixture
 async def real_service(runtime: Runtime) -> AsyncIterator[Service]:
     """The service over the tiny model."""
-    scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run, recover=runtime.free_memory)
+    scheduler = Scheduler(
+        lambda request: open_fill(runtime, request), runtime.run, on_out_of_memory=runtime.free_memory
+    )
     state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler))
     yield Service(state, scheduler, Security.for_unix_socket())
     await asyncio.to_thread(scheduler.close)

@@ -74,7 +74,7 @@ def read_whole(base: Runtime, ids: list[int]) -> torch.Tensor:
     """ln probabilities [L, V] of what follows each id, from one pass without any keys kept."""
     rows = torch.arange(len(ids))
     mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
-    (result,) = base.run([Pass(torch.tensor(ids), rows, rows, mask=mask)])
+    (result,) = base.run([Pass(torch.tensor(ids), rows, rows, attention_mask=mask)])
     return log_probs(base, result.hidden)
 
 

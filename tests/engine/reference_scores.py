@@ -13,7 +13,7 @@ from tests.engine import tiny
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.loading import hub
+from midfill_engine.loading import checkpoints
 from midfill_engine.models.family import Family, Layout
 from midfill_engine.models.operators import TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
@@ -45,7 +45,7 @@ def compare(family: Family, folder: Path) -> Parity:
     """Writes the family's tiny checkpoint to `folder`, runs it and compares."""
     recorded = load_file(RECORDED / f"{family.name}.safetensors")
     tiny.make_random(folder, family)
-    loaded = hub.load(CheckpointFiles(folder), family)
+    loaded = checkpoints.load(CheckpointFiles(folder), family)
     ids, reference = recorded["ids"], recorded["scores"]
     ours = score(loaded, family, ids, family.logit_shift)
     other = score(loaded, family, ids, 1 - family.logit_shift)
@@ -60,7 +60,7 @@ def compare(family: Family, folder: Path) -> Parity:
 
 
 @torch.inference_mode()
-def score(loaded: hub.LoadedModel, family: Family, ids: Tensor, shift: int) -> Tensor:
+def score(loaded: checkpoints.LoadedModel, family: Family, ids: Tensor, shift: int) -> Tensor:
     """The scores [T, V] of every position of `ids` [T], as the engine computes them.
 
     All are context, but where blocks are counted from the end of the prompt: that has a third of them there.
@@ -73,8 +73,8 @@ def score(loaded: hub.LoadedModel, family: Family, ids: Tensor, shift: int) -> T
     shifted = replace(family, logit_shift=shift)
     frame = Frame(layout, shifted, block_size)
     every = places.numpy()
-    rows, mask = frame.rows_of_scores(every), TokenSequence(frame, ids.numpy(), mask_id).mask(every, every)
-    step = Pass(ids, torch.from_numpy(frame.positions[0]), wanted=torch.from_numpy(rows), mask=mask)
+    rows, mask = frame.rows_of_scores(every), TokenSequence(frame, ids.numpy(), mask_id).attention_mask(every, every)
+    step = Pass(ids, torch.from_numpy(frame.positions[0]), wanted=torch.from_numpy(rows), attention_mask=mask)
     transformer = loaded.model.transformer
     (result,) = run_packed(transformer, [step], TorchOperators(torch.device("cpu"), torch.float32))
     return result.hidden @ head_weight(transformer).T

@@ -19,7 +19,7 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.diffusion.plan import take_authors
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
-from midfill_engine.loading import hub
+from midfill_engine.loading import checkpoints
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.samplers import SAMPLERS
@@ -189,7 +189,7 @@ def test_a_published_configuration_is_read_without_a_word(
 @pytest.mark.parametrize("family", [name for name in FAMILIES if FAMILIES.find(name).tensors])
 def test_an_example_is_read_without_a_word(family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tiny.make_random(tmp_path, FAMILIES.find(family))
-    hub.load(CheckpointFiles(tmp_path), FAMILIES.find(family))
+    checkpoints.load(CheckpointFiles(tmp_path), FAMILIES.find(family))
     assert not caplog.records
 
 

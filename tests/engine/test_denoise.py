@@ -338,9 +338,9 @@ def test_samplers_get_entropy_when_they_ask(runtime: Runtime, monkeypatch: pytes
     monkeypatch.setitem(SAMPLERS, "threshold", Curious)
     hole = {"hole": {"min_tokens": 6, "max_tokens": 8}}
     run(denoise(runtime, InfillRequest.model_validate({"segments": [{"text": "def f(a):\n    return"}, hole]})))
-    proposals, masked = seen[0].proposals, seen[0].masked
-    assert proposals.entropy is not None
-    assert (proposals.entropy[masked] > 0).all()
+    predictions, masked = seen[0].predictions, seen[0].masked
+    assert predictions.entropy is not None
+    assert (predictions.entropy[masked] > 0).all()
 
 
 def test_a_remasking_sampler_may_take_back_all_but_anchors(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

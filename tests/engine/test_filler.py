@@ -29,16 +29,16 @@ from midfill_engine.causal.prompt import (
     AHEAD_CHARACTERS,
     FOLLOWING_CHARACTERS,
     MAX_BEFORE,
+    MAX_GIVEN_UP,
     READ_CHARACTERS,
     READ_SHARE,
     WORD_BYTES,
-    YIELDED,
     find_following,
     lay_ahead,
     lay_prompt,
     take_stable_end,
 )
-from midfill_engine.causal.stretch import Block, Stretch
+from midfill_engine.causal.stretch import GrowingText, Stretch
 from midfill_engine.causal.writing import Drawing
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
@@ -288,11 +288,11 @@ def test_excerpts_stand_between_the_text_behind_and_the_text_before(
         read = b"".join(base.vocabulary.pieces[each] for each in ids if each not in base.tokens.special_ids).decode()
         behind, *found, near = read.split("\n\n\n")
         assert behind.startswith("after_") and found == [each.strip() for each in excerpts]
-        room = min(sum(map(len, found)) + 6, YIELDED)
+        room = min(sum(map(len, found)) + 6, MAX_GIVEN_UP)
         most = READ_CHARACTERS - room
         assert before[:-1].endswith(near) and most * 2 // 3 - 20 <= len(near) <= most
         assert AHEAD_CHARACTERS - room // 4 - 20 <= len(behind) <= AHEAD_CHARACTERS - room // 4
-    whole = lay_prompt(base, before, after, ["first = 1"], is_block=True)
+    whole = lay_prompt(base, before, after, ["first = 1"], is_body=True)
     assert whole.ids == lay_prompt(base, f"first = 1\n\n\n{take_stable_end(before)}", after).ids, (
         "a block keeps near text"
     )
@@ -356,41 +356,41 @@ def test_no_edge_ends_a_fill_with_an_error(added: tuple[str, ...], tmp_path: Pat
         assert not any(part in filled.text for part in forbid)
 
 
-def write(stretch: Stretch, first: str, *pieces: str) -> Block:
-    block = Block(stretch, first)
+def write(stretch: Stretch, first: str, *pieces: str) -> GrowingText:
+    growing_text = GrowingText(stretch, first)
     for piece in pieces:
-        if block.is_open:
-            block.write(piece.encode())
-    return block
+        if growing_text.is_open:
+            growing_text.write(piece.encode())
+    return growing_text
 
 
 def test_a_block_ends_where_its_lines_leave_it() -> None:
     stretch = Stretch("def f():\n    ", "\n\ndef g():\n    pass\n", False, indent="    ")
-    block = write(stretch, "if x:", "\n       ", " y", "\n   ", " return", "\n\n", "def", " g")
-    assert stretch.is_block and not block.is_open and block.is_whole
-    assert block.endings() == ["if x:\n        y\n    return"]
+    growing_text = write(stretch, "if x:", "\n       ", " y", "\n   ", " return", "\n\n", "def", " g")
+    assert stretch.is_body and not growing_text.is_open and growing_text.is_whole
+    assert growing_text.endings() == ["if x:\n        y\n    return"]
 
 
 def test_a_block_ends_where_it_goes_round_in_circles_and_keeps_what_is_new() -> None:
     stretch = Stretch("def f():\n    ", "\n", False, indent="    ")
-    block = write(stretch, "a = 1", *["\n    go(on)"] * 9, "\n")
-    assert not block.is_open and not block.is_whole
-    assert block.endings() == ["a = 1\n    go(on)"]
+    growing_text = write(stretch, "a = 1", *["\n    go(on)"] * 9, "\n")
+    assert not growing_text.is_open and not growing_text.is_whole
+    assert growing_text.endings() == ["a = 1\n    go(on)"]
     assert not write(stretch, "a = [", *["(1, 2, 3, 4, 5, 6, 7, 8), "] * 9).is_open
 
 
 def test_a_text_within_a_block_may_end_after_any_line_and_does_where_it_meets_what_follows() -> None:
     stretch = Stretch("def f():\n    ", "\n    return x\n", False, indent="    ")
-    block = write(stretch, "x = 1", "\n    x += 1", "\n    return x", "\n", "    more")
-    assert not stretch.is_block and not block.is_open
-    assert block.endings() == ["x = 1", "x = 1\n    x += 1"]
+    growing_text = write(stretch, "x = 1", "\n    x += 1", "\n    return x", "\n", "    more")
+    assert not stretch.is_body and not growing_text.is_open
+    assert growing_text.endings() == ["x = 1", "x = 1\n    x += 1"]
 
 
 def test_a_text_inside_of_lines_ends_where_it_meets_the_rest_of_a_line() -> None:
     stretch = Stretch("x = [", "item) for item in items]\ny = 2\n", False, indent="")
-    block = write(stretch, "f(1),", "\n", "     g(", "it", "em) for", " item in", " items]", "\nno")
-    assert stretch.is_inside and block.is_met and not block.is_open
-    assert block.endings() == ["f(1),\n     g("]
+    growing_text = write(stretch, "f(1),", "\n", "     g(", "it", "em) for", " item in", " items]", "\nno")
+    assert stretch.is_inside and growing_text.is_met and not growing_text.is_open
+    assert growing_text.endings() == ["f(1),\n     g("]
     assert write(stretch, "f(1),", "\n", "     g(").endings() == [], "nothing else fits"
     at_line_end = write(replace(stretch, after="\ny = 2\n"), "1,", "\n  2]", "\ny", " = 2", "\n")
     assert at_line_end.endings() == ["1,", "1,\n  2]"]
@@ -697,13 +697,13 @@ def test_a_draft_without_a_token_of_its_own_is_dropped(base: Runtime, monkeypatc
     written = {"": Written(), "z = 1": Written(ids, (-1.0,) * len(ids), tuple(range(len(ids))))}
 
     async def write(*arguments: Any) -> Any:
-        blocks = [Block(filler.stretch, text) for text in written]
-        for block in blocks:
-            block.end()
-        return list(zip(written.values(), blocks, strict=True))
+        growing_texts = [GrowingText(filler.stretch, text) for text in written]
+        for growing_text in growing_texts:
+            growing_text.end()
+        return list(zip(written.values(), growing_texts, strict=True))
 
     monkeypatch.setattr(filler, "write", write)
-    assert [each.text for each in complete(base, filler.draft_block(prefix, list(written)))] == ["z = 1"]
+    assert [each.text for each in complete(base, filler.draft_bodies(prefix, list(written)))] == ["z = 1"]
 
 
 @pytest.mark.parametrize("max_tokens", [256, 31])
@@ -737,7 +737,7 @@ def test_guessed_tokens_save_forwards_and_change_nothing(temperature: float, max
         filler = kind(base, stretch, Drawing(1, temperature, 1.0, torch.Generator().manual_seed(4)))
         prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
         firsts = ["first = 1", "return items", "for é in items:"]
-        drafts = filler.draw(prefix, filler.drawing) if temperature else filler.draft_block(prefix, firsts)
+        drafts = filler.draw(prefix, filler.drawing) if temperature else filler.draft_bodies(prefix, firsts)
         forwards = ForwardCounter()
         return complete(base, forwards.run(drafts)), forwards.count
 
@@ -766,10 +766,10 @@ def test_a_body_that_goes_on_where_others_ended_is_given_up(drawing: Drawing, is
         row = next(index for index, ids in enumerate(begun) if path.ids[: len(ids)] == ids)
         return texts[row][len(path.ids) - len(begun[row])]
 
-    rows = [(path, Block(stretch, first)) for path, first in zip(paths, firsts, strict=True)]
+    rows = [(path, GrowingText(stretch, first)) for path, first in zip(paths, firsts, strict=True)]
     written = complete(base, filler.write(beam, rows, list(scores[:, None]), choose, 120))
     *ended, last = [len(path.ids) - len(ids) for (path, _), ids in zip(written, begun, strict=True)]
-    assert [block.is_whole for _, block in written] == [True, True, True, False]
+    assert [growing_text.is_whole for _, growing_text in written] == [True, True, True, False]
     assert last == (int(1.5 * max(ended)) + 1 if is_given_up else 120)
 
 
@@ -861,7 +861,7 @@ def test_a_body_is_as_likely_as_while_it_was_written(
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n\ndef third(x):\n    return x\n", False, indent="    ")
     filler = Filler(base, stretch)
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
-    drafted = complete(base, filler.draft_block(prefix, ["first = 1", "return items", "for é in items:"]))
+    drafted = complete(base, filler.draft_bodies(prefix, ["first = 1", "return items", "for é in items:"]))
     assert len(drafted) >= 2 and all(each.logs for each in drafted)
     encode, following = base.loaded.tokenizer.encode, find_following(stretch.after)
     for each in drafted:

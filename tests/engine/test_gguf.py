@@ -21,7 +21,7 @@ from tests.engine.gguf_writer import (
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.errors import StartError
 from midfill_engine.families import find_family
-from midfill_engine.loading import gguf_files, hub
+from midfill_engine.loading import checkpoints, gguf_files
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.gguf_files import FAMILY, GgufFiles
 from midfill_engine.loading.runtime import load_runtime
@@ -44,7 +44,7 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(
     assert held.keys() == stored.keys()
     save_file(held, tmp_path / "a" / "model.safetensors")
     folder, file = open_files(tmp_path / "a"), open_files(tmp_path / "a.gguf")
-    own, other = (hub.load(files, find_family(files)) for files in (folder, file))
+    own, other = (checkpoints.load(files, find_family(files)) for files in (folder, file))
     assert find_family(file).name == (family or architecture)
     assert other.config.transformer == own.config.transformer
     theirs = other.model.state_dict()

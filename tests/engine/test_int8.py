@@ -179,7 +179,7 @@ def test_passes_with_masks_are_the_same_beside_each_other(weights: str, tmp_path
     tiny.make_random(tmp_path, FAMILIES.find("opendcoder"))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=weights)
     passes = [
-        Pass(places + num, places, places, mask=places[:, None] >= places - num % 3)
+        Pass(places + num, places, places, attention_mask=places[:, None] >= places - num % 3)
         for num in (5, 7, 16, 40)
         if len(places := torch.arange(num))
     ]

@@ -8,7 +8,7 @@ from tests.engine.in_process import complete
 from tests.engine.tiny import open_model
 
 from midfill_engine.backends import open_fill
-from midfill_engine.diffusion.denoise import trial_row, try_over_one_context
+from midfill_engine.diffusion.denoise import make_trial_denoiser, try_over_one_context
 from midfill_engine.diffusion.plan import read_request
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Result
@@ -30,12 +30,12 @@ def ask(context: int = 100) -> InfillRequest:
 
 def confidences(runtime: Runtime, *, shared: bool) -> list[torch.Tensor]:
     plan = read_request(runtime, ask(), None, "calibrated")
-    rows = [trial_row(plan, lengths, None) for lengths in LENGTHS]
+    denoisers = [make_trial_denoiser(plan, lengths, None) for lengths in LENGTHS]
     found: list[Result] = []
     if shared:
-        found, _ = complete(runtime, try_over_one_context(rows, None))
+        found, _ = complete(runtime, try_over_one_context(denoisers, None))
     else:
-        found = runtime.run([row.open_pass() for row in rows])
+        found = runtime.run([denoiser.open_pass() for denoiser in denoisers])
     return [result.chosen.confidence for result in found if result.chosen is not None]
 
 

@@ -14,7 +14,7 @@ from tests.engine.in_process import complete
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.branches import read_prefix
 from midfill_engine.causal.filler import Filler
-from midfill_engine.causal.stretch import MAX_LINES, Block, Stretch
+from midfill_engine.causal.stretch import MAX_LINES, GrowingText, Stretch
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.loops import find_loop, is_endless
@@ -136,12 +136,12 @@ def test_a_line_is_endless_if_it_ends_with_equal_runs(line: str, is_loop: bool) 
     assert is_endless(line) is is_loop
 
 
-def write(stretch: Stretch, first: str, text: str) -> Block:
-    block = Block(stretch, first)
+def write(stretch: Stretch, first: str, text: str) -> GrowingText:
+    growing_text = GrowingText(stretch, first)
     for letter in text:
-        if block.is_open:
-            block.write(letter.encode())
-    return block
+        if growing_text.is_open:
+            growing_text.write(letter.encode())
+    return growing_text
 
 
 BODY = Stretch("def f():\n    ", "\n\n\ndef g():\n    pass\n", False, indent="    ")
@@ -149,10 +149,10 @@ BODY = Stretch("def f():\n    ", "\n\n\ndef g():\n    pass\n", False, indent="  
 
 def test_a_draft_ends_where_it_repeats_itself() -> None:
     grown = "".join("\n    self._a" + "_path" * number + " = None" for number in range(2, 9))
-    block = write(BODY, "self._a_path = None", grown)
-    assert (block.is_open, block.is_whole, block.loop) == (False, False, 1)
-    assert block.endings() == ["self._a_path = None"]
-    assert block.written.count("\n") == 3, "nothing is written after the third round"
+    growing_text = write(BODY, "self._a_path = None", grown)
+    assert (growing_text.is_open, growing_text.is_whole, growing_text.loop) == (False, False, 1)
+    assert growing_text.endings() == ["self._a_path = None"]
+    assert growing_text.written.count("\n") == 3, "nothing is written after the third round"
     ended = write(BODY, "x = 1", "\n    go(x)\n\n    go(x)\n    go(x)\n\ndef h():")
     assert not ended.is_whole and ended.endings() == ["x = 1\n    go(x)"], "though it would end by itself"
     at_end = write(BODY, "x = 1", "\n    go(x)\n    go(x)\n    go(x)")
@@ -163,8 +163,8 @@ def test_a_draft_ends_where_it_repeats_itself() -> None:
 def test_a_draft_goes_on_where_short_lines_come_again() -> None:
     """One of 25 true bodies has a line three times that is as short as `else:` or `return`."""
     text = "".join(f"\n    if {name}:\n        return {name}\n    else:\n        go()" for name in "abcde")
-    block = write(BODY, "x = 1", text + "\n\ndef")
-    assert block.is_whole and block.endings() == ["x = 1" + text]
+    growing_text = write(BODY, "x = 1", text + "\n\ndef")
+    assert growing_text.is_whole and growing_text.endings() == ["x = 1" + text]
 
 
 @pytest.fixture(scope="module")
@@ -193,16 +193,16 @@ def test_a_draft_that_repeats_itself_ends_early_and_ranks_behind_one_that_ended_
     written: list[int] = []
 
     class Scripted(Filler):
-        def _offer(self, path: Written, block: Block, logs: torch.Tensor) -> torch.Tensor:
+        def _offer(self, path: Written, growing_text: GrowingText, logs: torch.Tensor) -> torch.Tensor:
             lead, text = next((lead, text) for lead, text in begun.items() if path.ids[: len(lead)] == lead)
             logs = torch.full((len(logs) + 1,), -torch.inf)
             logs[text[len(path.ids) - len(lead)]] = -0.1
-            written.append(block.written.count("_path"))
+            written.append(growing_text.written.count("_path"))
             return logs
 
     filler, encode = Scripted(base, BODY), base.loaded.tokenizer.encode
     begun = {tuple(encode(filler.pending.decode() + first)): encode(text) for first, text in scripts.items()}
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
-    drafts = complete(base, filler.draft_block(prefix, list(scripts)))
+    drafts = complete(base, filler.draft_bodies(prefix, list(scripts)))
     assert {each.text for each in filler.rank(drafts)} == offered
     assert max(written) < 7, "the third of the 19 rounds is the last"

@@ -173,10 +173,10 @@ def test_earlier_keys_stand_in_for_rows(transformer: Transformer) -> None:
     operators = TorchOperators(torch.device("cpu"), torch.float32)
     ids, positions = torch.arange(20), torch.arange(20)
     causal = torch.ones(20, 20, dtype=torch.bool).tril()
-    (whole,) = run_packed(transformer, [Pass(ids, positions, positions, mask=causal)], operators)
-    first = Pass(ids[:9], positions[:9], positions[:0], mask=causal[:9, :9], keeps=True)
+    (whole,) = run_packed(transformer, [Pass(ids, positions, positions, attention_mask=causal)], operators)
+    first = Pass(ids[:9], positions[:9], positions[:0], attention_mask=causal[:9, :9], keeps=True)
     (kept,) = run_packed(transformer, [first], operators)
-    second = Pass(ids[9:], positions[9:], torch.arange(11), past=kept.own, mask=causal[9:])
+    second = Pass(ids[9:], positions[9:], torch.arange(11), past=kept.own, attention_mask=causal[9:])
     (rest,) = run_packed(transformer, [second], operators)
     torch.testing.assert_close(rest.hidden, whole.hidden[9:], rtol=1e-4, atol=1e-5)
 
@@ -184,7 +184,7 @@ def test_earlier_keys_stand_in_for_rows(transformer: Transformer) -> None:
 def test_a_pass_that_grows_writes_its_keys_and_values_behind_those_of_its_past(transformer: Transformer) -> None:
     operators = TorchOperators(torch.device("cpu"), torch.float32)
     ids, causal = torch.arange(20), torch.ones(20, 20, dtype=torch.bool).tril()
-    (whole,) = run_packed(transformer, [Pass(ids, ids, ids, mask=causal, keeps=True)], operators)
+    (whole,) = run_packed(transformer, [Pass(ids, ids, ids, attention_mask=causal, keeps=True)], operators)
     assert whole.own is not None
     room = [(key.clone(), value.clone()) for key, value in whole.own]
     for each in room:
@@ -262,7 +262,7 @@ def test_the_last_layer_computes_what_is_wanted(transformer: Transformer, wanted
     """Its keys and values are all there; of the other layer every row is needed for them."""
     other, every = passes_of([20, 33], 2)
     mask = torch.ones(33, 33, dtype=torch.bool).tril() if masked else None
-    every = replace(every, mask=mask, keeps=True)
+    every = replace(every, attention_mask=mask, keeps=True)
     operators = Counting()
     (whole,) = run_packed(transformer, [every], operators)
     asked = replace(every, wanted=torch.tensor(wanted, dtype=torch.int64))

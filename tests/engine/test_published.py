@@ -9,7 +9,7 @@ import pytest
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families import find_family
-from midfill_engine.loading.hub import read_config
+from midfill_engine.loading.checkpoints import read_config
 
 PUBLISHED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
 DOCS = (Path(__file__).parent.parent.parent / "docs/lab/models.md").read_text(encoding="utf-8")

@@ -60,7 +60,7 @@ def test_the_scheduler_rests_whenever_no_request_is_open(make_scheduler: MakeSch
         open_at_rest.append(scheduler.num_open)
         rested.set()
 
-    scheduler = make_scheduler(fills, rest=rest)
+    scheduler = make_scheduler(fills, on_idle=rest)
     for name in ("first", "second"):
         rested.clear()
         scheduler.submit(request(name), reader := Reader())
@@ -178,7 +178,8 @@ def test_a_failure_ends_one_fill_only(
     recovered: list[bool] = []
     good = FakeFills(num_steps=20, step_s=0.001)
     scheduler = make_scheduler(
-        lambda asked: failing(error) if asked.tag == "bad" else good(asked), recover=lambda: recovered.append(True)
+        lambda asked: failing(error) if asked.tag == "bad" else good(asked),
+        on_out_of_memory=lambda: recovered.append(True),
     )
     bystander, victim = Reader(), Reader()
     scheduler.submit(request("good"), bystander)
@@ -197,7 +198,7 @@ class AcceleratorError(RuntimeError):
 
 def test_a_lost_device_ends_the_engine(make_scheduler: MakeScheduler) -> None:
     failed = threading.Event()
-    scheduler = make_scheduler(lambda asked: failing(AcceleratorError("illegal access")), fail=failed.set)
+    scheduler = make_scheduler(lambda asked: failing(AcceleratorError("illegal access")), on_device_lost=failed.set)
     reader = Reader()
     scheduler.submit(request("x"), reader)
     assert isinstance(reader.end(), RequestError)
@@ -433,7 +434,9 @@ def test_a_lack_of_memory_fails_only_its_cause(make_scheduler: MakeScheduler) ->
         return InfillResponse(model="fake", holes=[hole], stats=Stats(steps=1, forwards=1, tokens=0, ms=0.0))
 
     kinds = {"bad": bad, "wide": wide, "good": lambda: working(8)}
-    scheduler = make_scheduler(lambda asked: kinds[asked.tag or ""](), run=run, recover=lambda: recovered.append(True))
+    scheduler = make_scheduler(
+        lambda asked: kinds[asked.tag or ""](), run=run, on_out_of_memory=lambda: recovered.append(True)
+    )
     readers = {name: Reader() for name in ("good", "bad", "wide")}
     for name, reader in readers.items():
         scheduler.submit(request(name), reader)

@@ -165,7 +165,7 @@ def soak(runtime: Runtime, num_requests: int, num_samples: int, share_in_step: f
         tally.step_ends_s.append(time.monotonic())
         return results  # type: ignore[return-value]
 
-    scheduler = Scheduler(lambda request: open_fill(runtime, request), run, recover=runtime.free_memory)
+    scheduler = Scheduler(lambda request: open_fill(runtime, request), run, on_out_of_memory=runtime.free_memory)
     customer = Customer(scheduler, tally, seed=1, share_in_step=share_in_step)
     try:
         customer.run(num_requests, num_samples)

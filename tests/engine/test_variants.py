@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from midfill_engine.caches import CACHES
 from midfill_engine.families import FAMILIES
-from midfill_engine.lengths import LENGTHS, HoleNeed, Lengths, LengthScores
+from midfill_engine.lengths import LENGTHS, LengthBounds, Lengths, LengthScores
 from midfill_engine.registry import UnknownName
-from midfill_engine.samplers import SAMPLERS, Proposals, StepState
+from midfill_engine.samplers import SAMPLERS, Predictions, StepState
 from midfill_engine.tokens.pieces import decode, merge
 from midfill_engine.tokens.vocabulary import Vocabulary
 
@@ -30,7 +30,7 @@ def state(confidence: list[float], masked: list[int], step: int, num_steps: int,
     ids = np.zeros(len(values), dtype=np.int64)
     fixed = np.zeros(len(values), dtype=bool)
     is_masked = np.array(masked, dtype=bool)
-    return StepState(Proposals(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
+    return StepState(Predictions(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def step_states(draw: st.DrawFn) -> StepState:
     masked[draw(st.integers(0, width - 1))] = True
     num_steps = draw(st.integers(2, 30))
     return StepState(
-        proposals=Proposals(rng.integers(0, 9, width), confidence, entropy=-np.log(confidence)),
+        predictions=Predictions(rng.integers(0, 9, width), confidence, entropy=-np.log(confidence)),
         ids=rng.integers(0, 9, width),
         masked=masked,
         fixed=np.array(draw(st.lists(st.booleans(), min_size=width, max_size=width))) & ~masked,
@@ -94,7 +94,7 @@ def test_every_sampler_settles_masked_positions_only_and_at_least_one(name: str,
 
 @pytest.mark.parametrize("name", list(SAMPLERS))
 def test_the_dial_from_quality_to_speed(name: str) -> None:
-    """At quality 0 no sampler takes more steps for the same proposals than at quality 1."""
+    """At quality 0 no sampler takes more steps for the same predictions than at quality 1."""
 
     def count(quality: float) -> int:
         sampler = SAMPLERS.find(name)()
@@ -103,9 +103,9 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
         masked, fixed = np.ones(width, dtype=bool), np.zeros(width, dtype=bool)
         num_steps = max(1, sampler.count_steps(width, quality))
         ids = np.zeros(width, dtype=np.int64)
-        proposals = Proposals(ids, values, -np.log(values))
+        predictions = Predictions(ids, values, -np.log(values))
         for step in range(1, num_steps + 1):
-            shown = StepState(proposals, ids, masked, fixed, int(masked.sum()), step, num_steps, quality)
+            shown = StepState(predictions, ids, masked, fixed, int(masked.sum()), step, num_steps, quality)
             decision = sampler.decide(shown)
             masked = masked & ~decision.settle
             if not masked.any():
@@ -119,7 +119,7 @@ def test_the_entropy_bound_counts_all_but_the_largest() -> None:
     """Entropies 0.05, 0.08, 0.2, 1.0 with a bound of 0.15: the first three have 0.13 without their largest."""
     shown = state([0.9, 0.8, 0.7, 0.1], [1, 1, 1, 1], 1, 99, 0.8)
     entropy = np.array([0.2, 0.05, 1.0, 0.08], dtype=np.float32)
-    shown = replace(shown, proposals=replace(shown.proposals, entropy=entropy))
+    shown = replace(shown, predictions=replace(shown.predictions, entropy=entropy))
     assert SAMPLERS.find("entropy-bound")().decide(shown).settle.tolist() == [True, True, False, True]
 
 
@@ -133,7 +133,7 @@ def test_a_pipeline_begins_a_block_when_the_one_before_is_under_way() -> None:
 
 
 needs = st.builds(
-    HoleNeed,
+    LengthBounds,
     hints=st.lists(st.none() | st.integers(1, 40), min_size=1, max_size=4).map(tuple),
     anchored_tokens=st.integers(0, 20),
     min_tokens=st.integers(0, 8),
@@ -142,7 +142,7 @@ needs = st.builds(
 )
 
 
-def search(name: str, holes: list[HoleNeed], scores: LengthScores | None, best: int = 0) -> list[Lengths]:
+def search(name: str, holes: list[LengthBounds], scores: LengthScores | None, best: int = 0) -> list[Lengths]:
     """Runs a policy against a model that is surest at `best` tokens a hole."""
 
     async def measure(canvases: list[Lengths]) -> list[list[float]]:
@@ -152,42 +152,42 @@ def search(name: str, holes: list[HoleNeed], scores: LengthScores | None, best: 
 
 
 @given(st.sampled_from(list(LENGTHS)), st.lists(needs, min_size=1, max_size=3), st.booleans())
-def test_every_policy_keeps_to_the_bounds(name: str, holes: list[HoleNeed], has_scores: bool) -> None:
+def test_every_policy_keeps_to_the_bounds(name: str, holes: list[LengthBounds], has_scores: bool) -> None:
     scores = LengthScores((0, 4, 16, 64), torch.randn(len(holes), 4).log_softmax(-1)) if has_scores else None
     canvases = search(name, holes, scores)
     assert canvases
     for canvas in canvases:
-        for need, lengths in zip(holes, canvas, strict=True):
-            assert len(lengths) == len(need.hints)
+        for bounds, lengths in zip(holes, canvas, strict=True):
+            assert len(lengths) == len(bounds.hints)
             assert all(length >= 1 for length in lengths)
-            assert need.min_tokens <= sum(lengths) <= max(need.max_tokens, len(lengths))
+            assert bounds.min_tokens <= sum(lengths) <= max(bounds.max_tokens, len(lengths))
 
 
 @pytest.mark.parametrize(
     ("shares", "length"), [([0.5, 0.3, 0.2], 4), ([0.08, 0.5, 0.42], 16), ([0.05, 0.03, 0.92], 64)]
 )
 def test_the_learned_length_covers_its_share_of_the_probability(shares: list[float], length: int) -> None:
-    need = HoleNeed((None,), 0, 0, 200, has_limit=False)
+    bounds = LengthBounds((None,), 0, 0, 200, has_limit=False)
     scores = LengthScores((4, 16, 64), torch.tensor([shares]).log())
-    assert search("learned", [need], scores) == [[[length]]]
-    assert search("learned", [need], LengthScores((0, 16, 64), torch.tensor([[0.5, 0.3, 0.2]]).log())) == [[[1]]]
+    assert search("learned", [bounds], scores) == [[[length]]]
+    assert search("learned", [bounds], LengthScores((0, 16, 64), torch.tensor([[0.5, 0.3, 0.2]]).log())) == [[[1]]]
 
 
 def test_a_fixed_canvas_is_as_long_as_asked() -> None:
-    need = HoleNeed((None, 3), 2, 0, 9, has_limit=True)
-    assert search("fixed", [need], None) == [[[6, 3]]]
+    bounds = LengthBounds((None, 3), 2, 0, 9, has_limit=True)
+    assert search("fixed", [bounds], None) == [[[6, 3]]]
 
 
 @pytest.mark.parametrize("best", [1, 8, 12, 32, 64])
 def test_the_calibrated_search_finds_where_the_model_is_sure(best: int) -> None:
-    need = HoleNeed((None,), 0, 0, 200, has_limit=False)
-    ((lengths,),) = search("calibrated", [need], None, best)
+    bounds = LengthBounds((None,), 0, 0, 200, has_limit=False)
+    ((lengths,),) = search("calibrated", [bounds], None, best)
     assert sum(lengths) == best
 
 
 def test_candidates_are_several_canvases_within_the_limit() -> None:
-    need = HoleNeed((None,), 0, 0, 10, has_limit=True)
-    assert search("candidates", [need], None) == [[[4]], [[8]], [[10]]]
+    bounds = LengthBounds((None,), 0, 0, 10, has_limit=True)
+    assert search("candidates", [bounds], None) == [[[4]], [[8]], [[10]]]
 
 
 PIECES = [b"", b"", b"a", b" a", b"\r", b"\n", b"\n  ", b"\x00", b"'''", b"\xc3"]

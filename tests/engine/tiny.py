@@ -21,8 +21,8 @@ from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED, Embedded
-from midfill_engine.loading import canvas_model, hub
-from midfill_engine.loading.hub import fused_rows, source_of
+from midfill_engine.loading import canvas_model, checkpoints
+from midfill_engine.loading.checkpoints import fused_rows, source_of
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.family import Family, ModelConfig
 from midfill_engine.models.transformer import Transformer, TransformerConfig
@@ -187,9 +187,9 @@ def copy_checkpoint(name: str, folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def load(folder: Path) -> hub.LoadedModel:
+def load(folder: Path) -> checkpoints.LoadedModel:
     files = CheckpointFiles(folder)
-    return hub.load(files, find_family(files))
+    return checkpoints.load(files, find_family(files))
 
 
 def open_model(family: str, num_layers: int, folder: Path) -> Runtime:

@@ -7,7 +7,7 @@ import pytest
 
 from midfill_engine.wire import FilledHole, FittedWeights, ModelInfo
 from midfill_infill.filling import certainty
-from midfill_infill.filling.candidates import Answer, Place
+from midfill_infill.filling.candidates import Answer, CandidateSelector
 from midfill_infill.filling.certainty import Evidence, Fit, fit, lose, rate_unseen
 from midfill_infill.syntax.holes import find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
@@ -116,28 +116,28 @@ def test_an_engine_without_a_certainty_gets_the_measured_one() -> None:
     drafted = Answer(FilledHole(text="return a * 2", tokens=[(0, 6), (6, 12)], confidence=[0.5, 0.25]))
     proposed = Answer.of("return a * 3", 0.2, "the file's own line")
     for fits, expected in (({}, None), ({"line": Fit(0.0, {"mean": -1.0})}, 0.73879), ({"body": Fit(9.0)}, None)):
-        row = Place(document, holes, fits=fits).row([drafted])
+        row = CandidateSelector(document, holes, fits=fits).splice([drafted])
         assert row.candidate.certainty == (expected and pytest.approx(expected, abs=1e-4))
-        assert row.candidate.fills[0].told is None
+        assert row.candidate.fills[0].engine_certainty is None
     left_out = Answer(proposed.filled, proposed.origin, is_unranked=True)
-    row = Place(document, holes, fits={"line": Fit(9.0)}).row([left_out])
+    row = CandidateSelector(document, holes, fits={"line": Fit(9.0)}).splice([left_out])
     assert row.candidate.certainty == 0.2
 
 
 @pytest.mark.parametrize("own", [None, 0.3])
 def test_a_measured_body_is_a_suggestion_only_if_its_engine_told_a_certainty(own: float | None) -> None:
-    """So is one that `--until` puts together of others, and a proposal in place of a fill."""
+    """So is one that `--until` puts together of others, and a proposal in selector of a fill."""
     document = Document(b"def f(a):\n    pass\n\n\ndef g(a):\n    return a\n", "python")
     holes = find_stubs(document)
-    place = Place(document, holes, fits={"body": Fit(-2.0)})
+    selector = CandidateSelector(document, holes, fits={"body": Fit(-2.0)})
     drafted = Answer(FilledHole(text="return a * 2", certainty=own))
-    made = place.row([drafted]).candidate
-    again = put_together(Place(document, holes), made, 0, made.fills[0])
+    made = selector.splice([drafted]).candidate
+    again = put_together(CandidateSelector(document, holes), made, 0, made.fills[0])
     for found in (made, again):
         assert found is not None and found.certainty == pytest.approx(0.1192, abs=1e-3)
-        assert found.is_suggestion is (own is not None) and found.fills[0].told == own
+        assert found.is_suggestion is (own is not None) and found.fills[0].engine_certainty == own
     left_out = Answer(FilledHole(text="return a * 2", certainty=0.1), "like `g`", is_unranked=True)
-    assert place.row([left_out]).candidate.is_suggestion
+    assert selector.splice([left_out]).candidate.is_suggestion
 
 
 def test_two_holes_of_two_kinds_have_each_its_own_fit() -> None:
@@ -145,9 +145,9 @@ def test_two_holes_of_two_kinds_have_each_its_own_fit() -> None:
     holes = (*find_stubs(document), hole_at_cursor(document, document.data.index(b"\n\n    return") + 1))
     filled = [FilledHole(text=text, tokens=[(0, len(text))], confidence=[0.5]) for text in ("return a * 2", "b += 1")]
     fits = {"body": Fit(-2.0), "line": Fit(2.0)}
-    fills = Place(document, holes, fits=fits).row(list(map(Answer, filled))).candidate.fills
+    fills = CandidateSelector(document, holes, fits=fits).splice(list(map(Answer, filled))).candidate.fills
     assert [each.kind for each in fills] == ["body", "line"]
     assert [each.certainty for each in fills] == [pytest.approx(0.1192, abs=1e-3), pytest.approx(0.8808, abs=1e-3)]
     assert [each.is_suggestion for each in fills] == [False, False]
-    told = Place(document, holes, fits={"line": Fit(2.0)}).row(list(map(Answer, filled))).candidate
+    told = CandidateSelector(document, holes, fits={"line": Fit(2.0)}).splice(list(map(Answer, filled))).candidate
     assert [each.certainty is None for each in told.fills] == [True, False] and told.certainty is None

@@ -168,4 +168,4 @@ def test_an_editors_text_is_utf8_whatever_its_cookie_says() -> None:
 
 def test_show_is_what_a_model_reads() -> None:
     document = Document(codecs.BOM_UTF8 + b"a\r\nb\rc\xff")
-    assert document.show(0, len(document.data)) == "a\nb\nc\ufffd"
+    assert document.visible_text(0, len(document.data)) == "a\nb\nc\ufffd"

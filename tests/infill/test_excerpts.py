@@ -108,7 +108,7 @@ def test_the_test_of_a_function_and_its_call_sites_are_context_of_its_body() -> 
     document = Document.from_text(f"{filler}def settle_account(account, date):\n    ...\n", "python")
     tests = f"{filler}def test_closing():\n    assert settle_account(Account(0), today).is_closed\n"
     uses = f"{filler}def main():\n    print(settle_account(load(), now()).total)\n"
-    found = find_texts(document.tell_around([body_named(document, "settle_account")]), [tests, uses])
+    found = find_texts(document.texts_around([body_named(document, "settle_account")]), [tests, uses])
     assert any(".is_closed" in each for each in found) and any(").total" in each for each in found)
 
 

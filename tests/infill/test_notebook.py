@@ -56,7 +56,7 @@ def test_code_cells_are_one_document_and_places_are_those_of_a_cell() -> None:
 def test_a_patch_changes_the_sources_of_its_cells_alone(how: dict[str, Any]) -> None:
     notebook = read(*CELLS, **how)
     names = ("area", "last")
-    holes = [notebook.settle(body_named(notebook, name)) for name in names]
+    holes = [notebook.fit_to_cell(body_named(notebook, name)) for name in names]
     after = notebook.apply(Patch.of(Edit(hole.start_byte, hole.end_byte, "π = 'é'".encode()) for hole in holes))
     wanted = json.loads(notebook.original)
     wanted["cells"][2]["source"][1] = "    π = 'é'\n"
@@ -119,13 +119,13 @@ def test_places_outside_of_cells_are_refused(number: int, line: int, said: str) 
 def test_a_hole_stays_in_its_cell() -> None:
     notebook = read(cell("x = 1"), cell("y = 2"))
     with pytest.raises(MidfillError) as error:
-        notebook.settle(hole_at_range(notebook, 0, len(notebook.data)))
+        notebook.fit_to_cell(hole_at_range(notebook, 0, len(notebook.data)))
     assert error.value.message == "what was chosen of x.ipynb is in two cells"
 
 
 def test_an_empty_cell_is_not_indented_as_the_one_before() -> None:
     notebook = read(cell("def f():\n    return 1"), cell([]), indent=1)
-    hole = notebook.settle(body_at(notebook, notebook.offset_at(notebook.line_of(2, 1), 1)))
+    hole = notebook.fit_to_cell(body_at(notebook, notebook.offset_at(notebook.line_of(2, 1), 1)))
     assert (hole.kind, hole.lead, hole.indent) == ("line", "", "")
     after = notebook.apply(Patch((Edit(hole.start_byte, hole.end_byte, b"f()\nf()"),)))
     assert json.loads(after)["cells"][1]["source"] == ["f()\n", "f()"]

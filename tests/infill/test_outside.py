@@ -365,7 +365,7 @@ LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
 
 
 @pytest.mark.parametrize(
-    ("text", "extent", "behind", "goes_on", "end"),
+    ("text", "extent", "behind", "is_continuation", "end"),
     [
         ("x = 1", "rest", ")\n", False, None),
         ("x = 1\ny", "rest", ")\n", False, 5),
@@ -387,9 +387,11 @@ LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
         ("x = 1\n    a()\n    b()\n    c()\n", "block", "\n    a()\n\n    b()\n    c()\n", False, 30),
     ],
 )
-def test_where_an_answer_may_be_cut(text: str, extent: Extent, behind: str, goes_on: bool, end: int | None) -> None:
+def test_where_an_answer_may_be_cut(
+    text: str, extent: Extent, behind: str, is_continuation: bool, end: int | None
+) -> None:
     indent = "    " if extent == "block" else ""
-    assert find_end(text, extent, indent, behind, goes_on=goes_on) == end
+    assert find_end(text, extent, indent, behind, is_continuation=is_continuation) == end
 
 
 @pytest.mark.parametrize(
@@ -399,14 +401,14 @@ def test_where_an_answer_may_be_cut(text: str, extent: Extent, behind: str, goes
 def test_a_line_of_code_is_no_sentence_before_code(line: str, extent: Extent) -> None:
     text = f"{line}\n    more = 1\n    more = 2\n"
     cut = len(line) if extent == "rest" else len(line) + 1
-    assert find_end(text, extent, "    ", "\n", goes_on=True) == cut
+    assert find_end(text, extent, "    ", "\n", is_continuation=True) == cut
     assert not is_wrapping(line)
-    assert extent == "statement" or find_end(text, extent, "    ", "\n", goes_on=False) == cut
+    assert extent == "statement" or find_end(text, extent, "    ", "\n", is_continuation=False) == cut
 
 
 @pytest.mark.parametrize("line", ["Here is the code:", "Sure! Here's what is missing.", "the missing line is this:"])
 def test_a_sentence_before_code_ends_no_hole(line: str) -> None:
-    assert is_wrapping(line) and find_end(f"{line}\nx = 1", "rest", "", "\n", goes_on=False) is None
+    assert is_wrapping(line) and find_end(f"{line}\nx = 1", "rest", "", "\n", is_continuation=False) is None
 
 
 def test_an_answer_that_repeats_itself_ends() -> None:

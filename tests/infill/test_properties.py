@@ -96,7 +96,9 @@ def test_encodings_and_line_ends_do_not_hide_stubs(language: str) -> None:
     texts = {}
     for disguise in ("as it is", "CRLF", "CR", "BOM", "cookie", "no final newline", "invalid UTF-8"):
         document = Document(DISGUISES[disguise](SOURCES[language]), language)
-        texts[disguise] = [document.show(hole.start_byte, hole.end_byte).strip() for hole in find_stubs(document)]
+        texts[disguise] = [
+            document.visible_text(hole.start_byte, hole.end_byte).strip() for hole in find_stubs(document)
+        ]
     assert len(set(map(tuple, texts.values()))) == 1, texts
 
 

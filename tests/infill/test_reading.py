@@ -198,7 +198,7 @@ def list_cases() -> list[tuple[Document, Hole]]:
     for language, _, marked in read_goldens():
         document = Document(read_marks(marked)[0], language)
         found: Sequence[Hole] = [body_hole(document, function) for function in outline(document).functions]
-        cases += [(document, hole) for hole in found if document.show(hole.start_byte, hole.end_byte).strip()]
+        cases += [(document, hole) for hole in found if document.visible_text(hole.start_byte, hole.end_byte).strip()]
     return cases
 
 
@@ -209,7 +209,7 @@ CASES = list_cases()
 @given(st.integers(0, len(CASES) - 1), st.data())
 def test_reading_is_idempotent(number: int, data: st.DataObject) -> None:
     document, hole = CASES[number]
-    truth = document.show(hole.start_byte, hole.end_byte).replace("\r\n", "\n")
+    truth = document.visible_text(hole.start_byte, hole.end_byte).replace("\r\n", "\n")
     lines = truth.split("\n")
     width = data.draw(st.integers(0, 8))
     moved = "\n".join([lines[0], *(line[min(width, len(line) - len(line.lstrip())) :] for line in lines[1:])])

@@ -321,7 +321,7 @@ def test_a_functions_own_text_changes_nothing() -> None:
     path = Path(drafts.__file__)
     document = Document.read(path)
     for hole in (body_named(document, name) for name in ("clean", "is_dangerous", "find_anchors", "DraftText.lines")):
-        spliced = splice(document, [hole], [document.show(hole.start_byte, hole.end_byte)])
+        spliced = splice(document, [hole], [document.visible_text(hole.start_byte, hole.end_byte)])
         assert spliced.patch.apply(document.data) == document.data
         assert spliced.new_errors == 0
 

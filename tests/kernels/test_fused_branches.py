@@ -104,7 +104,7 @@ def test_a_beam_grows_beyond_its_first_room(
     pair: tuple[Runtime, Runtime], by_kernels: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two beams behind one prefix; texts that are only followed leave nothing behind."""
-    monkeypatch.setattr("midfill_engine.causal.held.LEAST_ROOM", 8)
+    monkeypatch.setattr("midfill_engine.causal.growing_caches.LEAST_ROOM", 8)
 
     def use(runtime: Runtime) -> object:
         encode, found = runtime.loaded.tokenizer.encode, list[object]()

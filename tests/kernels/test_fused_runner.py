@@ -85,7 +85,7 @@ def passes_of(model: Transformer) -> list[Pass]:
         make_pass(model, LONG + 1, 0, 2, keeps=True),
         make_pass(model, LONG, 6, 3),
         make_pass(model, 6, 4, 4, choice=sampled),
-        make_pass(model, 4, 6, 5, mask=mask),
+        make_pass(model, 4, 6, 5, attention_mask=mask),
         make_pass(model, 2, 3, 6, choice=None),
     ]
 

@@ -6,8 +6,8 @@ from midfill_kernels.head import (
     Rules,
     TokenPredictions,
     choose_head_tile,
-    propose,
-    propose_reference,
+    predict_tokens,
+    predict_tokens_reference,
 )
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import Tile
@@ -34,7 +34,7 @@ def test_proposed_tokens_agree_with_the_reference(
     num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     x, weight = draw(num_rows, num_columns, dtype, device)
-    assert_same(propose(x, weight, tile=TILE), propose_reference(x, weight))
+    assert_same(predict_tokens(x, weight, tile=TILE), predict_tokens_reference(x, weight))
 
 
 def test_rules_forbid_columns_row_by_row(device: torch.device) -> None:
@@ -44,14 +44,14 @@ def test_rules_forbid_columns_row_by_row(device: torch.device) -> None:
     allowed[2] = False
     allowed[2, 17] = True
     rules = Rules(allowed, torch.tensor([0, 1, 2, 0, 1, 2], dtype=torch.int32, device=device))
-    found = propose(x, weight, rules=rules, tile=TILE)
-    assert_same(found, propose_reference(x, weight, rules))
+    found = predict_tokens(x, weight, rules=rules, tile=TILE)
+    assert_same(found, predict_tokens_reference(x, weight, rules))
     assert found.ids[2] == 17 and found.probability[2] == 1 and found.entropy[2] == 0
 
 
 def test_among_equals_the_lowest_column_wins(device: torch.device) -> None:
     weight = torch.zeros(100, 64, device=device)
-    found = propose(torch.randn(3, 64, device=device), weight, tile=TILE)
+    found = predict_tokens(torch.randn(3, 64, device=device), weight, tile=TILE)
     assert found.ids.tolist() == [0, 0, 0]
     torch.testing.assert_close(found.entropy, torch.full((3,), 100.0, device=device).log())
 
@@ -61,8 +61,8 @@ def test_large_scores_keep_their_digits(shift: float, device: torch.device) -> N
     x, weight = draw(4, 70, torch.float32, device)
     shifted = torch.cat((x, torch.full((4, 64), shift / 64, device=device)), dim=1)
     wide = torch.cat((weight, torch.ones(70, 64, device=device)), dim=1)
-    found = propose(shifted, wide, tile=TILE)
-    expected = propose_reference(x, weight)
+    found = predict_tokens(shifted, wide, tile=TILE)
+    expected = predict_tokens_reference(x, weight)
     torch.testing.assert_close(found.entropy, expected.entropy, rtol=0.02, atol=0.02)
     torch.testing.assert_close(found.probability, expected.probability, rtol=0.05, atol=0.02)
 
@@ -71,8 +71,8 @@ def test_a_row_is_the_same_alone_and_in_a_batch(device: torch.device) -> None:
     x, weight = draw(33, 100, torch.float32 if is_interpreted() else torch.bfloat16, device)
     # As in test_matmul: the interpreter's order of sums changes with the tile's width and the place in it.
     tile, row = (choose_head_tile(weight, 33), 0) if is_interpreted() else (None, 20)
-    together = propose(x, weight, tile=tile)
-    alone = propose(x[row : row + 1].contiguous(), weight, tile=tile)
+    together = predict_tokens(x, weight, tile=tile)
+    alone = predict_tokens(x[row : row + 1].contiguous(), weight, tile=tile)
     for name in ("ids", "probability", "entropy"):
         assert torch.equal(getattr(together, name)[row : row + 1], getattr(alone, name))
 

@@ -158,7 +158,9 @@ async def test_the_lenses_of_a_fill_name_its_origin_behind_the_commands(
     is_suggestion: bool, origin: str, said: list[str]
 ) -> None:
     fill = SimpleNamespace(is_suggestion=is_suggestion, origin=origin)
-    pending = SimpleNamespace(id=1, filled=SimpleNamespace(passes=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)])
+    pending = SimpleNamespace(
+        id=1, filled=SimpleNamespace(passed_command=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)]
+    )
     text = SimpleNamespace(range=lambda span: types.Range(types.Position(0, 0), types.Position(0, 0)))
     lenses = offer_lenses(pending, text)  # type: ignore[arg-type]
     commands = [lens.command for lens in lenses if lens.command is not None]

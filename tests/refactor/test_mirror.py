@@ -39,7 +39,9 @@ def copied(tmp_path: Path) -> Mirror:
     (root / "link").symlink_to("b/c.py")
     (root / "dangling").symlink_to("/nowhere/at/all")
     copy = Mirror(root, tmp_path)
-    copy.take(["b", "b/d", "empty"], ["a.py", "b/c.py", "b/d/e.txt", "data.txt", "run.sh", "link", "dangling", "gone"])
+    copy.copy_from_root(
+        ["b", "b/d", "empty"], ["a.py", "b/c.py", "b/d/e.txt", "data.txt", "run.sh", "link", "dangling", "gone"]
+    )
     return copy
 
 

@@ -62,7 +62,7 @@ def test_bodies_that_are_rarely_exact_are_written_unless_a_limit_is_asked_for(ro
 
 def test_doubtful_bodies_are_held_back(root: Path, server: StandIn) -> None:
     certainty.save(parse_engine(f"ollama:m@{server.url}").info, "ollama:m", {"body": Fit(-2.0)})
-    written.add(["return a + b"])
+    written.remember(["return a + b"])
     assert [run(*words).exit_code for words in (["plan", "--stubs"], ["generate"])] == [0, 0]
     assert "add (1/2) a suggestion (exact in 12%)\n" in run("review", stdin="q\n").stdout
     assert "2 fills left out, suggestions" in run("apply", "--all", "--allow-dirty").stderr

@@ -16,7 +16,7 @@ from midfill_engine.wire import InfillRequest, TextSegment
 from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
 from midfill_infill.repository.places import Repository, find_place
-from midfill_infill.until.choosing import Reach, add_tests, guess_commands, place_tests
+from midfill_infill.until.choosing import ReachingTests, add_tests, guess_commands, place_tests
 
 pytestmark = needs_bubblewrap
 PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
@@ -100,10 +100,10 @@ def place(root: Path) -> Repository:
 
 
 def test_which_tests_reach_a_function(root: Path) -> None:
-    reach = Reach(place(root))
+    reaching_tests = ReachingTests(place(root))
 
     def names(path: str, name: str | None) -> list[str]:
-        return [test.name for test in reach.of((root / path).resolve(), name)]
+        return [test.name for test in reaching_tests.find((root / path).resolve(), name)]
 
     assert names("pkg/maths.py", "half") == ["test_maths.py"]
     assert names("pkg/maths.py", "Box.quarter") == ["test_maths.py", "test_quarter.py"]
@@ -111,7 +111,9 @@ def test_which_tests_reach_a_function(root: Path) -> None:
     assert names("pkg/lost.py", "lost") == []
     (root / "pkg/deep.py").write_text("import pkg.lost\n")
     (root / "tests/test_deep.py").write_text("import pkg.deep\n")
-    assert [test.name for test in Reach(place(root)).of((root / "pkg/lost.py").resolve(), "lost")] == ["test_deep.py"]
+    assert [test.name for test in ReachingTests(place(root)).find((root / "pkg/lost.py").resolve(), "lost")] == [
+        "test_deep.py"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.wire import Stats
-from midfill_infill.filling.candidates import Alternative, Answer, Place
+from midfill_infill.filling.candidates import Alternative, Answer, CandidateSelector
 from midfill_infill.filling.fill import Filled, Options
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
 from midfill_infill.sandbox.runner import Ran
@@ -19,12 +19,12 @@ from midfill_infill.until.trying import Tried, fill_until
 
 DOCUMENT = Document(b"import json\n\n\ndef f(a):\n    ...\n\n\ndef g(a):\n    ...\n", "python", Path("m.py"))
 HOLES = tuple(find_stubs(DOCUMENT))
-PLACE = Place(DOCUMENT, HOLES[:1])
+PLACE = CandidateSelector(DOCUMENT, HOLES[:1])
 
 
 def candidate(*texts: str) -> Alternative:
-    place = Place(DOCUMENT, HOLES[: len(texts)])
-    return place.row([Answer.of(text, None, "drafted") for text in texts]).candidate
+    selector = CandidateSelector(DOCUMENT, HOLES[: len(texts)])
+    return selector.splice([Answer.of(text, None, "drafted") for text in texts]).candidate
 
 
 def failed(message: str, *frames: Frame, kind: str = "AssertionError", code: int | None = 1) -> Ran:
@@ -124,7 +124,7 @@ def test_the_line_of_a_traceback_is_opened_and_the_rest_stays() -> None:
     )
     anchors = [opened.data[each.start_byte : each.end_byte] for each in hole.anchors]
     assert anchors == [b"b = 1\n    ", b"\n    return b"]
-    new = put_together(Place(DOCUMENT, HOLES), both, 0, both.fills[1])
+    new = put_together(CandidateSelector(DOCUMENT, HOLES), both, 0, both.fills[1])
     assert new is not None and new.fills[0].text == "return a" == new.fills[1].text
 
 

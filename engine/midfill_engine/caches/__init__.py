@@ -40,12 +40,13 @@ class StepView:
 class Cache:
     """`compute` returns which positions [T] a step computes. Masked positions of active blocks must be among them.
 
-    `attentions` are the attention patterns that it supports. `keeps_rows` is false if it keeps no row's own keys.
+    `attentions` are the attention patterns that it supports. `keeps_own_keys` is false if it stores no keys of a canvas
+    and its context; an encoded context that all share is kept elsewhere.
     """
 
     compute: Callable[[StepView], Array]
     attentions: frozenset[Attention]
-    keeps_rows: bool = True
+    keeps_own_keys: bool = True
 
 
 def compute_open_blocks(view: StepView) -> Array:
@@ -63,14 +64,14 @@ CACHES: Final = Registry(
     "cache",
     {
         # The reference for all other caches.
-        "none": Cache(lambda view: np.ones_like(view.kept), frozenset(get_args(Attention)), keeps_rows=False),
+        "none": Cache(lambda view: np.ones_like(view.kept), frozenset(get_args(Attention)), keeps_own_keys=False),
         # Fast-dLLM's (arXiv 2505.22618): keeps the text before the first hole, whose keys change as holes are filled.
         "prefix": Cache(lambda view: ~view.sequence.frame.is_before_holes | view.stale, BIDIRECTIONAL),
         # Fast-dLLM's DualCache: keeps the text before, between and behind the holes.
         "dual": Cache(lambda view: view.sequence.frame.is_hole | view.stale, BIDIRECTIONAL),
-        # The context is encoded once for all steps, rows and requests: exact where it attends only to itself.
+        # The context is encoded once for all steps, canvases and requests: exact where it attends only to itself.
         "frozen": Cache(
-            lambda view: view.sequence.frame.is_hole.copy(), frozenset({"context_frozen"}), keeps_rows=False
+            lambda view: view.sequence.frame.is_hole.copy(), frozenset({"context_frozen"}), keeps_own_keys=False
         ),
         # Finished blocks of a block-causal model (SDAR, LLaDA2.x): exact.
         "block": Cache(compute_open_blocks, frozenset({"block_causal"})),

@@ -1,4 +1,4 @@
-"""Keeps the keys and values of one row between its steps; builds the passes that compute others. Knows no sampler."""
+"""Keeps the keys and values of one canvas between steps; builds the passes that compute others. Knows no sampler."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,7 @@ class Selection:
     reused: Array
     past: KeyValues | None
     positions: Tensor
-    mask: Tensor | None
+    attention_mask: Tensor | None
 
     def serves(self, frame: Frame, computed_bytes: bytes) -> bool:
         """True for a pass over the same frame that computes the same positions."""
@@ -37,7 +37,7 @@ class Selection:
 
 
 @dataclass
-class RowCache:
+class CanvasCache:
     """`layers` are the keys and values of T positions, computed from `tokens` [T], which are -1 where there are none.
 
     `context_keys` is the context's KV cache, if it was computed once; `age` counts steps since everything was computed.
@@ -81,16 +81,18 @@ class RowCache:
         if self._selection is None or not self._selection.serves(sequence.frame, computed_bytes):
             self._selection = self._select(sequence, compute, kept, computed_bytes)
         selection = self._selection
-        mask = selection.mask
-        if sequence.frame.family.hybrid:  # its mask depends on the tokens
-            mask = sequence.mask(selection.computed, np.concatenate((selection.reused, selection.computed)))
+        attention_mask = selection.attention_mask
+        if sequence.frame.family.hybrid:  # its attention mask depends on the tokens
+            attention_mask = sequence.attention_mask(
+                selection.computed, np.concatenate((selection.reused, selection.computed))
+            )
         return Pass(
             ids=torch.from_numpy(sequence.ids[selection.computed]),
             positions=selection.positions,
             wanted=torch.from_numpy(selection.index[rows]),
             past=selection.past,
-            mask=mask,
-            keeps=self.cache.keeps_rows,
+            attention_mask=attention_mask,
+            keeps=self.cache.keeps_own_keys,
             choice=choice,
             shows_states=shows_states,
         )
@@ -106,8 +108,8 @@ class RowCache:
         index = np.full(len(compute), -1)
         index[computed] = np.arange(len(computed))
         positions = frame.for_heads(computed, self.config.num_heads)
-        mask = sequence.mask(computed, np.concatenate((reused, computed)))
-        return Selection(frame, computed_bytes, computed, index, reused, past, positions, mask)
+        attention_mask = sequence.attention_mask(computed, np.concatenate((reused, computed)))
+        return Selection(frame, computed_bytes, computed, index, reused, past, positions, attention_mask)
 
     def _take(self, where: Array) -> KeyValues | None:
         """The stored keys and values of `where` [P], a view for a range; the same object until new ones are stored."""
@@ -146,7 +148,7 @@ class RowCache:
         index = _index(where, fresh.keys.device)
         self.layers.keys[:, :, :, index], self.layers.values[:, :, :, index] = fresh.keys, fresh.values
 
-    def begin_with(self, other: "RowCache", sequence: TokenSequence, *, with_room: bool) -> None:
+    def begin_with(self, other: "CanvasCache", sequence: TokenSequence, *, with_room: bool) -> None:
         """Reuses the context's keys of another canvas's last pass; `with_room` for the holes' keys in the same memory.
 
         Rotating keys to their new positions is exact. But the context had attended to holes of other lengths.

@@ -130,7 +130,7 @@ class AnchoredFiller(Filler):
         self.encode = cache(self.encode)  # because every path encodes the same anchors
 
     async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """Drafts that contain the anchors, best first. A hole that keeps anchors has no proposals."""
+        """Drafts that contain the anchors, best first. A hole that keeps anchors is given no texts."""
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
         self.timer = self.timer.begin(LAST * self.allowed_s)
         ways = await self.cross(prefix)
@@ -295,7 +295,7 @@ class AnchoredFiller(Filler):
         return ends, grown
 
     def _allow(self, way: Crossing, part: Part, spelled: bytes) -> Tensor:
-        """The mask [V] of tokens that may come next in the fill of a part that is `spelled` so far."""
+        """The set [V] of tokens that may come next in the fill of a part that is `spelled` so far."""
         path = way.path
         left = part.lead[len(spelled) :]
         own = spelled[len(part.lead) :]

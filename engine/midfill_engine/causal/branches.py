@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.causal.held import LaidRows, lay_behind, open_prompt, open_tail
+from midfill_engine.causal.growing_caches import LaidRows, lay_behind, open_prompt, open_tail
 from midfill_engine.groups import split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
@@ -117,7 +117,7 @@ class Tree:
 async def score(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | None = None) -> TextLogs:
     """The exact log-probability of every token of each text, given the prefix and the text's earlier tokens.
 
-    With `ends`, tokens as a mask [V] or as ids, each text gets one more value: the log-probability that one of these
+    With `ends`, tokens as a set [V] or as ids, each text gets one more value: the log-probability that one of these
     comes next.
     """
     scores: TextLogs = []
@@ -436,8 +436,8 @@ class Beam:
         num_past = memory.length - num_shown
         num_behind = sum(map(len, behind))
         num_rows = len(paths) + num_behind
-        mask = torch.zeros(num_rows, num_past + num_rows, dtype=torch.bool)
-        mask[:, : num_shared - num_shown] = True
+        attention_mask = torch.zeros(num_rows, num_past + num_rows, dtype=torch.bool)
+        attention_mask[:, : num_shared - num_shown] = True
         ids: list[int] = []
         positions: list[int] = []
         row = 0
@@ -446,11 +446,11 @@ class Beam:
             rows = slice(row, row + size)
             depth = len(path.ids) - 1
             earlier = [place - num_shown for place in path.places[:depth]]
-            mask[rows, earlier] = True
+            attention_mask[rows, earlier] = True
             column = num_past + row
             own_columns = slice(column, column + size)
             sees_own = torch.ones(size, size, dtype=torch.bool).tril()
-            mask[rows, own_columns] = sees_own
+            attention_mask[rows, own_columns] = sees_own
             ids.append(path.ids[-1])
             ids += text
             position = num_shared + depth
@@ -458,5 +458,5 @@ class Beam:
             row += size
         all_ids = torch.tensor(ids)
         all_positions = torch.tensor(positions)
-        laid_rows = LaidRows(all_ids, all_positions, mask, choice)
+        laid_rows = LaidRows(all_ids, all_positions, attention_mask, choice)
         return memory.lay(laid_rows, self._spare)

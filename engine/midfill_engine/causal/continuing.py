@@ -15,7 +15,7 @@ import torch
 from midfill_engine.causal.anchored import AnchoredFiller, bound_tokens
 from midfill_engine.causal.branches import MAX_TREE_ROWS
 from midfill_engine.causal.effort import WHOLE, Effort, allow_small, choose_effort
-from midfill_engine.causal.filler import MAX_BLOCK_TOKENS, Filler
+from midfill_engine.causal.filler import MAX_BODY_TOKENS, Filler
 from midfill_engine.causal.lines import MAX_LINE_TOKENS
 from midfill_engine.causal.prompt import AHEAD_CHARACTERS, MAX_BEFORE, find_following
 from midfill_engine.causal.split import Split
@@ -85,8 +85,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         judging = judge_jointly(runtime, texts, specs, done, request.excerpts, judge)
         await forwards.run(judging)
     fills = []
-    for row in list_rows(done, request.n):
-        fills.append([answer_hole(candidate, is_cut) for candidate, is_cut in zip(row, cut, strict=True)])
+    for alternative in list_alternatives(done, request.n):
+        fills.append([answer_hole(candidate, is_cut) for candidate, is_cut in zip(alternative, cut, strict=True)])
     ranked = []
     num_tokens = 0
     for candidates in done:
@@ -145,17 +145,17 @@ async def fill_hole(
     return balanced_fills, filler.timer.is_over
 
 
-def list_rows(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Candidate]]:
-    """At most `count` distinct rows, best first: row i has the i-th candidate of each hole, or the hole's last one."""
-    rows: list[list[Candidate]] = []
+def list_alternatives(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Candidate]]:
+    """At most `count` distinct alternatives, best first. The i-th has each hole's i-th candidate, or its last one."""
+    alternatives: list[list[Candidate]] = []
     for index in range(count):
-        row = []
+        alternative = []
         for candidates in done:
             last = len(candidates) - 1
-            row.append(candidates[min(index, last)])
-        if row not in rows:
-            rows.append(row)
-    return rows
+            alternative.append(candidates[min(index, last)])
+        if alternative not in alternatives:
+            alternatives.append(alternative)
+    return alternatives
 
 
 def check_variants(runtime: Runtime, cache: str | None, lengths: str | None) -> None:
@@ -360,7 +360,7 @@ def event_of(
     if draft is not None:
         state = state_of(draft)
         states.append(state.model_copy(update={"settled": list(draft.kept), "masked": 1}))
-        max_steps = MAX_LINE_TOKENS + MAX_BLOCK_TOKENS
+        max_steps = MAX_LINE_TOKENS + MAX_BODY_TOKENS
     for spec in specs[len(states) :]:
         kept_text = Split.of(spec).only_known().text
         settled = whole_range(kept_text)

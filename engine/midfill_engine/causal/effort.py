@@ -29,7 +29,7 @@ class Effort:
     """How widely a hole is searched; each field is a number.
 
     `width`: paths at once. `enough`: the complete lines that end the search once they are likelier than all open ones.
-    Bodies are drafted from `blocks` likely first lines and from the first lines of `begun` given texts, texts of
+    Bodies are drafted from `first_lines` likely first lines and from the first lines of `begun` given texts, texts of
     several lines from `through` first tokens. If texts are sampled, `drawn` are. `judged` given texts are judged by
     their likelihood, bodies at first by that of their first tokens. `compared` candidates are compared by the
     likelihood of the text after them.
@@ -37,7 +37,7 @@ class Effort:
 
     width: int = 5
     enough: int = 4
-    blocks: int = 2
+    first_lines: int = 2
     begun: int = 1
     through: int = 3
     drawn: int = 4
@@ -51,7 +51,7 @@ class Effort:
             judged_rows = LINE_TOKENS * self.judged
             compared_rows = (LINE_TOKENS + FOLLOWING_TOKENS) * self.compared
             return line_s + pace.cost_s(2, judged_rows + compared_rows)
-        num_whole = self.blocks + self.begun + NUM_LIKELY
+        num_whole = self.first_lines + self.begun + NUM_LIKELY
         num_passes = BODY_TOKENS * PASSES_A_TOKEN + 2
         rows = (BODY_TOKENS + FOLLOWING_TOKENS) * num_whole + HEAD_TOKENS * self.judged
         return line_s + pace.cost_s(num_passes, rows)
@@ -60,10 +60,10 @@ class Effort:
 WHOLE: Final = Effort()
 EFFORTS: Final = (
     WHOLE,
-    Effort(width=4, enough=3, blocks=2, begun=1, through=2, drawn=3, judged=5, compared=4),
-    Effort(width=3, enough=2, blocks=2, begun=1, through=1, drawn=2, judged=3, compared=3),
-    Effort(width=2, enough=1, blocks=1, begun=1, through=1, drawn=2, judged=2, compared=2),
-    Effort(width=1, enough=1, blocks=1, begun=0, through=1, drawn=1, judged=1, compared=2),
+    Effort(width=4, enough=3, first_lines=2, begun=1, through=2, drawn=3, judged=5, compared=4),
+    Effort(width=3, enough=2, first_lines=2, begun=1, through=1, drawn=2, judged=3, compared=3),
+    Effort(width=2, enough=1, first_lines=1, begun=1, through=1, drawn=2, judged=2, compared=2),
+    Effort(width=1, enough=1, first_lines=1, begun=0, through=1, drawn=1, judged=1, compared=2),
 )
 
 

@@ -19,8 +19,8 @@ from midfill_engine.causal.branches import Beam, Path, read_prefix, score
 from midfill_engine.causal.effort import HEAD_TOKENS, LAST
 from midfill_engine.causal.lines import LineSearch
 from midfill_engine.causal.prompt import find_following
-from midfill_engine.causal.stretch import Block
-from midfill_engine.causal.writing import Drawing, Row, TokenWriter, widen
+from midfill_engine.causal.stretch import GrowingText
+from midfill_engine.causal.writing import Continuation, Drawing, TokenWriter, widen
 from midfill_engine.judging import SHIPPED, Candidate, Judge, Kind, Logs
 from midfill_engine.scheduling.work import gather
 from midfill_engine.wire import BASE
@@ -28,7 +28,7 @@ from midfill_engine.wire import BASE
 MAX_THROUGH: Final = 12  # drafts of several lines
 MAX_THROUGH_TOKENS: Final = 96  # of a draft of several lines
 MAX_BEHIND: Final = 5.0  # nats behind the first: for 300 lines a fifth of the five candidates were, and no right one
-MAX_BLOCK_TOKENS: Final = 192
+MAX_BODY_TOKENS: Final = 192
 LEAST_LIKELY: Final = -1.0  # mean ln P of the first tokens: of 302 given bodies below it 1 was right, of 165 above 22
 LIKELY_RIGHT: Final = 0.5  # certainty of a proposer whose body is read whole even if its first tokens are unlikely
 NEAR_LINES: Final = 3  # including the beginning of the stretch's own line
@@ -38,7 +38,7 @@ WORDS: Final = re.compile(r"[\w$]+")
 
 @dataclass
 class Filler(TokenWriter):
-    """Fills one stretch: reads the prompt, writes drafts, adds proposals, and ranks all by likelihood."""
+    """Fills one stretch: reads the prompt, writes drafts, adds given texts, and ranks all by likelihood."""
 
     names: Sequence[str] = ()  # words that the text after needs
     unused: Sequence[str] = ()  # words that the text before binds and nothing uses
@@ -47,14 +47,16 @@ class Filler(TokenWriter):
 
     @property
     def kind(self) -> Kind:
-        if self.stretch.is_block:
+        if self.stretch.is_body:
             return "body"
         if self.stretch.is_inside:
             return "inside"
         return "line"
 
     async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """Returns drafts and proposals, best first; only proposals if some fit and the time ends before all is read."""
+        """Returns drafts and given texts, best first. If some given texts fit, and the time ends before all is read, it
+        returns these alone.
+        """
         fitting = self.keep_fitting(proposed)
 
         def is_over() -> bool:
@@ -68,15 +70,15 @@ class Filler(TokenWriter):
         self.timer = self.timer.begin(LAST * self.allowed_s)
         stretch = self.stretch
         texts = fitting[: self.effort.judged]
-        weighing = self.weigh_likely(prefix, texts) if stretch.is_block else self.weigh(prefix, texts)
+        weighing = self.weigh_likely(prefix, texts) if stretch.is_body else self.weigh(prefix, texts)
         begun_nats = 0.0
         if self.drawing.temperature and not (stretch.single and stretch.is_bounded):
             given, drafted = await gather(weighing, self.draw(prefix, self.drawing))
-        elif stretch.is_block:
+        elif stretch.is_body:
             drafting = self.draft_lines(prefix)
             given, (lines, begun_nats) = await gather(weighing, drafting)
             firsts = self._choose_firsts(lines, given)
-            drafted = await self.draft_block(prefix, firsts)
+            drafted = await self.draft_bodies(prefix, firsts)
         elif stretch.single:
             drafting = self.draft_lines(prefix)
             given, (drafted, begun_nats) = await gather(weighing, drafting)
@@ -94,7 +96,7 @@ class Filler(TokenWriter):
         return self.rank(judged)
 
     async def compare(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """Ranks the proposed texts, best first, without drafts."""
+        """Ranks the given texts, best first, without drafts."""
         fitting = self.keep_fitting(proposed)
         if self.timer.is_over:
             return self.rank(fitting)
@@ -104,7 +106,7 @@ class Filler(TokenWriter):
         return self.rank(judged)
 
     def keep_fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """The proposals without a forbidden string, with at most `max_tokens` tokens, and within the bounds."""
+        """The given texts without a forbidden string, with at most `max_tokens` tokens, and within the bounds."""
         fitting = []
         for candidate in proposed:
             text = candidate.text
@@ -169,7 +171,7 @@ class Filler(TokenWriter):
         the begun word that each text must first complete, 0.0 if the text before ends with no word.
         """
         names, unused = self.names, self.unused
-        if self.stretch.is_block:  # its later lines may have them
+        if self.stretch.is_body:  # its later lines may have them
             names = unused = ()
         search = LineSearch(self, names, unused)
         paths = await search.run(prefix)
@@ -190,15 +192,15 @@ class Filler(TokenWriter):
             firsts.append(first)
         return list(dict.fromkeys(firsts))
 
-    async def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> list[Candidate]:
+    async def draft_bodies(self, prefix: Prefix, firsts: Sequence[str]) -> list[Candidate]:
         """Drafts bodies: continues each first line greedily, and scores the following text after each result. Without
         a following text the drafts have no likelihoods yet; once the time is over, that text is not scored.
         """
         beam = Beam(self.runtime, prefix)
-        rows = await self._write_bodies(beam, firsts)
+        continuations = await self._write_bodies(beam, firsts)
         path_of_text: dict[str, Path] = {}
-        for path, block in self.keep_whole(rows):
-            path_of_text |= dict.fromkeys(block.endings(), path)
+        for path, growing_text in self.keep_whole(continuations):
+            path_of_text |= dict.fromkeys(growing_text.endings(), path)
         is_over = self.timer.is_over
         following = self.following
         if not following and not is_over:
@@ -223,29 +225,29 @@ class Filler(TokenWriter):
             scored.append(replace(draft, following=nats))
         return scored
 
-    async def _write_bodies(self, beam: Beam, firsts: Sequence[str]) -> list[Row]:
+    async def _write_bodies(self, beam: Beam, firsts: Sequence[str]) -> list[Continuation]:
         """Writes a body behind each first line, always with the likeliest next token."""
         pending_text = self.pending.decode()
-        blocks: list[Block] = []
+        growing_texts: list[GrowingText] = []
         ids_of_firsts: list[tuple[int, ...]] = []
         for first in firsts:
             ids = tuple(self.encode(pending_text + first))
             if ids:
-                blocks.append(Block(self.stretch, first))
+                growing_texts.append(GrowingText(self.stretch, first))
                 ids_of_firsts.append(ids)
-        if not blocks:
+        if not growing_texts:
             return []
         paths, scores = await beam.open(ids_of_firsts)
-        rows = list(zip(paths, blocks, strict=True))
+        continuations = list(zip(paths, growing_texts, strict=True))
         next_scores = list(scores[:, None])
-        limit = self.limit_tokens(MAX_BLOCK_TOKENS)
-        return await self.write(beam, rows, next_scores, choose_likeliest, limit)
+        limit = self.limit_tokens(MAX_BODY_TOKENS)
+        return await self.write(beam, continuations, next_scores, choose_likeliest, limit)
 
-    def keep_whole(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """The rows whose block ended by itself; all rows if there is none, or if the stretch is no body."""
-        if not self.stretch.is_block:
-            return rows
-        return [row for row in rows if row[1].is_whole] or rows
+    def keep_whole(self, continuations: Sequence[Continuation]) -> Sequence[Continuation]:
+        """The continuations whose text ended by itself; all of them if there is none, or if the stretch is no body."""
+        if not self.stretch.is_body:
+            return continuations
+        return [each for each in continuations if each[1].is_whole] or continuations
 
     def _split_path(self, path: Path, text: str) -> tuple[Path, str]:
         """Returns the part of a path whose tokens were read and lie within `text`, and the text behind that part."""
@@ -266,7 +268,7 @@ class Filler(TokenWriter):
 
     async def draft_through(self, prefix: Prefix) -> list[Candidate]:
         """Drafts texts of several lines: continues the likeliest first tokens greedily up to the text after. A text may
-        end at each of its lines (`Block.endings`); texts that reached the text after come first.
+        end at each of its lines (`GrowingText.endings`); texts that reached the text after come first.
         """
         count = self.effort.through
         num_begun = 0
@@ -281,11 +283,11 @@ class Filler(TokenWriter):
                 rank = num_begun
             return int(logs.topk(rank).indices[-1])
 
-        rows = await self.write_anew(prefix, count, choose, MAX_THROUGH_TOKENS)
-        blocks = [block for _, block in rows]
+        continuations = await self.write_anew(prefix, count, choose, MAX_THROUGH_TOKENS)
+        growing_texts = [growing_text for _, growing_text in continuations]
         texts: dict[str, None] = {}
-        for block in sorted(blocks, key=lambda block: not block.is_met):
-            texts |= dict.fromkeys(block.endings())
+        for growing_text in sorted(growing_texts, key=lambda growing_text: not growing_text.is_met):
+            texts |= dict.fromkeys(growing_text.endings())
         drafts = []
         for text in texts:
             if "\n" in text and text.strip():
@@ -300,13 +302,13 @@ class Filler(TokenWriter):
         def choose(_: Path, logs: Tensor) -> int:
             return drawing.choose(logs)
 
-        rows = await self.write_anew(prefix, drawing.count, choose, MAX_BLOCK_TOKENS, must_have_line=True)
+        continuations = await self.write_anew(prefix, drawing.count, choose, MAX_BODY_TOKENS, must_have_line=True)
         is_over = self.timer.is_over
         if is_over:
-            rows = [row for row in rows if row[1].has_line] or rows
+            continuations = [each for each in continuations if each[1].has_line] or continuations
         path_of_text: dict[str, Path] = {}
-        for path, block in self.keep_whole(rows):
-            endings = block.endings() or [block.first]
+        for path, growing_text in self.keep_whole(continuations):
+            endings = growing_text.endings() or [growing_text.first]
             if not self.stretch.max_lines:
                 endings = endings[-1:]
             texts = [text for text in endings if text.strip()]
@@ -341,7 +343,7 @@ class Filler(TokenWriter):
     async def weigh(self, prefix: Prefix, texts: Sequence[Candidate]) -> list[Candidate]:
         """Returns the texts, each with its log-likelihood, and bodies also with that of the following text."""
         following = ""
-        if self.stretch.is_block:
+        if self.stretch.is_body:
             following = self.following
         ends: Tensor | None = self.ends
         if following:  # which comes right behind the body
@@ -367,8 +369,8 @@ class Filler(TokenWriter):
         *,
         compares_all: bool = False,
     ) -> list[Candidate]:
-        """Returns drafts and weighed proposals, each with its log-likelihood less `begun_nats` and, unless the time is
-        over, that of the following text. Of whole lines it keeps only the best few, unless `compares_all`.
+        """Returns drafts and weighed given texts, each with its log-likelihood less `begun_nats` and, unless the time
+        is over, that of the following text. Of whole lines it keeps only the best few, unless `compares_all`.
         """
         candidate_of_text = {candidate.text: candidate for candidate in given}
         drafts: dict[str, Candidate] = {}
@@ -397,7 +399,7 @@ class Filler(TokenWriter):
         for candidate in self.count_names(list(candidate_of_text.values())):
             nats = candidate.nats - begun_nats
             judged.append(replace(candidate, nats=nats))
-        if self.following and self.stretch.is_block:
+        if self.following and self.stretch.is_body:
             return judged
         ranked = self.judge.rank(judged, self.kind)
         if self.following and (compares_all or self.stretch.is_inside):

@@ -66,7 +66,7 @@ class LineSearch:
         if stretch.is_inside:  # the rest of the line will judge them
             self.num_complete *= INSIDE
             self.enough = writer.widest
-        elif stretch.is_block:  # bodies will begin with the likeliest ones
+        elif stretch.is_body:  # bodies will begin with the likeliest ones
             self.enough = writer.num_firsts
         self.complete: dict[int, list[Path]] = {0: []}
         self._vocabulary = writer.runtime.vocabulary

@@ -14,8 +14,8 @@ from midfill_engine.loading.runtime import Runtime
 
 MAX_BEFORE: Final = 2048  # tokens that are read
 READ_CHARACTERS: Final = 3072  # of the text before, at most
-YIELDED: Final = 1536  # at most so many of these make room for excerpts
-AHEAD_YIELDS: Final = 4  # for so many characters that make room, the text after gives up one, too
+MAX_GIVEN_UP: Final = 1536  # at most so many of these make room for excerpts
+GIVEN_UP_PER_AHEAD: Final = 4  # for so many characters that make room, the text after gives up one, too
 READ_SHARE: Final = 3  # up to one part in so many of READ_CHARACTERS is left out to begin at a stable line
 BREAK: Final = "\n\n\n"  # between texts that are not adjacent
 AHEAD_CHARACTERS: Final = 1200  # of the text after, at most; the prompt begins with them
@@ -45,7 +45,7 @@ def lay_prompt(
     after: str = "",
     excerpts: Sequence[str] = (),
     *,
-    is_block: bool = False,
+    is_body: bool = False,
     behind: str | None = None,
 ) -> Prompt:
     """Lays the excerpts and the text around a stretch with fill-in-the-middle tokens, if the model was trained with
@@ -54,7 +54,7 @@ def lay_prompt(
     """
     opening = runtime.tokens.opening(None)
     markers = runtime.tokens.markers
-    above, num_ahead = lay_before(before, excerpts, is_block=is_block)
+    above, num_ahead = lay_before(before, excerpts, is_body=is_body)
     if markers is not None:
         encode = runtime.loaded.tokenizer.encode
         ids_before = encode(above)[-MAX_BEFORE:]
@@ -93,17 +93,17 @@ def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
     return ids, pending
 
 
-def lay_before(before: str, excerpts: Sequence[str], *, is_block: bool = False) -> tuple[str, int]:
+def lay_before(before: str, excerpts: Sequence[str], *, is_body: bool = False) -> tuple[str, int]:
     """Returns the excerpts and the end of the text before, and the number of characters to read of the text after.
 
-    Excerpts take room from the near text, but not for a block, because a block mostly resembles its neighbors.
+    Excerpts take room from the near text, but not for a body, because a body mostly resembles its neighbors.
     """
     shown = "".join(text.strip("\n") + BREAK for text in excerpts)
-    num_yielded = 0
-    if not is_block:
-        num_yielded = min(len(shown), YIELDED)
-    near = take_stable_end(before, READ_CHARACTERS - num_yielded)
-    num_ahead = AHEAD_CHARACTERS - num_yielded // AHEAD_YIELDS
+    num_given_up = 0
+    if not is_body:
+        num_given_up = min(len(shown), MAX_GIVEN_UP)
+    near = take_stable_end(before, READ_CHARACTERS - num_given_up)
+    num_ahead = AHEAD_CHARACTERS - num_given_up // GIVEN_UP_PER_AHEAD
     return shown + near, num_ahead
 
 

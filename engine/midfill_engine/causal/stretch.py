@@ -70,7 +70,7 @@ class Stretch:
         return ""
 
     @property
-    def is_block(self) -> bool:
+    def is_body(self) -> bool:
         """True for a body: the next line lacks its `indent`, so a text ends at the first line without it."""
         if self.single or not self.indent:
             return False
@@ -79,8 +79,8 @@ class Stretch:
 
 
 @dataclass
-class Block:
-    """A text that is being written: a first line or "" as `text`, and behind it the bytes `data` of tokens."""
+class GrowingText:
+    """A text that is being written in a stretch: a first line or "" as `text`, and behind it `data`, tokens' bytes."""
 
     stretch: Stretch
     text: str
@@ -134,10 +134,12 @@ class Block:
 
     @property
     def written(self) -> str:
+        """All text so far, without a last character whose bytes are incomplete."""
         return self.text + self.data.decode(errors="ignore")
 
     @property
     def first(self) -> str:
+        """The first line."""
         return self.written.split("\n")[0]
 
     @property
@@ -147,10 +149,10 @@ class Block:
 
     def endings(self) -> list[str]:
         """The texts that may be taken of what was written: up to each end of a line with text, without lines that leave
-        the block or repeat others. For a body only the longest of them, unless its lines are bounded. If the rest of a
-        line follows the stretch, only a text that has met it.
+        the body or repeat others. For a body only the longest of them, unless its lines are bounded. If a stretch of
+        several lines ends within a line, only the whole text, and only if it has reached the rest of that line.
         """
-        if not self.stretch.single and not self.stretch.is_block and self.stretch.is_inside:
+        if not self.stretch.single and not self.stretch.is_body and self.stretch.is_inside:
             return [self.written] if self.is_met else []
         first, *lines = self.written.split("\n")
         is_cut = not self.is_whole and self.loop is None
@@ -170,6 +172,6 @@ class Block:
             if stripped:
                 seen_lines.add(stripped)
                 endings.append(text)
-        if self.stretch.is_block and not self.stretch.max_lines:
+        if self.stretch.is_body and not self.stretch.max_lines:
             return endings[-1:]
         return endings

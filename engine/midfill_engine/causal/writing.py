@@ -13,7 +13,7 @@ from midfill_engine.causal.branches import Beam, Path, first_scores
 from midfill_engine.causal.effort import WHOLE, Effort
 from midfill_engine.causal.lookup import BREAK, guess_next, spell
 from midfill_engine.causal.prompt import lay_prompt
-from midfill_engine.causal.stretch import Block, Stretch
+from midfill_engine.causal.stretch import GrowingText, Stretch
 from midfill_engine.judging import Candidate
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.loops import is_endless
@@ -30,8 +30,8 @@ LAST_TOKENS: Final = 64  # length up to which one text goes on alone once the ti
 NUM_WIDENED: Final = 8
 MAX_REFUSED: Final = 64  # tokens in a row that would end a text too early
 
-Row = tuple[Path, Block]
-"""A path and the text that its tokens write."""
+Continuation = tuple[Path, GrowingText]
+"""A path of tokens behind the prompt, and the text that they write."""
 
 Choose = Callable[[Path, Tensor], int]
 """Picks the next token of a path by log-probabilities [V + 1] (the last is the end)."""
@@ -80,7 +80,7 @@ class Edge:
             self.opening = self.later & ~vocabulary.spaced
 
     def allowed(self, left: bytes, is_first: bool) -> Tensor:
-        """The mask [V] of tokens that may come next where the bytes `left` must be spelled first."""
+        """The set [V] of tokens that may come next where the bytes `left` must be spelled first."""
         if left:
             # What spells no more than `left` may be any token, because this text is given.
             choosable = self.vocabulary.allowed() | self.vocabulary.spelling_only(left)
@@ -112,7 +112,7 @@ class TokenWriter:
         runtime = self.runtime
         stretch = self.stretch
         prompt = lay_prompt(
-            runtime, stretch.before, stretch.after, self.excerpts, is_block=stretch.is_block, behind=stretch.behind
+            runtime, stretch.before, stretch.after, self.excerpts, is_body=stretch.is_body, behind=stretch.behind
         )
         self.prompt = prompt
         self.pending = prompt.pending
@@ -132,7 +132,7 @@ class TokenWriter:
         if prompt.has_suffix:
             line_ends = ends & vocabulary.beginning(b"\n")
             ends = self.stops | line_ends
-        self.ends = ends.nonzero().flatten()  # as ids, because a mask would be searched anew for every path
+        self.ends = ends.nonzero().flatten()  # as ids, because a set [V] would be searched anew for every path
 
     @property
     def widest(self) -> int:
@@ -144,7 +144,7 @@ class TokenWriter:
         """The number of likely first lines that bodies are drafted from. One fewer than the requested alternatives is
         enough, because mostly a given text is one of the alternatives.
         """
-        return max(self.effort.blocks, self.drawing.count - 1)
+        return max(self.effort.first_lines, self.drawing.count - 1)
 
     @property
     def width(self) -> int:
@@ -180,7 +180,7 @@ class TokenWriter:
     def showing(self, path: Path) -> Showing | None:
         """A function that builds the event of a body that is written as far as `path`; None if nothing is shown."""
         show = self.show
-        if show is None or not self.stretch.is_block:
+        if show is None or not self.stretch.is_body:
             return None
         return lambda: show(self.to_candidate(path))
 
@@ -202,119 +202,127 @@ class TokenWriter:
 
     async def write_anew(
         self, prefix: Prefix, count: int, choose: Choose, usual_limit: int, *, must_have_line: bool = False
-    ) -> list[Row]:
+    ) -> list[Continuation]:
         """Writes `count` texts from their beginning (see `write`)."""
-        rows = []
+        continuations = []
         for _ in range(count):
-            block = Block(self.stretch, "")
-            rows.append((Path(), block))
+            growing_text = GrowingText(self.stretch, "")
+            continuations.append((Path(), growing_text))
         first = first_scores(self.runtime, prefix)
         scores = [first[None]] * count
         beam = Beam(self.runtime, prefix)
         limit = self.limit_tokens(usual_limit) + len(self.pending)
-        return await self.write(beam, rows, scores, choose, limit, must_have_line=must_have_line)
+        return await self.write(beam, continuations, scores, choose, limit, must_have_line=must_have_line)
 
     async def write(
         self,
         beam: Beam,
-        begun: Sequence[Row],
+        begun: Sequence[Continuation],
         scores: Sequence[Tensor],
         choose: Choose,
         limit: int,
         *,
         must_have_line: bool = False,
-    ) -> list[Row]:
-        """Continues the `begun` rows token by token, each by at most `limit` tokens; returns all of them. Their next
+    ) -> list[Continuation]:
+        """Continues the texts `begun` token by token, each by at most `limit` tokens; returns all of them. Their next
         tokens have the log-probabilities `scores` [1, V]. Prompt lookup decoding (Saxena 2023) saves passes: guessed
-        tokens are read along, and kept if they are chosen. When the time is over all rows end; but if there
-        `must_have_line` at least one row with a whole line, the likeliest row goes on up to it.
+        tokens are read along, and kept if they are chosen. When the time is over all texts end; but if there
+        `must_have_line` at least one text with a whole line, the likeliest text goes on up to it.
         """
-        rows = list(begun)
-        num_rows = len(rows)
-        going = list(range(num_rows))
+        continuations = list(begun)
+        num_continuations = len(continuations)
+        going = list(range(num_continuations))
         max_tokens = self.stretch.max_tokens + len(self.pending)
         max_size = min(max_tokens, limit)
         begun_sizes = [len(path.ids) for path, _ in begun]
-        sizes = [0] * num_rows
-        guesses: list[Sequence[int]] = [()] * num_rows
+        sizes = [0] * num_continuations
+        guesses: list[Sequence[int]] = [()] * num_continuations
         while True:
             for index, logs, guess in zip(going, scores, guesses, strict=True):
-                path, block = rows[index]
-                path = self._extend(path, block, logs, guess, choose)
-                rows[index] = path, block
+                path, growing_text = continuations[index]
+                path = self._extend(path, growing_text, logs, guess, choose)
+                continuations[index] = path, growing_text
                 sizes[index] = len(path.ids) - begun_sizes[index]
-            going = self._list_going(rows, sizes, going, max_size)
+            going = self._list_going(continuations, sizes, going, max_size)
             if going and self.timer.is_over:
-                going = self._keep_likeliest(rows, going, must_have_line)
+                going = self._keep_likeliest(continuations, going, must_have_line)
             if not going:
                 break
-            paths = [rows[index][0] for index in going]
-            ended = [path for index, (path, _) in enumerate(rows) if index not in going]
+            paths = [continuations[index][0] for index in going]
+            ended = [path for index, (path, _) in enumerate(continuations) if index not in going]
             guesses = []
             for index, guess in zip(going, self.guess(paths, ended), strict=True):
                 room = max_size - sizes[index] - 1
                 guesses.append(guess[:room])
-            first_path, _ = rows[0]
+            first_path, _ = continuations[0]
             paths, scores = await beam.read(paths, guesses, self.showing(first_path))
             for index, path in zip(going, paths, strict=True):
-                _, block = rows[index]
-                rows[index] = path, block
-        return rows
+                _, growing_text = continuations[index]
+                continuations[index] = path, growing_text
+        return continuations
 
-    def _list_going(self, rows: Sequence[Row], sizes: Sequence[int], going: Sequence[int], max_size: int) -> list[int]:
-        """The indices among `going` whose rows are still open and not too long. `sizes` are the rows' new tokens."""
-        max_body_size = self._limit_bodies(rows, sizes)
+    def _list_going(
+        self, continuations: Sequence[Continuation], sizes: Sequence[int], going: Sequence[int], max_size: int
+    ) -> list[int]:
+        """The indices among `going` whose texts are still open and not too long. `sizes` are the numbers of their new
+        tokens.
+        """
+        max_body_size = self._limit_bodies(continuations, sizes)
         still_going = []
         for index in going:
-            _, block = rows[index]
+            _, growing_text = continuations[index]
             size = sizes[index]
-            if block.is_open and size < max_size and size <= max_body_size:
+            if growing_text.is_open and size < max_size and size <= max_body_size:
                 still_going.append(index)
         return still_going
 
-    def _keep_likeliest(self, rows: Sequence[Row], going: Sequence[int], must_have_line: bool) -> list[int]:
-        """The index of the row that goes on once the time is over: the likeliest one if some row must have a line."""
-        has_line = any(block.has_line for _, block in rows)
+    def _keep_likeliest(
+        self, continuations: Sequence[Continuation], going: Sequence[int], must_have_line: bool
+    ) -> list[int]:
+        """The index of the text that goes on once the time is over: the likeliest one if some text must have a line."""
+        has_line = any(growing_text.has_line for _, growing_text in continuations)
         if has_line or not must_have_line:
             return []
-        best = max(going, key=lambda index: rows[index][0].log)
-        path, _ = rows[best]
+        best = max(going, key=lambda index: continuations[index][0].log)
+        path, _ = continuations[best]
         if len(path.ids) >= LAST_TOKENS:
             return []
         return [best]
 
-    def _limit_bodies(self, rows: Sequence[Row], sizes: Sequence[int]) -> float:
+    def _limit_bodies(self, continuations: Sequence[Continuation], sizes: Sequence[int]) -> float:
         """The maximum number of tokens of a body once half of the bodies have ended: a longer one was never chosen."""
         is_drawn = self.drawing.temperature > 0
-        if not self.stretch.is_block or is_drawn or len(rows) < MIN_COMPARED:
+        if not self.stretch.is_body or is_drawn or len(continuations) < MIN_COMPARED:
             return math.inf
         ended_sizes = []
-        for size, (_, block) in zip(sizes, rows, strict=True):
-            if block.is_whole:
+        for size, (_, growing_text) in zip(sizes, continuations, strict=True):
+            if growing_text.is_whole:
                 ended_sizes.append(size)
-        min_ended = max(len(rows) / 2, self.drawing.count)
+        min_ended = max(len(continuations) / 2, self.drawing.count)
         if len(ended_sizes) < min_ended:
             return math.inf
         return LONGER * max(ended_sizes)
 
-    def _extend(self, path: Path, block: Block, scores: Tensor, guess: Sequence[int], choose: Choose) -> Path:
+    def _extend(
+        self, path: Path, growing_text: GrowingText, scores: Tensor, guess: Sequence[int], choose: Choose
+    ) -> Path:
         """Returns the path with the token chosen by the first of `scores` [1 + G, V], and with further ones as long as
-        the token before was guessed right. Writes their text into the block.
+        the token before was guessed right. Writes their bytes into `growing_text`.
         """
         read_places = path.places
         for logs, guessed in zip(scores, [*guess, None], strict=True):
-            offer = self._offer(path, block, logs)
-            token = self._pick(path, block, offer, choose)
+            offer = self._offer(path, growing_text, logs)
+            token = self._pick(path, growing_text, offer, choose)
             log = float(offer[token])
             if token == len(logs) or math.isinf(log) or self.stops[token]:
-                block.end()
+                growing_text.end()
                 break
             own_bytes = self._own_bytes(path, token)
-            block.write(own_bytes)
+            growing_text.write(own_bytes)
             places = read_places[: len(path.ids)]
             longer = path.add(token, log)
             path = replace(longer, places=places)
-            if not block.is_open or token != guessed:
+            if not growing_text.is_open or token != guessed:
                 break
         return path
 
@@ -325,7 +333,7 @@ class TokenWriter:
         return self.pieces[token][num_pending:]
 
     def oblige(self, text: str, path: Path, room: int) -> Tensor | None:
-        """The mask [V] of tokens that may come next in a text that still lacks lines; None if any may, because none is
+        """The set [V] of tokens that may come next in a text that still lacks lines; None if any may, because none is
         lacking. At a line's beginning these spell the indentation. After a line that repeats itself, or is so long that
         not all lines have `room` (in tokens), they break the line. Elsewhere they are all that do not end the text.
         """
@@ -356,13 +364,13 @@ class TokenWriter:
             num_tokens += 1
         return num_tokens
 
-    def _pick(self, path: Path, block: Block, offer: Tensor, choose: Choose) -> int:
+    def _pick(self, path: Path, growing_text: GrowingText, offer: Tensor, choose: Choose) -> int:
         """Chooses the next token by `offer` [V + 1]; bars a choice there that would end the text early, and repeats."""
         bounds = self.stretch
         if bounds.min_lines and not bounds.single and path.ids:
             limit = min(bounds.max_tokens, self.limit_tokens(0))
             room = limit - self.count_own(path)
-            allowed = self.oblige(block.written, path, room)
+            allowed = self.oblige(growing_text.written, path, room)
             if allowed is not None:
                 next_logs = offer[:-1]
                 is_offered = next_logs > -torch.inf
@@ -372,24 +380,24 @@ class TokenWriter:
         if not bounds.min_lines and not bounds.min_tokens:
             return token
         for _ in range(MAX_REFUSED):
-            if offer[token] == -torch.inf or not self._ends_early(path, block, token):
+            if offer[token] == -torch.inf or not self._ends_early(path, growing_text, token):
                 break
             offer[token] = -torch.inf
             token = choose(path, offer)
         return token
 
-    def _ends_early(self, path: Path, block: Block, token: int) -> bool:
+    def _ends_early(self, path: Path, growing_text: GrowingText, token: int) -> bool:
         """True if the text would end with this token and be too short."""
-        next_block = replace(block)
+        longer_text = replace(growing_text)
         if token >= len(self.stops) or self.stops[token]:
-            next_block.end()
+            longer_text.end()
         else:
             own_bytes = self._own_bytes(path, token)
-            next_block.write(own_bytes)
-        if next_block.is_open:
+            longer_text.write(own_bytes)
+        if longer_text.is_open:
             return False
         num_tokens = self.count_own(path)
-        for text in next_block.endings():
+        for text in longer_text.endings():
             if self.stretch.is_long_enough(text, num_tokens):
                 return False
         return True
@@ -407,16 +415,16 @@ class TokenWriter:
             guesses.append(guess_next(text, sources, is_sure=is_sure))
         return guesses
 
-    def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
+    def _offer(self, path: Path, growing_text: GrowingText, logs: Tensor) -> Tensor:
         """Log-probabilities [V + 1] of the allowed next tokens; the last one is that of the end of the text."""
         num_spelled = self.count_spelled(path)
         left = self.pending[num_spelled:]
         is_single = self.stretch.single
-        has_text = bool(block.data.strip())
+        has_text = bool(growing_text.data.strip())
         breaks_line = self.runtime.vocabulary.beginning(b"\n")
         is_first = num_spelled == len(self.pending)
         allowed = self.edge.allowed(left, is_first)
-        if block.text and not block.data:  # a body behind a complete first line
+        if growing_text.text and not growing_text.data:  # a body behind a complete first line
             allowed = allowed & breaks_line
         end_log = torch.full((1,), -torch.inf)
         if is_single and not left and has_text:

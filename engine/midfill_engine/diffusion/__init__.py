@@ -1,1 +1,1 @@
-"""Fills requests by denoising: canvases, rows, steps. Knows no drafts from the left, no HTTP."""
+"""Fills requests by denoising: canvases, denoisers, steps. Knows no drafts from the left, no HTTP."""

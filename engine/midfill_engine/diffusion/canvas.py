@@ -8,7 +8,7 @@ import torch
 
 from midfill_engine.models.sequence import Array
 from midfill_engine.requests.outline import HoleOutline
-from midfill_engine.samplers.base import Decision, Proposals
+from midfill_engine.samplers.base import Decision, Predictions
 from midfill_engine.tokens.pieces import Spans, decode, merge
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import FilledHole, HoleState
@@ -72,11 +72,11 @@ class Canvas:
         num_expandable: Array = np.maximum(self.max_positions - self._count(~self.anchored), 0)
         return num_expandable
 
-    def apply(self, decision: Decision, proposals: Proposals) -> None:
+    def apply(self, decision: Decision, predictions: Predictions) -> None:
         """Replaces, settles and remasks positions as decided. But where a hole has no room for all deletions or
         expansions, the least confident ones are left as they were.
         """
-        self.guesses, self.guess_confidence = proposals.ids, proposals.confidence
+        self.guesses, self.guess_confidence = predictions.ids, predictions.confidence
         if decision.edit is not None:
             self._write(decision.edit & ~self.masked & ~self.anchored)
         settle = decision.settle & self.masked

@@ -9,13 +9,13 @@ from typing import Final
 import torch
 
 from midfill_engine.caches import CACHES
-from midfill_engine.caches.keys import RowCache
+from midfill_engine.caches.keys import CanvasCache
 from midfill_engine.caches.stores import EncodedContext
 from midfill_engine.diffusion.canvas import Canvas
+from midfill_engine.diffusion.denoiser import CanvasDenoiser
 from midfill_engine.diffusion.laying import lay_canvas
 from midfill_engine.diffusion.plan import TRIALS_AT_ONCE, Plan, read_request, take_authors
-from midfill_engine.diffusion.row import CanvasRow
-from midfill_engine.diffusion.uniform import UniformRow
+from midfill_engine.diffusion.uniform import UniformDenoiser
 from midfill_engine.errors import RequestError
 from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded
 from midfill_engine.groups import split
@@ -60,17 +60,17 @@ async def fill_by_denoising(
     plan = read_request(runtime, request, cache, lengths)
     forwards = ForwardCounter()
     await Claim(plan.count_bytes())
-    rows, is_cached = await forwards.run(begin_rows(plan))
-    first = rows[0]
+    denoisers, is_cached = await forwards.run(begin_denoisers(plan))
+    first = denoisers[0]
     step = 0
-    while open_rows := [row for row in rows if not row.is_done]:
+    while open_denoisers := [denoiser for denoiser in denoisers if not denoiser.is_done]:
         if timer.is_over:
-            for row in open_rows:  # the next step is the last one
-                row.num_steps = min(row.num_steps, row.step + 1)
-        passes = [row.open_pass() for row in open_rows]
+            for denoiser in open_denoisers:  # the next step is the last one
+                denoiser.num_steps = min(denoiser.num_steps, denoiser.step + 1)
+        passes = [denoiser.open_pass() for denoiser in open_denoisers]
         results = await forwards.run(forward(passes, partial(event_of, first, step)))
-        for row, result in zip(open_rows, results, strict=True):
-            row.absorb(result)
+        for denoiser, result in zip(open_denoisers, results, strict=True):
+            denoiser.absorb(result)
         step += 1
     await Show(event_of(first, step))
     stats = Stats(
@@ -81,32 +81,32 @@ async def fill_by_denoising(
         cached_context=is_cached,
         context_tokens=len(plan.context_ids),
     )
-    return answer(plan, rows, stats)
+    return answer(plan, denoisers, stats)
 
 
-async def begin_rows(plan: Plan) -> tuple[list[CanvasRow] | list[UniformRow], bool]:
-    """Returns the rows to denoise, and whether the context was cached. Raises RequestError."""
+async def begin_denoisers(plan: Plan) -> tuple[list[CanvasDenoiser] | list[UniformDenoiser], bool]:
+    """Returns the denoisers of all canvases, and whether the context was cached. Raises RequestError."""
     if plan.runtime.family.attention == "canvas":
-        return await begin_uniform_rows(plan), False
+        return await begin_uniform_denoisers(plan), False
     context, is_cached = await encode_context(plan)
     canvases, shared = await choose_lengths(plan, context)
-    rows: list[CanvasRow] = []
+    denoisers: list[CanvasDenoiser] = []
     for index in range(plan.request.n):
-        rows += [make_row(plan, lengths, context, index) for lengths in canvases]
-    if shared is not None and plan.cache.keeps_rows:
-        for row in rows:
-            row.cache.begin_with(shared, row.sequence(), with_room=True)
-    return rows, is_cached
+        denoisers += [make_denoiser(plan, lengths, context, index) for lengths in canvases]
+    if shared is not None and plan.cache.keeps_own_keys:
+        for denoiser in denoisers:
+            denoiser.cache.begin_with(shared, denoiser.sequence(), with_room=True)
+    return denoisers, is_cached
 
 
-async def begin_uniform_rows(plan: Plan) -> list[UniformRow]:
+async def begin_uniform_denoisers(plan: Plan) -> list[UniformDenoiser]:
     canvases, _ = await choose_lengths(plan, None)
     (past,) = await forward([CanvasPass(torch.tensor(plan.texts[0]))])
-    rows: list[UniformRow] = []
+    denoisers: list[UniformDenoiser] = []
     for index in range(plan.request.n):
         for lengths in canvases:
-            rows.append(UniformRow(plan, lay_canvas(plan, lengths), seeded(plan.request.seed, index), past))
-    return rows
+            denoisers.append(UniformDenoiser(plan, lay_canvas(plan, lengths), seeded(plan.request.seed, index), past))
+    return denoisers
 
 
 async def encode_context(plan: Plan) -> tuple[EncodedContext | None, bool]:
@@ -130,14 +130,14 @@ async def encode_context(plan: Plan) -> tuple[EncodedContext | None, bool]:
     return context, False
 
 
-def trial_row(plan: Plan, lengths: Lengths, context: EncodedContext | None) -> CanvasRow:
-    """A greedy row for one forward pass over a canvas of these lengths."""
+def make_trial_denoiser(plan: Plan, lengths: Lengths, context: EncodedContext | None) -> CanvasDenoiser:
+    """A greedy denoiser for one forward pass over a canvas of these lengths."""
     greedy = InfillRequest(segments=[HoleSegment(hole=HoleSpec())])
-    return make_row(replace(plan, request=greedy), lengths, context, 0)
+    return make_denoiser(replace(plan, request=greedy), lengths, context, 0)
 
 
-def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index: int) -> CanvasRow:
-    """The row of an alternative, from its `index` on; the first one is 0. Raises RequestError."""
+def make_denoiser(plan: Plan, lengths: Lengths, context: EncodedContext | None, index: int) -> CanvasDenoiser:
+    """The denoiser of alternative `index`, from 0 on, with a canvas of these lengths. Raises RequestError."""
     request = plan.request
     canvas = lay_canvas(plan, lengths)
     sampler = plan.sampler()
@@ -153,33 +153,33 @@ def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index
     temperature = request.temperature
     if index and not temperature:  # otherwise all alternatives would be the same
         temperature = ALTERNATIVE_TEMPERATURE
-    return CanvasRow(
+    return CanvasDenoiser(
         plan=plan,
         canvas=canvas,
         sampler=sampler,
-        cache=RowCache(plan.cache, context_keys, plan.runtime.loaded.config.transformer),
+        cache=CanvasCache(plan.cache, context_keys, plan.runtime.loaded.config.transformer),
         num_steps=num_steps,
         temperature=temperature,
         generator=seeded(request.seed, index),
     )
 
 
-def event_of(row: CanvasRow | UniformRow, step: int) -> StepEvent:
-    """The event of a row after `step` steps."""
-    holes = [row.canvas.state(hole) for hole in range(len(row.canvas.outlines))]
-    return StepEvent(step=step, num_steps=max(1, row.num_steps, step), holes=holes)
+def event_of(denoiser: CanvasDenoiser | UniformDenoiser, step: int) -> StepEvent:
+    """The event that shows a denoiser's canvas after `step` steps."""
+    holes = [denoiser.canvas.state(hole) for hole in range(len(denoiser.canvas.outlines))]
+    return StepEvent(step=step, num_steps=max(1, denoiser.num_steps, step), holes=holes)
 
 
-def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> InfillResponse:
-    """Builds the response from the rows with the most confident tokens. If the certainty of the model's texts is known,
-    the fills of each hole are ranked by it, together with the given texts.
+def answer(plan: Plan, denoisers: Sequence[CanvasDenoiser | UniformDenoiser], stats: Stats) -> InfillResponse:
+    """Builds the response from the canvases with the most confident tokens. If the certainty of the model's texts is
+    known, the fills of each hole are ranked by it, together with the given texts.
     """
-    best = sorted(rows, key=lambda row: row.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
-    fills = [fill_holes(plan, row.canvas) for row in best]
+    best = sorted(denoisers, key=lambda denoiser: denoiser.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
+    fills = [fill_holes(plan, denoiser.canvas) for denoiser in best]
     candidates: list[list[FilledHole]] = []
     if plan.runtime.family.own_certainty is not None:
         specs = [segment.hole for segment in plan.request.segments if isinstance(segment, HoleSegment)]
-        ranked_by_hole = [rank_certain(plan, [row[hole] for row in fills], spec) for hole, spec in enumerate(specs)]
+        ranked_by_hole = [rank_certain(plan, [fill[hole] for fill in fills], spec) for hole, spec in enumerate(specs)]
         fills = [[ranked[index] for ranked in ranked_by_hole] for index in range(len(fills))]
         for ranked in ranked_by_hole:
             candidates.append([FilledHole(text=fill.text, certainty=fill.certainty) for fill in ranked])
@@ -226,13 +226,13 @@ def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
     return own if is_blank(canvas.outlines[hole]) else None
 
 
-async def choose_lengths(plan: Plan, context: EncodedContext | None) -> tuple[list[Lengths], RowCache | None]:
+async def choose_lengths(plan: Plan, context: EncodedContext | None) -> tuple[list[Lengths], CanvasCache | None]:
     """Returns the lengths of the canvases to fill, and the context's KV cache if trials of lengths shared it."""
-    needs = [hole.need(plan.runtime.loaded.config.max_hole) for hole in plan.outline.holes]
-    if not any(need.hints for need in needs):  # all holes are anchors
-        return [[[] for _ in needs]], None
+    bounds_of_holes = [hole.length_bounds(plan.runtime.loaded.config.max_hole) for hole in plan.outline.holes]
+    if not any(bounds.hints for bounds in bounds_of_holes):  # all holes are anchors
+        return [[[] for _ in bounds_of_holes]], None
     trials = Trials(plan, context)
-    canvases = await plan.policy.search(needs, score_lengths(plan.runtime, context), trials.measure)
+    canvases = await plan.policy.search(bounds_of_holes, score_lengths(plan.runtime, context), trials.measure)
     return canvases, trials.shared
 
 
@@ -244,7 +244,7 @@ class Trials:
 
     plan: Plan
     context: EncodedContext | None
-    shared: RowCache | None = None
+    shared: CanvasCache | None = None
 
     async def measure(self, canvases: list[Lengths]) -> list[list[float]]:
         """The mean confidence of each hole on each canvas of these lengths. Raises RequestError."""
@@ -252,35 +252,37 @@ class Trials:
         if attention == "canvas":
             message = "this length policy asks how sure a model is of its masks, and this model has no masks"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
-        rows = [trial_row(self.plan, lengths, self.context) for lengths in canvases]
+        denoisers = [make_trial_denoiser(self.plan, lengths, self.context) for lengths in canvases]
         if attention == "bidirectional":  # one context for all trials, although it attends to the holes
-            results, self.shared = await try_over_one_context(rows, self.shared)
+            results, self.shared = await try_over_one_context(denoisers, self.shared)
         else:
-            results = await forward([row.open_pass() for row in rows])
-        return [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
+            results = await forward([denoiser.open_pass() for denoiser in denoisers])
+        return [mean_confidences(denoiser, result) for denoiser, result in zip(denoisers, results, strict=True)]
 
 
-async def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> tuple[list[Result], RowCache]:
-    """Returns the results of the rows' passes, and the context's KV cache. If none is `shared` yet, the middle row also
-    computes the context, and is shown meanwhile. All other rows compute only their holes.
+async def try_over_one_context(
+    denoisers: list[CanvasDenoiser], shared: CanvasCache | None
+) -> tuple[list[Result], CanvasCache]:
+    """Returns the results of the denoisers' passes, and the context's KV cache. If none is `shared` yet, the middle
+    denoiser also computes the context, and is shown meanwhile. All other denoisers compute only their holes.
     """
     results: dict[int, Result] = {}
-    for row in rows:
-        row.cache.cache = CACHES.find("dual")  # computes the holes alone if the context is stored, else everything
+    for denoiser in denoisers:
+        denoiser.cache.cache = CACHES.find("dual")  # computes the holes alone if the context is stored, else everything
     context_cache = shared
     if context_cache is None:
-        middle = len(rows) // 2
-        row = rows[middle]
-        (results[middle],) = await forward([row.open_pass()], partial(event_of, row, 0))
-        context_cache = row.cache
+        middle = len(denoisers) // 2
+        denoiser = denoisers[middle]
+        (results[middle],) = await forward([denoiser.open_pass()], partial(event_of, denoiser, 0))
+        context_cache = denoiser.cache
         context_cache.keep(results[middle])
-    left = [index for index in range(len(rows)) if index not in results]
+    left = [index for index in range(len(denoisers)) if index not in results]
     for part in split(left, lambda _: 1, TRIALS_AT_ONCE):
-        showing = None if results else partial(event_of, rows[part[0]], 0)
+        showing = None if results else partial(event_of, denoisers[part[0]], 0)
         for index in part:
-            rows[index].cache.begin_with(context_cache, rows[index].sequence(), with_room=False)
-        results |= zip(part, await forward([rows[index].open_pass() for index in part], showing), strict=True)
-    return [results[index] for index in range(len(rows))], context_cache
+            denoisers[index].cache.begin_with(context_cache, denoisers[index].sequence(), with_room=False)
+        results |= zip(part, await forward([denoisers[index].open_pass() for index in part], showing), strict=True)
+    return [results[index] for index in range(len(denoisers))], context_cache
 
 
 def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
@@ -292,13 +294,13 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
         return LengthScores(LENGTH_BUCKETS, logits.float().log_softmax(dim=-1).cpu())
 
 
-def mean_confidences(row: CanvasRow, result: Result) -> list[float]:
+def mean_confidences(denoiser: CanvasDenoiser, result: Result) -> list[float]:
     """The mean confidence of each hole's masked positions after one forward pass; 0 for a hole that was not scored."""
     assert result.chosen is not None
     confidence = result.chosen.confidence
-    hole_of = torch.from_numpy(row.canvas.hole_of[row.canvas.masked])[: len(confidence)]
+    hole_of = torch.from_numpy(denoiser.canvas.hole_of[denoiser.canvas.masked])[: len(confidence)]
     means = []
-    for hole in range(len(row.canvas.outlines)):
+    for hole in range(len(denoiser.canvas.outlines)):
         values = confidence[hole_of == hole]
         means.append(float(values.mean()) if len(values) else 0.0)
     return means

@@ -70,8 +70,8 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
         leading=[cell.leading for cell in cells],
         allowed=torch.stack(allowed_by_rule),
         min_positions=np.array([outline.min_tokens for outline in outlines]),
-        max_positions=np.array([outline.need(max_hole).max_tokens for outline in outlines]),
-        is_length_chosen=plan.policy.chooses,
+        max_positions=np.array([outline.length_bounds(max_hole).max_tokens for outline in outlines]),
+        is_length_chosen=plan.policy.lengths_are_chosen,
         spill=spill,
     )
 

@@ -60,8 +60,8 @@ class Plan:
         runtime, request, config = self.runtime, self.request, self.runtime.loaded.config
         shape = config.transformer
         size = runtime.dtype.itemsize
-        filled = [self._count_positions(total) for total in self.policy.fills or (config.max_hole,)] * request.n
-        tried = [self._count_positions(total) for total in self.policy.tries]
+        filled = [self._count_positions(total) for total in self.policy.filled_totals or (config.max_hole,)] * request.n
+        tried = [self._count_positions(total) for total in self.policy.tried_totals]
         num_context = len(self.context_ids)
         token_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
         shares_context = runtime.family.attention == "bidirectional" and bool(tried)  # all trials share one
@@ -76,21 +76,21 @@ class Plan:
         else:
             max_rows = num_hole + num_context * num_contexts
             kv_bytes = 0
-            if self.cache.keeps_rows:
+            if self.cache.keeps_own_keys:
                 kv_bytes = (sum(filled) + num_context * len(filled)) * token_bytes
         if shares_context:  # each trial has a copy of the shared KV cache, rotated to its positions; one is being made
             kv_bytes = max(kv_bytes, (2 + TRIALS_AT_ONCE) * num_context * token_bytes)
         state_bytes = min(max_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size  # as measured
         num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
         score_bytes = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
-        mask_bytes = count_rules(self.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
-        return int(kv_bytes + mask_bytes + state_bytes + score_bytes)
+        rule_bytes = count_rules(self.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
+        return int(kv_bytes + rule_bytes + state_bytes + score_bytes)
 
     def _count_positions(self, total: int) -> int:
         """The number of positions of all holes if each has up to `total` masked ones."""
         max_hole = self.runtime.loaded.config.max_hole
-        needs = [hole.need(max_hole) for hole in self.outline.holes]
-        return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
+        bounds_of_holes = [hole.length_bounds(max_hole) for hole in self.outline.holes]
+        return sum(bounds.anchored_tokens + min(total, bounds.max_tokens) for bounds in bounds_of_holes)
 
 
 def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
@@ -146,7 +146,7 @@ def usual_cache(runtime: Runtime) -> str:
 
 
 def count_rules(outlines: list[HoleOutline]) -> int:
-    """The number of token masks that the holes need. Raises RequestError for too many masks or forbidden strings."""
+    """The number of token sets that the holes need. Raises RequestError for too many sets or forbidden strings."""
     strings: set[str] = set()
     rules: set[tuple[frozenset[str], str]] = set()
     for outline in outlines:

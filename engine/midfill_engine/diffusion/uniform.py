@@ -1,7 +1,8 @@
 """Fills for models with uniform noise, whose unsettled positions hold random tokens instead of masks.
 
-After every forward pass the sampler picks the proposals that stay, and all other positions get new random tokens
-(DiffusionGemma; EB-Sampler, arXiv 2505.24857). Text behind a hole is part of the canvas, so that the model sees it.
+After every forward pass the sampler picks the predictions that stay, and all other positions get new random tokens
+(DiffusionGemma; EB-Sampler, arXiv 2505.24857). What the model calls its canvas is longer than the fill's canvas: it
+also holds the text behind each hole, so that the model sees this text.
 """
 
 from dataclasses import dataclass
@@ -17,15 +18,17 @@ from midfill_engine.errors import RequestError
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.models.choice import Choice, choose
 from midfill_engine.models.sequence import Array
-from midfill_engine.samplers import Decision, Proposals, StepState
+from midfill_engine.samplers import Decision, Predictions, StepState
 from midfill_engine.wire import ErrorCode
 
 ENDLESS: Final = 1024  # steps that the sampler is told, so that its quota is one position: the end takes the rest
 
 
 @dataclass
-class UniformRow:
-    """One alternative of a fill. `past` is the context's KV cache. Raises RequestError if the canvas has no room."""
+class UniformDenoiser:
+    """Denoises one alternative of a fill. `past` is the context's KV cache. Raises RequestError if the model's canvas
+    has no room.
+    """
 
     plan: Plan
     canvas: Canvas
@@ -74,10 +77,10 @@ class UniformRow:
         assert drawn.entropy is not None
         canvas = self.canvas
         free = ~canvas.anchored
-        proposed = Proposals.of(drawn)
-        state = StepState(proposed, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
+        predicted = Predictions.of(drawn)
+        state = StepState(predicted, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.plan.quality)
         canvas.masked = free.copy()
-        canvas.apply(Decision(self.sampler.decide(state).settle), proposed)
+        canvas.apply(Decision(self.sampler.decide(state).settle), predicted)
         canvas.guesses = best.ids.numpy()
         canvas.guess_confidence = best.confidence.numpy()
         is_stable = self._last_guesses is not None and bool((self._last_guesses == canvas.guesses)[free].all())
@@ -85,7 +88,7 @@ class UniformRow:
         self._last_guesses = canvas.guesses
         if self.step >= self.num_steps or (is_stable and is_sure):
             canvas.masked = free.copy()
-            canvas.apply(Decision(free), Proposals.of(best))
+            canvas.apply(Decision(free), Predictions.of(best))
             self.is_done = True
 
     def _choice(self, temperature: float) -> Choice:

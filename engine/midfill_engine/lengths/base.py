@@ -12,10 +12,10 @@ Measure = Callable[[list[Lengths]], Awaitable[list[list[float]]]]
 
 
 @dataclass(frozen=True)
-class HoleNeed:
-    """The known facts about a hole's length. `hints`: per masked stretch the number of tokens of the draft's text
-    there, None without. `min_tokens` and `max_tokens` bound the masked positions of all stretches together, without the
-    `anchored_tokens`. `has_limit`: the request named the maximum, otherwise it is the model's.
+class LengthBounds:
+    """What is known of a hole's length before it is filled. `min_tokens` and `max_tokens` bound the masked positions of
+    all stretches together; the `anchored_tokens` do not count. `has_limit`: the request named the maximum, otherwise it
+    is the model's. `hints`: for each masked stretch the number of tokens of the draft's text there, None without text.
     """
 
     hints: tuple[int | None, ...]
@@ -35,7 +35,7 @@ class LengthScores:
     log_probs: Tensor
 
 
-Search = Callable[[list[HoleNeed], LengthScores | None, Measure], Coroutine[Any, Any, list[Lengths]]]
+Search = Callable[[list[LengthBounds], LengthScores | None, Measure], Coroutine[Any, Any, list[Lengths]]]
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,21 @@ class LengthPolicy:
     """`search` returns the lengths of one or more canvases, with at least 1 position for every masked stretch.
 
     Deletions and expansions are tokens by which a model shortens or lengthens a hole. `may_delete` and `may_expand`:
-    the model may settle them. `removes`: after each step deletions leave the canvas, and expansions become two masks.
-    `chooses`: the lengths are a choice, so that a hole that uses all positions is complete; otherwise they are a limit,
-    and its text is reported as cut. `tries` and `fills` are for the estimate of memory: the totals of a hole that
-    `search` compares, and those of the canvases that it returns. Without `fills` that is the model's maximum.
+    the model may settle them. `resizes_canvas`: after each step deletions leave the canvas, and expansions become two
+    masks. `lengths_are_chosen`: `search` chose the lengths, so that a hole that uses all positions is complete;
+    otherwise they are only a limit, and the text of such a hole is reported as cut.
+
+    `tried_totals` and `filled_totals` are for the estimate of memory: the numbers of masked positions of a hole that
+    `search` compares, and those on the canvases that it returns; without `filled_totals` the model's maximum.
     """
 
     search: Search
     may_delete: bool = False
     may_expand: bool = False
-    chooses: bool = True
-    removes: bool = False
-    tries: tuple[int, ...] = ()
-    fills: tuple[int, ...] = ()
+    lengths_are_chosen: bool = True
+    resizes_canvas: bool = False
+    tried_totals: tuple[int, ...] = ()
+    filled_totals: tuple[int, ...] = ()
 
 
 def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
@@ -76,36 +78,40 @@ def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
     return lengths
 
 
-def fit(wanted: list[int], need: HoleNeed) -> list[int]:
-    """`wanted`, with its sum within the hole's bounds: the longest stretch shrinks or grows. Every stretch keeps at
-    least one position, even beyond the maximum.
+def fit_to_bounds(lengths: list[int], bounds: LengthBounds) -> list[int]:
+    """The stretches' `lengths`, with a sum within the hole's bounds: the longest stretch shrinks or grows. Every
+    stretch keeps at least one position, even beyond the maximum.
     """
-    lengths = [max(1, length) for length in wanted]
-    while lengths and sum(lengths) > max(need.max_tokens, len(lengths)):
-        lengths[lengths.index(max(lengths))] -= 1
-    if lengths and sum(lengths) < need.min_tokens:
-        lengths[lengths.index(max(lengths))] += need.min_tokens - sum(lengths)
-    return lengths
+    fitted = [max(1, length) for length in lengths]
+    while fitted and sum(fitted) > max(bounds.max_tokens, len(fitted)):
+        fitted[fitted.index(max(fitted))] -= 1
+    if fitted and sum(fitted) < bounds.min_tokens:
+        fitted[fitted.index(max(fitted))] += bounds.min_tokens - sum(fitted)
+    return fitted
 
 
-def of_total(total: int, need: HoleNeed) -> list[int]:
+def lengths_of_total(total: int, bounds: LengthBounds) -> list[int]:
     """`total` positions spread over a hole's stretches, within its bounds."""
-    return fit(spread(total, need.hints), need)
+    return fit_to_bounds(spread(total, bounds.hints), bounds)
 
 
-def choose_totals(totals_of: Callable[[HoleNeed], Iterable[int]]) -> Search:
+def choose_totals(totals_of: Callable[[LengthBounds], Iterable[int]]) -> Search:
     """A search without forward passes: its i-th canvas gives each hole the i-th of its `totals_of` positions."""
 
-    async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
-        lengths_of_holes = [[of_total(total, need) for total in totals_of(need)] for need in needs]
-        return distinct(lengths_of_holes)
+    async def search(
+        bounds_of_holes: list[LengthBounds], scores: LengthScores | None, measure: Measure
+    ) -> list[Lengths]:
+        lengths_of_holes = [
+            [lengths_of_total(total, bounds) for total in totals_of(bounds)] for bounds in bounds_of_holes
+        ]
+        return list_canvases(lengths_of_holes)
 
     return search
 
 
-def distinct(lengths_of_holes: list[list[list[int]]]) -> list[Lengths]:
-    """From [hole][candidate][stretch] to canvases: the i-th has the i-th candidate of every hole, of which there are as
-    many for each. Equal canvases are returned once.
+def list_canvases(lengths_of_holes: list[list[list[int]]]) -> list[Lengths]:
+    """Turns lengths by [hole][candidate][stretch] into canvases: the i-th one has the i-th candidate of every hole. All
+    holes must have the same number of candidates. Equal canvases are returned once.
     """
     canvases: list[Lengths] = []
     for candidates in zip(*lengths_of_holes, strict=True):

@@ -6,7 +6,7 @@ The paper climbs from 8 in steps of one. Here one packed forward pass compares a
 import math
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, Measure, distinct, of_total
+from midfill_engine.lengths.base import LengthBounds, Lengths, LengthScores, Measure, lengths_of_total, list_canvases
 
 GRID: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
 REACH: Final = 3  # how far from the best length the second forward pass searches
@@ -17,30 +17,37 @@ def expected_confidence(length: int) -> float:
     return 1.00 * math.exp(-1.77 * length) + 0.56 * math.exp(-0.06 * length) + 0.24
 
 
-async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
+async def search(bounds_of_holes: list[LengthBounds], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
     """One canvas, with the best length of each hole. All lengths use one KV cache of the context, which is a fifteenth
     of the cost and approximate if attention is bidirectional.
     """
-    if all(need.min_tokens >= need.max_tokens or None not in need.hints for need in needs):
-        return [[of_total(need.max_tokens, need) for need in needs]]  # there is nothing to choose
-    rated: list[dict[int, float]] = [{} for _ in needs]  # the score of each length of each hole
-    await _rate([list(GRID) for _ in needs], needs, measure, rated)
+    if all(bounds.min_tokens >= bounds.max_tokens or None not in bounds.hints for bounds in bounds_of_holes):
+        return [
+            [lengths_of_total(bounds.max_tokens, bounds) for bounds in bounds_of_holes]
+        ]  # there is nothing to choose
+    rated: list[dict[int, float]] = [{} for _ in bounds_of_holes]  # the score of each length of each hole
+    await _rate([list(GRID) for _ in bounds_of_holes], bounds_of_holes, measure, rated)
     near = []
     for scores_of_lengths in rated:
         best = _best(scores_of_lengths)
         near.append([best + shift for shift in range(-REACH, REACH + 1) if shift])
-    await _rate(near, needs, measure, rated)
-    return [[of_total(_best(scores_of_lengths), need) for scores_of_lengths, need in zip(rated, needs, strict=True)]]
+    await _rate(near, bounds_of_holes, measure, rated)
+    return [
+        [
+            lengths_of_total(_best(scores_of_lengths), bounds)
+            for scores_of_lengths, bounds in zip(rated, bounds_of_holes, strict=True)
+        ]
+    ]
 
 
 async def _rate(
-    wanted: list[list[int]], needs: list[HoleNeed], measure: Measure, rated: list[dict[int, float]]
+    wanted: list[list[int]], bounds_of_holes: list[LengthBounds], measure: Measure, rated: list[dict[int, float]]
 ) -> None:
     """Adds the scores of the `wanted` lengths of each hole to `rated`. The i-th ones of all holes share a canvas."""
     lengths_of_holes = []
-    for totals, need in zip(wanted, needs, strict=True):
-        lengths_of_holes.append([of_total(total, need) for total in totals])
-    canvases = distinct(lengths_of_holes)
+    for totals, bounds in zip(wanted, bounds_of_holes, strict=True):
+        lengths_of_holes.append([lengths_of_total(total, bounds) for total in totals])
+    canvases = list_canvases(lengths_of_holes)
     for canvas, confidences in zip(canvases, await measure(canvases), strict=True):
         for lengths, confidence, scores_of_lengths in zip(canvas, confidences, rated, strict=True):
             total = sum(lengths)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, Measure, fit, spread
+from midfill_engine.lengths.base import LengthBounds, Lengths, LengthScores, Measure, fit_to_bounds, spread
 
 # Too long canvases fill with repeats: of 97 lines fills were 0.33 similar at 0.15 and 0.2, 0.30 at 0.1, 0.32 at 0.3.
 QUANTILE: Final = 0.2
@@ -11,22 +11,22 @@ SLACK: Final = 0.25
 DEFAULT_TOKENS: Final = 32
 
 
-async def search(needs: list[HoleNeed], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
+async def search(bounds_of_holes: list[LengthBounds], scores: LengthScores | None, measure: Measure) -> list[Lengths]:
     """One canvas. Without `scores`, of a length head, holes get a default length."""
-    totals = [DEFAULT_TOKENS] * len(needs)
+    totals = [DEFAULT_TOKENS] * len(bounds_of_holes)
     if scores is not None:
         totals = _cover(scores)
-    return [[_spread(total, need) for total, need in zip(totals, needs, strict=True)]]
+    return [[_spread(total, bounds) for total, bounds in zip(totals, bounds_of_holes, strict=True)]]
 
 
-def _spread(total: int, need: HoleNeed) -> list[int]:
+def _spread(total: int, bounds: LengthBounds) -> list[int]:
     """The lengths of a hole's stretches, which with its anchors have `total` positions. Hinted stretches may grow."""
     hints: list[int | None] = []
-    for hint in need.hints:
+    for hint in bounds.hints:
         if hint is not None:
             hint += max(1, round(hint * SLACK))
         hints.append(hint)
-    return fit(spread(total - need.anchored_tokens, tuple(hints)), need)
+    return fit_to_bounds(spread(total - bounds.anchored_tokens, tuple(hints)), bounds)
 
 
 def _cover(scores: LengthScores) -> list[int]:

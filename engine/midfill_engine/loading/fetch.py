@@ -182,7 +182,7 @@ class Hub:
 
     @contextmanager
     def _start_errors(self, repository: str, revision: str) -> Iterator[None]:
-        """Turns the library's errors inside the block into StartErrors with a next step."""
+        """Turns the library's errors inside the `with` block into StartErrors with a next step."""
         page = f"{self.endpoint}/{repository}"
         try:
             yield
@@ -212,7 +212,7 @@ class Hub:
 
 @contextmanager
 def retries_told(progress: DownloadProgress) -> Iterator[None]:
-    """Turns the library's warnings about retries inside the block into notes of the progress; they are not logged."""
+    """Turns the library's warnings about retries inside the `with` block into notes of the progress, not into logs."""
 
     def note(record: logging.LogRecord) -> bool:
         progress.tell(f"{record.getMessage().splitlines()[0].partition(': ')[2]}, trying again")

@@ -51,11 +51,11 @@ def measure_pace(
     least_s = dict.fromkeys(ROWS, float("inf"))
     for _ in range(num_rounds):
         for size in ROWS:
-            rows, mask = torch.arange(size), torch.ones(size, PAST + size, dtype=torch.bool)
-            measured = Pass(rows, rows + PAST, rows, [(past, past)] * config.num_layers, mask)
+            rows, attention_mask = torch.arange(size), torch.ones(size, PAST + size, dtype=torch.bool)
+            measured = Pass(rows, rows + PAST, rows, [(past, past)] * config.num_layers, attention_mask)
             if reads_stacks:
                 stacks = Stacks(past[None].expand(config.num_layers, 2, -1, -1, -1))
-                measured = replace(measured, past=None, mask=mask[:, PAST:], stacks=stacks)
+                measured = replace(measured, past=None, attention_mask=attention_mask[:, PAST:], stacks=stacks)
             started_s = clock()
             (result,) = run([measured])
             score_rows(transformer, [result.hidden], operators)[0].float().log_softmax(dim=-1).cpu()

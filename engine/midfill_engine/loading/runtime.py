@@ -19,13 +19,13 @@ from midfill_engine.errors import StartError, fetch_failed, unknown_model
 from midfill_engine.families import find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED
-from midfill_engine.loading import canvas_model, hub
+from midfill_engine.loading import canvas_model, checkpoints
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.catalog import WORKSPACE_BYTES
+from midfill_engine.loading.checkpoints import LoadedModel
 from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes, is_measured
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
-from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.memory import total_bytes
 from midfill_engine.loading.pace import Pace, measure_pace
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
@@ -252,11 +252,11 @@ def open_checkpoint(
         chosen = TorchOperators(device, dtype)
     pack = chosen.pack if isinstance(chosen, PackedOperators) else None
     if family is EMBEDDED:
-        loaded = hub.load_embedded(folder, device, dtype)
+        loaded = checkpoints.load_embedded(folder, device, dtype)
         if pack is not None:
             pack(loaded.model)
     else:
-        loaded = hub.load(files, family, device, dtype, pack)
+        loaded = checkpoints.load(files, family, device, dtype, pack)
         files.release()
     is_auto = operators == "auto"
     return Runtime.of(loaded, name, family.name, family=family, operators=chosen, kernels=kernels, falls_back=is_auto)
@@ -300,7 +300,7 @@ def check_fits(
     try:
         family = find_family(files)
         if family.attention not in ("canvas", "context_frozen"):
-            hub.read_shape(files, family)
+            checkpoints.read_shape(files, family)
     except (CheckpointError, UnknownName) as error:
         next_step = "see `midfill models list --published` for those that can be loaded"
         raise unknown_model(f"It was not fetched: {error}", next_step) from error

@@ -75,10 +75,10 @@ class BranchRunner:
         self._steps.clear()
 
     def _sequence_of(self, pass_: Pass) -> BranchedSequence:
-        assert pass_.stacks is not None and pass_.mask is not None and not pass_.keeps
+        assert pass_.stacks is not None and pass_.attention_mask is not None and not pass_.keeps
         past = StackPlace.of(pass_.stacks.past, self._anchor)
         tail = StackPlace.of(pass_.stacks.tail, self._anchor)
-        return BranchedSequence(len(pass_.ids), past, tail, pass_.mask)
+        return BranchedSequence(len(pass_.ids), past, tail, pass_.attention_mask)
 
     def _open_step(self, bucket: int, schedule: CachedSchedule) -> "BranchStep":
         """The step of a bucket; a new one if there is none, or if it has no room for the work of `schedule`."""
@@ -133,13 +133,13 @@ class BranchStep:
 def unstack(pass_: Pass) -> Pass:
     """The pass for torch, with copies of its stacks in `past`. It keeps its own keys and values if it has a room."""
     stacks = pass_.stacks
-    assert stacks is not None and pass_.mask is not None
+    assert stacks is not None and pass_.attention_mask is not None
     block = stacks.past
     if stacks.tail is not None:
         block = torch.cat((stacks.past, stacks.tail), dim=3)
     past = [(layer[0][None], layer[1][None]) for layer in block]
-    mask = F.pad(pass_.mask, (stacks.past.shape[3], 0), value=True)
-    return replace(pass_, past=past, mask=mask, stacks=None, keeps=stacks.room is not None)
+    attention_mask = F.pad(pass_.attention_mask, (stacks.past.shape[3], 0), value=True)
+    return replace(pass_, past=past, attention_mask=attention_mask, stacks=None, keeps=stacks.room is not None)
 
 
 def write_to_room(pass_: Pass, result: Result) -> Result:

@@ -1,7 +1,7 @@
 """Runs forward passes with Midfill's GPU kernels: small ones as captured graphs, long or unusual ones through torch.
 
-A pass's own length, mask, stacks and rules decide how it runs, and kernels give a row the same bits whatever rows are
-beside it. So a result never depends on the other passes.
+A pass's own length, attention mask, stacks and rules decide how it runs, and kernels give a row the same bits whatever
+rows are beside it. So a result never depends on the other passes.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from midfill_engine.models.packed import Pass, Result, Stacks, choose_packed, ru
 from midfill_engine.models.sequence import Array
 from midfill_engine.models.transformer import KeyValues, StackedKeys, Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
-from midfill_kernels.head import Rules, propose
+from midfill_kernels.head import Rules, predict_tokens
 from midfill_kernels.launch import capture_graph
 from midfill_kernels.rotary import rotary_tables
 
@@ -77,8 +77,8 @@ class RuleNeeds:
 
 class FusedRunner:
     """Runs passes with kernels and returns the results that `run_packed` would. Long passes go to `run_packed`, and of
-    those without stacks also passes with a mask or with many rules. Choices that are not greedy, and all choices of
-    passes with stacks, use torch's head.
+    those without stacks also passes with an attention mask or with many rules. Choices that are not greedy, and all
+    choices of passes with stacks, use torch's head.
     """
 
     def __init__(self, transformer: Transformer, operators: TorchOperators, sizes: Sizes | None = None) -> None:
@@ -109,7 +109,7 @@ class FusedRunner:
                 for_torch.append(index)
             elif pass_.stacks is not None:
                 for_branches.append(index)
-            elif pass_.mask is not None or len(need.codes) >= sizes.rules:
+            elif pass_.attention_mask is not None or len(need.codes) >= sizes.rules:
                 for_torch.append(index)
             else:
                 for_steps.append(index)
@@ -150,13 +150,15 @@ class FusedRunner:
         prompt = rows[:CHECKED_ROWS]
         room = make_room(config, len(prompt), weight).transpose(2, 3).contiguous()
         causal = torch.ones(len(prompt), len(prompt), dtype=torch.bool).tril()
-        self._compare(Pass(ids[prompt], prompt, prompt, mask=causal, stacks=Stacks(room[:, :, :, :0], room=room)))
+        self._compare(
+            Pass(ids[prompt], prompt, prompt, attention_mask=causal, stacks=Stacks(room[:, :, :, :0], room=room))
+        )
         half = len(prompt) // 2
         tree = prompt[:half]
         same_branch = causal[:half, :half] & (tree % 2 == tree[:, None] % 2)
         seen = torch.cat((torch.ones(half, len(prompt) - half, dtype=torch.bool), same_branch), dim=1)
         stacks = Stacks(room[:, :, :, :half], room[:, :, :, half:])
-        self._compare(Pass(ids[-half:], len(prompt) + tree // 2, tree, mask=seen, stacks=stacks))
+        self._compare(Pass(ids[-half:], len(prompt) + tree // 2, tree, attention_mask=seen, stacks=stacks))
 
     def _compare(self, pass_: Pass) -> None:
         """Raises OperatorsError if the states of a pass differ from torch's."""
@@ -210,7 +212,7 @@ class FusedRunner:
         self, step: "Step", passes: list[Pass], needs: list[RuleNeeds], wanted: list[Array], ends: list[int]
     ) -> list[Result]:
         """The results of a launched step. `wanted` are its rows that each pass wants; a pass ends before row `ends`."""
-        proposals = step.read()
+        predictions = step.read()
         kept: StackedKeys | None = None
         if any(pass_.keeps for pass_ in passes):
             kept = keep_rows(step.rows.own, slice(0, ends[-1]))
@@ -221,8 +223,8 @@ class FusedRunner:
                 own = kept.take(slice(end - len(pass_.ids), end))
             chosen = None
             if need.choice is not None:
-                ids = torch.from_numpy(proposals[0, rows].astype(np.int64))
-                confidence, entropy = torch.from_numpy(proposals[1:, rows])
+                ids = torch.from_numpy(predictions[0, rows].astype(np.int64))
+                confidence, entropy = torch.from_numpy(predictions[1:, rows])
                 chosen = check(Chosen(ids, confidence, entropy))
             is_undecided = need.choice is None and pass_.choice is not None
             shown = rows if pass_.shows_states or is_undecided else rows[:0]
@@ -326,7 +328,7 @@ class Pool:
 
 class Step:
     """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere. One copy
-    takes its input to the device, a second one the schedule if that changed, and a third one its proposals to the host.
+    takes its input to the device, a second one the schedule if that changed, a third one its predictions to the host.
     `rules_shape` is the number of token sets that it has room for, and the size of the vocabulary.
     """
 
@@ -348,11 +350,11 @@ class Step:
         tables = torch.zeros(2, bucket, heads.width // 2, device=device)
         own = make_room(model.config, bucket, model.embedding)
         self.rows = Rows((tables[0], tables[1]), replace(roomy, **self._work.device), own)  # type: ignore[arg-type]
-        self._host_proposals = torch.zeros(3, bucket, pin_memory=device.type == "cuda")
+        self._host_predictions = torch.zeros(3, bucket, pin_memory=device.type == "cuda")
         self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]] | None = None
 
     def launch(self, ids: Array, positions: Array, of_row: Array, schedule: CachedSchedule, sets: list[Tensor]) -> None:
-        """Begins to compute `states` [bucket, D] and the proposals of `read`; the next launch overwrites both. `ids`,
+        """Begins to compute `states` [bucket, D] and the predictions of `read`; the next launch overwrites both. `ids`,
         `positions` and each row's index of a token set `of_row` may be shorter than the bucket: zeros follow.
         """
         for name, values in zip(INPUTS, (ids, positions, of_row), strict=True):
@@ -368,21 +370,21 @@ class Step:
             self._rules[1 : 1 + sum(map(len, sets))] = torch.cat(sets)  # set 0 allows all
             self._last_sets = sets
         if not self._rules.is_cuda:
-            self.states, self._proposals = self._compute()
+            self.states, self._predictions = self._compute()
             return
         if self._captured is None:
             self._captured = capture_graph(self._compute)
-        graph, (self.states, self._proposals) = self._captured
+        graph, (self.states, self._predictions) = self._captured
         graph.replay()
 
     def read(self) -> Array:
-        """The proposals [3, bucket]: each row's token, its probability and the entropy. Waits for the device, which
+        """The predictions [3, bucket]: each row's token, its probability and the entropy. Waits for the device, which
         nothing else in a step does. Ids are below 2^24, so fp32 holds them exactly.
         """
-        self._host_proposals.copy_(self._proposals, non_blocking=True)
-        if self._proposals.is_cuda:
+        self._host_predictions.copy_(self._predictions, non_blocking=True)
+        if self._predictions.is_cuda:
             torch.cuda.current_stream().synchronize()
-        return self._host_proposals.numpy()
+        return self._host_predictions.numpy()
 
     def _compute(self) -> tuple[Tensor, Tensor]:
         ids, positions, of_row = (self._input.device[name] for name in INPUTS)
@@ -391,8 +393,8 @@ class Step:
         for own_table, table in zip(self.rows.tables, tables, strict=True):
             own_table.copy_(table)
         normed = self.model.hidden(ids, self.rows)
-        proposals = propose(normed, self.model.head, rules=Rules(self._rules, of_row))
-        return normed, torch.stack((proposals.ids.float(), proposals.probability, proposals.entropy))
+        predictions = predict_tokens(normed, self.model.head, rules=Rules(self._rules, of_row))
+        return normed, torch.stack((predictions.ids.float(), predictions.probability, predictions.entropy))
 
 
 class Mirror:

@@ -297,7 +297,7 @@ class Int8Operators(PackedOperators):
     def _plan_block(self, block: TransformerBlock) -> None:
         attention, mlp = block.attention, block.mlp
         if attention.q.weight.is_meta:
-            return  # not loaded yet; the block is packed once it is
+            return  # not loaded yet; the layer is packed once it is
         assert isinstance(mlp, MLP)
         self._rotations |= {  # q and gate or up stand for all matrices with the same input
             id(attention.q.weight): Rotation(take_gain(block.attention_norm), rotates_columns=True),

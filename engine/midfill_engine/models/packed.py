@@ -36,19 +36,20 @@ class Stacks:
 @dataclass(frozen=True)
 class Pass:
     """T rows of one sequence to compute: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to
-    each other where `mask` [T, P + T] is true, or everywhere without a mask.
+    each other where `attention_mask` [T, P + T] is true, or everywhere without one.
 
     `past` has the keys and values [1, K, P, E] of each layer. With `grows` the pass writes its own keys and values into
     the memory behind them, which must have room. The result has the states of the rows `wanted` [M], which may be
     missing without `shows_states`; the tokens of `choice`; and with `keeps` the keys and values of all T rows. A pass
-    with `stacks` is for `FusedRunner`: it has no `past`, and its `mask` [T, tail + T] leaves out the stacks' past.
+    with `stacks` is for `FusedRunner`: it has no `past`, and its `attention_mask` [T, tail + T] leaves out the past of
+    the stacks.
     """
 
     ids: Tensor
     positions: Tensor
     wanted: Tensor
     past: KeyValues | None = None
-    mask: Tensor | None = None
+    attention_mask: Tensor | None = None
     grows: bool = False
     keeps: bool = False
     choice: Choice | None = None
@@ -216,8 +217,10 @@ def lay_spans(passes: list[Pass], device: torch.device, tile: int, dtype: torch.
         length = len(pass_.ids)
         padded_end = start + length + -length % tile
         bias = None
-        if pass_.mask is not None:  # converted here, because torch's attention would convert a mask in every layer
-            bias = torch.where(pass_.mask.to(device), 0.0, -torch.inf).to(dtype)
+        if (
+            pass_.attention_mask is not None
+        ):  # converted here, because torch's attention would convert a mask in every layer
+            bias = torch.where(pass_.attention_mask.to(device), 0.0, -torch.inf).to(dtype)
         spans.append(Span(start, start + length, padded_end, bias, pass_.grows))
         start = padded_end
     return spans

@@ -1,4 +1,4 @@
-"""Positions, blocks and attention masks of one row of a canvas. Knows ids, no text.
+"""Positions, blocks and attention masks of a context with one canvas. Knows ids, no text.
 
 The arrays are small and on the host, where an operation of numpy takes a third of the time of torch's.
 """
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The T positions of a canvas row, first the context's; nothing here changes while holes keep their lengths."""
+    """The T positions of a context and a canvas, the context's first. Stays the same while holes keep their lengths."""
 
     layout: Layout
     family: Family
@@ -107,7 +107,7 @@ class TokenSequence:
     ids: Array
     mask_id: int = -1
 
-    def mask(self, queries: Array, keys: Array) -> Tensor | None:
+    def attention_mask(self, queries: Array, keys: Array) -> Tensor | None:
         """[Q, S]: true where `queries` [Q] may attend to `keys` [S]; None if all is allowed."""
         frame = self.frame
         if frame.family.attention == "block_causal":

@@ -49,7 +49,7 @@ class StackedKeys(Sequence[tuple[Tensor, Tensor]]):
 @dataclass(frozen=True)
 class Yarn:
     """Stretches rotary frequencies by `factor` (YaRN, arXiv 2309.00071, section 3.2). Those with more than `beta_fast`
-    turns in `original` positions stay, those with fewer than `beta_slow` are divided, those between are a mixture.
+    rotations in `original` positions stay, those with fewer than `beta_slow` are divided, those between are a mixture.
     """
 
     factor: float
@@ -66,9 +66,9 @@ class Yarn:
         kept_share = 1 - ramp.clamp(0, 1)
         return frequencies / self.factor * (1 - kept_share) + frequencies * kept_share
 
-    def _find_dimension(self, num_turns: float, dim: int, base: float) -> float:
-        """The dimension (a fraction) that turns `num_turns` times in `original` positions."""
-        return dim * math.log(self.original / (2 * math.pi * num_turns)) / (2 * math.log(base))
+    def _find_dimension(self, num_rotations: float, dim: int, base: float) -> float:
+        """The dimension (a fraction) that rotates `num_rotations` times in `original` positions."""
+        return dim * math.log(self.original / (2 * math.pi * num_rotations)) / (2 * math.log(base))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class TransformerConfig:
         return self.head_dim if self.rope_dim is None else self.rope_dim
 
     def frequencies(self, device: torch.device) -> Tensor:
-        """By what angles a head's dimensions turn from one position to the next, [rotary_dim / 2] in fp32."""
+        """By what angles a head's dimensions rotate from one position to the next, [rotary_dim / 2] in fp32."""
         exponents = torch.arange(0, self.rotary_dim, 2, device=device, dtype=torch.float32) / self.rotary_dim
         plain = self.rope_base**-exponents
         if self.yarn is None:
@@ -124,9 +124,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates `x` [B, H, T, E] in the half-split layout (GPT-NeoX's); dimensions beyond the tables stay."""
     half = cos.shape[-1]
     left, right, unrotated = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    turned_left = torch.addcmul(left * cos, right, sin, value=-1)
-    turned_right = torch.addcmul(right * cos, left, sin)
-    return torch.cat((turned_left, turned_right, unrotated), dim=-1)
+    rotated_left = torch.addcmul(left * cos, right, sin, value=-1)
+    rotated_right = torch.addcmul(right * cos, left, sin)
+    return torch.cat((rotated_left, rotated_right, unrotated), dim=-1)
 
 
 class Attention(nn.Module):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from midfill_engine.errors import RequestError
-from midfill_engine.lengths.base import HoleNeed
+from midfill_engine.lengths.base import LengthBounds
 from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
@@ -57,7 +57,7 @@ class HoleOutline:
     def num_anchored(self) -> int:
         return sum(len(stretch.ids) for stretch in self.stretches if stretch.ids is not None)
 
-    def need(self, max_hole: int) -> HoleNeed:
+    def length_bounds(self, max_hole: int) -> LengthBounds:
         """Length bounds of the hole; `max_hole` tokens, anchors included, are what the model can fill at once."""
         room = max_hole - self.num_anchored
         has_limit = self.max_tokens is not None
@@ -66,7 +66,7 @@ class HoleOutline:
             max_tokens = min(room, self.max_tokens)
         hints = tuple(stretch.hint for stretch in self.masked)
         min_tokens = min(self.min_tokens, room)
-        return HoleNeed(hints, self.num_anchored, min_tokens, max_tokens, has_limit)
+        return LengthBounds(hints, self.num_anchored, min_tokens, max_tokens, has_limit)
 
 
 @dataclass(frozen=True)

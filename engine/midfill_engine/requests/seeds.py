@@ -1,4 +1,4 @@
-"""Seeds: drawn where a request has none, and one generator for each row. Knows no tokens."""
+"""Seeds: drawn where a request has none, and one generator for each alternative. Knows no tokens."""
 
 import secrets
 from typing import Final
@@ -20,6 +20,6 @@ def with_seed(request: InfillRequest) -> InfillRequest:
     return request.model_copy(update={"seed": seed})
 
 
-def seeded(seed: int | None, row: int) -> torch.Generator:
-    """The generator of a row. Row 0 of a seed is the same whatever else is requested."""
-    return torch.Generator().manual_seed(((seed or 0) + row * 0x9E3779B97F4A7C15) % 2**63)
+def seeded(seed: int | None, alternative: int) -> torch.Generator:
+    """The generator of an alternative by its index. That of 0 is the same however many are requested."""
+    return torch.Generator().manual_seed(((seed or 0) + alternative * 0x9E3779B97F4A7C15) % 2**63)

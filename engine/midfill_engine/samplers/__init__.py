@@ -3,7 +3,7 @@
 from typing import Final
 
 from midfill_engine.registry import Registry
-from midfill_engine.samplers.base import Decision, Proposals, Sampler, StepState
+from midfill_engine.samplers.base import Decision, Predictions, Sampler, StepState
 from midfill_engine.samplers.entropy_bound import EntropyBound
 from midfill_engine.samplers.p2 import P2
 from midfill_engine.samplers.pipeline import Pipeline
@@ -26,4 +26,4 @@ SAMPLERS: Final[Registry[type[Sampler]]] = Registry(
     },
 )
 
-__all__ = ["SAMPLERS", "Decision", "Proposals", "Sampler", "StepState"]
+__all__ = ["SAMPLERS", "Decision", "Predictions", "Sampler", "StepState"]

@@ -10,7 +10,7 @@ from midfill_engine.models.sequence import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Proposals:
+class Predictions:
     """Tokens that were chosen for T positions, as numpy's arrays [T]: `ids`, their probabilities `confidence`, and if
     the sampler needs it the `entropy` (nats) of the distributions that they are from.
     """
@@ -20,34 +20,34 @@ class Proposals:
     entropy: Array | None = None
 
     @classmethod
-    def of(cls, chosen: Chosen) -> "Proposals":
+    def of(cls, chosen: Chosen) -> "Predictions":
         entropy = None if chosen.entropy is None else chosen.entropy.numpy()
         return cls(chosen.ids.numpy(), chosen.confidence.numpy(), entropy)
 
-    def spread(self, places: Array, size: int) -> "Proposals":
-        """These M proposals at the `places` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
+    def spread(self, positions: Array, size: int) -> "Predictions":
+        """These M predictions at the `positions` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
         ids, confidence, entropy = np.empty(size, np.int64), np.zeros(size, np.float32), self.entropy
         ids.fill(-1)
-        ids[places], confidence[places] = self.ids, self.confidence
+        ids[positions], confidence[positions] = self.ids, self.confidence
         if entropy is not None:
             entropy = np.zeros(size, np.float32)
-            entropy[places] = self.entropy
-        return Proposals(ids, confidence, entropy)
+            entropy[positions] = self.entropy
+        return Predictions(ids, confidence, entropy)
 
 
 @dataclass(frozen=True, eq=False)
 class StepState:
     """A step to decide on, over T hole positions. `step` counts from 1 to `num_steps`.
 
-    `proposals` [T] are the choices of its forward pass, with `ids` of -1 where none was requested; they have `entropy`,
-    which is expensive, only for samplers that need it.
+    `predictions` [T] are the choices of its forward pass, with `ids` of -1 where none was requested; they have
+    `entropy`, which is expensive, only for samplers that need it.
     `ids` [T] are the current tokens. `masked` [T] marks the positions that may be settled now; `remaining` counts all
     masked ones, of later blocks too. `fixed` [T] marks anchors. `quality` is the request's dial, `fast_threshold` the
-    model's threshold at dial 0. `places` [T] are the positions in the whole sequence, which has blocks of `block_size`;
-    None without blocks.
+    model's threshold at dial 0. `sequence_positions` [T] are the positions in the whole sequence, which has blocks of
+    `block_size`; None without blocks.
     """
 
-    proposals: Proposals
+    predictions: Predictions
     ids: Array
     masked: Array
     fixed: Array
@@ -56,12 +56,12 @@ class StepState:
     num_steps: int
     quality: float
     fast_threshold: float = 0.5
-    places: Array | None = None
+    sequence_positions: Array | None = None
     block_size: int = 0
 
     @property
     def threshold(self) -> float:
-        """The confidence from which a proposal is settled. Infinite at quality 1, because fp32 rounds some to 1."""
+        """The confidence from which a prediction is settled. Infinite at quality 1, because fp32 rounds some to 1."""
         if self.quality >= 1:
             return math.inf
         return self.fast_threshold + (1 - self.fast_threshold) * self.quality
@@ -73,10 +73,10 @@ class StepState:
 
     def best(self, count: int, by: Array | None = None) -> Array:
         """[T]: true at the `count` masked positions with the highest confidence, or the highest scores `by` [T]."""
-        places, is_best = self.masked.nonzero()[0], np.zeros(len(self.masked), dtype=bool)
-        scores = (self.proposals.confidence if by is None else by)[places]
+        positions, is_best = self.masked.nonzero()[0], np.zeros(len(self.masked), dtype=bool)
+        scores = (self.predictions.confidence if by is None else by)[positions]
         best_first = (-scores).argsort(kind="stable")
-        is_best[places[best_first[: max(count, 0)]]] = True
+        is_best[positions[best_first[: max(count, 0)]]] = True
         return is_best
 
     @property
@@ -94,7 +94,7 @@ def rank(values: Array, among: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """Positions [T] to `settle`; settled ones to `remask`, or to replace by their proposals (`edit`). Never anchors."""
+    """Positions [T] to `settle`; settled ones to `remask`, or to replace by their predictions (`edit`); no anchors."""
 
     settle: Array
     remask: Array | None = None
@@ -102,11 +102,11 @@ class Decision:
 
 
 class Sampler:
-    """Decides what each step settles: at least one position of a row that has masked ones, unless it remasks some. The
-    caller settles everything in the last step. One instance serves one row of one fill and may keep state.
+    """Decides what each step settles: at least one position of a canvas that has masked ones, unless it remasks some.
+    The caller settles everything in the last step. One instance serves one canvas of one fill and may keep state.
 
-    `is_scaled`: confidence is taken after temperature and top-p. `revises`: it also gets proposals for settled
-    positions of the current block. `goes_on`: the current block may still change although nothing in it is masked.
+    `is_scaled`: confidence is taken after temperature and top-p. `revises`: it also gets predictions for settled
+    positions of the current block. `block_may_change`: that block may still change although nothing in it is masked.
     `takes_back`: it remasks or replaces settled tokens, so it may need more steps than positions.
     """
 
@@ -114,7 +114,7 @@ class Sampler:
     is_scaled = False
     takes_back = False
     revises = False
-    goes_on = False
+    block_may_change = False
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         """Upper bound of steps for a request that names none."""

@@ -11,9 +11,9 @@ class EntropyBound(Sampler):
     needs_entropy = True
 
     def decide(self, state: StepState) -> Decision:
-        assert state.proposals.entropy is not None
+        assert state.predictions.entropy is not None
         bound = 0.75 * (1 - state.quality)
-        ascending = np.sort(state.proposals.entropy[state.masked])
+        ascending = np.sort(state.predictions.entropy[state.masked])
         sums_before = ascending.cumsum(dtype=np.float64).astype(np.float32) - ascending  # without the last, the largest
         count = int((sums_before <= bound).sum())
-        return Decision(state.best(max(count, state.quota), -state.proposals.entropy))
+        return Decision(state.best(max(count, state.quota), -state.predictions.entropy))

@@ -15,8 +15,8 @@ class P2(Sampler):
     is_scaled = True
 
     def decide(self, state: StepState) -> Decision:
-        movable = state.masked | (state.takeable & (state.proposals.ids >= 0))
+        movable = state.masked | (state.takeable & (state.predictions.ids >= 0))
         share = 1 - state.step / state.num_steps
         num_masked = int(np.float32(movable.sum()) * np.float32(share))
-        becomes_masked = movable & (rank(state.proposals.confidence, movable) < num_masked)
+        becomes_masked = movable & (rank(state.predictions.confidence, movable) < num_masked)
         return Decision(state.masked & ~becomes_masked, state.takeable & becomes_masked)

@@ -27,7 +27,7 @@ class Pipeline(Sampler):
 
     def decide(self, state: StepState) -> Decision:
         settle, share_before = np.zeros_like(state.masked), 1.0
-        is_sure = state.proposals.confidence >= state.threshold
+        is_sure = state.predictions.confidence >= state.threshold
         for start in range(0, self.reach(state.masked), BLOCK_TOKENS):
             block = slice(start, start + BLOCK_TOKENS)
             here = np.zeros_like(state.masked)

@@ -20,7 +20,7 @@ class TopK(Sampler):
 
     def score(self, state: StepState) -> Array:
         """[T]: the score by which positions are ranked."""
-        return state.proposals.confidence
+        return state.predictions.confidence
 
     def decide(self, state: StepState) -> Decision:
         return Decision(state.best(state.quota, self.score(state)))
@@ -33,8 +33,8 @@ class Entropy(TopK):
     is_scaled = True
 
     def score(self, state: StepState) -> Array:
-        assert state.proposals.entropy is not None
-        return -state.proposals.entropy
+        assert state.predictions.entropy is not None
+        return -state.predictions.entropy
 
 
 class Dream(Entropy):

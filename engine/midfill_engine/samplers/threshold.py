@@ -6,7 +6,7 @@ from typing import Final
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
 PARTS: Final = 4  # of a block of 32 tokens, because Fast-dLLM v2's small_block_size is 8
-SURE: Final = 0.9  # the probability above which a proposal replaces a settled token
+SURE: Final = 0.9  # the probability above which a prediction replaces a settled token
 MAX_ROUNDS: Final = 16  # in which a full block is read again
 BLOCK_TOKENS: Final = 32
 
@@ -15,7 +15,7 @@ class Threshold(Sampler):
     """Settles every confident position, at least one a step (Fast-dLLM, arXiv 2505.22618, section 3.3)."""
 
     def decide(self, state: StepState) -> Decision:
-        is_sure = state.proposals.confidence >= state.threshold
+        is_sure = state.predictions.confidence >= state.threshold
         return Decision((state.masked & is_sure) | state.best(state.quota))
 
 
@@ -27,12 +27,12 @@ class SubBlocks(Threshold):
     """
 
     def decide(self, state: StepState) -> Decision:
-        if state.places is None:
+        if state.sequence_positions is None:
             return super().decide(state)
-        is_first = state.masked & (state.places % state.block_size == 0)
+        is_first = state.masked & (state.sequence_positions % state.block_size == 0)
         if is_first.any():
             return Decision(is_first)
-        part = state.places // max(1, state.block_size // PARTS)
+        part = state.sequence_positions // max(1, state.block_size // PARTS)
         in_first_part = state.masked & (part == part[state.masked].min())
         return super().decide(replace(state, masked=in_first_part))
 
@@ -41,9 +41,9 @@ class SeededBlocks(Threshold):
     """Settles a block's first token by itself, then confident ones: Nemotron-Labs-Diffusion's `generate`."""
 
     def decide(self, state: StepState) -> Decision:
-        if state.places is None:
+        if state.sequence_positions is None:
             return super().decide(state)
-        is_first = state.masked & ((state.places - state.places[0]) % state.block_size == 0)
+        is_first = state.masked & ((state.sequence_positions - state.sequence_positions[0]) % state.block_size == 0)
         return Decision(is_first) if is_first.any() else super().decide(state)
 
 
@@ -56,16 +56,16 @@ class Editing(Threshold):
     revises = True
 
     def __init__(self) -> None:
-        self.goes_on = False
+        self.block_may_change = False
         self._rounds = 0
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         return num_masked + (MAX_ROUNDS + 1) * (num_masked // BLOCK_TOKENS + 2)
 
     def decide(self, state: StepState) -> Decision:
-        proposals, is_full = state.proposals, not state.masked.any()
-        is_other = (proposals.ids >= 0) & (proposals.ids != state.ids)
-        edit = state.takeable & is_other & (proposals.confidence > SURE)
+        predictions, is_full = state.predictions, not state.masked.any()
+        is_other = (predictions.ids >= 0) & (predictions.ids != state.ids)
+        edit = state.takeable & is_other & (predictions.confidence > SURE)
         self._rounds = self._rounds + 1 if is_full else 0
-        self.goes_on = not is_full or (bool(edit.any()) and self._rounds < MAX_ROUNDS)
+        self.block_may_change = not is_full or (bool(edit.any()) and self._rounds < MAX_ROUNDS)
         return Decision(super().decide(state).settle, edit=edit)

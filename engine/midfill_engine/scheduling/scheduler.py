@@ -25,8 +25,8 @@ MAX_ACTIVE: Final = 8
 SHARED_ROWS: Final = 64
 MAX_RETRY_AFTER_S: Final = 30
 LATEST_SHARE: Final = 0.2  # of the latest fill in the mean time of fills
-SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # buckets of histograms
-ROWS: Final = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # of histograms
+ROWS_BUCKETS: Final = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
 Run = Callable[[list[Any]], list[Any]]  # from passes to their results, in order
 Launch = Callable[[list[Any]], Callable[[], list[Any]]]  # returns what waits for the results
@@ -42,14 +42,16 @@ class Metrics:
         counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry)
         self.requests = counter("midfill_requests", "Ended requests by outcome", ["outcome"])
-        self.seconds = histogram("midfill_fill_seconds", "From a request to its fill", buckets=SECONDS)
+        self.seconds = histogram("midfill_fill_seconds", "From a request to its fill", buckets=SECONDS_BUCKETS)
         self.depth = gauge("midfill_waiting_requests", "Requests without a place, by kind", ["kind"])
-        self.waits = histogram("midfill_wait_seconds", "From request to place, by kind", ["kind"], buckets=SECONDS)
+        self.waits = histogram(
+            "midfill_wait_seconds", "From request to place, by kind", ["kind"], buckets=SECONDS_BUCKETS
+        )
         self.steps = counter("midfill_steps", "Denoise steps of finished fills")
         self.tokens = counter("midfill_tokens", "Tokens of finished fills")
         self.forwards = counter("midfill_forwards", "Forward passes")
         self.forward_seconds = counter("midfill_forward_seconds", "Time in forward passes")
-        self.rows = histogram("midfill_forward_rows", "Rows of a forward", buckets=ROWS)
+        self.rows = histogram("midfill_forward_rows", "Rows of a forward", buckets=ROWS_BUCKETS)
         self.shared = counter("midfill_shared_steps", "Steps that shared their forward")
 
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
@@ -68,8 +70,8 @@ class Scheduler:
 
     `max_requests` may be open; `max_active` fills of any kind run at once, and half as many short ones more. A forward
     pass has at most `max_rows` rows; if it has short fills, at most `shared_rows` are of long ones. The claims of all
-    fills together are at most `max_bytes`. `recover` is called after an out-of-memory error, `fail` after the device
-    was lost, `rest` whenever no request is open any more.
+    fills together are at most `max_bytes`. `on_out_of_memory` is called after an out-of-memory error, `on_device_lost`
+    after the device was lost, `on_idle` whenever no request is open any more.
     """
 
     open_fill: Callable[[InfillRequest], Fill]
@@ -81,9 +83,9 @@ class Scheduler:
     max_rows: int = MAX_ROWS
     shared_rows: int = SHARED_ROWS
     max_bytes: int = 2**33
-    recover: Callable[[], None] = lambda: None
-    fail: Callable[[], None] = lambda: None
-    rest: Callable[[], None] = lambda: None
+    on_out_of_memory: Callable[[], None] = lambda: None
+    on_device_lost: Callable[[], None] = lambda: None
+    on_idle: Callable[[], None] = lambda: None
     clock: Clock = time.monotonic
 
     def __post_init__(self) -> None:
@@ -119,7 +121,7 @@ class Scheduler:
         """Opens a request. Raises RequestError (`busy`) if closed, or if too many are open, also of a named client."""
         with self._changed:
             if self._is_closed:
-                raise is_ending()
+                raise ending_error()
             open_clients = [ticket.client for ticket in (*self._waiting, *self._active)]
             max_of_client = self.max_requests - self.max_requests // 4
             if len(open_clients) >= self.max_requests or (client and open_clients.count(client) >= max_of_client):
@@ -172,7 +174,7 @@ class Scheduler:
             self._show_steps()
             self._end_cancelled()
             if not self.num_open:
-                self.rest()
+                self.on_idle()
 
     def _wait(self) -> bool:
         """Waits until a request is open; returns False if the scheduler is closed and none is."""
@@ -188,7 +190,7 @@ class Scheduler:
             cancelled = [ticket for ticket in (*self._waiting, *self._active) if ticket.is_cancelled]
         for ticket in cancelled:
             if self._is_closed:
-                self._end(ticket, is_ending())
+                self._end(ticket, ending_error())
             else:
                 self._end(ticket, RequestError(ErrorCode.CANCELLED, "the request was cancelled"))
 
@@ -250,8 +252,8 @@ class Scheduler:
 
     def _goes_first(self, other: Ticket, ticket: Ticket) -> bool:
         """True if `other` waits for memory and `ticket` may not pass it: short fills may pass long ones for a while."""
-        is_passed = ticket.kind is Kind.SHORT and other.kind is Kind.LONG
-        is_due = not is_passed or self.clock() - other.submitted_s > MAX_PASSED_S
+        may_pass = ticket.kind is Kind.SHORT and other.kind is Kind.LONG
+        is_due = not may_pass or self.clock() - other.submitted_s > MAX_PASSED_S
         return other.claim is not None and not other.is_admitted and is_due
 
     def _forward(self, group: list[tuple[Ticket, Work]]) -> None:
@@ -267,7 +269,7 @@ class Scheduler:
                 self._end(group[0][0], self._explain(error))
                 return
             if is_out_of_memory(error):
-                self.recover()
+                self.on_out_of_memory()
             middle = len(group) // 2
             self._forward(group[:middle])
             self._forward(group[middle:])
@@ -284,7 +286,9 @@ class Scheduler:
             ticket.answer = list(islice(remaining, len(work.passes)))
 
     def _run(self, passes: list[Any], *, is_alone: bool) -> list[Any]:
-        """Runs all passes in one forward pass; those of one request, if memory does not suffice, again in halves."""
+        """Runs all passes in one forward pass. If memory does not suffice for those of a single request (`is_alone`),
+        runs each half of them by itself.
+        """
         try:
             if self.launch is None:
                 self._show_steps()
@@ -295,7 +299,7 @@ class Scheduler:
         except Exception as error:
             if not is_alone or not is_out_of_memory(error):
                 raise
-            self.recover()
+            self.on_out_of_memory()
         middle = -(-len(passes) // 2)
         halves = (half for half in (passes[:middle], passes[middle:]) if half)
         return [result for half in halves for result in self._run(half, is_alone=False)]
@@ -321,18 +325,21 @@ class Scheduler:
         ticket.listener(event)
 
     def _explain(self, error: Exception) -> RequestError:
-        """The error that ends a request whose fill failed. Calls `recover` or `fail` if the error asks for it."""
+        """The error that ends a request whose fill failed. Calls `on_out_of_memory` or `on_device_lost` if that is the
+        cause.
+        """
         if is_out_of_memory(error):
-            self.recover()
+            self.on_out_of_memory()
             message = "there was not enough memory for this request"
             return RequestError(ErrorCode.OUT_OF_MEMORY, message, "ask for fewer holes, alternatives or tokens")
         logger.error("a fill failed with %s", describe_failure(error))
         if type(error).__name__ == "AcceleratorError":
-            self.fail()
+            self.on_device_lost()
         return RequestError(ErrorCode.INTERNAL, f"the fill failed ({type(error).__name__})", "see the engine's log")
 
 
-def is_ending() -> RequestError:
+def ending_error() -> RequestError:
+    """The error that answers requests while the engine ends."""
     message, headers = "the engine is ending", {"retry-after": "1", "connection": "close"}
     return RequestError(ErrorCode.BUSY, message, "ask again: another may answer", status=503, headers=headers)
 

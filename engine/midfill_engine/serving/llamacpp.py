@@ -99,7 +99,7 @@ def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
 def from_infill(request: LlamaInfillRequest, responses: list[wire.InfillResponse]) -> Answer | list[Answer]:
     """One answer, or a list if several were asked for, best first."""
     (response,) = responses
-    fills = [row[0] for row in (response.holes, *response.alternatives)]
+    fills = [filled_holes[0] for filled_holes in (response.holes, *response.alternatives)]
     answers = [from_fill(request, response, fill, index) for index, fill in enumerate(fills)]
     return answers[0] if request.n_cmpl == 1 else answers
 

@@ -213,7 +213,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
             return open_fill(runtime, request, cache=None, lengths=options.lengths)
         return open_fill(runtime, request, cache=cache, lengths=options.lengths)
 
-    def fail() -> None:
+    def on_device_lost() -> None:
         message = "the device was lost"
         state.failure = StartError(ErrorCode.INTERNAL, message, "start the engine again", EXIT_DEVICE_LOST)
 
@@ -223,9 +223,9 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
         launch=runtime.launch,
         max_bytes=free_bytes(runtime.device),
         shared_rows=SHARED_ROWS if runtime.device.type == "cpu" else SHARED_ROWS_OF_DEVICE,
-        recover=runtime.free_memory,
-        fail=fail,
-        rest=return_freed,
+        on_out_of_memory=runtime.free_memory,
+        on_device_lost=on_device_lost,
+        on_idle=return_freed,
     )
     contexts, add_metric = runtime.contexts, scheduler.metrics.watch
     add_metric("midfill_context_hits", "Contexts found among earlier ones", lambda: contexts.hits)

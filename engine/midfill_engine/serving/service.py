@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from midfill_engine import wire
 from midfill_engine.errors import RequestError, StartError
-from midfill_engine.scheduling.scheduler import Scheduler, is_ending
+from midfill_engine.scheduling.scheduler import Scheduler, ending_error
 from midfill_engine.serving import fim, llamacpp
 from midfill_engine.serving.access import AccessLogger
 from midfill_engine.serving.security import Gate, Security, error_response
@@ -59,7 +59,7 @@ class EngineState:
     def look(self, model: str | None = None) -> Ready:
         """The model. Raises RequestError while it is loading, while the process ends, and for another model's name."""
         if self.is_draining:
-            raise is_ending()
+            raise ending_error()
         if self.ready is None:
             message, headers = "the model is still loading", {"retry-after": "1"}
             raise RequestError(wire.ErrorCode.BUSY, message, "try again", status=503, headers=headers)

@@ -1,4 +1,4 @@
-"""Masks of the tokens that may be chosen, from their bytes. Knows ids and bytes, not text or models."""
+"""Finds the sets of tokens that may be chosen, by their bytes. Knows ids and bytes, not text or models."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -13,12 +13,12 @@ from torch import Tensor
 
 # The wire's line ending is \n, and code contains no other control characters than line breaks and tabs.
 UNWANTED_BYTES: Final = (frozenset(range(0x20)) | {0x7F}) - {ord("\n"), ord("\t")}
-MAX_MASKS: Final = 128  # that are kept of each kind
+MAX_SETS: Final = 128  # that are kept of each kind
 NAMED: Final = re.compile(rb"[\w$\x80-\xff]")  # a byte of a name
 
 
 class Vocabulary:
-    """The bytes of every token, and masks [V] over all tokens (bool, true where a token may be chosen)."""
+    """The bytes of every token, and sets of tokens: [V] bool, true where a token is in the set."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class Vocabulary:
         self._lengths = torch.tensor([len(piece) for piece in pieces])
         self._sorted_ids = sorted(range(len(pieces)), key=pieces.__getitem__)
         self._sorted_pieces = [pieces[index] for index in self._sorted_ids]
-        keep = lru_cache(maxsize=MAX_MASKS)  # masks that are kept must not be changed in place
+        keep = lru_cache(maxsize=MAX_SETS)  # sets that are kept must not be changed in place
         self.spelling = keep(self._mark_spelling)
         self.beginning = keep(lambda start: self._mark(self._find_longer(start)))  # tokens that begin with these bytes
         self._meeting = keep(lambda start: self._mark([*self._find_shorter(start), *self._find_longer(start)]))
         self._containing = keep(lambda part: self._mark(i for i, piece in enumerate(pieces) if part in piece))
 
     def _mark(self, ids: Iterable[int]) -> Tensor:
-        mask = torch.zeros(len(self.pieces), dtype=torch.bool)
-        mask[list(ids)] = True
-        return mask
+        token_set = torch.zeros(len(self.pieces), dtype=torch.bool)
+        token_set[list(ids)] = True
+        return token_set
 
     def _find_longer(self, start: bytes) -> list[int]:
         """Ids of the tokens that begin with these bytes."""
@@ -64,20 +64,20 @@ class Vocabulary:
     def allowed(
         self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False, may_expand: bool = False
     ) -> Tensor:
-        """The mask [V] of tokens without a string of `forbid`; with a `leading`, only of those that begin with it."""
-        mask = self._fillable.clone()
+        """The set [V] of tokens without a string of `forbid`; with a `leading`, only of those that begin with it."""
+        token_set = self._fillable.clone()
         for text in forbid:
-            mask &= ~self._containing(text.encode("utf-8", errors="replace"))
+            token_set &= ~self._containing(text.encode("utf-8", errors="replace"))
         if leading:
-            mask &= self.beginning(leading.encode())
+            token_set &= self.beginning(leading.encode())
         elif may_delete:
-            mask[list(self.delete_ids)] = True
+            token_set[list(self.delete_ids)] = True
         if may_expand and self.expand_id is not None:
-            mask[self.expand_id] = True
-        return mask
+            token_set[self.expand_id] = True
+        return token_set
 
     def _mark_spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...] = ()) -> Tensor:
-        """The mask [V] of tokens that spell a prefix of `left`, or all of it and more text behind it. That text has no
+        """The set [V] of tokens that spell a prefix of `left`, or all of it and more text behind it. That text has no
         string of `forbid` and, if `then_filled`, does not begin with white space.
         """
         unwanted = [part.encode() for part in forbid]
@@ -89,11 +89,11 @@ class Vocabulary:
         return self._mark([*self._find_shorter(left), *longer])
 
     def spelling_only(self, left: bytes) -> Tensor:
-        """The mask [V] of tokens that spell a prefix of `left`, or all of it, and no more."""
+        """The set [V] of tokens that spell a prefix of `left`, or all of it, and no more."""
         return self.spelling(left, False) & (self._lengths <= len(left))
 
     def ending(self, after: str) -> Tensor:
-        """The mask [V] of tokens that `after` may begin with; of line breaks if it begins with one or is empty."""
+        """The set [V] of tokens that `after` may begin with; of line breaks if it begins with one or is empty."""
         start = after[:64].encode("utf-8", errors="replace")
         if start[:1] in (b"", b"\n"):
             return self.beginning(b"\n")
@@ -101,12 +101,12 @@ class Vocabulary:
 
     @property
     def spaced(self) -> Tensor:
-        """The mask [V] of tokens that begin with white space."""
+        """The set [V] of tokens that begin with white space."""
         return self.beginning(b" ") | self.beginning(b"\t") | self.beginning(b"\n")
 
     @cached_property
     def worded(self) -> Tensor:
-        """The mask [V] of tokens that begin with a letter, a digit, an underscore or a dollar sign."""
+        """The set [V] of tokens that begin with a letter, a digit, an underscore or a dollar sign."""
         return self._mark(index for index, piece in enumerate(self.pieces) if NAMED.match(piece))
 
     def is_deletion(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -14,17 +14,17 @@ _LINES_REPEATED: Final = 3
 _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")", "]", "while", "case", "default")
 
 
-def find_end(text: str, extent: Extent, indent: str, behind: str, *, goes_on: bool) -> int | None:
+def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
     """The position where an answer may be cut, because what follows cannot belong to the hole; None while it can.
-    `indent` is that of a block's lines, or of a statement's own line; `behind` is the text behind the hole. `goes_on`:
-    the model sees only the text before the hole and does not end by itself.
+    `indent` is that of a block's lines, or of a statement's own line; `behind` is the text behind the hole.
+    `is_continuation`: the model sees only the text before the hole and does not end by itself.
     """
     if has_end(text):
         return len(text)
     start = find_start(text)
     if start is None:
         return None
-    only_goes_on = goes_on and not text[:start].strip()  # a model that wraps its code does more
+    only_continues = is_continuation and not text[:start].strip()  # a model that wraps its code does more
     lines = [(start + offset, line) for offset, line in _list_whole_lines(text[start:]) if line.strip()]
     if not lines:
         return None
@@ -33,13 +33,13 @@ def find_end(text: str, extent: Extent, indent: str, behind: str, *, goes_on: bo
         return offset + len(line)
     if extent == "statement":
         others = _find_others(lines, indent)
-        if only_goes_on:
+        if only_continues:
             return others[0] if others else None
         others_from_margin = _find_others(lines, "")  # if the answer is written from column 0
         is_over = len(others_from_margin) > _LINES_REPEATED or len(others) > _LINES_BEHIND
     else:
         written = [line for _, line in lines]
-        max_outside = _LINES_REPEATED if only_goes_on else _LINES_BEHIND
+        max_outside = _LINES_REPEATED if only_continues else _LINES_BEHIND
         is_over = _leaves(written, indent, max_outside) or _repeats(written, behind)
     return len(text) if is_over else None
 

@@ -50,15 +50,16 @@ def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText
 def read_answer(
     trials: Trials, document: Document, chosen: Sequence[DraftText | None], index: int, answer: DraftText
 ) -> DraftText:
-    """The likeliest reading of an answer for hole `index` that leaves no more syntax errors than a mask does, else one
-    with the fewest errors. `chosen` holds the text of each hole of `trials`, or None for a mask, as for hole `index`.
+    """The likeliest reading of an answer for hole `index` that leaves no more syntax errors than a stand-in does, else
+    one with the fewest errors. `chosen` holds the text of each hole of `trials`, or None for a stand-in, as for hole
+    `index`.
     """
     hole = trials.holes[index]
     if hole.is_body and trials.language.has_indented_blocks and not trials.sees_body(index):
         trials = trials.open_alone(index)  # so the body is read in a function of its own
         chosen = [None]
         index = 0
-    num_errors_of_mask = trials.count_errors(chosen)
+    num_errors_of_stand_in = trials.count_errors(chosen)
     best: DraftText | None = None
     fewest_errors = 0
     for reading in _Answer(trials, document, hole, index).list_readings(answer):
@@ -66,7 +67,7 @@ def read_answer(
         if best is None or num_errors < fewest_errors:
             best = reading
             fewest_errors = num_errors
-        if num_errors <= num_errors_of_mask:
+        if num_errors <= num_errors_of_stand_in:
             break
     assert best is not None
     return best
@@ -436,7 +437,7 @@ class _Answer:
         return draft.text.lstrip().startswith(self.trials.language.comment)
 
     def _count_errors(self, draft: DraftText) -> int:
-        """Syntax errors with a draft in the hole and masks in the other holes."""
+        """Syntax errors with a draft in the hole and stand-ins in the other holes."""
         drafts: list[DraftText | None] = [None] * len(self.trials.holes)
         drafts[self.index] = draft
         return self.trials.count_errors(drafts)

@@ -17,7 +17,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, merge_spans
 
-_NAME_MASK = "midfill"
+_NAME_STAND_IN = "midfill"
 # Lines that stand at the margin whatever is around them: directives of a preprocessor, labels for `goto`.
 _AT_MARGIN = re.compile(
     r"#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|(?!(default|public|protected|private)\b)\w+:\s*$"
@@ -45,7 +45,9 @@ class _Trial:
 
 
 class Trials:
-    """Tries drafts in the `holes` of a document, in document order. A None draft stands for a mask: a harmless text."""
+    """Tries drafts in the `holes` of a document, in document order. A hole whose draft is None gets a stand-in: a
+    harmless text.
+    """
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Trials:
         find_near: Callable[[], "Trials | None"] = lambda: None,
     ) -> None:
         """`window` is the part of the source that is parsed; it contains all holes. `find_near` opens trials within the
-        holes' function alone. If the likely masks leave errors, the masks of these trials are used, if they have the
+        holes' function alone. If the likely stand-ins leave errors, those of these trials are used, if they have the
         same holes.
         """
         self.language = language
@@ -75,56 +77,56 @@ class Trials:
         self._trials: dict[tuple[_Content, ...], _Trial] = {}
         self._alone: dict[int, Trials] = {}
         self._base: _Trial | None = None  # other trials are parsed incrementally from this one
-        self._masks = self._find_masks(find_near)
-        self._baseline = self._try(self._masks)
+        self._stand_ins = self._find_stand_ins(find_near)
+        self._baseline = self._try(self._stand_ins)
         self._base = None if self._baseline.problems else self._baseline
         self._functions = [self._locate_function(index) for index in range(len(holes))]
 
     @property
     def num_errors(self) -> int:
-        """Syntax errors with masks in all holes."""
+        """Syntax errors with stand-ins in all holes."""
         return len(self._baseline.problems)
 
-    def _find_masks(self, find_near: Callable[[], "Trials | None"]) -> tuple[_Content, ...]:
-        """The mask for each hole that leaves the fewest errors: what a good fill can achieve."""
-        masks = self._list_masks()
-        self._base = self._try(masks[0])
-        # No mask removes an error that touches no hole.
+    def _find_stand_ins(self, find_near: Callable[[], "Trials | None"]) -> tuple[_Content, ...]:
+        """The stand-in for each hole that leaves the fewest errors: what a good fill can achieve."""
+        stand_ins = self._list_stand_ins()
+        self._base = self._try(stand_ins[0])
+        # No stand-in removes an error that touches no hole.
         num_likely = 3 if _count_touching(self._base, self._base.problems) else 1
-        sound = self._find_sound(masks[:num_likely])
+        sound = self._find_sound(stand_ins[:num_likely])
         if sound is not None:
             return sound
         near = find_near()
         if near is not None and near.holes == self.holes:
-            return near._masks
-        sound = self._find_sound(masks)
+            return near._stand_ins
+        sound = self._find_sound(stand_ins)
         if sound is not None:
             return sound
-        return min(masks, key=lambda mask: len(self._try(mask).problems))
+        return min(stand_ins, key=lambda each: len(self._try(each).problems))
 
-    def _find_sound(self, masks: Sequence[tuple[_Content, ...]]) -> tuple[_Content, ...] | None:
-        """The first masks that leave no error in the source; None if all leave some."""
-        return next((mask for mask in masks if not self._try(mask).problems), None)
+    def _find_sound(self, stand_ins: Sequence[tuple[_Content, ...]]) -> tuple[_Content, ...] | None:
+        """The first stand-ins that leave no error in the source; None if all leave some."""
+        return next((each for each in stand_ins if not self._try(each).problems), None)
 
-    def _list_masks(self) -> list[tuple[_Content, ...]]:
-        """Masks for all holes, the likeliest first: a statement in each body and a name in each other hole; a name in
-        each; what the document has there; nothing; lines that open or close a block, if the only hole is no body.
+    def _list_stand_ins(self) -> list[tuple[_Content, ...]]:
+        """Stand-ins for all holes, the likeliest first: a statement in each body and a name in each other hole; a name
+        in each; what the document has there; nothing; lines that open or close a block, if the only hole is no body.
         """
         usual: list[_Content] = []
         names: list[_Content] = []
         for hole in self.holes:
-            name = _pack(hole, hole.indent + _NAME_MASK if hole.kind == "line" else _NAME_MASK)
+            name = _pack(hole, hole.indent + _NAME_STAND_IN if hole.kind == "line" else _NAME_STAND_IN)
             names.append(name)
             usual.append(_pack(hole, self.language.statement) if hole.is_body else name)
-        masks = [
+        stand_ins = [
             tuple(usual),
             tuple(names),
             tuple(_Content(b"", original, b"") for original in self._originals),
             tuple(_pack(hole, "") for hole in self.holes),
         ]
         if len(self.holes) == 1 and not self.holes[0].is_body:
-            masks += [(_pack(self.holes[0], line),) for line in self.language.openings]
-        return masks
+            stand_ins += [(_pack(self.holes[0], line),) for line in self.language.openings]
+        return stand_ins
 
     def _try(self, contents: tuple[_Content, ...]) -> _Trial:
         """The trial with `contents` in the holes. It is kept, so the same contents are parsed once."""
@@ -180,11 +182,11 @@ class Trials:
         return part, innermost - self._baseline.starts[part]
 
     def _list_contents(self, drafts: Sequence[DraftText | None]) -> tuple[_Content, ...]:
-        """The contents for the drafts of all holes: a mask for None; a body whose draft is empty stays as it is."""
+        """The contents for the drafts of all holes: a stand-in for None; a body whose draft is empty stays as it is."""
         contents: list[_Content] = []
-        for hole, draft, mask, original in zip(self.holes, drafts, self._masks, self._originals, strict=True):
+        for hole, draft, stand_in, original in zip(self.holes, drafts, self._stand_ins, self._originals, strict=True):
             if draft is None:
-                contents.append(mask)
+                contents.append(stand_in)
             elif hole.is_body and not draft.text:
                 contents.append(_Content(b"", original, b""))
             else:
@@ -192,7 +194,7 @@ class Trials:
         return tuple(contents)
 
     def _try_alone(self, draft: DraftText, index: int) -> _Trial:
-        """The trial of one draft with masks in the other holes."""
+        """The trial of one draft with stand-ins in the other holes."""
         drafts: list[DraftText | None] = [None] * len(self.holes)
         drafts[index] = draft
         return self._try(self._list_contents(drafts))
@@ -221,7 +223,7 @@ class Trials:
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
     def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Oddities:
-        """Counts the lines of a draft whose indentation contradicts the tree, with masks in the other holes."""
+        """Counts the lines of a draft whose indentation contradicts the tree, with stand-ins in the other holes."""
         trial = self._try_alone(draft, index)
         return count_oddities(trial.tree, Lines(trial.source), trial.spans[index], frozen)
 
@@ -229,9 +231,9 @@ class Trials:
         """True for a hole inside a comment or a string."""
         start, end = self._baseline.spans[index]
         node = self._baseline.tree.root_node.descendant_for_byte_range(start, end)
-        while node is not None and (node.start_byte, node.end_byte) == (start, end):  # the mask itself
+        while node is not None and (node.start_byte, node.end_byte) == (start, end):  # the stand-in itself
             node = node.parent
-        if node is None or node.type == "concatenated_string":  # the mask stands beside strings, not in one
+        if node is None or node.type == "concatenated_string":  # the stand-in stands beside strings, not in one
             return False
         return "comment" in node.type or "string" in node.type
 
@@ -313,7 +315,7 @@ class Trials:
 
     def find_needs(self, index: int) -> dict[str, list[str]]:
         """The `names` that the code from hole `index` up to the next hole needs and nothing binds, none for a body, and
-        the `unused` names before the hole. Empty if the source has errors with masks in the holes.
+        the `unused` names before the hole. Empty if the source has errors with stand-ins in the holes.
         """
         baseline = self._baseline
         if baseline.problems:

@@ -21,17 +21,17 @@ SUBCOMMANDS: Final = {
     "serve": Subcommand("serve", "Run an engine in the foreground."),
     "lsp": Subcommand("lsp", "Run the language server on standard input and output, for an editor."),
 }
-_SOURCES: Final = Path(__file__).parents[3] / "docs"  # of the documentation, if Midfill runs from its source tree
+_SOURCE_DOCS: Final = Path(__file__).parents[3] / "docs"  # exists if Midfill runs from its source tree
 
 
 def build_app() -> typer.Typer:
     """The command with all subcommands; a subcommand's module is imported only when it is run."""
-    pages = _SOURCES if (_SOURCES / "command.md").is_file() else Path(sys.prefix, "share/doc/midfill")
+    docs = _SOURCE_DOCS if (_SOURCE_DOCS / "command.md").is_file() else Path(sys.prefix, "share/doc/midfill")
     app = typer.Typer(
         name="midfill",
         cls=make_group(SUBCOMMANDS),
         no_args_is_help=True,
-        epilog=f"The documentation lies in {pages}.",
+        epilog=f"The documentation lies in {docs}.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # importing rich takes longer than the rest of a help page
         context_settings={"help_option_names": ["-h", "--help"]},

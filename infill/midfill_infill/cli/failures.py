@@ -21,8 +21,8 @@ def report_failures(
     exit_code: Callable[[str], int] = lambda code: TABLE[code].exit_code,
     after_interrupt: str = "nothing was written",
 ) -> Iterator[None]:
-    """Ends the command with one sentence and an exit code if the block raises anything. `exit_code` chooses it by the
-    code of a MidfillError. With `as_json` stdout gets {"error": ...} as well.
+    """Ends the command with one sentence and an exit code if the `with` block raises anything. `exit_code` chooses it
+    by the code of a MidfillError. With `as_json` stdout gets {"error": ...} as well.
 
     Ctrl-C counts as `cancelled`, and `after_interrupt` ends its sentence; a command that has written files must itself
     raise a MidfillError that says what an interrupt left. MIDFILL_DEBUG=1 shows the traceback of an internal error.
@@ -68,7 +68,7 @@ def report_failures(
 
 @contextmanager
 def _raise_interrupts(interrupts: list[int]) -> Iterator[None]:
-    """Raises KeyboardInterrupt for Ctrl-C in the block, and adds the signal's number to `interrupts`. After the block
+    """Raises KeyboardInterrupt for Ctrl-C in the `with` block, and adds the signal's number to `interrupts`. After it
     Ctrl-C is ignored, because the process ends, unless Python's own handler was set before.
     """
 

@@ -181,9 +181,9 @@ def _write(results: Results, source: Source, output: Output, *, is_accepted: boo
         write_atomically(source.target.path, source.document.original, results.after())
         texts = [fill.text for fill in results.filled.fills]
         if is_accepted:
-            written.keep(texts)
+            written.forget(texts)
         else:
-            written.add(texts)
+            written.remember(texts)
 
 
 def _print(

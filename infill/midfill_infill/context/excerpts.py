@@ -15,13 +15,13 @@ from midfill_infill.text.encoding import is_decoded
 MAX_CHARACTERS: Final = 2000  # of all excerpts together
 LINES: Final = 16  # lines of a chunk that are compared with the lines around holes
 STEP: Final = 8  # lines from the start of a chunk to the start of the next one
-MORE_LINES: Final = 6  # lines shown behind those: the counterpart of a hole is in the middle of similar lines
+MORE_LINES: Final = 6  # lines shown behind a chunk: the counterpart of a hole is in the middle of similar lines
 LINES_BEFORE: Final = 16  # lines before a hole with which chunks are compared
-LINES_BEHIND: Final = 6  # and behind it
+LINES_BEHIND: Final = 6  # lines behind a hole with which chunks are compared
 NEAR: Final = 1280  # characters on either side of a hole that every model reads
 MAX_SEARCHED: Final = 2**18  # characters before the first hole, and behind the last one, that are searched
 USUAL_WORDS: Final = 5  # added to the number of a chunk's words, so that a short chunk does not score too high
-MAX_TRIED: Final = 125  # chunks, the best ones
+MAX_TRIED: Final = 125  # chunks that may become excerpts: those with the best scores
 STAYS: Final = 0.9  # the last request's excerpts stay if they have at least this share of the best ones' score
 _WORD: Final = re.compile(r"[^\W\d]\w{2,}")
 
@@ -110,7 +110,7 @@ def find_excerpts(
         if any(chunk.overlaps(other) for other in chosen) or len(chosen) >= MAX_EXCERPTS:
             continue
         lines, _ = sources[chunk.source]
-        text = _show(lines, chunk)
+        text = _read_excerpt(lines, chunk)
         if len(text) <= room:
             room -= len(text)
             chosen[chunk] = text
@@ -183,7 +183,7 @@ def _read(text: str, *, from_end: bool = False) -> tuple[list[str], dict[int, fr
 _read_kept = lru_cache(maxsize=32)(_read)
 
 
-def _show(lines: Sequence[str], chunk: _Chunk) -> str:
+def _read_excerpt(lines: Sequence[str], chunk: _Chunk) -> str:
     """The text of an excerpt: the lines of a chunk and MORE_LINES behind it, without undecodable ones."""
     shown = lines[chunk.start : chunk.start + LINES + MORE_LINES]
     return "\n".join(filter(is_decoded, shown)).strip("\n")

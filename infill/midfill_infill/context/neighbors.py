@@ -13,7 +13,7 @@ MAX_NEIGHBORS: Final = 32
 MAX_ENTRIES: Final = 4096  # of a folder that are read
 
 _TEST_NAME: Final = re.compile(r"^test[_-]|[._-](?:tests?|spec)$|(?:Tests?|Spec)$")
-_TEST_NAMES: Final = ("test_{}", "{}_test", "{}.test", "{}.spec", "{}Test")
+_TEST_NAME_FORMATS: Final = ("test_{}", "{}_test", "{}.test", "{}.spec", "{}Test")
 _TEST_FOLDERS: Final = ("tests", "test", "__tests__")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
@@ -39,7 +39,7 @@ def _find_partners(path: Path, root: Path) -> Iterator[Path]:
     tested_name = _TEST_NAME.sub("", path.stem)
     names = [tested_name]
     if tested_name == path.stem:  # it is no test
-        names = [name.format(tested_name) for name in _TEST_NAMES]
+        names = [name_format.format(tested_name) for name_format in _TEST_NAME_FORMATS]
     bases = [str(base) for base in (path.parent, path.parent.parent, root) if base.is_relative_to(root)]
     folders = list(bases)
     for base in bases:

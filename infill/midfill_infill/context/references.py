@@ -73,7 +73,7 @@ def show_text(data: bytes, path: Path) -> str | None:
         document = Document(data, find_language(path, data), path)
     except MidfillError:
         return None
-    return document.tell(0, len(data))[:MAX_FILE_CHARS]
+    return document.normalized_text(0, len(data))[:MAX_FILE_CHARS]
 
 
 def find_references(
@@ -103,7 +103,7 @@ def find_references(
         files += [("neighbor", neighbor) for neighbor in find_neighbors(file, folder)]
         find_excluded = leaves_out or exclusions.find_exclusions
         read_files = _read_files(files, Path(os.path.realpath(folder)), seen, find_excluded, read)
-    different = _drop_copies(document.tell(0, len(document.data)), chain(held, read_files))
+    different = _drop_copies(document.normalized_text(0, len(document.data)), chain(held, read_files))
     return bound(reference for reference in different if reference.text.strip())
 
 

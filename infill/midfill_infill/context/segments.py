@@ -168,7 +168,7 @@ def _cut_stretches(document: Document, holes: Sequence[Hole]) -> list[_Stretch]:
         end, lead = len(document.data), ""
         if hole is not None:
             end, lead = hole.start_byte, hole.lead
-        text = tail + document.show(start, end) + lead
+        text = tail + document.visible_text(start, end) + lead
         first_line = document.lines.at(start) - tail.count("\n")
         follows_hole = bool(stretches)
         stretches.append(_Stretch(text, first_line, follows_hole=follows_hole, precedes_hole=hole is not None))
@@ -224,13 +224,13 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
     keep: list[tuple[int, int]] = []
     position = hole.start_byte
     for anchor in hole.anchors:
-        draft += document.show(position, anchor.start_byte)
+        draft += document.visible_text(position, anchor.start_byte)
         start = len(draft)
-        draft += anchor.lead + document.show(anchor.start_byte, anchor.end_byte) + anchor.tail
+        draft += anchor.lead + document.visible_text(anchor.start_byte, anchor.end_byte) + anchor.tail
         if start < len(draft):
             keep.append((start, len(draft)))
         position = anchor.end_byte
-    draft += document.show(position, hole.end_byte)
+    draft += document.visible_text(position, hole.end_byte)
     return build_hole(draft=draft, keep=keep, forbid=list(hole.forbid), indent=hole.indent)
 
 

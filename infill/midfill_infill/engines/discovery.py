@@ -30,7 +30,7 @@ def find_servers(
 ) -> Iterator[LocalServer]:
     """Yields the servers that answer within half a second. Sends no content of any file."""
     url = ollama_url() or PROTOCOLS["ollama"].default_url
-    if any(f"//{host}:" in url for host in LOCAL_HOSTS):
+    if any(f"//{host}:" in url for host in LOCAL_HOSTS):  # OLLAMA_HOST may name another machine
         models = _read_models(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
         if models:
             yield LocalServer("Ollama", url, tuple(f"ollama:{model}" for model in models))
@@ -53,9 +53,9 @@ def _read_models(answer: Any, key: str) -> list[str]:
     if not isinstance(answer, dict):
         return []
     names: list[str] = []
-    for row in answer.get(key) or ():
-        if isinstance(row, dict) and row.get("owned_by") != "midfill":
-            name = row.get("name") or row.get("id")
+    for model in answer.get(key) or ():
+        if isinstance(model, dict) and model.get("owned_by") != "midfill":
+            name = model.get("name") or model.get("id")
             if name:
                 names.append(str(name))
     return names[:_MAX_MODELS]

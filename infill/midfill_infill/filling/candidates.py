@@ -40,10 +40,10 @@ class PlacedFill:
 
     White space added by splicing belongs to no token. `errors` are ranges of `text` with syntax errors. `certainty` is
     the calibrated probability that the whole fill is right, None if neither the engine nor a measurement gives one.
-    `told` is the certainty that the engine itself gave, `proposed` that of a proposal with the same text, or 0.
-    `origin` tells the user where the text comes from. `is_exempt`: a low certainty does not make the fill a suggestion.
-    These are bodies whose certainty is only measured, because the engine gave none: even right bodies are rarely what
-    people wrote word for word, which is what a measurement counts.
+    `engine_certainty` is the one that the engine itself gave, `proposal_certainty` that of a proposal with the same
+    text, or 0. `origin` tells the user where the text comes from. `is_exempt`: a low certainty does not make the fill a
+    suggestion. These are bodies whose certainty is only measured, because the engine gave none: even right bodies are
+    rarely what people wrote word for word, which is what a measurement counts.
     """
 
     hole: Hole
@@ -53,14 +53,14 @@ class PlacedFill:
     errors: tuple[tuple[int, int], ...] = ()
     certainty: float | None = None
     origin: str = DRAFTED
-    told: float | None = None
-    proposed: float = 0.0
+    engine_certainty: float | None = None
+    proposal_certainty: float = 0.0
     is_exempt: bool = False
 
     @property
     def evidence(self) -> Evidence:
         """What is known of the fill, from which a measured fit rates how likely it is right."""
-        return Evidence.of(self.text, self.confidence, self.told, self.proposed)
+        return Evidence.of(self.text, self.confidence, self.engine_certainty, self.proposal_certainty)
 
     @property
     def kind(self) -> Kind | None:
@@ -146,13 +146,13 @@ class Alternative:
 @dataclass(frozen=True)
 class Answer:
     """A text for one hole before it is spliced, and its origin. `is_unranked`: it is a proposal that the engine did not
-    compare with its own texts. `proposed` is the certainty of a proposal with the same text, 0 without one.
+    compare with its own texts. `proposal_certainty` is that of a proposal with the same text, 0 without one.
     """
 
     filled: wire.FilledHole
     origin: str = DRAFTED
     is_unranked: bool = False
-    proposed: float = 0.0
+    proposal_certainty: float = 0.0
 
     @classmethod
     def of(cls, text: str, certainty: float | None, origin: str) -> "Answer":
@@ -184,8 +184,8 @@ def rank(
     origins = {proposal.text: proposal.origin for proposal in proposals}
     certainty_of = {proposal.text.strip(): proposal.certainty for proposal in reversed(proposals)}  # the first one wins
     answers: list[Answer] = []
-    for row in (response.holes, *response.alternatives):
-        filled = row[index]
+    for filled_holes in (response.holes, *response.alternatives):
+        filled = filled_holes[index]
         answers.append(Answer(filled, origins.get(filled.text, DRAFTED)))
     if index < len(response.candidates):
         for compared in response.candidates[index]:
@@ -197,7 +197,7 @@ def rank(
     by_text: dict[str, Answer] = {}
     for answer in answers:
         certainty = certainty_of.get(answer.text.strip(), 0.0)
-        by_text.setdefault(answer.text, replace(answer, proposed=certainty))
+        by_text.setdefault(answer.text, replace(answer, proposal_certainty=certainty))
     for proposal in proposals:
         if max_characters is None or len(proposal.text) <= max_characters:
             answer = Answer.of(proposal.text, proposal.certainty, proposal.origin)
@@ -206,8 +206,8 @@ def rank(
 
 
 @dataclass(frozen=True)
-class Row:
-    """A candidate, the answer of each hole from which it was made, and what splicing found, where a repair starts."""
+class Combination:
+    """One answer for each hole, the candidate that they make, and what splicing found, from which a repair starts."""
 
     candidate: Alternative
     answers: tuple[Answer, ...]
@@ -219,8 +219,9 @@ class Row:
 
 
 @dataclass(eq=False)
-class Place:
-    """The document and the ordered holes of one fill; keeps what was once computed about them.
+class CandidateSelector:
+    """Splices and rates the answers for the ordered holes of one fill, and chooses among them. Keeps what was once
+    computed about the document and its holes.
 
     `written` are lines that Midfill wrote and nobody has accepted. `fits` rate how likely the model's texts are right,
     as measured on the user's code; they are known once the model has answered.
@@ -255,15 +256,15 @@ class Place:
             listed.append([Proposal(f"import {name}", FAIR, "an import that is missing") for name in names])
         return listed
 
-    def rows(self, tried: Iterable[Sequence[Answer]]) -> Iterator[Row]:
-        """Yields the row of each item of `tried` whose texts can be inserted: they keep the anchors of their holes, and
-        the file's encoding has their characters.
+    def splice_all(self, tried: Iterable[Sequence[Answer]]) -> Iterator[Combination]:
+        """Yields the combination of each item of `tried` whose texts can be inserted: they keep the anchors of their
+        holes, and the file's encoding has their characters.
         """
         for answers in tried:
             with suppress(MidfillError):
-                yield self.row(answers)
+                yield self.splice(answers)
 
-    def row(self, answers: Sequence[Answer]) -> Row:
+    def splice(self, answers: Sequence[Answer]) -> Combination:
         """Splices one answer per hole and rates the fills. Raises MidfillError if a text cannot be inserted."""
         spliced = self.splicer.splice([answer.text for answer in answers], compiles=True)
         fills: list[PlacedFill] = []
@@ -275,39 +276,41 @@ class Place:
             fills.append(replace(rated, certainty=certainty, is_exempt=is_exempt))
         is_idle = any(fill.is_idle for fill in spliced.fills)
         candidate = Alternative(spliced.patch, tuple(fills), spliced.new_errors, is_idle)
-        return Row(candidate, tuple(answers), spliced)
+        return Combination(candidate, tuple(answers), spliced)
 
     def _rate(self, fill: PlacedFill, answer: Answer) -> PlacedFill:
         """The fill with the certainty that the fit for its kind gives, if its model was measured."""
         if answer.is_unranked:
             return fill
-        known = replace(fill, told=fill.certainty, proposed=answer.proposed)
+        known = replace(fill, engine_certainty=fill.certainty, proposal_certainty=answer.proposal_certainty)
         fit = self.fits.get(known.kind) if known.kind else None
         if fit is None:
             return known
-        is_exempt = known.hole.is_body and known.told is None
+        is_exempt = known.hole.is_body and known.engine_certainty is None
         return replace(known, certainty=fit.rate(known.evidence), is_exempt=is_exempt)
 
-    def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
+    def choose(self, ranked: Sequence[Sequence[Answer]]) -> Combination:
         """Chooses among the texts of every hole: the first one if it has no fault, otherwise the first one without a
         fault, otherwise the one with the fewest.
 
         Settles the holes in order, given the current texts of the other holes. Tries at most 40 texts to replace faulty
         ones, at least one a hole. Raises MidfillError if no texts of the same rank can be inserted.
         """
-        row = next(self.rows(_combine_ranks(ranked)), None)
-        if row is None:
-            row = self.row([answers[0] for answers in ranked])  # raises what is wrong with the first texts
+        combination = next(self.splice_all(_combine_ranks(ranked)), None)
+        if combination is None:
+            combination = self.splice([answers[0] for answers in ranked])  # raises what is wrong with the first texts
         max_tried = max(1, MAX_TRIED // max(1, len(self.holes)))
         for index, answers in enumerate(ranked):
-            if self._is_at_fault(row, index):
-                row = self._improve_hole(row, index, answers[:max_tried])
-        return row
+            if self._is_at_fault(combination, index):
+                combination = self._improve_hole(combination, index, answers[:max_tried])
+        return combination
 
-    def list_rows(self, ranked: Sequence[Sequence[Answer]], best: Row, most: int, *, every: bool = False) -> list[Row]:
-        """`best`, then other rows that are not idle, fewest faults first, at most `most` in all. A proposal that no
-        engine has ranked needs a certainty of FAIR. `every` adds rows that differ from the best texts in one hole, and
-        returns all that can be inserted.
+    def list_combinations(
+        self, ranked: Sequence[Sequence[Answer]], best: Combination, most: int, *, every: bool = False
+    ) -> list[Combination]:
+        """`best`, then other combinations that are not idle, fewest faults first, at most `most` in all. A proposal
+        that no engine has ranked needs a certainty of FAIR. `every` adds combinations that differ from the best texts
+        in one hole, and returns all that can be inserted.
         """
         if most == 1 and not every:
             return [best]
@@ -319,31 +322,31 @@ class Place:
         if every:
             tried += _vary(ranked)
         seen = {best.candidate.patch}
-        rows: list[Row] = []
-        for row in self.rows(tried):
-            if row.candidate.patch not in seen and not row.candidate.is_idle:
-                rows.append(row)
-            seen.add(row.candidate.patch)
-        rows = [best, *sorted(rows, key=lambda row: row.candidate.faults)]
+        combinations: list[Combination] = []
+        for combination in self.splice_all(tried):
+            if combination.candidate.patch not in seen and not combination.candidate.is_idle:
+                combinations.append(combination)
+            seen.add(combination.candidate.patch)
+        combinations = [best, *sorted(combinations, key=lambda combination: combination.candidate.faults)]
         if every:
-            return rows
-        return rows[:most]
+            return combinations
+        return combinations[:most]
 
-    def _is_at_fault(self, row: Row, index: int) -> bool:
+    def _is_at_fault(self, combination: Combination, index: int) -> bool:
         """True if the fill of a hole has an error, is blank or does nothing."""
-        fill = row.spliced.fills[index]
+        fill = combination.spliced.fills[index]
         return bool(fill.error_ranges) or not fill.text.strip() or fill.is_idle
 
-    def _improve_hole(self, row: Row, index: int, answers: Sequence[Answer]) -> Row:
-        """The row with the fewest faults when the hole `index` takes one of `answers`, `row` itself if none has fewer.
-        Stops at the first one without a fault.
+    def _improve_hole(self, combination: Combination, index: int, answers: Sequence[Answer]) -> Combination:
+        """The combination with the fewest faults when the hole `index` takes one of `answers`, or `combination` itself
+        if none has fewer. Stops at the first one without a fault.
         """
         max_parsed = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
-        others = [answer for answer in answers if answer != row.answers[index]]
-        before, behind = row.answers[:index], row.answers[index + 1 :]
+        others = [answer for answer in answers if answer != combination.answers[index]]
+        before, behind = combination.answers[:index], combination.answers[index + 1 :]
         tried = ([*before, answer, *behind] for answer in self._sift(index, others))
-        best = row
-        for other in islice(self.rows(tried), max_parsed):
+        best = combination
+        for other in islice(self.splice_all(tried), max_parsed):
             if other.candidate.faults < best.candidate.faults:
                 best = other
             if not any(best.candidate.faults):

@@ -40,14 +40,16 @@ class Evidence:
     length: float = 0.0
 
     @classmethod
-    def of(cls, text: str, confidence: Sequence[float], told: float | None, proposed: float) -> "Evidence":
-        """The evidence of a text whose tokens have the `confidence`; `told` and `proposed` are probabilities."""
+    def of(
+        cls, text: str, confidence: Sequence[float], engine_certainty: float | None, proposal_certainty: float
+    ) -> "Evidence":
+        """The evidence of a text whose tokens have the `confidence`. Both certainties are probabilities."""
         logs = [max(LEAST_LOG, math.log(max(value, 1e-9))) for value in confidence]
         return cls(
             mean=math.fsum(logs) / max(1, len(logs)),
             least=min(logs, default=0.0),
-            told=0.0 if told is None else to_odds(told),
-            proposed=proposed,
+            told=0.0 if engine_certainty is None else to_odds(engine_certainty),
+            proposed=proposal_certainty,
             length=math.log1p(len(text.strip())),
         )
 

@@ -15,7 +15,16 @@ from midfill_infill.context.requests import build_hole, build_request
 from midfill_infill.context.segments import Segments, build_segments, with_intent
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import certainty
-from midfill_infill.filling.candidates import LIKELY, Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
+from midfill_infill.filling.candidates import (
+    LIKELY,
+    Alternative,
+    Answer,
+    CandidateSelector,
+    Combination,
+    PlacedFill,
+    place_fill,
+    rank,
+)
 from midfill_infill.filling.repairing import mask_errors, recall
 from midfill_infill.filling.wishes import CHARS_PER_TOKEN, Bounds, Length, bound_length, is_within, leave_out
 from midfill_infill.filling.written import Written
@@ -35,8 +44,8 @@ Send = Callable[[wire.InfillRequest], Generator[wire.StepEvent | wire.InfillResp
 MAX_PROPOSED: Final = 8
 MAX_TEXTS: Final = 5  # proposals that are tried for each of these holes: each may parse the file a few times
 EXCERPTS_SHARE: Final = 0.25  # the excerpts' part of the window of another project's engine
-# Rows that a repair asks for: the first one is greedy and often repeats the error, the others are sampled.
-REPAIR_ROWS: Final = 4
+# Alternatives that a repair asks for: the first one is greedy and often repeats the error, the others are sampled.
+REPAIR_ALTERNATIVES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -113,8 +122,8 @@ class Filled:
 
     `model` is the name that the engine's answer gives. `keeps` says which parts of a text the model can keep when it
     fills the hole again. `heeds` are the wishes that the model heeds, `left_out` those of settings that it does not.
-    `judged` are the texts that the engine compared for each hole, in the first round. `passes` is the user's command
-    that the best candidate passes, empty if none was run.
+    `compared_texts` are those that the engine compared for each hole, in the first round. `passed_command` is the
+    user's command that the best candidate passed, empty if none was run.
     """
 
     best: Alternative
@@ -124,8 +133,8 @@ class Filled:
     keeps: Literal["tokens", "lines", "nothing"] = "lines"
     heeds: tuple[wire.Wish, ...] = wire.WISHES
     left_out: tuple[wire.Wish, ...] = ()
-    judged: Sequence[Sequence[wire.FilledHole]] = ()
-    passes: str = ""
+    compared_texts: Sequence[Sequence[wire.FilledHole]] = ()
+    passed_command: str = ""
 
     @property
     def patch(self) -> Patch:
@@ -166,9 +175,9 @@ def fill(
         excerpts = _find_excerpts(document, holes, heeded)
         budget_chars = model.max_context_tokens * CHARS_PER_TOKEN
     segments = with_intent(build_segments(document, holes, budget_chars), comment_mark, heeded.intent)
-    place = Place(document, segments.holes, heeded.written)
-    bounds = _bound_lengths(place, segments, heeded, model)
-    proposals = _propose_within_bounds(place, heeded, bounds)
+    selector = CandidateSelector(document, segments.holes, heeded.written)
+    bounds = _bound_lengths(selector, segments, heeded, model)
+    proposals = _propose_within_bounds(selector, heeded, bounds)
     send: Send = client.infill
     excerpt_texts = [excerpt.text for excerpt in excerpts]
     if is_outside:
@@ -177,28 +186,28 @@ def fill(
         send = partial(client.infill_outside, origins=origins)
     else:
         judge = certainty.load_judge(model)
-        request = _request(segments, document, heeded, proposals, excerpt_texts, place.needs, bounds, judge)
-    response = yield from _run(send, request, place, repair=False)
+        request = _request(segments, document, heeded, proposals, excerpt_texts, selector.needs, bounds, judge)
+    response = yield from _run(send, request, selector, repair=False)
     stats = response.stats
-    place.fits = certainty.load(model, response.model)
+    selector.fits = certainty.load(model, response.model)
     max_characters = heeded.max_tokens  # a token has at least one character
     ranked = [rank(response, index, own, max_characters=max_characters) for index, own in enumerate(proposals)]
-    row = place.settle([[answer for answer in answers if not answer.is_unranked] for answers in ranked])
-    if heeded.repair and any(row.candidate.faults):
+    combination = selector.choose([[answer for answer in answers if not answer.is_unranked] for answers in ranked])
+    if heeded.repair and any(combination.candidate.faults):
         try:
-            repair = _repair(place, segments, row, heeded, send, request.excerpts, one_by_one=is_outside)
-            row, repair_stats = yield from repair
+            repair = _repair(selector, segments, combination, heeded, send, request.excerpts, one_by_one=is_outside)
+            combination, repair_stats = yield from repair
             stats = add_stats(stats, repair_stats)
         except MidfillError as error:
             if error.code == "cancelled":  # after any other failure the first fill is kept, its errors marked
                 raise
-    if any(row.candidate.faults):
-        row = place.settle(_add_unranked(row, ranked))
-    rows = place.list_rows(ranked, row, heeded.n, every=heeded.every or any(bounds))
-    best, *others = _choose_fitting([row.candidate for row in rows], bounds, heeded)
+    if any(combination.candidate.faults):
+        combination = selector.choose(_add_unranked(combination, ranked))
+    combinations = selector.list_combinations(ranked, combination, heeded.n, every=heeded.every or any(bounds))
+    best, *others = _choose_fitting([combination.candidate for combination in combinations], bounds, heeded)
     yield Preview.of(best, stats.steps)
-    judged = response.candidates
-    yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, left_out, judged)
+    compared_texts = response.candidates
+    yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, left_out, compared_texts)
 
 
 def _drop_unheeded(model: wire.ModelInfo, options: Options) -> tuple[Options, tuple[wire.Wish, ...]]:
@@ -211,12 +220,14 @@ def _drop_unheeded(model: wire.ModelInfo, options: Options) -> tuple[Options, tu
     return replace(options, **cleared), left_out
 
 
-def _bound_lengths(place: Place, segments: Segments, options: Options, model: wire.ModelInfo) -> list[Bounds]:
+def _bound_lengths(
+    selector: CandidateSelector, segments: Segments, options: Options, model: wire.ModelInfo
+) -> list[Bounds]:
     """The bounds that `options.length` sets for the text of each hole. Raises MidfillError `not_heeded`."""
     bounds: list[Bounds] = []
-    for index, (hole, spec) in enumerate(zip(place.holes, segments.specs, strict=True)):
+    for index, (hole, spec) in enumerate(zip(selector.holes, segments.specs, strict=True)):
         size = options.sizes[index] if index < len(options.sizes) else None
-        text = place.document.decode(hole.start_byte, hole.end_byte)
+        text = selector.document.decode(hole.start_byte, hole.end_byte)
         is_line = spec.indent is None or options.single_line
         if spec.keep and "\n" not in text.strip():
             is_line = True
@@ -224,18 +235,20 @@ def _bound_lengths(place: Place, segments: Segments, options: Options, model: wi
     return bounds
 
 
-def _propose_within_bounds(place: Place, options: Options, bounds: Sequence[Bounds]) -> list[list[Proposal]]:
+def _propose_within_bounds(
+    selector: CandidateSelector, options: Options, bounds: Sequence[Bounds]
+) -> list[list[Proposal]]:
     """For every hole the proposals within its bounds, then missing imports. A hole with a minimum number of tokens gets
     imports alone, because the number of tokens of a proposal is not known here.
     """
     listed: list[list[Proposal]] = []
-    for proposals, bound in zip(_propose(place, options), bounds, strict=True):
+    for proposals, bound in zip(_propose(selector, options), bounds, strict=True):
         if "min_tokens" in bound:
             listed.append([])
         else:
             listed.append([proposal for proposal in proposals if is_within(bound, proposal.text)])
     if options.proposers and not options.min_tokens:
-        listed = [proposals + imports for proposals, imports in zip(listed, place.imports, strict=True)]
+        listed = [proposals + imports for proposals, imports in zip(listed, selector.imports, strict=True)]
     return listed
 
 
@@ -252,14 +265,14 @@ def _choose_fitting(candidates: Sequence[Alternative], bounds: Sequence[Bounds],
     return fitting[: options.n]
 
 
-def _add_unranked(row: Row, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
-    """For each hole the answer that `row` has, then the proposals that the engine has not ranked: only likely ones if
-    the fill is idle without any other fault, because a placeholder may be what the user wants.
+def _add_unranked(combination: Combination, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
+    """For each hole the answer that `combination` has, then the proposals that the engine has not ranked: only likely
+    ones if the fill is idle without any other fault, because a placeholder may be what the user wants.
     """
-    is_only_idle = not row.candidate.new_errors and not row.candidate.is_blank
+    is_only_idle = not combination.candidate.new_errors and not combination.candidate.is_blank
     min_certainty = LIKELY if is_only_idle else 0.0
     extended: list[list[Answer]] = []
-    for current, answers in zip(row.answers, ranked, strict=True):
+    for current, answers in zip(combination.answers, ranked, strict=True):
         unranked = [answer for answer in answers if answer.is_unranked and answer.certainty >= min_certainty]
         extended.append([current, *unranked])
     return extended
@@ -271,32 +284,32 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
     """
     if options.max_tokens is not None or len(holes) > MAX_PROPOSED:
         return None
-    place = Place(document, sort_holes(document, list(holes)), options.written)
-    listed = _propose(place, options)
+    selector = CandidateSelector(document, sort_holes(document, list(holes)), options.written)
+    listed = _propose(selector, options)
     if not all(listed):
         return None
     answers: list[list[Answer]] = []
     for proposals in listed:
         answers.append([Answer.of(each.text, each.certainty, each.origin) for each in proposals[:MAX_TEXTS]])
     try:
-        candidate = place.settle(answers).candidate
+        candidate = selector.choose(answers).candidate
     except MidfillError:  # none can be inserted
         return None
     return None if any(candidate.faults) else candidate
 
 
-def _propose(place: Place, options: Options) -> list[list[Proposal]]:
+def _propose(selector: CandidateSelector, options: Options) -> list[list[Proposal]]:
     """Proposals for every hole, the surest first; none if a fill must have a minimum number of tokens."""
     if options.min_tokens:
-        return [[] for _ in place.holes]
-    around = Surroundings(place.document, place.holes, options.references)
+        return [[] for _ in selector.holes]
+    around = Surroundings(selector.document, selector.holes, options.references)
     listed: list[list[Proposal]] = []
-    for index in range(len(place.holes)):
+    for index in range(len(selector.holes)):
         proposals: list[Proposal] = []
         for proposal in propose(options.proposers, around, index):
             if options.single_line and "\n" in proposal.text:
                 continue
-            certainty = place.doubts.weaken(proposal.text, proposal.certainty)
+            certainty = selector.doubts.weaken(proposal.text, proposal.certainty)
             proposals.append(replace(proposal, certainty=certainty))
         listed.append(proposals)
     return listed
@@ -311,36 +324,36 @@ def find_model(client: "EngineClient", model: str | None) -> wire.ModelInfo:
 
 
 def _repair(
-    place: Place,
+    selector: CandidateSelector,
     segments: Segments,
-    row: Row,
+    combination: Combination,
     options: Options,
     send: Send,
     excerpts: Sequence[str],
     *,
     one_by_one: bool,
-) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
-    """Fills the lines of `row` with errors again. Returns the row with the fewest faults, perhaps `row` itself, and the
-    stats of these requests. `one_by_one` asks for a single row at a time, until one has no fault, because the engine
-    writes one row after the other.
+) -> Generator[Preview, None, tuple[Combination, wire.Stats]]:
+    """Fills the lines of `combination` with errors again. Returns the combination with the fewest faults, perhaps the
+    given one, and the stats of these requests. `one_by_one` asks for a single alternative at a time, until one has no
+    fault, because the engine writes one alternative after the other.
     """
-    draft = mask_errors(segments, row)
+    draft = mask_errors(segments, combination)
     if one_by_one:
         has_anchors = any(spec.keep for spec in draft.specs)
         first = 0 if has_anchors else 1  # without anchors the first round's request and seed would give the same text
-        rounds = [replace(options, n=1, seed=options.seed + added) for added in range(first, REPAIR_ROWS)]
+        rounds = [replace(options, n=1, seed=options.seed + added) for added in range(first, REPAIR_ALTERNATIVES)]
     else:
-        rounds = [replace(options, n=REPAIR_ROWS)]
-    best = row
+        rounds = [replace(options, n=REPAIR_ALTERNATIVES)]
+    best = combination
     stats = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0, cached_context=True)
     for round_options in rounds:
-        request = _request(draft, place.document, round_options, excerpts=excerpts)
-        response = yield from _run(send, request, place, repair=True)
+        request = _request(draft, selector.document, round_options, excerpts=excerpts)
+        response = yield from _run(send, request, selector, repair=True)
         stats = add_stats(stats, response.stats)
         answers: list[list[Answer]] = []
         for filled_holes in (response.holes, *response.alternatives):
-            answers.append([Answer(filled) for filled in recall(draft, row, filled_holes)])
-        best = min([best, *place.rows(answers)], key=lambda tried: tried.candidate.faults)
+            answers.append([Answer(filled) for filled in recall(draft, combination, filled_holes)])
+        best = min([best, *selector.splice_all(answers)], key=lambda tried: tried.candidate.faults)
         if not any(best.candidate.faults):
             break
     return best, stats
@@ -401,7 +414,7 @@ def _find_excerpts(
     """Excerpts of related files and of the document's far lines; `options.shown` remembers them for the next fill. They
     take a share of a window of `window_chars` characters; the other part is for the text near the holes.
     """
-    around = document.tell_around(sort_holes(document, list(holes)))
+    around = document.texts_around(sort_holes(document, list(holes)))
     related = [reference.text for reference in options.references]
     shown = options.shown or ShownExcerpts()
     max_chars, near_chars = MAX_CHARACTERS, NEAR
@@ -435,7 +448,7 @@ def _complete_spec(
 
 
 def _run(
-    send: Send, request: wire.InfillRequest, place: Place, *, repair: bool
+    send: Send, request: wire.InfillRequest, selector: CandidateSelector, *, repair: bool
 ) -> Generator[Preview, None, wire.InfillResponse]:
     """Sends one request: yields its steps, returns its answer. Prepares splicing while the engine computes its first
     step. Closing the generator closes the connection.
@@ -444,21 +457,21 @@ def _run(
     try:
         for index, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
-                _check_num_holes(message, len(place.holes))
+                _check_num_holes(message, len(selector.holes))
                 return message
             yield Preview(message.step, message.num_steps, message.holes, repair)
             if index == 0:
-                place.splicer.prepare()
+                selector.splicer.prepare()
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")
 
 
 def _check_num_holes(response: wire.InfillResponse, num_holes: int) -> None:
-    """Raises MidfillError unless every row of the answer has a text for each hole."""
-    for row in (response.holes, *response.alternatives):
-        if len(row) != num_holes:
-            raise MidfillError("engine_error", f"the engine answered {len(row)} of {num_holes} holes")
+    """Raises MidfillError unless every alternative of the answer has a text for each hole."""
+    for filled_holes in (response.holes, *response.alternatives):
+        if len(filled_holes) != num_holes:
+            raise MidfillError("engine_error", f"the engine answered {len(filled_holes)} of {num_holes} holes")
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

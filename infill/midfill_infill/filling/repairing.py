@@ -7,17 +7,17 @@ from itertools import chain
 from midfill_engine import wire
 from midfill_infill.context.requests import build_hole
 from midfill_infill.context.segments import Segments
-from midfill_infill.filling.candidates import Row
+from midfill_infill.filling.candidates import Combination
 from midfill_infill.text.spans import find_gaps, merge_spans
 
 
-def mask_errors(segments: Segments, row: Row) -> Segments:
-    """The segments with the texts of `row` as drafts: their lines with errors are masked, all other text is kept.
-    Returns `segments` themselves if there is no such line outside of anchors.
+def mask_errors(segments: Segments, combination: Combination) -> Segments:
+    """The segments with the texts of `combination` as drafts: their lines with errors are masked, all other text is
+    kept. Returns `segments` themselves if there is no such line outside of anchors.
     """
     specs: list[wire.HoleSpec] = []
     any_masked = False
-    for spec, filled, spliced in zip(segments.specs, row.holes, row.spliced.fills, strict=True):
+    for spec, filled, spliced in zip(segments.specs, combination.holes, combination.spliced.fills, strict=True):
         outside_anchors = find_gaps(filled.anchors, len(filled.text))
         masked = _intersect(_whole_lines(filled.text, spliced.error_ranges), outside_anchors)
         any_masked = any_masked or bool(masked)
@@ -28,11 +28,13 @@ def mask_errors(segments: Segments, row: Row) -> Segments:
     return replace(segments, specs=tuple(specs))
 
 
-def recall(draft: Segments, row: Row, repaired: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
-    """The repaired holes with the confidence that their kept text had in `row`; the engine reports it as anchors, whose
-    confidence is 1. `draft` are the segments that were sent for the repair.
+def recall(
+    draft: Segments, combination: Combination, repaired: Sequence[wire.FilledHole]
+) -> tuple[wire.FilledHole, ...]:
+    """The repaired holes with the confidence that their kept text had in `combination`; the engine reports it as
+    anchors, whose confidence is 1. `draft` are the segments that were sent for the repair.
     """
-    return tuple(map(_recall_hole, draft.specs, row.holes, repaired))
+    return tuple(map(_recall_hole, draft.specs, combination.holes, repaired))
 
 
 def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, repaired: wire.FilledHole) -> wire.FilledHole:

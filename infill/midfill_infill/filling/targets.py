@@ -126,7 +126,7 @@ def choose_holes(document: Document, target: Target, choice: HoleOptions) -> tup
     if not chosen:
         chosen = [_find_only_stub(document, target)]
     if isinstance(document, Notebook):
-        chosen = [document.settle(hole) for hole in chosen]
+        chosen = [document.fit_to_cell(hole) for hole in chosen]
     return holes.sort_holes(document, tuple(dict.fromkeys(chosen)))
 
 

@@ -44,12 +44,12 @@ def load() -> Written:
     return Written()
 
 
-def add(texts: Iterable[str]) -> None:
+def remember(texts: Iterable[str]) -> None:
     """Remembers texts that went into files. Does nothing if the file cannot be written."""
     _change(texts, is_accepted=False)
 
 
-def keep(texts: Iterable[str]) -> None:
+def forget(texts: Iterable[str]) -> None:
     """Forgets texts that a person accepted or a command passed with. Does nothing if the file cannot be written."""
     _change(texts, is_accepted=True)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import c, cpp, go, java, javascript, python, rust, svelte, tsx, typescript, vue
-from midfill_infill.languages.headers import settle_header
+from midfill_infill.languages.headers import choose_header_language
 from midfill_infill.languages.language import Language
 
 __all__ = ["REGISTRY", "Language", "find_language", "get_language"]
@@ -37,7 +37,7 @@ def find_language(path: Path, source: bytes | None = None) -> str | None:
     decides whether `.h` is C or C++, and its `#!` line tells the language of a file without an extension.
     """
     if path.suffix == ".h" and source is not None:
-        return settle_header(source, path)
+        return choose_header_language(source, path)
     shebang = None if path.suffix or source is None else _SHEBANG.match(source)
     if shebang is not None:
         return "python" if shebang["python"] else "javascript" if shebang["node"] else "typescript"

@@ -35,8 +35,10 @@ _DATABASE: Final = "compile_commands.json"  # written by CMake and others for Cl
 _MAX_DATABASE_BYTES: Final = 16 * 1024 * 1024
 
 
-def settle_header(source: bytes, path: Path | None = None) -> str:
-    """`c` or `cpp`: by C++ keywords, unless the other grammar leaves far fewer errors; then by nearby sources."""
+def choose_header_language(source: bytes, path: Path | None = None) -> str:
+    """The language of a header, `c` or `cpp`: by C++ keywords, unless the other grammar leaves far fewer errors.
+    Without such keywords also by nearby sources.
+    """
     shared = _FOR_CPP.sub(b"", source)
     is_cpp = _CPP_ONLY.search(_NO_CODE.sub(b" ", shared)) is not None
     likely, other = (cpp.LANGUAGE, c.LANGUAGE) if is_cpp else (c.LANGUAGE, cpp.LANGUAGE)

@@ -15,5 +15,5 @@ LANGUAGE = Language(
     names=NAMES,
     rules=("rules/ecmascript.scm", "rules/javascript.scm"),
     line_end=LINE_END,
-    joins_lines=(b"(", b"["),
+    joining_brackets=(b"(", b"["),
 )

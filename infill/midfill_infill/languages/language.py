@@ -15,11 +15,12 @@ _INERT_TYPE: Final = re.compile(
     "_content$|_fragment$|^escape_sequence$|^regex_pattern$|^jsx_text$|^(rune|char|character|raw_string)_literal$"
     "|^(type|template)_(arguments?|parameters?|argument_list|parameter_list)$|^(lambda|closure)_parameters$"
 )
-# A source with more error bytes than one in so many is parsed again, by each of the `readings`.
+# A source with more than one error byte in so many bytes is parsed again, by each of the `readings`.
 MIN_BYTES_PER_ERROR: Final = 500
-# A reading is taken if the errors until then are more than this many times its own.
+# A reading is taken if the best tree until then has more than this many times its error bytes.
 MIN_IMPROVEMENT: Final = 1.5
-# Nodes whose later lines keep their white space. Neighboring strings are not one of these: code may indent each.
+# Nodes whose later lines keep their white space. A node of neighboring strings is none of these, because code may
+# indent each string.
 _TEXT_TYPES: Final = frozenset(
     ("comment", "block_comment", "line_comment", "doc_comment", "html_comment", "string", "template_string")
     + ("string_literal", "raw_string_literal", "interpreted_string_literal", "multiline_string_literal")
@@ -81,13 +82,13 @@ class Language:
     compiles: Callable[[str], bool] | None = None
     """Whether the language's own compiler accepts a source; None if there is none at hand."""
     rules: tuple[str, ...] = ()
-    """As `queries`, for code that the grammar accepts and no compiler does. `@misplaced` is always wrong. `@in.async`,
-    `@in.loop` and so on are wrong unless a node with `@async`, `@loop` is around them, within the same `@function`. A
-    name with `@once` is wrong if it is bound a second time in its `@region` or `@function`.
+    """Query files like `queries`, for code that the grammar accepts and no compiler does. `@misplaced` is always wrong.
+    `@in.async`, `@in.loop` and so on are wrong unless a node with `@async`, `@loop` is around them, within the same
+    `@function`. A name with `@once` is wrong if it is bound a second time in its `@region` or `@function`.
     """
     line_end: bytes | None = None
     """Matches a line break that ends a statement, with the text around it; None if line breaks are white space."""
-    joins_lines: tuple[bytes, ...] = ()
+    joining_brackets: tuple[bytes, ...] = ()
     """Opening brackets within which no line break ends a statement."""
 
     @cached_property

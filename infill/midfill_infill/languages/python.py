@@ -44,5 +44,5 @@ LANGUAGE = Language(
     names=NAMES,
     compiles=compiles,
     line_end=rb"[^\\]\n",
-    joins_lines=(b"(", b"[", b"{"),
+    joining_brackets=(b"(", b"[", b"{"),
 )

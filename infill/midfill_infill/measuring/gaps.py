@@ -158,7 +158,7 @@ def _draw_lines(name: str, document: Document, rng: random.Random, touches: Call
         if not _is_whole(root, document, start, end) or not touches(Hole(start, end)):
             continue
         emptied = Document(document.data[:start] + document.data[end:], document.language, document.path)
-        yield Gap(name, "line", emptied, hole_at_cursor(emptied, start), document.show(start, end))
+        yield Gap(name, "line", emptied, hole_at_cursor(emptied, start), document.visible_text(start, end))
 
 
 def _is_whole(root: tree_sitter.Node, document: Document, start: int, end: int) -> bool:
@@ -183,7 +183,7 @@ def _draw_bodies(name: str, document: Document, rng: random.Random, touches: Cal
     for function in rng.sample(named, len(named)):
         hole = body_hole(document, function)
         start, end = hole.start_byte, hole.end_byte
-        truth = document.show(start, end)
+        truth = document.visible_text(start, end)
         is_plain = hole.is_body and not (hole.lead or hole.tail or function.is_expression)
         if not (is_plain and truth.strip() and truth.count("\n") < LONGEST_BODY and touches(hole)):
             continue

@@ -130,7 +130,9 @@ class Measuring:
             preview_s=round(end_s if preview_s is None else preview_s, 4),
             end_s=round(end_s, 4),
             num_bytes=self._find_bytes(),
-            compared=tuple(list_compared(gap, filled.judged[0])) if gap.kind == "line" and filled.judged else (),
+            compared=tuple(list_compared(gap, filled.compared_texts[0]))
+            if gap.kind == "line" and filled.compared_texts
+            else (),
             passes=self._test(gap, filled.best) if self._test else None,
         )
 
@@ -144,7 +146,7 @@ def compare(gap: Gap, alternative: Alternative, outcome: GapOutcome) -> GapOutco
         is_right=gap.is_right(fill.text),
         similar=round(matcher.ratio(), 4),
         parses=not alternative.new_errors,
-        told=fill.told,
+        told=fill.engine_certainty,
         evidence=fill.evidence,
     )
 

@@ -39,7 +39,7 @@ class Surroundings:
         leads = [*(hole.lead for hole in self.holes), ""]
         tails = ["", *(hole.tail for hole in self.holes)]
         texts: list[str] = []
-        for tail, shown, lead in zip(tails, self.document.tell_around(self.holes), leads, strict=True):
+        for tail, shown, lead in zip(tails, self.document.texts_around(self.holes), leads, strict=True):
             text = tail + shown + lead
             texts.append(text[:share] if texts else text[-share:])
         return texts
@@ -48,7 +48,7 @@ class Surroundings:
     def sight(self) -> Sight:
         """The names in the text outside of the holes and in the related files."""
         language = self.document.syntax
-        texts = self.document.tell_around(self.holes)
+        texts = self.document.texts_around(self.holes)
         texts += [reference.text for reference in self.references]
         return Sight(texts, language.names if language else None)
 

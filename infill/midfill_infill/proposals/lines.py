@@ -24,7 +24,7 @@ CANDIDATE_REACH: Final = 25  # filled lines on either side of the gap that are c
 NAME_REACH: Final = 6  # filled lines on either side of the gap whose names count as near
 MAX_ALIGNED: Final = 60  # candidates with neighbors like the gap's
 MAX_COMMON: Final = 30  # candidates that are the commonest lines of the document
-MAX_FOREIGN: Final = 40  # lines of other files with neighbors like the gap's, and as many of their commonest lines
+MAX_OTHER: Final = 40  # lines of other files with neighbors like the gap's, and as many of their commonest lines
 MAX_MIDDLES: Final = 60  # candidates for each text left of the gap
 MAX_CHARACTERS: Final = 400  # of a candidate
 MIN_REPEATED: Final = 4  # characters of a line that is not proposed beside itself; `}` and `)` are
@@ -131,7 +131,9 @@ class Scene:
         return line in (self.site.above, self.site.below) and len(line) >= MIN_REPEATED and bool(NAME.search(line))
 
     def _whole_lines(self) -> Iterator[LineCandidate]:
-        """Lines of the document, verbatim or renamed, with each possible indent; foreign lines with the likeliest."""
+        """Lines of the document, verbatim or renamed, with each possible indent, and lines of other files with the
+        likeliest indent.
+        """
         site = self.site
         own_lines = self._own_lines()
         votes = find_renamed(self.lines, site)
@@ -140,7 +142,7 @@ class Scene:
             for indent_index, indent in enumerate(site.indents):
                 line = indent + text + site.line_break
                 yield LineCandidate(line, origin, votes.get(text, 0), indent_index)
-        for text in self._foreign_lines():
+        for text in self._other_lines():
             yield LineCandidate(site.indents[0] + text + site.line_break, OTHER)
 
     def _own_lines(self) -> dict[str, None]:
@@ -152,13 +154,13 @@ class Scene:
         own_lines += lines.find_common(MAX_COMMON)
         return dict.fromkeys(own_lines)
 
-    def _foreign_lines(self) -> dict[str, None]:
+    def _other_lines(self) -> dict[str, None]:
         """Lines of other files with neighbors like the gap's, the longest runs first, then their commonest lines."""
         runs = self.other_runs.both
         numbers = sorted(runs, key=lambda number: (-runs[number], number))
-        foreign = [self.others.texts[number] for number in numbers[:MAX_FOREIGN]]
-        foreign += self.others.find_common(MAX_FOREIGN)
-        return dict.fromkeys(foreign)
+        other_lines = [self.others.texts[number] for number in numbers[:MAX_OTHER]]
+        other_lines += self.others.find_common(MAX_OTHER)
+        return dict.fromkeys(other_lines)
 
     def _middles(self) -> Iterator[LineCandidate]:
         """What lines have between the text right of the gap and all text left of it, or its last 3, 2 or 1 tokens."""
@@ -221,13 +223,19 @@ class Scene:
         """The features of each candidate, by the names that their weights have in `weights.json`."""
         exact = Neighborhood(self.lines)
         shapes = Neighborhood(self.lines.shapes)
-        foreign = find_longest(self.others.texts, self.other_runs.both)
-        return [self._describe(candidate, exact, shapes, foreign) for candidate in candidates]
+        other_run_of_line = find_longest(self.others.texts, self.other_runs.both)
+        return [self._describe(candidate, exact, shapes, other_run_of_line) for candidate in candidates]
 
     def _describe(
-        self, candidate: LineCandidate, exact: "Neighborhood", shapes: "Neighborhood", foreign: Mapping[str, int]
+        self,
+        candidate: LineCandidate,
+        exact: "Neighborhood",
+        shapes: "Neighborhood",
+        other_run_of_line: Mapping[str, int],
     ) -> dict[str, float]:
-        """The features of a candidate, each of the order of one. `foreign` has the longest run of each foreign line."""
+        """The features of a candidate, each of the order of one. `other_run_of_line` has the longest run of each line
+        of other files.
+        """
         site = self.site
         line = candidate.line
         shape = shape_of(line)
@@ -241,7 +249,7 @@ class Scene:
             **shapes.describe(shape, "shape_"),
             "log_known": math.log1p(self.lines.counts[line]),
             "log_distance": math.log1p(exact.distances.get(line, 0)),
-            "other_run": foreign.get(line, 0),
+            "other_run": other_run_of_line.get(line, 0),
             "other_between": line in self._between_others,
             "renamed": log_votes if site.is_line else 0.0,
             "votes": 0.0 if site.is_line else log_votes,

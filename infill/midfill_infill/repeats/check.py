@@ -119,7 +119,7 @@ def _count_line_ends(language: Language, tokens: Tokens, span: Span, replacement
             bracket = text_tokens.texts[opener]
         elif outer_opener is not None:
             bracket = tokens.texts[outer_opener]
-        if bracket in language.joins_lines:
+        if bracket in language.joining_brackets:
             continue
         before = text_tokens.source_of(Span(max(0, number - 2), number))
         around_break = before.replace(b"\n", b" ") + b"\n" + text_tokens.texts[number]

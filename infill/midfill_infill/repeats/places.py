@@ -32,7 +32,7 @@ class EditPlace:
     """How it was found: by the "same" tokens, in a "list" of that name, "between" equal neighbors, or by "parts"."""
     is_exact: bool = True
     """True if the tokens that the change kept are the same here."""
-    foreign: tuple[Span, ...] = ()
+    unmatched: tuple[Span, ...] = ()
     """Spans of words in `text` that come from the change's own line and have no counterpart here."""
 
     def line_texts(self, change: Change) -> tuple[list[bytes], list[bytes]]:

@@ -32,15 +32,15 @@ Versions = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class Repeat:
-    """An edit of the current document that repeats the last one. `foreign` are character spans of its text that a model
-    should fill.
+    """An edit of the current document that repeats the last one. `unmatched` are character spans of its text that have
+    no counterpart here, so that a model should fill them.
     """
 
     edit: Edit
     certainty: float
     is_likely: bool
     """True if it is worth showing to somebody who did not ask."""
-    foreign: tuple[Span, ...] = ()
+    unmatched: tuple[Span, ...] = ()
 
     @property
     def text(self) -> str:
@@ -141,9 +141,9 @@ def _list_attributes(tree: tree_sitter.Tree, offset: int) -> set[bytes]:
 def _make_repeat(place: EditPlace, certainty: float, *, is_next: bool) -> Repeat:
     """The repeat at an adapted place. `is_next`: the edit was made twice, and the place is behind it."""
     edit = Edit(*place.span, place.text)
-    foreign = tuple(_in_characters(span, place.text) for span in place.foreign)
-    is_likely = is_next and certainty >= LIKELY and not foreign
-    return Repeat(edit, certainty, is_likely, foreign)
+    unmatched = tuple(_in_characters(span, place.text) for span in place.unmatched)
+    is_likely = is_next and certainty >= LIKELY and not unmatched
+    return Repeat(edit, certainty, is_likely, unmatched)
 
 
 def _in_characters(span: Span, text: bytes) -> Span:
@@ -179,12 +179,12 @@ def _drop_errors(check: Check, repeats: list[Repeat]) -> list[Repeat]:
 
 def _adapt(change: Change, place: EditPlace) -> EditPlace:
     """The place with its text adapted to its line: where a new word comes from a word of the changed line, it has that
-    word's counterpart here. `foreign` are the new words whose origin has no counterpart.
+    word's counterpart here. `unmatched` are the new words whose origin has no counterpart.
     """
     changed_line, place_line = place.line_texts(change)
     counterparts = _match_tokens(changed_line, place_line)
     text = place.text
-    foreign: list[bytes] = []
+    unmatched: list[bytes] = []
     for word in _list_added_words(change):
         source = _find_source(word, changed_line)
         if source is None or source in place_line or word in place_line:
@@ -193,11 +193,11 @@ def _adapt(change: Change, place: EditPlace) -> EditPlace:
         if counterpart is not None and is_word(counterpart) and source in word:
             text = word.replace(source, counterpart).join(_match_whole(word).split(text))
         else:
-            foreign.append(word)
+            unmatched.append(word)
     spans: list[Span] = []
-    for word in foreign:
+    for word in unmatched:
         spans += [Span(*match.span()) for match in _match_whole(word).finditer(text)]
-    return replace(place, text=text, foreign=tuple(spans))
+    return replace(place, text=text, unmatched=tuple(spans))
 
 
 def _list_added_words(change: Change) -> list[bytes]:

@@ -40,7 +40,7 @@ class Copy:
         self.tree = CopiedTree(self.mirror.work, place.root, shown, place.git_folders)
         if sandboxed and place.git_dir is not None and (place.root / ".git").is_dir():
             inventory.folders.insert(0, ".git")  # where the sandbox mounts git's own folder
-        unreadable = self.mirror.take(inventory.folders, inventory.files)
+        unreadable = self.mirror.copy_from_root(inventory.folders, inventory.files)
         self.left_out += [f"{name} (not readable)" for name in unreadable]
         if not sandboxed:  # nothing is mounted: links lead to the environments
             for name in inventory.shown:

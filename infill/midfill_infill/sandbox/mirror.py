@@ -32,7 +32,7 @@ class Mirror:
         self.work.mkdir()
         self._clean.mkdir()
 
-    def take(self, folders: Iterable[str], files: Iterable[str]) -> list[str]:
+    def copy_from_root(self, folders: Iterable[str], files: Iterable[str]) -> list[str]:
         """Makes `folders`, an outer one before those inside it, and copies `files`; returns the unreadable files."""
         unreadable = []
         for name in folders:

@@ -95,13 +95,15 @@ def _open_data(stack: ExitStack, data: bytes) -> int:
 
 def run(command: Command, tree: CopiedTree) -> Outcome:
     """Runs `command`, and ends it at its limits. Raises OSError if it cannot be started, MidfillError `cancelled`."""
-    with started(command, tree) as process:
+    with start_command(command, tree) as process:
         return _watch(process, command)
 
 
 @contextmanager
-def started(command: Command, tree: CopiedTree, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts `command`. At the end, kills its process group, and in a sandbox everything that it started."""
+def start_command(
+    command: Command, tree: CopiedTree, stdin: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts `command` and yields its process. At the end, kills its process group, in a sandbox all it started."""
     root = tree.root if command.sandboxed else tree.folder
     source = root / "src" if (tree.folder / "src").is_dir() else root
     variables = view.choose_environment(command.variables, str(source))

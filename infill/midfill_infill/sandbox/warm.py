@@ -59,7 +59,7 @@ class WarmPytest:
         self._unread = b""  # output behind the last answer
         with ExitStack() as stack:
             try:
-                self._process = stack.enter_context(run.started(self._command, copy.tree, stdin=subprocess.PIPE))
+                self._process = stack.enter_context(run.start_command(self._command, copy.tree, stdin=subprocess.PIPE))
             except OSError as error:
                 raise WarmEnded(str(error)) from None
             self._read(_START_S)

@@ -104,7 +104,7 @@ class Splicer:
         return language if language.accepts(source) else None
 
     def _still_compiles(self, patch: Patch) -> bool:
-        return self._compiler is None or self._compiler.accepts(self.document.put(patch).source)
+        return self._compiler is None or self._compiler.accepts(self.document.with_patch(patch).source)
 
     def prepare(self) -> None:
         """Reads now what `splice` needs of the document, so that `splice` itself is faster."""
@@ -218,7 +218,7 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
 
 
 def read_answers(trials: Trials, document: Document, answers: Sequence[DraftText]) -> list[DraftText]:
-    """The texts of the holes of `trials` in their answers. They are read in order, with masks in the later holes."""
+    """The texts of the holes of `trials` in their answers. Reads them in order, with stand-ins in the later holes."""
     chosen: list[DraftText | None] = [None] * len(answers)
     texts: list[DraftText] = []
     for index, answer in enumerate(answers):
@@ -230,8 +230,8 @@ def read_answers(trials: Trials, document: Document, answers: Sequence[DraftText
 
 @dataclass(frozen=True)
 class Sieve:
-    """Judges candidates for hole `index` of `trials`, which parse its function alone, with masks in other holes. This
-    costs a hundredth of parsing a long file; a candidate that passes may still fail in the whole document.
+    """Judges candidates for hole `index` of `trials`, which parse its function alone, with stand-ins in other holes.
+    This costs a hundredth of parsing a long file; a candidate that passes may still fail in the whole document.
     """
 
     document: Document

@@ -152,7 +152,7 @@ def _one_line_hole(document: Document, function: Function, header_end: int, inde
     lead = f"\n{indent}"
     if function.keep:
         keep_start, keep_end = function.keep
-        docstring = document.tell(document.to_raw(keep_start), document.to_raw(keep_end))
+        docstring = document.normalized_text(document.to_raw(keep_start), document.to_raw(keep_end))
         if not is_decoded(docstring):  # undecodable bytes cannot move into the lead
             rest = lines.data[keep_end:end]
             start = end - len(rest.lstrip(b" \t;"))

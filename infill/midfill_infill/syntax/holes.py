@@ -348,7 +348,7 @@ def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
 
 def is_line_of_code(document: Document, hole: Hole) -> bool:
     """True if a hole is a selection of code in one line; a comment or placeholder may become several lines."""
-    text = document.show(hole.start_byte, hole.end_byte)
+    text = document.visible_text(hole.start_byte, hole.end_byte)
     if hole.kind != "range" or not text.strip() or "\n" in text:
         return False
     if document.syntax is None:

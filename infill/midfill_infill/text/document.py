@@ -79,7 +79,7 @@ class Document:
             result: T = derived[key]
             return result
 
-    def put(self, patch: Patch) -> "Document":
+    def with_patch(self, patch: Patch) -> "Document":
         """The document with a patch applied."""
         return replace(self, data=patch.apply(self.data))
 
@@ -178,21 +178,21 @@ class Document:
         """The text of a byte range that starts and ends between characters."""
         return encodings.decode(self.data[start_byte:end_byte], self.encoding)
 
-    def show(self, start_byte: int, end_byte: int) -> str:
+    def visible_text(self, start_byte: int, end_byte: int) -> str:
         r"""A byte range as a model reads it: `\n` line ends, no byte order mark, U+FFFD for undecodable bytes."""
-        return encodings.to_visible(self.tell(start_byte, end_byte))
+        return encodings.to_visible(self.normalized_text(start_byte, end_byte))
 
-    def tell(self, start_byte: int, end_byte: int) -> str:
+    def normalized_text(self, start_byte: int, end_byte: int) -> str:
         r"""A byte range with `\n` line ends and without a byte order mark; undecodable bytes are lone surrogates."""
         first = len(self.bom)
         text = self.decode(max(start_byte, first), max(end_byte, first))
         return encodings.to_line_feeds(text)
 
-    def tell_around(self, holes: Sequence[Hole]) -> list[str]:
-        """The texts before, between and behind `holes`, which are in document order, as `tell` returns them."""
+    def texts_around(self, holes: Sequence[Hole]) -> list[str]:
+        """The normalized texts before, between and behind `holes`, which are in document order."""
         starts = [0, *(hole.end_byte for hole in holes)]
         ends = [*(hole.start_byte for hole in holes), len(self.data)]
-        return list(map(self.tell, starts, ends))
+        return list(map(self.normalized_text, starts, ends))
 
     def encode(self, text: str) -> bytes:
         r"""The bytes of a text with `\n` line ends, for this document. Lone surrogates stand for undecodable bytes.
@@ -201,9 +201,9 @@ class Document:
         claims to be UTF-8 and is not.
         """
         data = encodings.encode(text.replace("\n", self.newline), self.encoding)
-        foreign = next((char for char in text if not char.isascii() and encodings.is_decoded(char)), None)
-        if foreign is not None and self._is_wrong:
-            message = f"the fill holds U+{ord(foreign):04X}, and {self.name} is not valid UTF-8"
+        non_ascii = next((char for char in text if not char.isascii() and encodings.is_decoded(char)), None)
+        if non_ascii is not None and self._is_wrong:
+            message = f"the fill holds U+{ord(non_ascii):04X}, and {self.name} is not valid UTF-8"
             raise MidfillError("file_encoding", message)
         if self.encoding == "ascii":
             encodings.check_ascii(text, encodings.find_cookie(self.data))

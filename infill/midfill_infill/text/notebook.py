@@ -121,7 +121,7 @@ class Notebook(Document):
         cell = self._cell_at(byte)
         return self.cells.index(cell) + 1, cell.start_byte or 0
 
-    def settle(self, hole: Hole) -> Hole:
+    def fit_to_cell(self, hole: Hole) -> Hole:
         """The hole as it is valid in its cell: at a cell's start, it has no indentation from the cell before. Raises
         MidfillError `no_hole` for a hole that leaves its cell.
         """

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from midfill_engine import wire
 from midfill_infill.errors import MidfillError
-from midfill_infill.filling.candidates import Alternative, Answer, Place, PlacedFill
+from midfill_infill.filling.candidates import Alternative, Answer, CandidateSelector, PlacedFill
 from midfill_infill.filling.reroll import put_drafts
 from midfill_infill.sandbox.failures import Failure
 from midfill_infill.sandbox.runner import Ran
@@ -87,7 +87,7 @@ def reopen(
     edits = list(candidate.patch.edits)
     del edits[index]
     patch = Patch(tuple(edits))
-    around = document.put(patch)
+    around = document.with_patch(patch)
     fill = candidate.fills[index]
     size = fill.hole.end_byte - fill.hole.start_byte
     start = patch.shift(fill.hole.start_byte)
@@ -100,7 +100,9 @@ def reopen(
     return opened, replace(hole, lead="", tail="")
 
 
-def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedFill) -> Alternative | None:
+def put_together(
+    selector: CandidateSelector, candidate: Alternative, index: int, fill: PlacedFill
+) -> Alternative | None:
     """The candidate with `fill` in its hole `index`; None if the texts cannot be inserted together."""
     fills = list(candidate.fills)
     fills[index] = fill
@@ -114,10 +116,10 @@ def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedF
         )
         answers.append(Answer(filled, placed.origin))
     try:
-        made = place.row(answers).candidate
+        made = selector.splice(answers).candidate
     except MidfillError:
         return None
     rated: list[PlacedFill] = []
     for placed, earlier in zip(made.fills, fills, strict=True):
-        rated.append(replace(placed, told=earlier.told, is_exempt=earlier.is_exempt))
+        rated.append(replace(placed, engine_certainty=earlier.engine_certainty, is_exempt=earlier.is_exempt))
     return replace(made, fills=tuple(rated))

@@ -27,16 +27,16 @@ MAX_EXAMPLES: Final = 6  # lines of tests that are shown to the model for a hole
 _ASSERTION: Final = re.compile(r"\b(assert|expect|assert_eq|assertEqual|require|should)\b|self\.assert|t\.Error|if got")
 
 
-class Reach:
+class ReachingTests:
     """Finds which test files of a tree reach a source file by their imports. Each file is read once."""
 
-    def __init__(self, place: Repository) -> None:
-        self._root = place.root
-        self._tests = [place.root / name for name in list_files(place) if is_test(Path(name))]
+    def __init__(self, repository: Repository) -> None:
+        self._root = repository.root
+        self._tests = [repository.root / name for name in list_files(repository) if is_test(Path(name))]
         self._find_reached = cache(self._follow_imports)
         self._find_imports = cache(self._read_imports)
 
-    def of(self, path: Path, name: str | None = None) -> list[Path]:
+    def find(self, path: Path, name: str | None = None) -> list[Path]:
         """The test files that reach `path`, the fewest that fit: only those with the name of the function `name`, if
         there are such; otherwise only those that import `path` directly; otherwise all.
         """
@@ -102,10 +102,10 @@ def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: 
         return line
     file = Path(os.path.realpath(path))
     real_folder = Path(os.path.realpath(folder))
-    reach = Reach(find_place(real_folder if file.is_relative_to(real_folder) else file.parent))
+    reaching_tests = ReachingTests(find_place(real_folder if file.is_relative_to(real_folder) else file.parent))
     tests: dict[Path, None] = {}
     for name in functions:
-        tests |= dict.fromkeys(reach.of(file, name))
+        tests |= dict.fromkeys(reaching_tests.find(file, name))
     if not tests:
         raise MidfillError("bad_request", f"no test imports {file.name}", "name the tests in the command")
     return add_tests(line, [os.path.relpath(test, real_folder) for test in tests])
@@ -137,7 +137,7 @@ def guess_commands(path: Path, folder: Path) -> list[str]:
         for name in ("venv", ".venv"):
             if (root / name / "bin/pytest").exists():
                 pytest = f"{name}/bin/pytest -q"
-        if Reach(find_place(root)).of(file):
+        if ReachingTests(find_place(root)).find(file):
             commands += [f"{pytest} {PLACEHOLDER}", pytest]
         elif _matches(root / "pyproject.toml", "pytest"):
             commands.append(pytest)

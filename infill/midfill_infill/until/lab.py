@@ -22,7 +22,7 @@ from midfill_infill.sandbox.view import find_homes
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
-from midfill_infill.until.choosing import Reach, with_examples
+from midfill_infill.until.choosing import ReachingTests, with_examples
 from midfill_infill.until.trying import Make, Tried, Try, fill_until
 
 # A body that creates the marker file and raises an error with a message that no test contains.
@@ -233,8 +233,8 @@ class Lab:
         """Returns the holes with lines of tests that call their functions as notes."""
         copy = self.runner.copy
         path = copy.root / self._name
-        reach = Reach(copy.place)
-        return tuple(with_examples(hole, reach.of(path, hole.name)) for hole in holes)
+        reaching_tests = ReachingTests(copy.place)
+        return tuple(with_examples(hole, reaching_tests.find(path, hole.name)) for hole in holes)
 
     def fill(
         self,

@@ -7,7 +7,7 @@ from typing import Final
 
 from midfill_engine import wire
 from midfill_infill.errors import MidfillError
-from midfill_infill.filling.candidates import Alternative, Place
+from midfill_infill.filling.candidates import Alternative, CandidateSelector
 from midfill_infill.filling.fill import Filled, Options, Preview, add_stats
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.runner import Ran
@@ -111,13 +111,13 @@ def fill_until(
     closest candidates again, while their other text stays. Candidates that would fail like an earlier one are tried
     last. Closing the generator closes the engine's connection. Raises MidfillError.
     """
-    place = Place(document, tuple(sort_holes(document, list(holes))), options.written)
+    selector = CandidateSelector(document, tuple(sort_holes(document, list(holes))), options.written)
     queue = Queue(document)
     tries: list[Try] = []
     stats: wire.Stats | None = None
     model = ""
     num_idle = 0  # rounds in a row without a new candidate
-    rounds = _make_rounds(place, options, make, tries, where)
+    rounds = _make_rounds(selector, options, make, tries, where)
     while len(tries) < num_tries and num_idle < MAX_IDLE_ROUNDS:
         candidate = queue.take()
         if candidate is None:
@@ -151,16 +151,16 @@ def _rank_try(attempt: Try) -> tuple[bool, bool, int, int]:
 
 
 def _make_rounds(
-    place: Place, options: Options, make: Make, tries: Sequence[Try], where: Where
+    selector: CandidateSelector, options: Options, make: Make, tries: Sequence[Try], where: Where
 ) -> Generator[Events, None, None]:
     """Yields fills that bring new candidates, endlessly: of all holes, then variants of the closest tries.
 
     `tries` is the caller's list, which grows meanwhile: each fill uses those that were made when it begins.
     """
-    document, holes = place.document, place.holes
+    document, holes = selector.document, selector.holes
     yield make(document, holes, replace(options, n=NUM_ASKED, every=True))
     if len(holes) > 1 and tries:
-        yield _mix(place, tries)
+        yield _mix(selector, tries)
     refilled: set[int] = set()  # numbers of tries
     num_rounds = 0
     while True:
@@ -172,22 +172,22 @@ def _make_rounds(
             sampling = _sample(options, num_rounds)
             fault = find_fault(document, attempt.candidate, attempt.ran, where)
             if fault is not None:
-                yield _refill(place, attempt.candidate, fault.hole_index, fault.span, sampling, make)
+                yield _refill(selector, attempt.candidate, fault.hole_index, fault.span, sampling, make)
             elif len(holes) > 1:
                 for index in range(len(holes)):
-                    yield _refill(place, attempt.candidate, index, None, sampling, make)
+                    yield _refill(selector, attempt.candidate, index, None, sampling, make)
         for _ in range(2):
             num_rounds += 1
             yield make(document, holes, _sample(options, num_rounds))
 
 
-def _mix(place: Place, tries: Sequence[Try]) -> Events:
+def _mix(selector: CandidateSelector, tries: Sequence[Try]) -> Events:
     """Yields variants of the best candidate, each with the text of another candidate in one hole; asks no engine."""
     best, *others = [attempt.candidate for attempt in sorted(tries, key=_rank_try)]
     mixed: list[Alternative] = []
     for other in others:
         for index, fill in enumerate(other.fills):
-            candidate = put_together(place, best, index, fill)
+            candidate = put_together(selector, best, index, fill)
             if candidate is not None:
                 mixed.append(candidate)
     first, *others = mixed or [best]
@@ -201,17 +201,22 @@ def _sample(options: Options, number: int) -> Options:
 
 
 def _refill(
-    place: Place, candidate: Alternative, index: int, span: tuple[int, int] | None, options: Options, make: Make
+    selector: CandidateSelector,
+    candidate: Alternative,
+    index: int,
+    span: tuple[int, int] | None,
+    options: Options,
+    make: Make,
 ) -> Events:
     """Yields variants of a candidate, in which `span` of the text of the hole `index` is filled again; all for None."""
-    reopened, hole = reopen(place.document, candidate, index, span)
+    reopened, hole = reopen(selector.document, candidate, index, span)
     for event in make(reopened, (hole,), options):
         if isinstance(event, Preview):
             yield event
             continue
         variants: list[Alternative] = []
         for alternative in (event.best, *event.alternatives):
-            variant = put_together(place, candidate, index, alternative.fills[0])
+            variant = put_together(selector, candidate, index, alternative.fills[0])
             if variant is not None:
                 variants.append(variant)
         best, *others = variants or [candidate]

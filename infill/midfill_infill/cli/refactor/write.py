@@ -70,7 +70,7 @@ def apply_command(
             unseen = [row.id for row in rows if row.state is not State.ACCEPTED and test is None]
             journal.accept(rows)
             report = writer.apply([journal.hole(row.id) for row in rows], is_git=place.git_dir is not None)
-            written.add(journal.texts_of(unseen, State.APPLIED))
+            written.remember(journal.texts_of(unseen, State.APPLIED))
             counts = journal.counts()
             num_left = counts.get(State.GENERATED, 0)
             num_undone = counts.get(State.UNDONE, 0)

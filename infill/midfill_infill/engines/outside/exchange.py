@@ -91,18 +91,20 @@ class Exchange:
     def run(
         self, request: wire.InfillRequest, origins: Origins
     ) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
-        """Yields a step per piece of the first row, then the answer. Closing the generator closes the connection."""
+        """Yields a step per piece of the first alternative, then the answer. Closing the generator closes the
+        connection.
+        """
         sources = _find_sources(request.excerpts, origins)
         started_s = time.perf_counter()
         steps = tokens = 0
         holes = [_Hole.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
-        rows: list[list[wire.FilledHole]] = []
+        fills: list[list[wire.FilledHole]] = []
         model = request.model or self._model
-        for row_index in range(request.n):
+        for alternative in range(request.n):
             middles: list[Piece] = []
             for hole in holes:
                 before, behind = _find_around(request, holes, [_find_code(middle.text) for middle in middles])
-                query = self._make_query(request, hole, before, behind, row_index=row_index, model=model)
+                query = self._make_query(request, hole, before, behind, alternative=alternative, model=model)
                 query = replace(query, sources=sources)
                 middles.append(Piece())
                 for middle, num_tokens in self._write(query, hole):
@@ -110,20 +112,22 @@ class Exchange:
                     model = middle.model or model
                     steps += 1
                     tokens += num_tokens
-                    if row_index == 0:
+                    if alternative == 0:
                         yield _make_step(steps, holes, middles)
-            rows.append([_make_filled(hole, middle) for hole, middle in zip(holes, middles, strict=True)])
+            fills.append([_make_filled(hole, middle) for hole, middle in zip(holes, middles, strict=True)])
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
         name = f"{self._name}:{model}" if model else self._name
-        yield wire.InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
+        yield wire.InfillResponse(model=name, holes=fills[0], alternatives=fills[1:], stats=stats)
 
     def _make_query(
-        self, request: wire.InfillRequest, hole: _Hole, before: str, behind: str, *, row_index: int, model: str
+        self, request: wire.InfillRequest, hole: _Hole, before: str, behind: str, *, alternative: int, model: str
     ) -> HoleQuery:
-        """The query for a hole between two texts. Each row has another seed, and rows after the first are sampled."""
+        """The query for a hole between two texts. `alternative` counts from 0; each has another seed, and all but the
+        first are sampled.
+        """
         temperature = request.temperature or 0.0
-        if not temperature and row_index:
+        if not temperature and alternative:
             temperature = wire.ALTERNATIVE_TEMPERATURE
         extent = hole.find_extent(before, behind)
         stops: tuple[str, ...] = ()
@@ -135,7 +139,7 @@ class Exchange:
             max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" else BLOCK_TOKENS),
             stops=stops,
             temperature=temperature,
-            seed=(request.seed or 0) + row_index,
+            seed=(request.seed or 0) + alternative,
             model=model,
             extent=extent,
             limit=self._limit,
@@ -165,7 +169,7 @@ class Exchange:
                 continue
             try:
                 pieces = self._read(call)
-                if call.goes_on:
+                if call.is_continuation:
                     pieces = _drop_known_space(pieces, query.before[len(query.left) :])
                 yield from pieces
                 return
@@ -202,7 +206,7 @@ def _find_code(answer: str) -> str:
 
 
 def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Piece]:
-    """Yields the pieces with `goes_on` and without their leading `known_space`, which the document already has."""
+    """Yields the pieces marked `is_continuation`, without their leading `known_space`, which the document has."""
     expected = known_space
     for piece in pieces:
         num_shared = len(commonprefix([expected, piece.text]))
@@ -211,7 +215,7 @@ def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Pie
         if logprobs:
             token, logprob = logprobs[0]
             logprobs[0] = (token[num_shared:], logprob)
-        yield replace(piece, text=piece.text[num_shared:], logprobs=tuple(logprobs), goes_on=True)
+        yield replace(piece, text=piece.text[num_shared:], logprobs=tuple(logprobs), is_continuation=True)
 
 
 def _append(middle: Piece, piece: Piece, query: HoleQuery, hole: _Hole) -> tuple[Piece, bool]:
@@ -220,7 +224,7 @@ def _append(middle: Piece, piece: Piece, query: HoleQuery, hole: _Hole) -> tuple
     indent = hole.spec.indent or ""
     if query.extent == "statement":
         indent = query.before.rpartition("\n")[2]
-    end = find_end(text, query.extent, indent, query.behind, goes_on=piece.goes_on)
+    end = find_end(text, query.extent, indent, query.behind, is_continuation=piece.is_continuation)
     if end is None and query.extent != "rest":
         whole_lines = text[: text.rfind("\n") + 1]
         end = find_loop_end(whole_lines if "\n" in piece.text else text)

@@ -27,7 +27,7 @@ class LlamaCpp(Protocol):
         if query.sources.files:
             texts["input_extra"] = [{"filename": path, "text": text} for path, text in query.sources.files]
         yield Call("/infill", {**body, **texts})
-        yield Call("/completion", {**body, "prompt": query.defused.headed.left}, goes_on=True)
+        yield Call("/completion", {**body, "prompt": query.defused.headed.left}, is_continuation=True)
 
     def limit_question(self, model: str) -> tuple[str, None]:
         return "/props", None

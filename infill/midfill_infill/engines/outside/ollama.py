@@ -34,7 +34,7 @@ class Ollama(Protocol):
             yield Call("/api/generate", {**body, "prompt": code.prompt, "raw": True, "options": raw_options})
         elif query.behind.strip():  # the template of a model without fill-in-the-middle rejects a suffix
             yield Call("/api/generate", {**body, "prompt": code.headed.before, "suffix": code.behind})
-        yield Call("/api/generate", {**body, "prompt": code.headed.left, "raw": True}, goes_on=True)
+        yield Call("/api/generate", {**body, "prompt": code.headed.left, "raw": True}, is_continuation=True)
 
     def limit_question(self, model: str) -> tuple[str, dict[str, Any]]:
         return "/api/show", {"model": model}

@@ -40,14 +40,14 @@ class OpenAI(Protocol):
         if insertion:
             yield Call("/v1/completions", {**insertion, "logprobs": 1})
             yield Call("/v1/completions", insertion)  # the same without asking for log-probabilities
-        yield Call("/v1/completions", {**with_stops, "prompt": code.headed.left}, goes_on=True)
+        yield Call("/v1/completions", {**with_stops, "prompt": code.headed.left}, is_continuation=True)
 
     def limit_question(self, model: str) -> tuple[str, None]:
         return "/v1/models", None
 
     def read_limit(self, answer: Any, model: str, wanted: int) -> int | None:
         """vLLM's `max_model_len`; other servers tell no limit."""
-        limits = [row.get("max_model_len") for row in answer["data"] if row["id"] == model]
+        limits = [entry.get("max_model_len") for entry in answer["data"] if entry["id"] == model]
         if limits and limits[0]:
             return int(limits[0])
         return None

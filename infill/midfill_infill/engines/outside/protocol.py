@@ -98,26 +98,27 @@ class HoleQuery:
 
 @dataclass(frozen=True)
 class Call:
-    """A POST request. `goes_on`: the model continues `left` and sees nothing behind the hole. If `left` lacks the last
-    space before the hole, the answer begins with it.
+    """A POST request. `is_continuation`: the model continues `HoleQuery.left` and sees nothing behind the hole. If
+    `left` lacks the last space before the hole, the answer begins with it.
     """
 
     path: str
     body: dict[str, Any]
-    goes_on: bool = False
+    is_continuation: bool = False
 
 
 @dataclass(frozen=True)
 class Piece:
     """A part of an answer: its text, and its tokens with their log-probabilities if the engine gives them. `model` is
-    the name that the engine gives, `error` what it says of a failure; both may be empty. `goes_on` is that of the call.
+    the name that the engine gives, `error` what it says of a failure; both may be empty. `is_continuation` is that of
+    the call.
     """
 
     text: str = ""
     logprobs: tuple[tuple[str, float], ...] = ()
     model: str = ""
     error: str = ""
-    goes_on: bool = False
+    is_continuation: bool = False
 
 
 class Protocol:

@@ -46,7 +46,7 @@ CHANGED: Final = "its file changed after it was planned"
 
 
 @dataclass(frozen=True)
-class Made:
+class HoleResult:
     """The result for one hole. `fill` and `source`, the planned bytes of its file, are set if the engine filled it;
     `change` if it failed or is stale, with the reason. `error` is set if the failure may be the engine's fault.
     """
@@ -123,29 +123,29 @@ def generate(
     return progress
 
 
-def record(journal: Journal, batch: Sequence[Made], progress: Progress, began_s: float) -> Progress:
+def record(journal: Journal, batch: Sequence[HoleResult], progress: Progress, began_s: float) -> Progress:
     """Journals the results of a batch in one transaction. Returns the progress with them counted."""
-    fills = [(made.fill, made.source) for made in batch if made.fill is not None]
-    journal.add_fills(fills, [made.change for made in batch if made.change is not None])
+    fills = [(result.fill, result.source) for result in batch if result.fill is not None]
+    journal.add_fills(fills, [result.change for result in batch if result.change is not None])
     return Progress(
         progress.total,
         progress.done + len(batch),
-        progress.accepted + sum(made.is_good for made in batch),
-        progress.failed + sum(made.change is not None for made in batch),
+        progress.accepted + sum(result.is_good for result in batch),
+        progress.failed + sum(result.change is not None for result in batch),
         time.perf_counter() - began_s,
     )
 
 
-def _hold_back_doubtful(batches: Generator[list[Made], None, None]) -> Generator[list[Made], None, None]:
+def _hold_back_doubtful(batches: Generator[list[HoleResult], None, None]) -> Generator[list[HoleResult], None, None]:
     """Yields `batches`, but a hole that failed by what may be the engine's fault only after another hole was filled, or
     at the end. Raises the error of too many such holes in a row; these are in no batch and can be asked again.
     """
-    doubtful: list[Made] = []
+    doubtful: list[HoleResult] = []
     with closing(batches):
         for batch in batches:
-            doubtful += [made for made in batch if made.error is not None]
-            certain = [made for made in batch if made.error is None]
-            if any(made.fill is not None for made in certain):
+            doubtful += [result for result in batch if result.error is not None]
+            certain = [result for result in batch if result.error is None]
+            if any(result.fill is not None for result in certain):
                 certain += doubtful
                 doubtful = []
             if certain:
@@ -156,13 +156,13 @@ def _hold_back_doubtful(batches: Generator[list[Made], None, None]) -> Generator
         yield doubtful
 
 
-def _run_in_threads(tasks: "Iterator[Task]", jobs: int) -> Generator[list[Made], None, None]:
+def _run_in_threads(tasks: "Iterator[Task]", jobs: int) -> Generator[list[HoleResult], None, None]:
     """Yields the results of `tasks` as they finish in `jobs` threads. Closing this generator, or an error, waits for
     the tasks that run and drops their results.
     """
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        running: set[Future[Made]] = set()
+        running: set[Future[HoleResult]] = set()
         try:
             while True:
                 for task in itertools.islice(tasks, max(0, 2 * jobs - len(running))):
@@ -180,7 +180,7 @@ def _run_in_threads(tasks: "Iterator[Task]", jobs: int) -> Generator[list[Made],
                 future.cancel()
 
 
-Task = Callable[[threading.Event], Made]
+Task = Callable[[threading.Event], HoleResult]
 """Fills one hole. Does not try again once the event is set."""
 
 
@@ -252,7 +252,7 @@ class RunFiller:
         seed = hole_seed(self._seed, file.planned_hash, hole)
         return replace(self._options, seed=seed, references=references, written=written.load())
 
-    def make(self, document: Document, hole: HoleRow, options: FillOptions, stop: threading.Event) -> Made:
+    def make(self, document: Document, hole: HoleRow, options: FillOptions, stop: threading.Event) -> HoleResult:
         """Fills one hole. If the engine fails, tries again a few times; while it is busy, until `stop`. Raises
         MidfillError if other holes would fail the same way.
         """
@@ -271,12 +271,12 @@ class RunFiller:
                     if error.code not in OF_ONE_HOLE and not may_be_of_engine:
                         raise
                     change = StateChange(hole.id, State.FAILED, error.message)
-                    return Made(hole, change=change, error=error if may_be_of_engine else None)
+                    return HoleResult(hole, change=change, error=error if may_be_of_engine else None)
                 stop.wait(_FIRST_WAIT_S * min(waits, _MAX_TRIES))
                 if error.code == "engine_died":
                     self.engine.revive()
 
-    def describe(self, document: Document, hole: HoleRow, filled: Filled, options: FillOptions) -> Made:
+    def describe(self, document: Document, hole: HoleRow, filled: Filled, options: FillOptions) -> HoleResult:
         """The result of a hole that was filled, as the rows that the journal keeps."""
         (edit,) = filled.patch.edits
         assert (edit.start_byte, edit.end_byte) == (hole.start_byte, hole.end_byte)
@@ -294,7 +294,7 @@ class RunFiller:
         )
         reason = self._find_failure(document, edit, row)
         change = StateChange(hole.id, State.FAILED, reason) if reason else None
-        return Made(hole, row, document.data, change)
+        return HoleResult(hole, row, document.data, change)
 
     def _find_failure(self, document: Document, edit: Edit, row: FillRow) -> str | None:
         """Why a fill fails: it changes nothing or, without new syntax errors, breaks its recipe's promise; or None."""
@@ -311,7 +311,7 @@ class RunFiller:
 
 def _failed(hole: HoleRow, state: State, reason: str) -> Task:
     """A task that only reports a hole that cannot be filled."""
-    return lambda _: Made(hole, change=StateChange(hole.id, state, reason))
+    return lambda _: HoleResult(hole, change=StateChange(hole.id, state, reason))
 
 
 def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleRow:
@@ -325,8 +325,8 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleR
     next_attempt = replace(hole, attempt=hole.attempt + 1)
     references = filler.find_references(document, file)
     options = filler.options(document, file, next_attempt, references)
-    made = filler.make(document, next_attempt, options, threading.Event())
-    if made.error is not None:
-        raise made.error
-    record(journal, [made], Progress(1), 0.0)
+    result = filler.make(document, next_attempt, options, threading.Event())
+    if result.error is not None:
+        raise result.error
+    record(journal, [result], Progress(1), 0.0)
     return journal.hole(hole.id)

@@ -44,7 +44,7 @@ class Resolver:
         undefined_before = find_undefined(unquote(document.source))
         if undefined_before is None:
             return ()
-        undefined = find_undefined(unquote(document.put(Patch((edit,))).source)) or frozenset()
+        undefined = find_undefined(unquote(document.with_patch(Patch((edit,))).source)) or frozenset()
         own_module = None
         if document.path is not None:
             own_module = _module_name(document.path.as_posix())

@@ -29,7 +29,7 @@ def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) ->
     """
     if document.syntax is None:
         return None
-    filled = document.put(Patch((edit,)))
+    filled = document.with_patch(Patch((edit,)))
     end = edit.start_byte + len(edit.replacement)
     code_end = edit.start_byte + len(edit.replacement.rstrip())
     old_span = (edit.start_byte, edit.end_byte)
@@ -52,7 +52,7 @@ def keeps_arm(document: Document, edit: Edit, imports: Collection[str]) -> str |
     """Promises that the fill stays in its arm of a `match`, and what `keeps_functions` promises."""
     code_end = edit.start_byte + len(edit.replacement.rstrip())
     num_before = _count_arms(document, edit.start_byte, edit.end_byte)
-    if num_before != _count_arms(document.put(Patch((edit,))), edit.start_byte, code_end):
+    if num_before != _count_arms(document.with_patch(Patch((edit,))), edit.start_byte, code_end):
         return "the fill ends its arm"
     return keeps_functions(document, edit, imports)
 
@@ -80,7 +80,7 @@ def keeps_signature(document: Document, edit: Edit, imports: Collection[str]) ->
             return "the fill changes a type that was there"
     if not all(hints.is_type(type_) for type_ in added):
         return "the fill has an annotation that is not a type"
-    filled = document.put(Patch((edit,)))
+    filled = document.with_patch(Patch((edit,)))
     parameters = hints.list_parameters_around(filled, filled.to_source(edit.start_byte))
     defined = {*map(bound_name, imports), *parameters}
     used = set(chain.from_iterable(hints.list_names(type_) for type_ in added))
@@ -99,7 +99,7 @@ def keeps_code(document: Document, edit: Edit, imports: Collection[str]) -> str 
     except (SyntaxError, ValueError, tokenize.TokenError):
         return "the fill is more than a docstring"
     has_only_strings = all(type_ == tokenize.STRING or type_ in _BLANK_TOKENS for type_ in tokens)
-    filled = document.put(Patch((edit,)))
+    filled = document.with_patch(Patch((edit,)))
     if is_text and has_only_strings and _read_code(document) == _read_code(filled):
         return None
     return "the fill is more than a docstring"
@@ -110,7 +110,7 @@ def keeps_call(document: Document, edit: Edit, imports: Collection[str]) -> str 
     if (edit.start_byte, edit.end_byte) not in _list_call_spans(document):
         return None
     end = edit.start_byte + len(edit.replacement)
-    if (edit.start_byte, end) in _list_call_spans(document.put(Patch((edit,)))):
+    if (edit.start_byte, end) in _list_call_spans(document.with_patch(Patch((edit,)))):
         return None
     return "the fill is not a single call"
 

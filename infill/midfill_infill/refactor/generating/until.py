@@ -15,7 +15,7 @@ from pathlib import Path
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options, fill
 from midfill_infill.refactor.generating.engines import Engine
-from midfill_infill.refactor.generating.generate import Made, Progress, RunFiller, Show, record
+from midfill_infill.refactor.generating.generate import HoleResult, Progress, RunFiller, Show, record
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
 from midfill_infill.refactor.writing.edits import Regions
@@ -28,7 +28,7 @@ from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
-from midfill_infill.until.choosing import Reach, add_tests, takes_tests, with_examples
+from midfill_infill.until.choosing import ReachingTests, add_tests, takes_tests, with_examples
 from midfill_infill.until.lab import NOT_FILLED_BODY, Lab, excuse
 from midfill_infill.until.trying import Goal, Tried, Try
 
@@ -84,7 +84,7 @@ class _File:
 class _Unproven:
     """A fill whose tests went on into functions that were not filled yet."""
 
-    made: Made
+    made: HoleResult
     command: Command
     tests: Sequence[Path]
     touched: frozenset[str]  # as in `Lab`
@@ -100,14 +100,14 @@ class Tester:
         self._filler = filler
         self._goal = goal
         self._say = say
-        self._reach = Reach(copy.place)
+        self._reaching_tests = ReachingTests(copy.place)
         self._files = {os.path.realpath(file.below(copy.root)): file for file in journal.files()}
         self._stops: dict[int, dict[int, Edit]] = {}  # by the ids of the file and the hole, of the planned bytes
         self._with_fills: dict[str, FileRow] = {}  # by the real path: the files of fills that passed
         self._unproven: dict[int, _Unproven] = {}  # by the id of the hole
         self.num_filled = 0
 
-    def fill(self, hole: HoleRow) -> Made | None:
+    def fill(self, hole: HoleRow) -> HoleResult | None:
         """Fills a hole until the command passes. None if that must wait for other holes: if the command does not come
         to the hole yet, or its tests go on into one of them; see `settle`. Raises MidfillError for errors that other
         holes would have too.
@@ -115,7 +115,7 @@ class Tester:
         try:
             file = self._open(self._journal.file(hole.file), hole)
             path = file.row.below(self._copy.root)
-            tests = self._reach.of(Path(os.path.realpath(path)), hole.name)
+            tests = self._reaching_tests.find(Path(os.path.realpath(path)), hole.name)
             names = [test.relative_to(self._copy.root).as_posix() for test in tests]
             self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
             command = self._goal.command
@@ -136,7 +136,7 @@ class Tester:
         """True for a hole whose fill is still to be proven."""
         return hole.id in self._unproven
 
-    def settle(self, waiting: Sequence[HoleRow]) -> Iterator[Made]:
+    def settle(self, waiting: Sequence[HoleRow]) -> Iterator[HoleResult]:
         """Yields what came of the holes that had to wait, when nothing more is filled; `waiting` are those to which the
         command never came. A fill whose tests went on passes if one of them passes now, and none fails behind it.
         """
@@ -145,7 +145,7 @@ class Tester:
         for unproven in list(self._unproven.values()):
             yield self._prove(unproven)
 
-    def _prove(self, unproven: _Unproven) -> Made:
+    def _prove(self, unproven: _Unproven) -> HoleResult:
         made = unproven.made
         row = self._journal.file(made.hole.file)
         with closing(Runner(self._copy, unproven.command)) as runner:
@@ -203,7 +203,7 @@ class Tester:
 
     def _write_files(self, tests: Sequence[Path]) -> dict[str, bytes]:
         """The planned files that these tests reach, and those with fills that passed, by their names in the copy."""
-        reached = {str(path): self._files.get(str(path)) for path in self._reach.find_files(tests)}
+        reached = {str(path): self._files.get(str(path)) for path in self._reaching_tests.find_files(tests)}
         files: dict[str, bytes] = {}
         for row in {**reached, **self._with_fills}.values():
             if row is not None:
@@ -211,7 +211,7 @@ class Tester:
                     files[row.path] = self._open(row).complete()
         return files
 
-    def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made | None:
+    def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> HoleResult | None:
         """Fills a hole until the command passes."""
         document = file.document
         moved = file.move(hole.hole)
@@ -256,8 +256,8 @@ class Tester:
         return made
 
 
-def _fail(hole: HoleRow, reason: str, state: State = State.FAILED) -> Made:
-    return Made(hole, change=StateChange(hole.id, state, reason))
+def _fail(hole: HoleRow, reason: str, state: State = State.FAILED) -> HoleResult:
+    return HoleResult(hole, change=StateChange(hole.id, state, reason))
 
 
 def generate_until(
@@ -273,7 +273,7 @@ def generate_until(
     with open_copy(place, sandboxed=goal.command.sandboxed) as copy:
         tester = Tester(journal, copy, RunFiller(journal, place.root, engine, options), goal, say)
 
-        def settle(made: Made) -> None:
+        def settle(made: HoleResult) -> None:
             nonlocal progress
             progress = record(journal, [made], progress, began_s)
             show(progress)

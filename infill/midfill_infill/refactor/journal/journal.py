@@ -1,7 +1,7 @@
 """The journal of one run: a SQLite file with one writer. Knows rows; no trees, models or file writing.
 
-Every method that writes is one durable transaction, only `add_plan` is several. The pragma `synchronous = EXTRA` also
-syncs the folder after the rollback journal is deleted, which FULL does not, so that a power failure cannot undo a
+Every method that writes is one durable transaction; `add_plan` alone makes several. The pragma `synchronous = EXTRA`
+also syncs the folder after the rollback journal is deleted, which FULL does not, so that a power failure cannot undo a
 commit. WAL is not used: before SQLite 3.51.3 two connections and a checkpoint could corrupt it, and `midfill refactor
 status` reads beside the writer.
 """
@@ -97,6 +97,7 @@ class Journal(AbstractContextManager["Journal"]):
                 raise
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[Any]:
+        """Yields the rows of a query's result. Raises MidfillError."""
         with self._explained_failures():
             yield from self._db.execute(query, values)
 
@@ -124,12 +125,13 @@ class Journal(AbstractContextManager["Journal"]):
         return num_files, num_holes
 
     def counts(self) -> dict[State, int]:
+        """The number of holes in each state that any hole is in."""
         rows = self._rows("SELECT state, count(*) FROM holes GROUP BY state")
         return {State(state): number for state, number in rows}
 
     def files(self, *states: State) -> Iterator[FileRow]:
         """Files in plan order; with `states`, those with a hole in one of them."""
-        chosen = f" WHERE id IN (SELECT file FROM holes WHERE state IN ({_marks(states)}))" if states else ""
+        chosen = f" WHERE id IN (SELECT file FROM holes WHERE state IN ({_placeholders(states)}))" if states else ""
         for row in self._rows(f"SELECT {_FILE_COLUMNS} FROM files{chosen} ORDER BY id", [*states]):
             yield _file(row)
 
@@ -155,7 +157,7 @@ class Journal(AbstractContextManager["Journal"]):
         """Holes in one of `states`, at least one, in plan order. Concurrent changes may or may not be seen."""
         last = 0
         while True:
-            query = f"WHERE id > ? AND state IN ({_marks(states)}) ORDER BY id LIMIT 1000"
+            query = f"WHERE id > ? AND state IN ({_placeholders(states)}) ORDER BY id LIMIT 1000"
             batch = list(self._holes(query, last, *states))
             if not batch:
                 return
@@ -186,8 +188,8 @@ class Journal(AbstractContextManager["Journal"]):
         """Stores fills with the files they were made for, and the new states of holes that got no fill."""
         with self._transaction() as db:
             for fill, source in fills:
-                values = (*astuple(fill)[:-1], json.dumps(fill.imports))
-                db.execute(f"INSERT OR REPLACE INTO fills ({_FILL_COLUMNS}) VALUES ({_marks(values)})", values)
+                values = (*astuple(fill)[:-1], json.dumps(fill.imports))  # the last field has the imports
+                db.execute(f"INSERT OR REPLACE INTO fills ({_FILL_COLUMNS}) VALUES ({_placeholders(values)})", values)
                 _keep_snapshot(db, source)
                 changed = (State.GENERATED, fill.attempt, fill.hole)
                 db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", changed)
@@ -208,7 +210,7 @@ class Journal(AbstractContextManager["Journal"]):
             values.append(min_certainty)
             condition = "coalesce(fills.certainty, 1.0) >= ?"
         query = (
-            f"WHERE state IN ({_marks(states)})"
+            f"WHERE state IN ({_placeholders(states)})"
             " AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id AND fills.attempt = holes.attempt"
             f" AND fills.new_errors = 0 AND fills.new != fills.old AND {condition}) ORDER BY id"
         )
@@ -218,11 +220,12 @@ class Journal(AbstractContextManager["Journal"]):
         self.set_states([StateChange(hole.id, State.ACCEPTED) for hole in holes])
 
     def snapshot(self, content_hash: bytes) -> bytes | None:
+        """The stored content of a file by its hash; None if it was not stored."""
         row = next(self._rows("SELECT data FROM snapshots WHERE hash = ?", (content_hash,)), None)
         return None if row is None else zlib.decompress(row[0])
 
-    # Writes, which refactor/writing/writes.py brings from `reserved` to `intent` and `done`. One that fails becomes
-    # `retracted`, as long as its temporary file exists, and then `dropped`.
+    # The states of writes: refactor/writing/writes.py brings a write from `reserved` to `intent` and `done`. A write
+    # that fails is `retracted` as long as its temporary file exists, and then `dropped`.
 
     def reserve(self, rewrites: Sequence[records.Rewrite], run_id: str) -> list[WriteRow]:
         """Stores the names of temporary files before they are created, so that a crash leaves no unknown file."""
@@ -286,7 +289,8 @@ class Journal(AbstractContextManager["Journal"]):
         return next(self._rows(query, (file_id, content_hash)), None) is not None
 
 
-def _marks(values: Sequence[object]) -> str:
+def _placeholders(values: Sequence[object]) -> str:
+    """The question marks that stand for `values` in a statement."""
     return ", ".join("?" * len(values))
 
 

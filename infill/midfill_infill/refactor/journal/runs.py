@@ -57,7 +57,9 @@ def new_run_id() -> str:
 
 @contextmanager
 def hold_lock(path: Path, doing: str) -> Iterator[None]:
-    """Holds the lock file at `path` during the block, and says in it what for. Raises `tree_locked` with the holder."""
+    """Holds the lock file at `path` during the `with` block, and says in it what for. Raises `tree_locked` with the
+    holder.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(0o600)
     with ExitStack() as stack:

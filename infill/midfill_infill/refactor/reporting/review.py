@@ -143,7 +143,7 @@ def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     if edited is None:
         return False
     text = document.encode(edited.removesuffix("\n"))
-    filled = document.put(Patch((Edit(hole.start_byte, hole.end_byte, text),)))
+    filled = document.with_patch(Patch((Edit(hole.start_byte, hole.end_byte, text),)))
     filled_span = (hole.start_byte, hole.start_byte + len(text))
     num_before = count_errors(document, [(hole.start_byte, hole.end_byte)])
     new_errors = max(0, count_errors(filled, [filled_span]) - num_before)

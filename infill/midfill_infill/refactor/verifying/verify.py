@@ -321,5 +321,5 @@ def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
     changes += kept
     journal.set_states(changes)
     report.holes += changes
-    written.keep(journal.texts_of((change.hole for change in kept), State.VERIFIED))
+    written.forget(journal.texts_of((change.hole for change in kept), State.VERIFIED))
     return report

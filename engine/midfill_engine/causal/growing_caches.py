@@ -17,13 +17,13 @@ LEAST_ROOM: Final = 256  # tokens behind a prefix for which a stack has room at 
 
 @dataclass(frozen=True)
 class LaidRows:
-    """Rows to compute: `ids` and `positions` [T], and a `mask` [T, kept + T] of the kept tokens and the rows that each
-    row sees. Where a cache or a prefix has first tokens that all rows see, the mask leaves these out.
+    """Rows to compute: `ids` and `positions` [T], and an `attention_mask` [T, kept + T] of the kept tokens and the rows
+    that each row sees. Where a cache or a prefix has first tokens that all rows see, the mask leaves these out.
     """
 
     ids: Tensor
     positions: Tensor
-    mask: Tensor
+    attention_mask: Tensor
     choice: Choice | None = None
 
 
@@ -87,7 +87,7 @@ class TorchCache(GrowingCache):
         size = len(rows.ids)
         past = self.with_room(size, spare)
         all_rows = torch.arange(size)
-        return Pass(rows.ids, rows.positions, all_rows, past, rows.mask, grows=True, choice=rows.choice)
+        return Pass(rows.ids, rows.positions, all_rows, past, rows.attention_mask, grows=True, choice=rows.choice)
 
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
         """What was read of a prompt: `ids`, and the `state` [1, D] of the last one."""
@@ -111,7 +111,7 @@ class PromptStack(GrowingCache):
         every = torch.ones(size, size, dtype=torch.bool)
         past = cut_stack(self._stack, 0, start)
         room = cut_stack(self._stack, start, start + size)
-        return Pass(*_lay_part(ids, start), mask=every.tril(), stacks=Stacks(past, room=room))
+        return Pass(*_lay_part(ids, start), attention_mask=every.tril(), stacks=Stacks(past, room=room))
 
     def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
         stack = cut_stack(self._stack, 0, self.length)
@@ -144,7 +144,9 @@ class TailStack(GrowingCache):
         room = cut_stack(self._stack, num_kept, end)
         stacks = Stacks(self._prefix, tail, room)
         all_rows = torch.arange(size)
-        return Pass(rows.ids, rows.positions, all_rows, mask=rows.mask, choice=rows.choice, stacks=stacks)
+        return Pass(
+            rows.ids, rows.positions, all_rows, attention_mask=rows.attention_mask, choice=rows.choice, stacks=stacks
+        )
 
 
 def open_prompt(runtime: Runtime, entry: Prefix | None, num_cached: int, size: int) -> TorchCache | PromptStack:
@@ -167,17 +169,17 @@ def open_tail(runtime: Runtime, prefix: Prefix) -> TorchCache | TailStack:
 
 
 def lay_behind(runtime: Runtime, prefix: Prefix, rows: LaidRows, wanted: Tensor) -> Pass:
-    """The pass over rows behind a prefix that are not kept. All rows see the prefix; their mask [T, T] says which of
-    the rows each one sees. `wanted` [M] are the indices of the rows whose states it returns.
+    """The pass over rows behind a prefix that are not kept. All rows see the prefix; their attention mask [T, T] says
+    which of the rows each one sees. `wanted` [M] are the indices of the rows whose states it returns.
     """
     ids = rows.ids
     if runtime.reads_stacks:
         stacks = Stacks(_stack_of(prefix))
-        return Pass(ids, rows.positions, wanted, mask=rows.mask, choice=rows.choice, stacks=stacks)
+        return Pass(ids, rows.positions, wanted, attention_mask=rows.attention_mask, choice=rows.choice, stacks=stacks)
     num_past = len(prefix.ids)
     sees_prefix = torch.ones(len(ids), num_past, dtype=torch.bool)
-    mask = torch.cat((sees_prefix, rows.mask), dim=1)
-    return Pass(ids, rows.positions, wanted, prefix.keys_values, mask, choice=rows.choice)
+    attention_mask = torch.cat((sees_prefix, rows.attention_mask), dim=1)
+    return Pass(ids, rows.positions, wanted, prefix.keys_values, attention_mask, choice=rows.choice)
 
 
 def make_stack(runtime: Runtime, size: int) -> Tensor:

@@ -55,7 +55,7 @@ def load(
     """Loads a checkpoint in evaluation mode. Raises CheckpointError.
 
     Two threads load a layer each at a time, so that memory never holds all weights twice. They call `shrink`, which
-    packs matrices, with the transformer for the embedding and the head, and with each block.
+    packs matrices, with the transformer for the embedding and the head, and with each layer.
     """
     config = read_config(files, family)
     with torch.device("meta"):
@@ -99,7 +99,7 @@ def load(
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Inside the block each torch operator uses one thread: those that load a layer are small, and two lost a fifth."""
+    """Inside the `with` block each torch operator uses one thread, because two lose a fifth on one layer."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""One alternative of a fill: chooses the positions of each step, applies the sampler, keeps keys and values."""
+"""Denoises one canvas of a fill: chooses each step's positions, applies the sampler, keeps keys and values."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -7,23 +7,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from midfill_engine.caches.keys import RowCache
+from midfill_engine.caches.keys import CanvasCache
 from midfill_engine.diffusion.canvas import Canvas
 from midfill_engine.diffusion.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Array, Frame, TokenSequence
-from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
+from midfill_engine.samplers import Decision, Predictions, Sampler, StepState
 
 
 @dataclass
-class CanvasRow:
-    """A canvas that is denoised in at most `num_steps` steps, by its own sampler, KV cache and generator."""
+class CanvasDenoiser:
+    """Denoises one canvas in at most `num_steps` steps, with its own sampler, KV cache and random generator."""
 
     plan: Plan
     canvas: Canvas
     sampler: Sampler
-    cache: RowCache
+    cache: CanvasCache
     num_steps: int
     temperature: float
     generator: torch.Generator
@@ -34,7 +34,7 @@ class CanvasRow:
 
     @property
     def is_done(self) -> bool:
-        return not self.canvas.num_masked and (not self.sampler.goes_on or self.is_last_step)
+        return not self.canvas.num_masked and (not self.sampler.block_may_change or self.is_last_step)
 
     @property
     def is_last_step(self) -> bool:
@@ -82,7 +82,7 @@ class CanvasRow:
         """
         if self.is_last_step or not last_block:
             return last_block
-        if self.sampler.goes_on:
+        if self.sampler.block_may_change:
             return self._active_block
         first_masked = int(blocks[self.canvas.masked].min())
         if not self.plan.runtime.family.pipelined:
@@ -122,11 +122,11 @@ class CanvasRow:
         if tokens.deletes_rest and may_delete:
             self.canvas.delete_behind(ends_text=False)
         if tokens.ends_text and may_delete:
-            if not self.sampler.goes_on or self.is_last_step:
+            if not self.sampler.block_may_change or self.is_last_step:
                 self.canvas.delete_behind(ends_text=True)
             if self.is_done:
                 self.canvas.cut_spill(tokens.mask_id)
-        if self.plan.policy.removes:
+        if self.plan.policy.resizes_canvas:
             order = self.canvas.order_grown()
             if order is not None:
                 self.canvas.reshape(order, tokens.mask_id)
@@ -135,7 +135,7 @@ class CanvasRow:
     def _settle(self, positions: Array, chosen: Chosen) -> None:
         """Applies the sampler, which in the last step is not asked, to the tokens `chosen` at the `positions` [M]."""
         canvas = self.canvas
-        proposals = Proposals.of(chosen).spread(positions, len(canvas.ids))
+        predictions = Predictions.of(chosen).spread(positions, len(canvas.ids))
         masked = canvas.masked
         if len(positions) != canvas.num_masked or self.sampler.revises:
             masked = np.zeros(len(canvas.ids), dtype=bool)
@@ -143,17 +143,17 @@ class CanvasRow:
         if self.is_last_step:
             decision = Decision(masked)
         else:
-            decision = self.sampler.decide(self._describe_step(proposals, masked))
+            decision = self.sampler.decide(self._describe_step(predictions, masked))
         if self.plan.policy.may_expand:
-            decision = delay_neighbors(decision, proposals.ids == self.plan.runtime.tokens.expand_id)
-        canvas.apply(decision, proposals)
+            decision = delay_neighbors(decision, predictions.ids == self.plan.runtime.tokens.expand_id)
+        canvas.apply(decision, predictions)
 
-    def _describe_step(self, proposals: Proposals, masked: Array) -> StepState:
+    def _describe_step(self, predictions: Predictions, masked: Array) -> StepState:
         """What the sampler sees of this step, in which the `masked` [Th] positions may be settled."""
         block_size = self.plan.runtime.loaded.config.block_size
-        places = self.frame.positions[0, self.frame.num_context :] if block_size else None
+        sequence_positions = self.frame.positions[0, self.frame.num_context :] if block_size else None
         return StepState(
-            proposals=proposals,
+            predictions=predictions,
             ids=self.canvas.ids,
             masked=masked,
             fixed=self.canvas.anchored,
@@ -162,13 +162,13 @@ class CanvasRow:
             num_steps=self.num_steps,
             quality=self.plan.quality,
             fast_threshold=self.plan.runtime.family.fast_threshold,
-            places=places,
+            sequence_positions=sequence_positions,
             block_size=block_size,
         )
 
     def _settle_all(self, positions: Array, hidden: Tensor) -> None:
         """Settles the `positions` [M] that are still masked after the last step, because a hole cannot afford the
-        deletions that were proposed there: chooses other tokens from their states `hidden` [M, D].
+        deletions that were predicted there: chooses other tokens from their states `hidden` [M, D].
         """
         transformer, operators = self.plan.runtime.loaded.model.transformer, self.plan.runtime.operators
         left, left_hidden = positions, hidden
@@ -180,8 +180,8 @@ class CanvasRow:
 
 
 def delay_neighbors(decision: Decision, expands: Array) -> Decision:
-    """The decision that leaves the neighbors of settled expansions masked, because their proposals were made for a
-    shorter text. `expands` [T] is true where the proposal is an expansion.
+    """The decision that leaves the neighbors of settled expansions masked, because their predictions were made for a
+    shorter text. `expands` [T] is true where the prediction is an expansion.
     """
     grows = decision.settle & expands
     if not grows.any():
