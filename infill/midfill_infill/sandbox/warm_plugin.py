@@ -273,6 +273,7 @@ def _become_child(write: int, request: dict[str, Any]) -> None:
     def pytest_configure(config: Any) -> None:
         marker, wants_modules, only = request["marker"], request["wants_modules"], request["only"]
         recorder = Recorder(write, marker, wants_modules, only)
+        config.option.tbstyle = "line"  # the report says more, and many long tracebacks take longer than their tests
         config.pluginmanager.register(recorder, "midfill-recorder")
 
 

@@ -120,17 +120,14 @@ class Tester:
             self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
             command = self._goal.command
             if not names and takes_tests(command.line):
-                return _fail(hole, "no test imports its file")
+                return self._fail(hole, MidfillError("until_unreached", "no test imports its file"))
             command = replace(command, words=read_words(add_tests(command.line, names)))
             with closing(Runner(self._copy, command)) as runner:
                 return self._try(hole, file, runner, tests)
         except MidfillError as error:
-            if error.code not in _OF_A_HOLE:
-                raise
+            result = self._fail(hole, error)
             self._say(f"  {error.message}")
-            if error.code == "until_unreached":
-                return None
-            return _fail(hole, error.message, State.STALE if error.code == "hole_stale" else State.FAILED)
+            return None if error.code == "until_unreached" else result
 
     def is_filled(self, hole: HoleRow) -> bool:
         """True for a hole whose fill is still to be proven."""
@@ -141,11 +138,22 @@ class Tester:
         command never came. A fill whose tests went on passes if one of them passes now, and none fails behind it.
         """
         for hole in waiting:
-            yield _fail(hole, "the command fails before it comes to it")
+            yield self._fail(hole, MidfillError("until_unreached", "the command fails before it comes to it"))
         for unproven in list(self._unproven.values()):
-            yield self._prove(unproven)
+            try:
+                yield self._prove(unproven)
+            except MidfillError as error:
+                yield self._fail(unproven.made.hole, error)
+
+    def _fail(self, hole: HoleRow, error: MidfillError) -> HoleResult:
+        """The result of a hole that failed; raises the error if it is not the hole's alone."""
+        if error.code not in _OF_A_HOLE:
+            raise error
+        state = State.STALE if error.code == "hole_stale" else State.FAILED
+        return HoleResult(hole, change=StateChange(hole.id, state, error.message))
 
     def _prove(self, unproven: _Unproven) -> HoleResult:
+        """Tries a fill with those of the other holes."""
         made = unproven.made
         row = self._journal.file(made.hole.file)
         with closing(Runner(self._copy, unproven.command)) as runner:
@@ -241,6 +249,7 @@ class Tester:
         made = self._filler.describe(document, row, tried.filled, wanted)
         made = replace(made, hole=hole, source=file.planned)
         if not tried.passed:
+            self._say(f"  {tried.sentence}")
             return replace(made, change=StateChange(hole.id, State.FAILED, tried.sentence))
         if made.change is not None:
             return made
@@ -254,10 +263,6 @@ class Tester:
             return None
         self._say(f"  passes at try {tried.best.number}")
         return made
-
-
-def _fail(hole: HoleRow, reason: str, state: State = State.FAILED) -> HoleResult:
-    return HoleResult(hole, change=StateChange(hole.id, state, reason))
 
 
 def generate_until(
