@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.refactor.trees import init_git
+from tests.refactor.trees import GIT_USER, init_git
 from tests.refactor.workers import use_workers
 from typer.testing import CliRunner, Result
 
@@ -27,8 +27,10 @@ from midfill_infill.cli.refactor import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.filling import written
 from midfill_infill.refactor.generating import ray_workers
+from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.runs import find_run, hold_lock, list_runs, state_folder
 from midfill_infill.refactor.reporting import export
+from midfill_infill.refactor.verifying import verify as verifying
 from midfill_infill.repository.places import find_place
 
 CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
@@ -83,7 +85,9 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
     run("generate")
     run("apply", "--all")
     assert "nothing was applied to s/b.py" in run("undo", "--file", "s/b.py").stderr
-    assert "1 hole undone in 1 file" in run("undo", "--file", "s/").stderr
+    other = run("undo", "--file", "s/", "--hole", "1")
+    assert other.exit_code == 2 and "hole 1 is in a.py, not in s" in other.stderr
+    assert "1 hole undone in 1 file" in run("undo", "--file", "s/", "--hole", "4").stderr
     assert (root / "s/a.py").read_text() == "def f():\n    ...\n" != (root / "s.py").read_text()
     monkeypatch.chdir(root / "s")
     assert run("undo", "--file", "a.py").exit_code == 2 and (root / "a.py").read_text() != CODE
@@ -111,6 +115,41 @@ def test_what_was_undone_is_written_again(root: Path, generated: None) -> None:
     alone = run("apply")
     assert "2 fills undone: `apply --all` writes them again" in alone.stderr and (root / "a.py").read_text() == CODE
     assert "2 holes written in 1 file" in run("apply", "--all").stderr and (root / "a.py").read_text() == filled
+
+
+def git(root: Path, *words: str) -> None:
+    subprocess.run(["git", *GIT_USER, *words], cwd=root, check=True, capture_output=True)
+
+
+def test_what_git_put_back_is_written_again(root: Path, generated: None) -> None:
+    run("apply", "--all")
+    filled = (root / "a.py").read_text()
+    git(root, "checkout", "--", ".")
+    alone = run("apply")
+    assert alone.exit_code == 0 and "2 fills undone by other means" in alone.stderr
+    assert "2 fills undone: `apply --all` writes them again" in alone.stderr and (root / "a.py").read_text() == CODE
+    assert "2 holes written in 1 file" in run("apply", "--all").stderr and (root / "a.py").read_text() == filled
+    (root / "a.py").write_text(filled.partition("\n\n\nclass")[0] + CODE[CODE.index("\n\n\nclass") :])
+    undone = run("undo")
+    assert undone.exit_code == 0 and "1 fill undone by other means" in undone.stderr
+    assert "1 hole undone in 1 file" in undone.stderr and (root / "a.py").read_text() == CODE
+
+
+def test_what_git_put_back_and_brought_again_is_undone(root: Path, generated: None) -> None:
+    run("apply", "--all")
+    git(root, "stash")
+    assert "2 fills undone by other means" in run("apply").stderr
+    git(root, "stash", "pop")
+    assert "2 holes undone in 1 file" in run("undo").stderr and (root / "a.py").read_text() == CODE
+
+
+def test_a_suggestion_that_was_written_once_is_written_again(root: Path, generated: None) -> None:
+    with sqlite3.connect(find_run(find_place(root))) as db:
+        db.execute("UPDATE fills SET certainty = 0.4, is_suggestion = 1 WHERE hole = 1")
+    run("review", stdin="y\ny\n")
+    assert "2 holes written" in run("apply").stderr
+    run("undo")
+    assert "2 holes written" in run("apply", "--all").stderr
 
 
 def test_make_builds_again_what_was_undone(root: Path) -> None:
@@ -235,6 +274,37 @@ def test_a_file_that_is_gone_keeps_no_other_from_being_verified(root: Path) -> N
     result = run("apply", "--all", "--allow-dirty", "--verify", BAD_SIZE, "--no-sandbox")
     assert result.exit_code == 4 and "b.py cannot be read" in result.stderr
     assert json.loads(run("status", "--json").stdout)["holes"] == {"applied": 1, "generated": 1, "rolled_back": 1}
+
+
+def test_what_recovery_finishes_is_counted(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, done in ((["apply", "--all"], "written"), (["undo"], "undone")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "finish", _die)
+            assert run(*words).exit_code == 70
+        again = run(*words)
+        assert "completed what an interrupted command had begun: 2 holes in 1 file" in again.stderr
+        assert again.exit_code == 0 and f"2 holes {done} in 1 file" in again.stderr
+    assert (root / "a.py").read_text() == CODE
+
+
+def _die(*_: object) -> None:
+    raise RuntimeError
+
+
+def test_verify_says_what_it_could_not_take_out(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("apply", "--all")
+    filled = (root / "a.py").read_text()
+
+    def edit(*words: object) -> object:
+        (root / "a.py").write_text(filled.replace("self):\n        return", "self):\n        return 1 +"))
+        return settle(*words)
+
+    settle = verifying._settle
+    monkeypatch.setattr(verifying, "_settle", edit)
+    result = run("verify", "--command", BAD_SIZE, "--no-sandbox")
+    assert result.exit_code == 5 and "1 kept, 0 rolled back" in result.stderr
+    assert "still in its file, and the command fails with it: a.py: Box.size (hole 2)" in result.stderr
+    assert "return 1 +" in (root / "a.py").read_text()
 
 
 @pytest.mark.parametrize("words", [["apply", "--all"], ["undo"], ["verify", "-c", "true", "--no-sandbox"]])

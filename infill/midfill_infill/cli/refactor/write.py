@@ -17,7 +17,7 @@ from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
 from midfill_infill.refactor.journal.runs import hold_lock, state_folder
 from midfill_infill.refactor.verifying.verify import Verdict, verify
 from midfill_infill.refactor.writing.apply import Writer, written_holes
-from midfill_infill.refactor.writing.reopening import reopen_stale
+from midfill_infill.refactor.writing.reopening import note_put_back, reopen_stale
 from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command, read_command
 
@@ -29,10 +29,20 @@ FlakeOption = Annotated[
 @contextmanager
 def _writing(root: Path, run: str | None, doing: str, **guards: bool) -> Iterator[tuple[Repository, Journal, Writer]]:
     """Opens a run for the command `doing`, and holds the locks of the run and of the repository. Yields a writer, which
-    has completed the writes that a crash left open. `guards` are the options of `Writer`.
+    has completed the writes that a crash left open; says so, and which fills are no longer in their files. `guards` are
+    the options of `Writer`.
     """
     with open_run(root, run, doing) as (place, journal), hold_lock(state_folder(place) / "lock", doing):
-        yield place, journal, Writer(journal, place.root, **guards)
+        writer = Writer(journal, place.root, **guards)
+        completed = writer.recovered
+        if completed.num_files:
+            holes, files = plural(len(completed.holes), "hole"), plural(completed.num_files, "file")
+            say(f"completed what an interrupted command had begun: {holes} in {files}")
+        num_put_back = note_put_back(journal, place.root)
+        if num_put_back:
+            fills = plural(num_put_back, "fill")
+            say(f"{fills} undone by other means, as by `git stash`: the old text is back in the file")
+        yield place, journal, writer
 
 
 def apply_command(
@@ -89,7 +99,7 @@ def apply_command(
             say(f"{doubtful} left out, suggestions: review them, or give --min-certainty 0 to take all")
         elif num_left and not take_all and not report.holes:
             say(f"{plural(num_left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
-        if num_undone and not take_all and not report.holes:
+        if num_undone and not take_all and not hole:
             say(f"{plural(num_undone, 'fill')} undone: `apply --all` writes them again")
         report_troubles([*troubles, *report.troubles], verify_failed=has_guilty)
 
@@ -97,14 +107,15 @@ def apply_command(
 def _choose(journal: Journal, take_all: bool, ids: Sequence[int], min_certainty: float | None) -> list[HoleRow]:
     """The holes that `apply` is to write: those with these ids that are not written yet, whose naming accepts them.
     Without ids the accepted ones; `take_all` adds those with a sound fill that are not reviewed or were undone, if it
-    is at least as certain as `min_certainty`, for None if it is no suggestion.
+    is at least as certain as `min_certainty`, for None if it is no suggestion; an undone one was wanted before.
 
     Raises MidfillError `no_such_hole`.
     """
     if not ids:
         rows = list(journal.holes_in(State.ACCEPTED))
         if take_all:
-            rows += journal.acceptable(State.GENERATED, State.UNDONE, min_certainty=min_certainty)
+            rows += journal.acceptable(min_certainty=min_certainty)
+            rows += journal.acceptable(State.UNDONE, min_certainty=min_certainty or 0.0)
         return rows
     rows = [row for row in map(journal.hole, dict.fromkeys(ids)) if not row.is_written]
     for row in rows:
@@ -138,11 +149,12 @@ def _verify(
     """Verifies the fills of `suspects` by the command `test`, rolls back the guilty ones, and prints which."""
     warn_of(test)
     verdict, report = verify(place, journal, writer, [row.id for row in suspects], test, say)
-    num_kept, num_guilty = len(verdict.good), len(verdict.guilty)
-    say(f"{num_kept} kept, {num_guilty} rolled back, {plural(verdict.num_runs, 'run')} of the command")
-    for hole_id in verdict.guilty[:20]:
-        hole = journal.hole(hole_id)
-        say(f"rolled back: {journal.file(hole.file).path}: {hole.name or hole.kind} (hole {hole.id})")
+    num_kept, num_out = len(verdict.good), report.count(State.ROLLED_BACK)
+    say(f"{num_kept} kept, {num_out} rolled back, {plural(verdict.num_runs, 'run')} of the command")
+    guilty = [journal.hole(hole_id) for hole_id in verdict.guilty]
+    for hole in sorted(guilty, key=lambda hole: not hole.is_written)[:20]:
+        outcome = "still in its file, and the command fails with it" if hole.is_written else "rolled back"
+        say(f"{outcome}: {journal.file(hole.file).path}: {hole.name or hole.kind} (hole {hole.id})")
     return verdict, report.troubles
 
 
@@ -152,7 +164,10 @@ def undo_command(
     file: Annotated[str | None, option("PATH", "Only this file or folder.")] = None,
     hole: Annotated[list[int] | None, option("N", "Only this hole, by number. Repeatable.")] = None,
 ) -> None:
-    """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
+    """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git.
+
+    With both --file and --hole, the holes must be in the file.
+    """
     with reported():
         with _writing(root, run, "undo") as (place, journal, writer):
             path = None if file is None else os.path.relpath(Path(os.path.realpath(root)) / file, place.root)

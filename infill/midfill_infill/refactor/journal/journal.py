@@ -254,8 +254,9 @@ class Journal(AbstractContextManager["Journal"]):
                 db.execute("UPDATE writes SET state = 'intent' WHERE id = ?", (write.id,))
             db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(write_id,) for write_id in not_staged])
 
-    def finish(self, write_ids: Sequence[int]) -> None:
-        """Updates the holes' rows for writes that succeeded."""
+    def finish(self, write_ids: Sequence[int]) -> list[StateChange]:
+        """Updates the holes' rows for writes that succeeded. Returns the holes' new states."""
+        finished: list[StateChange] = []
         with self._transaction() as db:
             for write_id in write_ids:
                 query = "SELECT file, new_hash, effect FROM writes WHERE id = ?"
@@ -265,8 +266,10 @@ class Journal(AbstractContextManager["Journal"]):
                 db.executemany("UPDATE holes SET at = ?, length = ? WHERE id = ?", moved)
                 changes = [StateChange(hole_id, State(state), why) for hole_id, state, why in effect["changes"]]
                 _set_states(db, changes)
+                finished += changes
                 db.execute("UPDATE files SET known_hash = ? WHERE id = ?", (new_hash, file_id))
                 db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (write_id,))
+        return finished
 
     def cancel(self, write_id: int, state: Literal["retracted", "dropped"]) -> None:
         """Marks a write whose bytes never reached its file, or were taken back. `retracted`: its temporary file is
@@ -279,6 +282,14 @@ class Journal(AbstractContextManager["Journal"]):
         """Writes that are neither done nor dropped: in progress, or left by a crash."""
         query = f"SELECT {_WRITE_COLUMNS} FROM writes WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
         return [WriteRow(*row) for row in self._rows(query)]
+
+    def rewrites_of(self, file_id: int) -> Iterator[tuple[bytes, bytes]]:
+        """The bytes of a file before and after each time that this run wrote it, the last time first."""
+        query = "SELECT old_hash, new_hash FROM writes WHERE file = ? AND state = 'done' ORDER BY id DESC"
+        for hashes in list(self._rows(query, (file_id,))):
+            before, after = map(self.snapshot, hashes)
+            assert before is not None and after is not None, "an intent has snapshots"
+            yield before, after
 
     def has_written(self, file_id: int, content_hash: bytes) -> bool:
         """True if this run wrote these bytes to the file."""

@@ -163,17 +163,18 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A file that was left unchanged, and why. `code` is a key of the error table."""
+    """A file that was left unchanged, and why. `code` is a key of the error table, whose next step holds by default."""
 
     path: str
     code: str
     message: str
+    next_step: str | None = None
 
     @classmethod
     def of(cls, path: str, error: MidfillError | OSError, *, reading: bool = False) -> Self:
         """Describes an error of a file. `reading` means that the file was being read, not written."""
         if isinstance(error, MidfillError):
-            return cls(path, error.code, error.message)
+            return cls(path, error.code, error.message, error.next_step)
         code = "write_broken"
         if reading and isinstance(error, FileNotFoundError):
             code = "file_missing"
