@@ -444,6 +444,8 @@ def test_files_with_secrets_are_in_no_plan(root: Path) -> None:
 
 def test_a_folder_is_no_file_to_check(root: Path) -> None:
     (root / "folder").mkdir()
+    missing = run("check", "nope.py")
+    assert missing.exit_code == 2 and "nope.py does not exist; check the path." in missing.stderr
     result = run("check", "folder")
     assert result.exit_code == 2 and "folder is a folder; name files." in result.stderr
 
@@ -509,10 +511,14 @@ def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch, set_pr
     set_proposals()  # no sibling that would stand in
     run("plan", "--stubs")
     assert run("generate").exit_code == 3
+    again = run("generate")
+    assert again.exit_code == 3 and "2 holes got no good fill before" in again.stderr
     result = run("apply", "--all")
     assert result.exit_code == 0 and "2 fills left out, with syntax errors" in result.stderr
     assert "0 holes written in 0 files\n" in result.stderr
     assert (root / "a.py").read_text() == CODE
+    run("review", stdin="n\nn\n")
+    assert run("generate").exit_code == 0, "somebody has seen them"
 
 
 def test_a_stale_hole_exits_3(root: Path, generated: None) -> None:
@@ -530,6 +536,33 @@ def test_a_disk_that_fails_exits_6(root: Path, generated: None, monkeypatch: pyt
     result = run("apply", "--all")
     assert result.exit_code == 6 and "a.py cannot be written" in result.stderr
     assert (root / "a.py").read_text() == CODE and sorted(os.listdir(root)) == [".git", "a.py", "test_a.py"]
+
+
+def test_a_plan_without_holes_makes_no_run(root: Path, generated: None) -> None:
+    before = list_runs(find_place(root))
+    empty = run("plan", "--name", "nowhere:*")
+    assert (empty.exit_code, empty.stdout) == (1, "") and "no hole is found, so there is no new run" in empty.stderr
+    assert list_runs(find_place(root)) == before and len(os.listdir(state_folder(find_place(root)) / "runs")) == 1
+    assert "2 holes written" in run("apply", "--all").stderr
+    assert run("status", "--run", "").exit_code == 2, "an id that a script does not have is not the latest"
+
+
+def test_runs_are_listed_and_deleted(root: Path, generated: None) -> None:
+    run("plan", "--name", "a:*", "--where", "lines > 0", "--intent", "be short")
+    run("plan", "--recipe", "fill-stubs")
+    ids = list_runs(find_place(root))
+    listed = run("runs").stdout.splitlines()
+    assert [line.split(",")[0] for line in listed] == ids and "--stubs: 2 generated" in listed[0]
+    assert "--name 'a:*' --where 'lines > 0' --intent 'be short': 2 planned" in listed[1]
+    assert [json.loads(line)["holes"] for line in run("runs", "--json").stdout.splitlines()][0] == {"generated": 2}
+    with hold_lock(find_run(find_place(root), ids[0]).with_name("lock"), "review"):
+        assert run("runs", "--delete", ids[0]).exit_code == 5 and list_runs(find_place(root)) == ids
+    assert run("runs", "--delete", "nope").exit_code == 2
+    assert f"deleted {ids[0]}, " in run("runs", "--delete", ids[0]).stdout and list_runs(find_place(root)) == ids[1:]
+    find_run(find_place(root), ids[1]).write_bytes(b"torn" * 1000)
+    assert f"{ids[1]}: the journal" in run("runs").stdout
+    assert run("runs", "--keep", "2").stdout == "" and run("runs", "--keep", "1").exit_code == 0
+    assert list_runs(find_place(root)) == ids[2:] and (root / "a.py").read_text() == CODE
 
 
 def test_check_is_quiet_and_exits_0_when_nothing_waits(root: Path) -> None:
@@ -551,7 +584,7 @@ def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.Monk
 
 
 def test_help_of_every_command_names_no_missing_option() -> None:
-    assert len(SUBCOMMANDS) == 11
+    assert len(SUBCOMMANDS) == 12
     of_others = {"recipes": {"--recipe"}, "verify": {"-q"}, "generate": {"-q"}}
     for name, subcommand in SUBCOMMANDS.items():
         command = subcommand.build(name)

@@ -67,10 +67,13 @@ def plan_command(
             _print_plan(repository, request, planning)
         else:
             journal = make_run(repository, request, planning, seed)
-            print(journal.parent.name)  # the run's id
+            if planning.num_holes:
+                print(journal.parent.name)  # the run's id
         holes, files = plural(planning.num_holes, "hole"), plural(planning.num_files, "file")
         say(f"{holes} in {files}; {plural(planning.num_seen, 'file')} looked at")
         print_left_out(planning)
+        if not planning.num_holes and not dry_run:
+            raise MidfillError("nothing_planned", "no hole is found, so there is no new run")
 
 
 def read_selection(

@@ -214,6 +214,12 @@ class Journal(AbstractContextManager["Journal"]):
         )
         return list(self._holes(query, *states, *values))
 
+    def unfilled_holes(self) -> list[HoleRow]:
+        """Holes that failed or are stale, and those whose fill nobody has reviewed and is not `acceptable`."""
+        sound = {hole.id for hole in self.acceptable()}
+        generated = (hole for hole in self.holes_in(State.GENERATED) if hole.id not in sound)
+        return [*self.holes_in(State.FAILED, State.STALE), *generated]
+
     def accept(self, holes: Sequence[HoleRow]) -> None:
         self.set_states([StateChange(hole.id, State.ACCEPTED) for hole in holes])
 

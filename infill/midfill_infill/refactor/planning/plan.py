@@ -1,6 +1,7 @@
 """Plans a run: finds the holes of all chosen files, one file after the other. Knows no engine."""
 
 import os
+import shutil
 import stat
 import time
 from collections import Counter
@@ -90,7 +91,9 @@ def find_holes(repository: Repository, request: Request, planning: Planning) -> 
 
 
 def make_run(place: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
-    """Plans into a new run and returns its journal, which exists only when the plan is complete and on the disk."""
+    """Plans into a new run and returns its journal, which exists only when the plan is complete and on the disk, and
+    if it has a hole.
+    """
     run_id = new_run_id()
     path = journal_of(place, run_id)
     unfinished = path.with_name("planning.db")
@@ -104,6 +107,9 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
     }
     with Journal.create(unfinished, meta) as journal, closing(find_holes(place, request, planning)) as files:
         journal.add_plan(files)
+    if not planning.num_holes:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        return path
     unfinished.replace(path)
     for folder in path.parents[:NUM_NEW_FOLDERS]:
         with suppress(OSError):  # one that cannot be read was not made here
