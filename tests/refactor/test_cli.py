@@ -274,6 +274,8 @@ def test_a_file_that_is_gone_keeps_no_other_from_being_verified(root: Path) -> N
     result = run("apply", "--all", "--allow-dirty", "--verify", BAD_SIZE, "--no-sandbox")
     assert result.exit_code == 4 and "b.py cannot be read" in result.stderr
     assert json.loads(run("status", "--json").stdout)["holes"] == {"applied": 1, "generated": 1, "rolled_back": 1}
+    again = run("apply", "--all", "--allow-dirty")
+    assert again.exit_code == 3 and "b.py cannot be read" in again.stderr and "put it back" in again.stderr
 
 
 def test_what_recovery_finishes_is_counted(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -563,6 +565,15 @@ def test_runs_are_listed_and_deleted(root: Path, generated: None) -> None:
     assert f"{ids[1]}: the journal" in run("runs").stdout
     assert run("runs", "--keep", "2").stdout == "" and run("runs", "--keep", "1").exit_code == 0
     assert list_runs(find_place(root)) == ids[2:] and (root / "a.py").read_text() == CODE
+
+
+def test_what_is_not_filled_yet_is_said(root: Path) -> None:
+    run("plan", "--stubs")
+    for words in (["apply", "--all"], ["review"]):
+        assert "2 holes not filled yet: run `midfill refactor generate`" in run(*words, stdin="").stderr
+    assert "no fill is accepted or written" in run("verify", "-c", "true", "--no-sandbox").stderr
+    empty = run("export")
+    assert empty.stdout == "" and "no fill is accepted or written, so the patch is empty" in empty.stderr
 
 
 def test_check_is_quiet_and_exits_0_when_nothing_waits(root: Path) -> None:

@@ -183,6 +183,7 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         make_run(place, Request(Selection(stubs=True)), Planning())
     assert find_run(place) == path
+    assert [*path.parent.parent.iterdir()] == [path.parent], "nothing is left of the other"
 
 
 def test_a_new_run_survives_a_power_failure(tmp_path: Path, record_calls: Callable[..., list[Any]]) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from midfill_infill.cli.options import flag, option
-from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, print_left_out, read_selection
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
@@ -114,6 +114,8 @@ def export_command(
             states.append(State.GENERATED)
         with open_run(root, run) as (_, journal):
             if form == "patch":
+                if not any(journal.counts().get(state) for state in states):
+                    say("no fill is accepted or written, so the patch is empty; --all takes unreviewed ones, too")
                 _emit(out, (export.patch(one) for one in export.exported(journal, states, 0)))
             elif form == "jsonl":
                 _emit(out, (line.encode() + b"\n" for line in export.json_lines(journal)))

@@ -84,6 +84,7 @@ def apply_command(
             counts = journal.counts()
             num_left = counts.get(State.GENERATED, 0)
             num_undone = counts.get(State.UNDONE, 0)
+            num_planned = counts.get(State.PLANNED, 0)
             num_sound = len(journal.acceptable())
             num_broken = num_left - num_sound
             num_doubtful = num_sound - len(journal.acceptable(min_certainty=min_certainty))
@@ -99,6 +100,8 @@ def apply_command(
             say(f"{doubtful} left out, suggestions: review them, or give --min-certainty 0 to take all")
         elif num_left and not take_all and not report.holes:
             say(f"{plural(num_left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
+        if num_planned and not hole:
+            say(f"{plural(num_planned, 'hole')} not filled yet: run `midfill refactor generate`")
         if num_undone and not take_all and not hole:
             say(f"{plural(num_undone, 'fill')} undone: `apply --all` writes them again")
         report_troubles([*troubles, *report.troubles], verify_failed=has_guilty)
@@ -148,6 +151,8 @@ def _verify(
 ) -> tuple[Verdict, list[Trouble]]:
     """Verifies the fills of `suspects` by the command `test`, rolls back the guilty ones, and prints which."""
     warn_of(test)
+    if not suspects:
+        say("no fill is accepted or written: the command runs without any")
     verdict, report = verify(place, journal, writer, [row.id for row in suspects], test, say)
     num_kept, num_out = len(verdict.good), report.count(State.ROLLED_BACK)
     say(f"{num_kept} kept, {num_out} rolled back, {plural(verdict.num_runs, 'run')} of the command")

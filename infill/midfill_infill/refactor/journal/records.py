@@ -175,12 +175,10 @@ class Trouble:
         """Describes an error of a file. `reading` means that the file was being read, not written."""
         if isinstance(error, MidfillError):
             return cls(path, error.code, error.message, error.next_step)
-        code = "write_broken"
+        message = f"{path} cannot be {'read' if reading else 'written'} ({error.strerror or error})"
         if reading and isinstance(error, FileNotFoundError):
-            code = "file_missing"
-        elif is_disk_full(error):
-            code = "disk_full"
-        return cls(path, code, f"{path} cannot be {'read' if reading else 'written'} ({error.strerror or error})")
+            return cls(path, "hole_stale", message, "put it back, or plan it where it is now")
+        return cls(path, "disk_full" if is_disk_full(error) else "write_broken", message)
 
 
 @dataclass

@@ -105,12 +105,14 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
         "intent": request.intent,
         "planned_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    with Journal.create(unfinished, meta) as journal, closing(find_holes(place, request, planning)) as files:
-        journal.add_plan(files)
-    if not planning.num_holes:
-        shutil.rmtree(path.parent, ignore_errors=True)
-        return path
-    unfinished.replace(path)
+    try:
+        with Journal.create(unfinished, meta) as journal, closing(find_holes(place, request, planning)) as files:
+            journal.add_plan(files)
+        if planning.num_holes:
+            unfinished.replace(path)
+    finally:
+        if not path.exists():
+            shutil.rmtree(path.parent, ignore_errors=True)
     for folder in path.parents[:NUM_NEW_FOLDERS]:
         with suppress(OSError):  # one that cannot be read was not made here
             sync_folder(folder)

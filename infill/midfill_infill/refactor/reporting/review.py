@@ -18,7 +18,7 @@ from midfill_infill.text.visible import plural
 HELP: Final = """\
 y  accept this fill
 n  reject it
-a  accept it and all that are left
+a  accept it and all that are left, without those that add syntax errors
 d  reject it and all that are left of this file
 q  stop; answers are kept, the rest stays open
 e  edit the fill in $EDITOR
