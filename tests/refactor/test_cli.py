@@ -529,6 +529,23 @@ def test_a_stale_hole_exits_3(root: Path, generated: None) -> None:
     assert result.exit_code == 3 and "it or a line beside it was changed" in result.stderr
 
 
+def test_an_answer_outlives_a_switch_of_branches(root: Path, generated: None) -> None:
+    run("review", stdin="y\nn\n")
+    (root / "a.py").write_text("x = 1\n")
+    assert run("apply", "--allow-dirty").exit_code == 3
+    (root / "a.py").write_text(CODE)
+    assert "1 hole written" in run("apply").stderr
+
+
+def test_a_lock_that_cannot_be_written_is_named(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    result = run("apply", "--all")
+    assert result.exit_code == 6 and "lock cannot be written (No space left on device)" in result.stderr
+
+
 def test_a_disk_that_fails_exits_6(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail(*_: object, **__: object) -> int:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from midfill_infill.engines.records import locked
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import MidfillError, is_disk_full
 from midfill_infill.repository.places import Repository
 
 
@@ -68,15 +68,20 @@ def new_run_id() -> str:
 
 @contextmanager
 def hold_lock(path: Path, doing: str) -> Iterator[None]:
-    """Holds the lock file at `path` during the block, and says in it what for. Raises `tree_locked` with the holder."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(0o600)
+    """Holds the lock file at `path` during the block, and says in it what for. Raises `tree_locked` with the holder,
+    and `journal_failed`.
+    """
     with ExitStack() as stack:
         try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(0o600)
             stack.enter_context(locked(path))
+            path.write_text(f"{os.getpid()}\n{doing}\n", "utf-8")
         except BlockingIOError:
             holder = path.read_text("utf-8", "replace").split("\n")
             who = f"process {holder[0]} ({holder[1]})" if len(holder) > 1 else "another process"
             raise MidfillError("tree_locked", f"{who} holds {path}") from None
-        path.write_text(f"{os.getpid()}\n{doing}\n", "utf-8")
+        except OSError as error:
+            next_step = None if is_disk_full(error) else "check its permissions"
+            raise MidfillError("journal_failed", f"{path} cannot be written ({error.strerror})", next_step) from None
         yield

@@ -11,8 +11,8 @@ from midfill_infill.repository.content import Content, read_content
 
 
 def reopen_stale(journal: Journal, root: Path) -> int:
-    """Makes stale holes generated again where the file has the text that their fill replaces, and those without a fill
-    planned where the file is as it was planned. Returns their number.
+    """Makes stale holes accepted again, as they were when `apply` found them stale, where the file has the text that
+    their fill replaces, and those without a fill planned where the file is as it was planned. Returns their number.
     """
     return len(_restate(journal, root, State.STALE))
 
@@ -55,4 +55,4 @@ def _state_by_file(journal: Journal, file: FileRow, hole: HoleRow, content: Cont
         return State.APPLIED if text == fill.new else None
     if text != fill.old:
         return None
-    return State.UNDONE if hole.is_written else State.GENERATED
+    return State.UNDONE if hole.is_written else State.ACCEPTED
