@@ -222,6 +222,13 @@ BAD_SIZE = (
 )
 
 
+def test_what_one_command_passed_with_another_may_roll_back(root: Path, generated: None) -> None:
+    assert run("apply", "--all", "--verify", "true", "--no-sandbox").exit_code == 0
+    assert run("verify", "--command", "true", "--no-sandbox").exit_code == 0
+    result = run("verify", "--command", BAD_SIZE, "--no-sandbox")
+    assert result.exit_code == 4 and "1 kept, 1 rolled back" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["cd . && true", "true | cat", "cd .", "A=1 true", "test -f a*"])
 def test_a_line_for_a_shell_is_run_by_one(root: Path, generated: None, command: str) -> None:
     assert run("apply", "--all", "--verify", command, "--no-sandbox").exit_code == 0

@@ -13,7 +13,7 @@ from midfill_infill.cli.until import warn_of
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
+from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, State, Trouble
 from midfill_infill.refactor.journal.runs import hold_lock, state_folder
 from midfill_infill.refactor.verifying.verify import Verdict, verify
 from midfill_infill.refactor.writing.apply import Writer, written_holes
@@ -73,7 +73,7 @@ def apply_command(
             has_guilty = False
             troubles: list[Trouble] = []
             if test is not None:
-                suspects = [*journal.holes_in(State.APPLIED), *rows]
+                suspects = [*journal.holes_in(*WRITTEN), *rows]
                 verdict, troubles = _verify(place, journal, writer, suspects, test)
                 rows = [row for row in rows if row.id in set(verdict.good)]
                 has_guilty = bool(verdict.guilty)
@@ -141,7 +141,7 @@ def verify_command(
     with reported():
         test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         with _writing(root, run, "verify") as (place, journal, writer):
-            suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
+            suspects = list(journal.holes_in(State.ACCEPTED, *WRITTEN))
             verdict, troubles = _verify(place, journal, writer, suspects, test)
         report_troubles(troubles, verify_failed=bool(verdict.guilty))
 
