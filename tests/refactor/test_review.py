@@ -101,6 +101,10 @@ def test_an_edited_fill_keeps_its_imports_and_its_errors_are_counted(tree: Tree)
     with tree.open() as journal:
         good = journal.fill(journal.hole(1))
     assert good is not None and good.imports == ("import os",) and (good.new_errors, good.is_suggestion) == (0, False)
+    hold(tree, Script("eq", edited="return '/'\n"))
+    with tree.open() as journal:
+        plain = journal.fill(journal.hole(1))
+    assert plain is not None and plain.imports == (), "nothing needs it any more"
     screen = Script("eq", edited="return (((\n")
     hold(tree, screen)
     with tree.open() as journal:
@@ -122,6 +126,8 @@ def test_a_fill_stays_if_the_next_one_fails(tree: Tree) -> None:
         review(journal, screen, fail)
         hole = journal.hole(1)
         assert hole.state is State.ACCEPTED and journal.fill(hole) == before
+        engine = ScriptedWorkers()
+        assert reroll(journal, tree.root, hole, engine).attempt == 2, "not the seed that failed"
     assert "nothing changed: the fill before stays" in screen.shown
 
 

@@ -97,7 +97,8 @@ def _word_run(facts: dict[str, Any], before: str) -> str:
     if "error" in facts:
         return f"{before}{facts['run']}: {facts['error']}"
     holes = ", ".join(f"{number} {state}" for state, number in facts["holes"].items())
-    return f"{before}{facts['run']}, planned {facts['planned_at']}, {facts['selected']}: {holes}"
+    interrupted = f", {plural(facts['unsettled_writes'], 'write')} interrupted" if facts["unsettled_writes"] else ""
+    return f"{before}{facts['run']}, planned {facts['planned_at']}, {facts['selected']}: {holes}{interrupted}"
 
 
 def export_command(

@@ -331,7 +331,7 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleR
     if source is None:
         raise MidfillError("hole_stale", f"hole {hole.id} has no fill yet", "run `midfill refactor generate`")
     document = Document(source, file.language, Path(file.path))
-    next_attempt = replace(hole, attempt=hole.attempt + 1)
+    next_attempt = replace(hole, attempt=journal.next_attempt(hole))
     references = filler.find_references(document, file)
     options = filler.options(document, file, next_attempt, references)
     made = filler.make(document, next_attempt, options, threading.Event())

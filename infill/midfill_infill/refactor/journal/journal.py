@@ -172,6 +172,11 @@ class Journal(AbstractContextManager["Journal"]):
         fill = FillRow(*columns)
         return replace(fill, is_suggestion=bool(fill.is_suggestion))
 
+    def next_attempt(self, hole: HoleRow) -> int:
+        """The number of a new attempt at a hole: one more than of any before, also of one that was not taken."""
+        row = next(self._rows("SELECT max(attempt) FROM fills WHERE hole = ?", (hole.id,)))
+        return hole.attempt if row[0] is None else int(row[0]) + 1
+
     def texts_of(self, hole_ids: Iterable[int], state: State) -> list[str]:
         """The text of the latest fill of each of these holes that is now in `state`."""
         texts: list[str] = []

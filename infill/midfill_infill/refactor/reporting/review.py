@@ -9,6 +9,7 @@ from midfill_infill.filling.candidates import describe_certainty
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import HoleRow, State, StateChange
 from midfill_infill.refactor.reporting.export import Exported, patch
+from midfill_infill.refactor.writing.imports import bound_name
 from midfill_infill.syntax.problems import count_errors
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import decode
@@ -147,6 +148,7 @@ def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     filled_span = (hole.start_byte, hole.start_byte + len(text))
     num_before = count_errors(document, [(hole.start_byte, hole.end_byte)])
     new_errors = max(0, count_errors(filled, [filled_span]) - num_before)
-    row = replace(fill, attempt=hole.attempt + 1, new=text, new_errors=new_errors, certainty=1.0, is_suggestion=False)
-    journal.add_fills([(row, source)])
+    row = replace(fill, attempt=journal.next_attempt(hole), new=text, new_errors=new_errors, certainty=1.0)
+    imports = tuple(line for line in fill.imports if line in hole.hole.imports or bound_name(line) in edited)
+    journal.add_fills([(replace(row, is_suggestion=False, imports=imports), source)])
     return True

@@ -136,7 +136,8 @@ class Writer:
         guards.refuse_linked_folder(self.root, file.path)
         target, content, holes, regions = self._open(file)
         if guards.is_generated(content.data) and not self._include_generated:
-            raise MidfillError("target_refused", f"{file.path} says that it is generated")
+            message = f"{file.path} says that it is generated"
+            raise MidfillError("target_refused", message, "leave it out of the plan, or give --include-generated")
         document = Document(content.data, file.language, target)
         is_edited = content.hash != file.known_hash
         texts: dict[int, bytes] = {}  # by the id of a hole

@@ -34,10 +34,14 @@ def _restate(journal: Journal, root: Path, *states: State) -> list[StateChange]:
         except OSError:
             continue
         holes = journal.holes(file.id)
+        is_known = content.hash == file.known_hash
+        asked = [hole for hole in holes if hole.state in states and not (hole.is_written and is_known)]
+        if not asked:
+            continue
         has_fills = journal.snapshot(file.planned_hash) is not None
         regions = Regions.find(journal, file, holes, content.data) if has_fills else Regions(content.data, {})
-        for hole in holes:
-            state = _state_by_file(journal, file, hole, content, regions) if hole.state in states else None
+        for hole in asked:
+            state = _state_by_file(journal, file, hole, content, regions)
             if state is not None:
                 changes.append(StateChange(hole.id, state))
     if changes:
