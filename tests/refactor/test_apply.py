@@ -178,6 +178,21 @@ def test_a_folder_that_is_another_place_now_blocks_no_other_file(tmp_path: Path,
     assert (root / "sub/b.py").read_bytes() == tree.before["sub/b.py"]
 
 
+def test_what_is_no_file_any_more_is_stale_and_blocks_no_other(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    names = ("a.py", "folder.py", "gone.py", "loop.py", "sub/b.py")
+    tree = make_tree(root, {name: source(number) for number, name in enumerate(names)}, git=True)
+    for name in names[1:]:
+        (root / name).unlink()
+    (root / "folder.py").mkdir()
+    (root / "loop.py").symlink_to("loop.py")
+    (root / "sub").rmdir()
+    (root / "sub").write_text("x\n")
+    report = apply_all(tree, is_git=True)
+    assert [(trouble.path, trouble.code) for trouble in report.troubles] == [(name, "hole_stale") for name in names[1:]]
+    assert report.count(State.APPLIED) == 3
+
+
 def test_mode_link_and_attributes_stay(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     tree = make_tree(root, {"real.py": source(0)})

@@ -1,5 +1,6 @@
 """The rows of a run: files, holes, fills and writes, as frozen dataclasses. Knows no SQL and no file system."""
 
+import errno
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -161,6 +162,9 @@ class Rewrite:
     changes: tuple[StateChange, ...]
 
 
+_NO_FILE: Final = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ELOOP)  # EINVAL: see `read_content`
+
+
 @dataclass(frozen=True)
 class Trouble:
     """A file that was left unchanged, and why. `code` is a key of the error table, whose next step holds by default."""
@@ -176,7 +180,7 @@ class Trouble:
         if isinstance(error, MidfillError):
             return cls(path, error.code, error.message, error.next_step)
         message = f"{path} cannot be {'read' if reading else 'written'} ({error.strerror or error})"
-        if reading and isinstance(error, FileNotFoundError):
+        if reading and error.errno in _NO_FILE:
             return cls(path, "hole_stale", message, "put it back, or plan it where it is now")
         return cls(path, "disk_full" if is_disk_full(error) else "write_broken", message)
 
