@@ -128,6 +128,8 @@ def _list_given(repository: Repository, given: Sequence[str], planning: Planning
             raise MidfillError("file_is_directory", f"{name} is a folder", "name files")
         if name in ignored:
             planning.skip("ignored", name)
+        elif not os.path.lexists(repository.root / name):
+            planning.skip("no such file", name)
         else:
             yield name
 

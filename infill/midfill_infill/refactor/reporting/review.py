@@ -140,10 +140,11 @@ def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     source = journal.snapshot(file.planned_hash)
     assert fill is not None and source is not None
     document = Document(source, file.language)
-    edited = screen.edit(decode(fill.new, document.encoding), file.path.rpartition(".")[2])
+    shown = decode(fill.new, document.encoding).replace(document.newline, "\n")
+    edited = screen.edit(shown, file.path.rpartition(".")[2])
     if edited is None:
         return False
-    text = document.encode(edited.removesuffix("\n"))
+    text = document.encode(edited.replace("\r\n", "\n").removesuffix("\n"))
     filled = document.put(Patch((Edit(hole.start_byte, hole.end_byte, text),)))
     filled_span = (hole.start_byte, hole.start_byte + len(text))
     num_before = count_errors(document, [(hole.start_byte, hole.end_byte)])
