@@ -91,9 +91,7 @@ def find_holes(repository: Repository, request: Request, planning: Planning) -> 
 
 
 def make_run(place: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
-    """Plans into a new run and returns its journal, which exists only when the plan is complete and on the disk, and
-    if it has a hole.
-    """
+    """Plans into a new run and returns its journal, which exists only when the plan is complete and on the disk."""
     run_id = new_run_id()
     path = journal_of(place, run_id)
     unfinished = path.with_name("planning.db")
@@ -108,8 +106,7 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
     try:
         with Journal.create(unfinished, meta) as journal, closing(find_holes(place, request, planning)) as files:
             journal.add_plan(files)
-        if planning.num_holes:
-            unfinished.replace(path)
+        unfinished.replace(path)
     finally:
         if not path.exists():
             shutil.rmtree(path.parent, ignore_errors=True)
