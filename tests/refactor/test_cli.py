@@ -141,6 +141,12 @@ def test_what_git_put_back_and_brought_again_is_undone(root: Path, generated: No
     assert "2 fills undone by other means" in run("apply").stderr
     git(root, "stash", "pop")
     assert "2 holes undone in 1 file" in run("undo").stderr and (root / "a.py").read_text() == CODE
+    run("apply", "--all")
+    git(root, "commit", "-a", "-m", "fills")
+    run("undo")
+    git(root, "checkout", "--", ".")
+    assert (root / "a.py").read_text() != CODE
+    assert "2 holes undone in 1 file" in run("undo").stderr and (root / "a.py").read_text() == CODE
 
 
 def test_a_suggestion_that_was_written_once_is_written_again(root: Path, generated: None) -> None:

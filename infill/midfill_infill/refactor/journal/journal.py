@@ -302,6 +302,12 @@ class Journal(AbstractContextManager["Journal"]):
             assert before is not None and after is not None, "an intent has snapshots"
             yield before, after
 
+    def regions_written(self, file_id: int, content_hash: bytes) -> list[records.Region]:
+        """Where the holes of a file are in bytes that this run wrote to it; empty if it did not write these."""
+        query = "SELECT effect FROM writes WHERE file = ? AND new_hash = ? AND state = 'done' ORDER BY id DESC LIMIT 1"
+        row = next(self._rows(query, (file_id, content_hash)), None)
+        return [] if row is None else [(hole, at, length) for hole, at, length in json.loads(row[0])["regions"]]
+
     def has_written(self, file_id: int, content_hash: bytes) -> bool:
         """True if this run wrote these bytes to the file."""
         query = "SELECT 1 FROM writes WHERE file = ? AND new_hash = ? AND state = 'done' LIMIT 1"

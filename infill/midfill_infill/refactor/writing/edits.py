@@ -2,8 +2,8 @@
 
 An edit moves the regions after it. After edits of other people, a region is found again only if its lines and one line
 on either side are unchanged. These lines must be in the beginning or the end that both versions share, or, between
-changes, occur exactly once in the new version. A region that is not there as the journal knows it is looked for as it
-was planned, because somebody may have put its old text back.
+changes, occur exactly once in the new version. A region that is not there as the journal knows it is looked for in
+what the run has written before, and as it was planned, because somebody may have put an older version back.
 """
 
 from bisect import bisect_right
@@ -16,6 +16,7 @@ from typing import Final
 
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Region
+from midfill_infill.repository.content import digest
 from midfill_infill.text.diffs import common_ends
 from midfill_infill.text.spans import Edit, Patch
 
@@ -130,6 +131,8 @@ class Regions:
                 places[hole.id] = (at, hole.length)
         if len(places) == len(holes):
             return cls(data, places)
+        if written := journal.regions_written(file.id, digest(data)):
+            return cls(data, {hole_id: (at, length) for hole_id, at, length in written if at != LOST})
         planned = Moved(_read_snapshot(journal, file.planned_hash), data)
         for hole in holes:
             length = hole.end_byte - hole.start_byte
