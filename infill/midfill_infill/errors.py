@@ -94,6 +94,9 @@ OF_REPOSITORIES: Final[dict[str, Entry]] = {
     "bad_selector": Entry("Invalid selector", "see `midfill refactor plan --help`", ASKED_WRONGLY),
     "bad_shard": Entry("Invalid shard", "write --shard I/N with 1 <= I <= N", ASKED_WRONGLY),
     "no_selector": Entry("Nothing selected", "give --stubs, --name, --query or --recipe", ASKED_WRONGLY),
+    "nothing_planned": Entry(
+        "No hole found", "select other code; `midfill refactor runs` lists the runs that there are", PENDING
+    ),
     "ray_missing": Entry("Ray is not installed", "run `pip install 'midfill[ray]'`", ASKED_WRONGLY),
     "git_failed": Entry("Git failed", "run it in a git repository", ASKED_WRONGLY),
     "holes_failed": Entry("Some holes were not filled well", "see `midfill refactor status`", SOME_FAILED),

@@ -2,10 +2,11 @@
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
-from tests.refactor.trees import Tree, accepted, init_git, make_tree, source
+from tests.refactor.trees import GIT_USER, Tree, accepted, init_git, make_tree, source
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.records import Report, State
@@ -158,6 +159,38 @@ def test_a_file_that_git_ignores_is_refused(tmp_path: Path) -> None:
     assert [(trouble.path, trouble.code) for trouble in report.troubles] == [("b.py", "target_refused")]
     assert (tree.root / "a.py").read_bytes() == tree.after["a.py"]
     assert (tree.root / "b.py").read_bytes() == tree.before["b.py"]
+
+
+@pytest.mark.parametrize("now", ["link", "submodule"])
+def test_a_folder_that_is_another_place_now_blocks_no_other_file(tmp_path: Path, now: str) -> None:
+    root = tmp_path / "repo"
+    tree = make_tree(root, {"a.py": source(0), "sub/b.py": source(1)}, git=True)
+    if now == "link":
+        (root / "sub").rename(root / "moved")
+        (root / "sub").symlink_to("moved")
+    else:
+        init_git(root / "sub")
+        for words in (["rm", "-r", "-q", "--cached", "sub"], ["add", "sub"], ["commit", "-q", "-m", "submodule"]):
+            subprocess.run(["git", *GIT_USER, *words], cwd=root, check=True, capture_output=True)
+    report = apply_all(tree, is_git=True)
+    assert [(trouble.path, trouble.code) for trouble in report.troubles] == [("sub/b.py", "target_refused")]
+    assert report.count(State.APPLIED) == 3 and (root / "a.py").read_bytes() == tree.after["a.py"]
+    assert (root / "sub/b.py").read_bytes() == tree.before["sub/b.py"]
+
+
+def test_what_is_no_file_any_more_is_stale_and_blocks_no_other(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    names = ("a.py", "folder.py", "gone.py", "loop.py", "sub/b.py")
+    tree = make_tree(root, {name: source(number) for number, name in enumerate(names)}, git=True)
+    for name in names[1:]:
+        (root / name).unlink()
+    (root / "folder.py").mkdir()
+    (root / "loop.py").symlink_to("loop.py")
+    (root / "sub").rmdir()
+    (root / "sub").write_text("x\n")
+    report = apply_all(tree, is_git=True)
+    assert [(trouble.path, trouble.code) for trouble in report.troubles] == [(name, "hole_stale") for name in names[1:]]
+    assert report.count(State.APPLIED) == 3
 
 
 def test_mode_link_and_attributes_stay(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.refactor.trees import init_git
+from tests.refactor.trees import GIT_USER, init_git
 from tests.refactor.workers import use_workers
 from typer.testing import CliRunner, Result
 
@@ -27,8 +27,10 @@ from midfill_infill.cli.refactor import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.filling import written
 from midfill_infill.refactor.generating import ray_workers
+from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.runs import find_run, hold_lock, list_runs, state_folder
 from midfill_infill.refactor.reporting import export
+from midfill_infill.refactor.verifying import verify as verifying
 from midfill_infill.repository.places import find_place
 
 CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
@@ -83,7 +85,9 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
     run("generate")
     run("apply", "--all")
     assert "nothing was applied to s/b.py" in run("undo", "--file", "s/b.py").stderr
-    assert "1 hole undone in 1 file" in run("undo", "--file", "s/").stderr
+    other = run("undo", "--file", "s/", "--hole", "1")
+    assert other.exit_code == 2 and "hole 1 is in a.py, not in s" in other.stderr
+    assert "1 hole undone in 1 file" in run("undo", "--file", "s/", "--hole", "4").stderr
     assert (root / "s/a.py").read_text() == "def f():\n    ...\n" != (root / "s.py").read_text()
     monkeypatch.chdir(root / "s")
     assert run("undo", "--file", "a.py").exit_code == 2 and (root / "a.py").read_text() != CODE
@@ -111,6 +115,47 @@ def test_what_was_undone_is_written_again(root: Path, generated: None) -> None:
     alone = run("apply")
     assert "2 fills undone: `apply --all` writes them again" in alone.stderr and (root / "a.py").read_text() == CODE
     assert "2 holes written in 1 file" in run("apply", "--all").stderr and (root / "a.py").read_text() == filled
+
+
+def git(root: Path, *words: str) -> None:
+    subprocess.run(["git", *GIT_USER, *words], cwd=root, check=True, capture_output=True)
+
+
+def test_what_git_put_back_is_written_again(root: Path, generated: None) -> None:
+    run("apply", "--all")
+    filled = (root / "a.py").read_text()
+    git(root, "checkout", "--", ".")
+    alone = run("apply")
+    assert alone.exit_code == 0 and "2 fills undone by other means" in alone.stderr
+    assert "2 fills undone: `apply --all` writes them again" in alone.stderr and (root / "a.py").read_text() == CODE
+    assert "2 holes written in 1 file" in run("apply", "--all").stderr and (root / "a.py").read_text() == filled
+    (root / "a.py").write_text(filled.partition("\n\n\nclass")[0] + CODE[CODE.index("\n\n\nclass") :])
+    undone = run("undo")
+    assert undone.exit_code == 0 and "1 fill undone by other means" in undone.stderr
+    assert "1 hole undone in 1 file" in undone.stderr and (root / "a.py").read_text() == CODE
+
+
+def test_what_git_put_back_and_brought_again_is_undone(root: Path, generated: None) -> None:
+    run("apply", "--all")
+    git(root, "stash")
+    assert "2 fills undone by other means" in run("apply").stderr
+    git(root, "stash", "pop")
+    assert "2 holes undone in 1 file" in run("undo").stderr and (root / "a.py").read_text() == CODE
+    run("apply", "--all")
+    git(root, "commit", "-a", "-m", "fills")
+    run("undo")
+    git(root, "checkout", "--", ".")
+    assert (root / "a.py").read_text() != CODE
+    assert "2 holes undone in 1 file" in run("undo").stderr and (root / "a.py").read_text() == CODE
+
+
+def test_a_suggestion_that_was_written_once_is_written_again(root: Path, generated: None) -> None:
+    with sqlite3.connect(find_run(find_place(root))) as db:
+        db.execute("UPDATE fills SET certainty = 0.4, is_suggestion = 1 WHERE hole = 1")
+    run("review", stdin="y\ny\n")
+    assert "2 holes written" in run("apply").stderr
+    run("undo")
+    assert "2 holes written" in run("apply", "--all").stderr
 
 
 def test_make_builds_again_what_was_undone(root: Path) -> None:
@@ -183,6 +228,13 @@ BAD_SIZE = (
 )
 
 
+def test_what_one_command_passed_with_another_may_roll_back(root: Path, generated: None) -> None:
+    assert run("apply", "--all", "--verify", "true", "--no-sandbox").exit_code == 0
+    assert run("verify", "--command", "true", "--no-sandbox").exit_code == 0
+    result = run("verify", "--command", BAD_SIZE, "--no-sandbox")
+    assert result.exit_code == 4 and "1 kept, 1 rolled back" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["cd . && true", "true | cat", "cd .", "A=1 true", "test -f a*"])
 def test_a_line_for_a_shell_is_run_by_one(root: Path, generated: None, command: str) -> None:
     assert run("apply", "--all", "--verify", command, "--no-sandbox").exit_code == 0
@@ -235,6 +287,39 @@ def test_a_file_that_is_gone_keeps_no_other_from_being_verified(root: Path) -> N
     result = run("apply", "--all", "--allow-dirty", "--verify", BAD_SIZE, "--no-sandbox")
     assert result.exit_code == 4 and "b.py cannot be read" in result.stderr
     assert json.loads(run("status", "--json").stdout)["holes"] == {"applied": 1, "generated": 1, "rolled_back": 1}
+    again = run("apply", "--all", "--allow-dirty")
+    assert again.exit_code == 3 and "b.py cannot be read" in again.stderr and "put it back" in again.stderr
+
+
+def test_what_recovery_finishes_is_counted(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, done in ((["apply", "--all"], "written"), (["undo"], "undone")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "finish", _die)
+            assert run(*words).exit_code == 70
+        again = run(*words)
+        assert "completed what an interrupted command had begun: 2 holes in 1 file" in again.stderr
+        assert again.exit_code == 0 and f"2 holes {done} in 1 file" in again.stderr
+    assert (root / "a.py").read_text() == CODE
+
+
+def _die(*_: object) -> None:
+    raise RuntimeError
+
+
+def test_verify_says_what_it_could_not_take_out(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("apply", "--all")
+    filled = (root / "a.py").read_text()
+
+    def edit(*words: object) -> object:
+        (root / "a.py").write_text(filled.replace("self):\n        return", "self):\n        return 1 +"))
+        return settle(*words)
+
+    settle = verifying._settle
+    monkeypatch.setattr(verifying, "_settle", edit)
+    result = run("verify", "--command", BAD_SIZE, "--no-sandbox")
+    assert result.exit_code == 5 and "1 kept, 0 rolled back" in result.stderr
+    assert "still in its file, and the command fails with it: a.py: Box.size (hole 2)" in result.stderr
+    assert "return 1 +" in (root / "a.py").read_text()
 
 
 @pytest.mark.parametrize("words", [["apply", "--all"], ["undo"], ["verify", "-c", "true", "--no-sandbox"]])
@@ -374,6 +459,8 @@ def test_files_with_secrets_are_in_no_plan(root: Path) -> None:
 
 def test_a_folder_is_no_file_to_check(root: Path) -> None:
     (root / "folder").mkdir()
+    missing = run("check", "nope.py")
+    assert missing.exit_code == 2 and "nope.py does not exist; check the path." in missing.stderr
     result = run("check", "folder")
     assert result.exit_code == 2 and "folder is a folder; name files." in result.stderr
 
@@ -439,16 +526,37 @@ def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch, set_pr
     set_proposals()  # no sibling that would stand in
     run("plan", "--stubs")
     assert run("generate").exit_code == 3
+    again = run("generate")
+    assert again.exit_code == 3 and "2 holes got no good fill before" in again.stderr
     result = run("apply", "--all")
     assert result.exit_code == 0 and "2 fills left out, with syntax errors" in result.stderr
     assert "0 holes written in 0 files\n" in result.stderr
     assert (root / "a.py").read_text() == CODE
+    run("review", stdin="n\nn\n")
+    assert run("generate").exit_code == 0, "somebody has seen them"
 
 
 def test_a_stale_hole_exits_3(root: Path, generated: None) -> None:
     (root / "a.py").write_text(CODE.replace("...", "return 3"))
     result = run("apply", "--all", "--allow-dirty")
     assert result.exit_code == 3 and "it or a line beside it was changed" in result.stderr
+
+
+def test_an_answer_outlives_a_switch_of_branches(root: Path, generated: None) -> None:
+    run("review", stdin="y\nn\n")
+    (root / "a.py").write_text("x = 1\n")
+    assert run("apply", "--allow-dirty").exit_code == 3
+    (root / "a.py").write_text(CODE)
+    assert "1 hole written" in run("apply").stderr
+
+
+def test_a_lock_that_cannot_be_written_is_named(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    result = run("apply", "--all")
+    assert result.exit_code == 6 and "lock cannot be written (No space left on device)" in result.stderr
 
 
 def test_a_disk_that_fails_exits_6(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,6 +568,42 @@ def test_a_disk_that_fails_exits_6(root: Path, generated: None, monkeypatch: pyt
     result = run("apply", "--all")
     assert result.exit_code == 6 and "a.py cannot be written" in result.stderr
     assert (root / "a.py").read_text() == CODE and sorted(os.listdir(root)) == [".git", "a.py", "test_a.py"]
+
+
+def test_a_plan_without_holes_makes_no_run(root: Path, generated: None) -> None:
+    before = list_runs(find_place(root))
+    empty = run("plan", "--name", "nowhere:*")
+    assert (empty.exit_code, empty.stdout) == (1, "") and "no hole is found, so there is no new run" in empty.stderr
+    assert list_runs(find_place(root)) == before and len(os.listdir(state_folder(find_place(root)) / "runs")) == 1
+    assert "2 holes written" in run("apply", "--all").stderr
+    assert run("status", "--run", "").exit_code == 2, "an id that a script does not have is not the latest"
+
+
+def test_runs_are_listed_and_deleted(root: Path, generated: None) -> None:
+    run("plan", "--name", "a:*", "--where", "lines > 0", "--intent", "be short")
+    run("plan", "--recipe", "fill-stubs")
+    ids = list_runs(find_place(root))
+    listed = run("runs").stdout.splitlines()
+    assert [line.split(",")[0] for line in listed] == ids and "--stubs: 2 generated" in listed[0]
+    assert "--name 'a:*' --where 'lines > 0' --intent 'be short': 2 planned" in listed[1]
+    assert [json.loads(line)["holes"] for line in run("runs", "--json").stdout.splitlines()][0] == {"generated": 2}
+    with hold_lock(find_run(find_place(root), ids[0]).with_name("lock"), "review"):
+        assert run("runs", "--delete", ids[0]).exit_code == 5 and list_runs(find_place(root)) == ids
+    assert run("runs", "--delete", "nope").exit_code == 2
+    assert f"deleted {ids[0]}, " in run("runs", "--delete", ids[0]).stdout and list_runs(find_place(root)) == ids[1:]
+    find_run(find_place(root), ids[1]).write_bytes(b"torn" * 1000)
+    assert f"{ids[1]}: the journal" in run("runs").stdout
+    assert run("runs", "--keep", "2").stdout == "" and run("runs", "--keep", "1").exit_code == 0
+    assert list_runs(find_place(root)) == ids[2:] and (root / "a.py").read_text() == CODE
+
+
+def test_what_is_not_filled_yet_is_said(root: Path) -> None:
+    run("plan", "--stubs")
+    for words in (["apply", "--all"], ["review"]):
+        assert "2 holes not filled yet: run `midfill refactor generate`" in run(*words, stdin="").stderr
+    assert "no fill is accepted or written" in run("verify", "-c", "true", "--no-sandbox").stderr
+    empty = run("export")
+    assert empty.stdout == "" and "no fill is accepted or written, so the patch is empty" in empty.stderr
 
 
 def test_check_is_quiet_and_exits_0_when_nothing_waits(root: Path) -> None:
@@ -481,7 +625,7 @@ def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.Monk
 
 
 def test_help_of_every_command_names_no_missing_option() -> None:
-    assert len(SUBCOMMANDS) == 11
+    assert len(SUBCOMMANDS) == 12
     of_others = {"recipes": {"--recipe"}, "verify": {"-q"}, "generate": {"-q"}}
     for name, subcommand in SUBCOMMANDS.items():
         command = subcommand.build(name)

@@ -30,7 +30,7 @@ def test_every_recipe_and_the_hook_are_named() -> None:
 def test_every_option_on_the_page_exists() -> None:
     said = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", PAGE))
     others = {"--fix", "--check", "--kills", "--files"}
-    names = ("plan", "generate", "merge", "review", "apply", "verify", "undo", "status", "export", "check")
+    names = ("plan", "generate", "merge", "review", "apply", "verify", "undo", "status", "runs", "export", "check")
     helps = "".join(
         CliRunner().invoke(build_app(), ["refactor", name, "--help"], env={"COLUMNS": "200"}).stdout for name in names
     )

@@ -11,6 +11,7 @@ from tests.refactor.trees import HOLE, Tree, fill_of, make_tree, source
 
 from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, Report, StateChange
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.refactor.writing.reopening import note_put_back
 
 NUM_HOLES = 4
 NAMES = ("a.py", "b.py")
@@ -18,7 +19,7 @@ NAMES = ("a.py", "b.py")
 Step = tuple[str, int, int]
 histories = st.lists(
     st.tuples(
-        st.sampled_from(["apply", "apply", "undo", "undo", "insert", "delete", "spoil", "unspoil"]),
+        st.sampled_from(["apply", "apply", "undo", "undo", "insert", "delete", "spoil", "unspoil", "restore"]),
         st.integers(0, 2**NUM_HOLES - 1),
         st.integers(0, 40),
     ),
@@ -89,8 +90,15 @@ class World:
         hole = sorted(model.texts)[place % len(model.texts)]
         model.texts[hole] = model.spoiled.pop(hole, model.texts[hole])
 
+    def restore(self, model: Model, place: int) -> None:
+        """Puts the old text back, as git does."""
+        hole = sorted(model.texts)[place % len(model.texts)]
+        model.texts[hole] = HOLE
+        model.spoiled.pop(hole, None)
+
     def write(self, action: str, numbers: list[int]) -> None:
         with self.tree.open() as journal:
+            note_put_back(journal, self.tree.root)
             rows = [journal.hole(number + 1) for number in numbers]
             was = {row.id: row for row in rows}
             writer = Writer(journal, self.tree.root)
@@ -126,7 +134,7 @@ def play(history: list[Step]) -> None:
         world = World(tree, models)
         for step in history:
             world.step(step)
-        touched = any(action in ("insert", "delete", "spoil", "unspoil") for action, _, _ in history)
+        touched = any(action in ("insert", "delete", "spoil", "unspoil", "restore") for action, _, _ in history)
         world.write("undo", list(range(NUM_HOLES * len(NAMES))))
         if not touched:
             assert world.tree.contents() == files

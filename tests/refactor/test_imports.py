@@ -153,6 +153,31 @@ def test_an_import_that_somebody_uses_by_now_stays(tmp_path: Path) -> None:
     assert report.troubles == [] and "import json\n" in path.read_text() and "numpy" not in path.read_text()
 
 
+@pytest.mark.parametrize("when", ["before", "between", "wildcard"])
+def test_an_import_of_the_user_stays(tmp_path: Path, when: str) -> None:
+    path = tmp_path / "src/pkg/a.py"
+    mine = '"""Doc."""\n\nimport json\nfrom typing import IO\n'
+    with Journal(fill_all(tmp_path)) as journal:
+        writer = Writer(journal, tmp_path, allow_dirty=True)
+        holes = list(journal.holes_in(State.ACCEPTED))
+        if when == "before":
+            path.write_text(path.read_text().replace('"""Doc."""\n\nfrom typing import IO\n', mine))
+            before = path.read_text()
+            assert before.startswith(mine)
+        writer.apply(holes, is_git=True)
+        if when == "between":  # the run's own import is replaced by the user's
+            writer.undo(list(journal.holes_in(State.APPLIED)))
+            path.write_text(path.read_text().replace('"""Doc."""\n\nfrom typing import IO\n', mine))
+            before = path.read_text()
+            writer.apply([journal.hole(hole.id) for hole in holes], is_git=True)
+        if when == "wildcard":
+            path.write_text(path.read_text() + "\nfrom os import *\n\nprint(json)\n")
+            before = FILES["src/pkg/a.py"].replace("\nfrom typing", "\nimport json\nfrom typing", 1)
+            before += "\nfrom os import *\n\nprint(json)\n"
+        assert writer.undo(list(journal.holes_in(State.APPLIED))).troubles == []
+    assert path.read_text() == before
+
+
 @pytest.mark.parametrize("chosen", [(), (1,), (2,), (1, 2)])
 @pytest.mark.parametrize("is_written", [False, True])
 def test_the_copy_that_is_tested_has_what_its_fills_need(

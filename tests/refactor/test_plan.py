@@ -168,6 +168,8 @@ def test_given_names_that_are_ignored_are_left_out(tmp_path: Path, git: bool) ->
         init_git(tmp_path)
     found, planning = plan(tmp_path, names=tuple(str(tmp_path / name) for name in ("sub/b.py", "a.py")))
     assert found == [("a.py", "a")] and planning.examples == {"ignored": ["sub/b.py"]}
+    found, planning = plan(tmp_path, names=tuple(str(tmp_path / name) for name in ("gone.py", "a.py")))
+    assert found == [("a.py", "a")] and planning.examples == {"no such file": ["gone.py"]}
 
 
 def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +185,7 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         make_run(place, Request(Selection(stubs=True)), Planning())
     assert find_run(place) == path
+    assert [*path.parent.parent.iterdir()] == [path.parent], "nothing is left of the other"
 
 
 def test_a_new_run_survives_a_power_failure(tmp_path: Path, record_calls: Callable[..., list[Any]]) -> None:

@@ -19,6 +19,7 @@ class Script:
     def __init__(self, answers: Sequence[str], edited: str | None = None) -> None:
         self.answers, self.edited = list(answers), edited
         self.shown: list[str] = []
+        self.given: list[str] = []  # to edit
         self.diffs: list[bytes] = []
 
     def show(self, text: str) -> None:
@@ -32,6 +33,7 @@ class Script:
 
     def edit(self, text: str, suffix: str) -> str | None:
         assert suffix == "py"
+        self.given.append(text)
         return self.edited
 
 
@@ -101,6 +103,10 @@ def test_an_edited_fill_keeps_its_imports_and_its_errors_are_counted(tree: Tree)
     with tree.open() as journal:
         good = journal.fill(journal.hole(1))
     assert good is not None and good.imports == ("import os",) and (good.new_errors, good.is_suggestion) == (0, False)
+    hold(tree, Script("eq", edited="return '/'\n"))
+    with tree.open() as journal:
+        plain = journal.fill(journal.hole(1))
+    assert plain is not None and plain.imports == (), "nothing needs it any more"
     screen = Script("eq", edited="return (((\n")
     hold(tree, screen)
     with tree.open() as journal:
@@ -122,7 +128,23 @@ def test_a_fill_stays_if_the_next_one_fails(tree: Tree) -> None:
         review(journal, screen, fail)
         hole = journal.hole(1)
         assert hole.state is State.ACCEPTED and journal.fill(hole) == before
+        engine = ScriptedWorkers()
+        assert reroll(journal, tree.root, hole, engine).attempt == 2, "not the seed that failed"
     assert "nothing changed: the fill before stays" in screen.shown
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_an_edited_fill_gets_the_line_ends_of_its_file(tmp_path: Path, ending: str) -> None:
+    files = {"a.py": source(0).replace(b"\n", b"\r\n")}
+    tree = make_tree(tmp_path / "repo", files, state=State.GENERATED)
+    with tree.open() as journal:
+        fill = journal.fill(journal.hole(1))
+        assert fill is not None
+        journal.add_fills([(replace(fill, new=b"b = a\r\n    return b"), files["a.py"])])
+        screen = Script("ey", edited=ending.join(["c = a", "    return c", ""]))
+        review(journal, screen, keep)
+        edited = journal.fill(journal.hole(1))
+    assert edited is not None and edited.new == b"c = a\r\n    return c" and screen.given == ["b = a\n    return b"]
 
 
 def test_an_edited_fill_that_the_file_cannot_hold_is_refused(tmp_path: Path) -> None:

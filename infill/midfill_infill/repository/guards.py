@@ -4,7 +4,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from midfill_infill.errors import MidfillError
@@ -45,6 +45,14 @@ def find_target(root: Path, path: Path) -> Path:
             message = f"{path} belongs to another repository, {folder}"
             raise MidfillError("target_refused", message, f"run `midfill refactor` in {folder}")
     return target
+
+
+def refuse_linked_folder(root: Path, path: str) -> None:
+    """Raises `target_refused` if a folder of `path`, relative to the root, is a symbolic link."""
+    for folder in list(PurePosixPath(path).parents)[-2::-1]:
+        if (root / folder).is_symlink():
+            message = f"{path} is behind a symbolic link, {folder}"
+            raise MidfillError("target_refused", message, "plan it again where it is now")
 
 
 def check_writable(path: Path, status: os.stat_result) -> None:

@@ -18,6 +18,7 @@ SUBCOMMANDS: Final = {
     ),
     "undo": Subcommand("refactor.write", "Put back what stood there before `apply`: of a run, a file or a hole."),
     "status": Subcommand("refactor.output", "Show where the holes of a run stand."),
+    "runs": Subcommand("refactor.output", "List the runs, the oldest first, or delete some."),
     "export": Subcommand("refactor.output", "Print what `apply` would write or has written."),
     "check": Subcommand("refactor.output", "Say what waits to be filled and what a run has not written."),
 }

@@ -64,7 +64,7 @@ def report_troubles(troubles: Sequence[Trouble], *, verify_failed: bool = False)
     more trouble; without any the command goes on.
     """
     for trouble in troubles[:_MAX_TROUBLES]:
-        say(f"midfill: {MidfillError(trouble.code, trouble.message).sentence}")
+        say(f"midfill: {MidfillError(trouble.code, trouble.message, trouble.next_step).sentence}")
     if len(troubles) > _MAX_TROUBLES:
         say(f"midfill: and {len(troubles) - _MAX_TROUBLES} more")
     codes = {exit_code(trouble.code) for trouble in troubles}

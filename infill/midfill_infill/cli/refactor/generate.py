@@ -91,7 +91,9 @@ def generate_command(
             f"{plural(progress.done, 'hole')} in {duration(progress.elapsed_s)}: {progress.accepted} clean,"
             f" {num_broken} with syntax errors, {progress.failed} failed"
         )
-        if progress.accepted < progress.done:
+        if progress.unfilled_before:
+            say(f"{plural(progress.unfilled_before, 'hole')} got no good fill before: see `midfill refactor status`")
+        if progress.accepted < progress.done or progress.unfilled_before:
             raise typer.Exit(SOME_FAILED)
 
 

@@ -1,24 +1,28 @@
-"""`midfill refactor status`, `export`, `check` and `recipes`: print what runs and trees hold. Writes no tree."""
+"""`midfill refactor status`, `runs`, `export`, `check`, `recipes`: print what runs and trees hold. Write no tree."""
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from midfill_infill.cli.options import flag, option
-from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, print_left_out, read_selection
 from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.journal.runs import delete_run, find_run, journal_of, list_runs
 from midfill_infill.refactor.planning.plan import Planning, Request
 from midfill_infill.refactor.planning.recipes import REGISTRY
 from midfill_infill.refactor.reporting import export
 from midfill_infill.repository.places import find_place
 from midfill_infill.repository.replace import write_atomically
-from midfill_infill.text.visible import visible
+from midfill_infill.text.visible import encodable, visible
 
 
 def status_command(
@@ -29,18 +33,72 @@ def status_command(
     """Show where the holes of a run stand."""
     with reported():
         with open_run(root, run) as (place, journal):
-            counts = {str(state): number for state, number in journal.counts().items()}
-            run_id, planned_at = str(journal.get_meta("run")), journal.get_meta("planned_at")
-            num_open = len(journal.unsettled_writes())
+            facts = {"root": encodable(str(place.root)), **_describe_run(journal)}
         if json_output:
-            body = {"run": run_id, "root": str(place.root), "planned_at": planned_at, "holes": counts}
-            print(json.dumps({**body, "unsettled_writes": num_open}))
+            print(json.dumps(facts))
             return
-        print(visible(f"run {run_id} of {place.root}, planned {planned_at}"))
-        for state in sorted(counts, key=lambda state: -counts[state]):
-            print(f"{counts[state]:>9} {state}")
-        if num_open:
-            print(f"{plural(num_open, 'write')} interrupted; `midfill refactor apply` or `undo` completes it")
+        print(visible(f"run {facts['run']} of {facts['root']}, planned {facts['planned_at']}: {facts['selected']}"))
+        for state, number in facts["holes"].items():
+            print(f"{number:>9} {state}")
+        if facts["unsettled_writes"]:
+            writes = plural(facts["unsettled_writes"], "write")
+            print(f"{writes} interrupted; `midfill refactor apply` or `undo` completes it")
+
+
+def _describe_run(journal: Journal) -> dict[str, Any]:
+    """A run for JSON: id, date, the options of `plan` that selected its holes, how many are in each state."""
+    counts = journal.counts()
+    options: list[str] = []
+    selection = {**(journal.get_meta("selection") or {}), "intent": journal.get_meta("intent")}
+    for name, value in selection.items():
+        for word in value if isinstance(value, list) else [value] if value else []:
+            flag = f"--{name.removesuffix('s') if name == 'names' else name}"
+            options.append(flag if word is True else f"{flag} {shlex.quote('...' if name == 'query' else word)}")
+    return {
+        "run": journal.get_meta("run"),
+        "planned_at": journal.get_meta("planned_at"),
+        "selected": " ".join(options),
+        "holes": {str(state): counts[state] for state in sorted(counts, key=lambda state: -counts[state])},
+        "unsettled_writes": len(journal.unsettled_writes()),
+    }
+
+
+def runs_command(
+    root: RootOption = Path("."),
+    delete: Annotated[list[str] | None, option("ID", "Delete this run, by the start of its id. Repeatable.")] = None,
+    keep: Annotated[int | None, option("N", "Delete all but the latest N runs.", min=0)] = None,
+    json_output: Annotated[bool, flag("--json", "Print one JSON object per run.")] = False,
+) -> None:
+    """List the runs, the oldest first, or delete some. What a deleted run has written stays, and cannot be undone."""
+    with reported():
+        place = find_place(root)
+        runs = [journal_of(place, run_id) for run_id in list_runs(place)]
+        is_deleting = delete is not None or keep is not None
+        if is_deleting:
+            old = runs if keep == 0 else runs[:-keep] if keep else []
+            runs = list(dict.fromkeys([*old, *(find_run(place, run_id) for run_id in delete or ())]))
+        for path in runs:
+            try:
+                with Journal(path, read_only=True) as journal:
+                    facts = _describe_run(journal)
+            except MidfillError as error:
+                if error.code != "run_damaged":
+                    raise
+                facts = {"run": path.parent.name, "error": error.message}
+            if is_deleting and facts.get("unsettled_writes"):
+                message = f"run {path.parent.name} was interrupted while it wrote"
+                raise MidfillError("tree_locked", message, "run `midfill refactor apply` or `undo` for it first")
+            if is_deleting:
+                delete_run(path)
+            print(json.dumps(facts) if json_output else visible(_word_run(facts, "deleted " if is_deleting else "")))
+
+
+def _word_run(facts: dict[str, Any], before: str) -> str:
+    if "error" in facts:
+        return f"{before}{facts['run']}: {facts['error']}"
+    holes = ", ".join(f"{number} {state}" for state, number in facts["holes"].items())
+    interrupted = f", {plural(facts['unsettled_writes'], 'write')} interrupted" if facts["unsettled_writes"] else ""
+    return f"{before}{facts['run']}, planned {facts['planned_at']}, {facts['selected']}: {holes}{interrupted}"
 
 
 def export_command(
@@ -57,6 +115,8 @@ def export_command(
             states.append(State.GENERATED)
         with open_run(root, run) as (_, journal):
             if form == "patch":
+                if not any(journal.counts().get(state) for state in states):
+                    say("no fill is accepted or written, so the patch is empty; --all takes unreviewed ones, too")
                 _emit(out, (export.patch(one) for one in export.exported(journal, states, 0)))
             elif form == "jsonl":
                 _emit(out, (line.encode() + b"\n" for line in export.json_lines(journal)))
@@ -91,6 +151,9 @@ def check_command(
         selection = read_selection(query, None, query is None and recipe is None, recipe)
         request = Request(selection, folder=root, names=tuple(files) if files else None)
         planning = Planning()
+        for file in files or ():
+            if not os.path.lexists(file):
+                raise MidfillError("file_missing", f"{file} does not exist")
         findings = export.check(find_place(root), request, planning)
         for finding in findings:
             print(finding)

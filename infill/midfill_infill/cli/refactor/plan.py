@@ -10,6 +10,7 @@ import typer
 from midfill_infill.cli.options import ChangedCommand, flag, option
 from midfill_infill.cli.refactor.common import plural, reported, say
 from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.runs import delete_run
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.repository.git import split_names
@@ -67,10 +68,15 @@ def plan_command(
             _print_plan(repository, request, planning)
         else:
             journal = make_run(repository, request, planning, seed)
-            print(journal.parent.name)  # the run's id
+            if planning.num_holes:
+                print(journal.parent.name)  # the run's id
+            else:
+                delete_run(journal)
         holes, files = plural(planning.num_holes, "hole"), plural(planning.num_files, "file")
         say(f"{holes} in {files}; {plural(planning.num_seen, 'file')} looked at")
         print_left_out(planning)
+        if not planning.num_holes and not dry_run:
+            raise MidfillError("nothing_planned", "no hole is found, so there is no new run")
 
 
 def read_selection(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from midfill_infill.cli.options import DeviceOption, option
-from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, reported, say
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.view import read_key
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
@@ -81,3 +81,5 @@ def review_command(
         num_rejected = counts.get(State.REJECTED, 0)
         num_open = counts.get(State.GENERATED, 0)
         say(f"{num_accepted} accepted, {num_rejected} rejected, {num_open} open")
+        if num_planned := counts.get(State.PLANNED, 0):
+            say(f"{plural(num_planned, 'hole')} not filled yet: run `midfill refactor generate`")

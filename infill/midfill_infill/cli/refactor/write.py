@@ -13,11 +13,11 @@ from midfill_infill.cli.until import warn_of
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
+from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, State, Trouble
 from midfill_infill.refactor.journal.runs import hold_lock, state_folder
 from midfill_infill.refactor.verifying.verify import Verdict, verify
 from midfill_infill.refactor.writing.apply import Writer, written_holes
-from midfill_infill.refactor.writing.reopening import reopen_stale
+from midfill_infill.refactor.writing.reopening import note_put_back, reopen_stale
 from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command, read_command
 
@@ -29,10 +29,20 @@ FlakeOption = Annotated[
 @contextmanager
 def _writing(root: Path, run: str | None, doing: str, **guards: bool) -> Iterator[tuple[Repository, Journal, Writer]]:
     """Opens a run for the command `doing`, and holds the locks of the run and of the repository. Yields a writer, which
-    has completed the writes that a crash left open. `guards` are the options of `Writer`.
+    has completed the writes that a crash left open; says so, and which fills are no longer in their files. `guards` are
+    the options of `Writer`.
     """
     with open_run(root, run, doing) as (place, journal), hold_lock(state_folder(place) / "lock", doing):
-        yield place, journal, Writer(journal, place.root, **guards)
+        writer = Writer(journal, place.root, **guards)
+        completed = writer.recovered
+        if completed.num_files:
+            holes, files = plural(len(completed.holes), "hole"), plural(completed.num_files, "file")
+            say(f"completed what an interrupted command had begun: {holes} in {files}")
+        num_put_back = note_put_back(journal, place.root)
+        if num_put_back:
+            fills = plural(num_put_back, "fill")
+            say(f"{fills} undone by other means, as by `git stash`: the old text is back in the file")
+        yield place, journal, writer
 
 
 def apply_command(
@@ -63,7 +73,7 @@ def apply_command(
             has_guilty = False
             troubles: list[Trouble] = []
             if test is not None:
-                suspects = [*journal.holes_in(State.APPLIED), *rows]
+                suspects = [*journal.holes_in(*WRITTEN), *rows]
                 verdict, troubles = _verify(place, journal, writer, suspects, test)
                 rows = [row for row in rows if row.id in set(verdict.good)]
                 has_guilty = bool(verdict.guilty)
@@ -74,6 +84,7 @@ def apply_command(
             counts = journal.counts()
             num_left = counts.get(State.GENERATED, 0)
             num_undone = counts.get(State.UNDONE, 0)
+            num_planned = counts.get(State.PLANNED, 0)
             num_sound = len(journal.acceptable())
             num_broken = num_left - num_sound
             num_doubtful = num_sound - len(journal.acceptable(min_certainty=min_certainty))
@@ -89,7 +100,9 @@ def apply_command(
             say(f"{doubtful} left out, suggestions: review them, or give --min-certainty 0 to take all")
         elif num_left and not take_all and not report.holes:
             say(f"{plural(num_left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
-        if num_undone and not take_all and not report.holes:
+        if num_planned and not hole:
+            say(f"{plural(num_planned, 'hole')} not filled yet: run `midfill refactor generate`")
+        if num_undone and not take_all and not hole:
             say(f"{plural(num_undone, 'fill')} undone: `apply --all` writes them again")
         report_troubles([*troubles, *report.troubles], verify_failed=has_guilty)
 
@@ -97,14 +110,15 @@ def apply_command(
 def _choose(journal: Journal, take_all: bool, ids: Sequence[int], min_certainty: float | None) -> list[HoleRow]:
     """The holes that `apply` is to write: those with these ids that are not written yet, whose naming accepts them.
     Without ids the accepted ones; `take_all` adds those with a sound fill that are not reviewed or were undone, if it
-    is at least as certain as `min_certainty`, for None if it is no suggestion.
+    is at least as certain as `min_certainty`, for None if it is no suggestion; an undone one was wanted before.
 
     Raises MidfillError `no_such_hole`.
     """
     if not ids:
         rows = list(journal.holes_in(State.ACCEPTED))
         if take_all:
-            rows += journal.acceptable(State.GENERATED, State.UNDONE, min_certainty=min_certainty)
+            rows += journal.acceptable(min_certainty=min_certainty)
+            rows += journal.acceptable(State.UNDONE, min_certainty=min_certainty or 0.0)
         return rows
     rows = [row for row in map(journal.hole, dict.fromkeys(ids)) if not row.is_written]
     for row in rows:
@@ -127,7 +141,7 @@ def verify_command(
     with reported():
         test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         with _writing(root, run, "verify") as (place, journal, writer):
-            suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
+            suspects = list(journal.holes_in(State.ACCEPTED, *WRITTEN))
             verdict, troubles = _verify(place, journal, writer, suspects, test)
         report_troubles(troubles, verify_failed=bool(verdict.guilty))
 
@@ -137,12 +151,15 @@ def _verify(
 ) -> tuple[Verdict, list[Trouble]]:
     """Verifies the fills of `suspects` by the command `test`, rolls back the guilty ones, and prints which."""
     warn_of(test)
+    if not suspects:
+        say("no fill is accepted or written: the command runs without any")
     verdict, report = verify(place, journal, writer, [row.id for row in suspects], test, say)
-    num_kept, num_guilty = len(verdict.good), len(verdict.guilty)
-    say(f"{num_kept} kept, {num_guilty} rolled back, {plural(verdict.num_runs, 'run')} of the command")
-    for hole_id in verdict.guilty[:20]:
-        hole = journal.hole(hole_id)
-        say(f"rolled back: {journal.file(hole.file).path}: {hole.name or hole.kind} (hole {hole.id})")
+    num_kept, num_out = len(verdict.good), report.count(State.ROLLED_BACK)
+    say(f"{num_kept} kept, {num_out} rolled back, {plural(verdict.num_runs, 'run')} of the command")
+    guilty = [journal.hole(hole_id) for hole_id in verdict.guilty]
+    for hole in sorted(guilty, key=lambda hole: not hole.is_written)[:20]:
+        outcome = "still in its file, and the command fails with it" if hole.is_written else "rolled back"
+        say(f"{outcome}: {journal.file(hole.file).path}: {hole.name or hole.kind} (hole {hole.id})")
     return verdict, report.troubles
 
 
@@ -152,7 +169,10 @@ def undo_command(
     file: Annotated[str | None, option("PATH", "Only this file or folder.")] = None,
     hole: Annotated[list[int] | None, option("N", "Only this hole, by number. Repeatable.")] = None,
 ) -> None:
-    """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
+    """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git.
+
+    With both --file and --hole, the holes must be in the file.
+    """
     with reported():
         with _writing(root, run, "undo") as (place, journal, writer):
             path = None if file is None else os.path.relpath(Path(os.path.realpath(root)) / file, place.root)

@@ -67,13 +67,16 @@ class HoleResult:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many of the `total` holes are done; of these, how many have a good fill (`accepted`) or `failed`."""
+    """How many of the `total` holes are done; of these, how many have a good fill (`accepted`) or `failed`. Others, of
+    which `unfilled_before` tells the number, got no good fill in an earlier call and are not tried again.
+    """
 
     total: int
     done: int = 0
     accepted: int = 0
     failed: int = 0
     elapsed_s: float = 0.0
+    unfilled_before: int = 0
 
     @property
     def per_minute(self) -> float:
@@ -113,7 +116,7 @@ def generate(
     """
     reopen_stale(journal, root)
     holes = filter(only, journal.holes_in(State.PLANNED))
-    progress = Progress(total=sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))))
+    progress = start(journal, only)
     began_s = time.perf_counter()
     tasks = RunFiller(journal, root, engine, options).tasks(holes)
     with closing(_hold_back_doubtful(_run_in_threads(tasks, jobs))) as batches:
@@ -123,16 +126,22 @@ def generate(
     return progress
 
 
+def start(journal: Journal, only: Callable[[HoleRow], bool] = lambda _: True) -> Progress:
+    """The progress before the first one of the planned holes that `only` accepts is filled."""
+    unfilled = filter(only, journal.unfilled_holes())
+    return Progress(sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))), unfilled_before=len(list(unfilled)))
+
+
 def record(journal: Journal, batch: Sequence[HoleResult], progress: Progress, began_s: float) -> Progress:
     """Journals the results of a batch in one transaction. Returns the progress with them counted."""
     fills = [(result.fill, result.source) for result in batch if result.fill is not None]
     journal.add_fills(fills, [result.change for result in batch if result.change is not None])
-    return Progress(
-        progress.total,
-        progress.done + len(batch),
-        progress.accepted + sum(result.is_good for result in batch),
-        progress.failed + sum(result.change is not None for result in batch),
-        time.perf_counter() - began_s,
+    return replace(
+        progress,
+        done=progress.done + len(batch),
+        accepted=progress.accepted + sum(result.is_good for result in batch),
+        failed=progress.failed + sum(result.change is not None for result in batch),
+        elapsed_s=time.perf_counter() - began_s,
     )
 
 
@@ -322,7 +331,7 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleR
     if source is None:
         raise MidfillError("hole_stale", f"hole {hole.id} has no fill yet", "run `midfill refactor generate`")
     document = Document(source, file.language, Path(file.path))
-    next_attempt = replace(hole, attempt=hole.attempt + 1)
+    next_attempt = replace(hole, attempt=journal.next_attempt(hole))
     references = filler.find_references(document, file)
     options = filler.options(document, file, next_attempt, references)
     result = filler.make(document, next_attempt, options, threading.Event())

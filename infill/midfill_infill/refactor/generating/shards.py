@@ -7,11 +7,15 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import HoleRow, State, StateChange
+
+_BATCH: Final = 500  # results that one transaction takes: each is synced
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,12 @@ def merge(journal: Journal, paths: Iterable[Path]) -> int:
     for path in paths:
         with _open(journal, path, read_only=True) as part:
             planned_ids = {hole.id for hole in journal.holes_in(State.PLANNED)}
-            for hole in part.holes_in(State.GENERATED, State.FAILED, State.STALE):
-                if hole.id not in planned_ids:
-                    continue
-                fill = part.fill(hole)
-                source = part.snapshot(part.file(hole.file).planned_hash)
-                fills = [(fill, source)] if fill is not None and source is not None else []
-                failed = [] if hole.state is State.GENERATED else [StateChange(hole.id, hole.state, hole.reason)]
-                journal.add_fills(fills, failed)
-                num_added += 1
+            results = part.holes_in(State.GENERATED, State.FAILED, State.STALE)
+            wanted = (hole for hole in results if hole.id in planned_ids)
+            while batch := list(islice(wanted, _BATCH)):
+                filled = [(part.fill(hole), part.snapshot(part.file(hole.file).planned_hash)) for hole in batch]
+                fills = [(fill, source) for fill, source in filled if fill is not None and source is not None]
+                failed = [hole for hole in batch if hole.state is not State.GENERATED]
+                journal.add_fills(fills, [StateChange(hole.id, hole.state, hole.reason) for hole in failed])
+                num_added += len(batch)
     return num_added

@@ -15,11 +15,12 @@ from pathlib import Path
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options, fill
 from midfill_infill.refactor.generating.engines import Engine
-from midfill_infill.refactor.generating.generate import HoleResult, Progress, RunFiller, Show, record
+from midfill_infill.refactor.generating.generate import HoleResult, Progress, RunFiller, Show, record, start
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.refactor.writing.reopening import reopen_stale
 from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command, read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
@@ -273,8 +274,9 @@ def generate_until(
 
     Raises `sandbox_missing`, `disk_full` and `git_failed`.
     """
+    reopen_stale(journal, place.root)
     pending = list(journal.holes_in(State.PLANNED))
-    progress, began_s = Progress(len(pending)), time.perf_counter()
+    progress, began_s = start(journal), time.perf_counter()
     with open_copy(place, sandboxed=goal.command.sandboxed) as copy:
         tester = Tester(journal, copy, RunFiller(journal, place.root, engine, options), goal, say)
 

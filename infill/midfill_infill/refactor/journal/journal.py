@@ -174,6 +174,11 @@ class Journal(AbstractContextManager["Journal"]):
         fill = FillRow(*columns)
         return replace(fill, is_suggestion=bool(fill.is_suggestion))
 
+    def next_attempt(self, hole: HoleRow) -> int:
+        """The number of a new attempt at a hole: one more than of any before, also of one that was not taken."""
+        row = next(self._rows("SELECT max(attempt) FROM fills WHERE hole = ?", (hole.id,)))
+        return hole.attempt if row[0] is None else int(row[0]) + 1
+
     def texts_of(self, hole_ids: Iterable[int], state: State) -> list[str]:
         """The text of the latest fill of each of these holes that is now in `state`."""
         texts: list[str] = []
@@ -216,6 +221,12 @@ class Journal(AbstractContextManager["Journal"]):
         )
         return list(self._holes(query, *states, *values))
 
+    def unfilled_holes(self) -> list[HoleRow]:
+        """Holes that failed or are stale, and those whose fill nobody has reviewed and is not `acceptable`."""
+        sound = {hole.id for hole in self.acceptable()}
+        generated = (hole for hole in self.holes_in(State.GENERATED) if hole.id not in sound)
+        return [*self.holes_in(State.FAILED, State.STALE), *generated]
+
     def accept(self, holes: Sequence[HoleRow]) -> None:
         self.set_states([StateChange(hole.id, State.ACCEPTED) for hole in holes])
 
@@ -257,8 +268,9 @@ class Journal(AbstractContextManager["Journal"]):
                 db.execute("UPDATE writes SET state = 'intent' WHERE id = ?", (write.id,))
             db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(write_id,) for write_id in not_staged])
 
-    def finish(self, write_ids: Sequence[int]) -> None:
-        """Updates the holes' rows for writes that succeeded."""
+    def finish(self, write_ids: Sequence[int]) -> list[StateChange]:
+        """Updates the holes' rows for writes that succeeded. Returns the holes' new states."""
+        finished: list[StateChange] = []
         with self._transaction() as db:
             for write_id in write_ids:
                 query = "SELECT file, new_hash, effect FROM writes WHERE id = ?"
@@ -268,8 +280,10 @@ class Journal(AbstractContextManager["Journal"]):
                 db.executemany("UPDATE holes SET at = ?, length = ? WHERE id = ?", moved)
                 changes = [StateChange(hole_id, State(state), why) for hole_id, state, why in effect["changes"]]
                 _set_states(db, changes)
+                finished += changes
                 db.execute("UPDATE files SET known_hash = ? WHERE id = ?", (new_hash, file_id))
                 db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (write_id,))
+        return finished
 
     def cancel(self, write_id: int, state: Literal["retracted", "dropped"]) -> None:
         """Marks a write whose bytes never reached its file, or were taken back. `retracted`: its temporary file is
@@ -282,6 +296,20 @@ class Journal(AbstractContextManager["Journal"]):
         """Writes that are neither done nor dropped: in progress, or left by a crash."""
         query = f"SELECT {_WRITE_COLUMNS} FROM writes WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
         return [WriteRow(*row) for row in self._rows(query)]
+
+    def rewrites_of(self, file_id: int) -> Iterator[tuple[bytes, bytes]]:
+        """The bytes of a file before and after each time that this run wrote it, the last time first."""
+        query = "SELECT old_hash, new_hash FROM writes WHERE file = ? AND state = 'done' ORDER BY id DESC"
+        for hashes in list(self._rows(query, (file_id,))):
+            before, after = map(self.snapshot, hashes)
+            assert before is not None and after is not None, "an intent has snapshots"
+            yield before, after
+
+    def regions_written(self, file_id: int, content_hash: bytes) -> list[records.Region]:
+        """Where the holes of a file are in bytes that this run wrote to it; empty if it did not write these."""
+        query = "SELECT effect FROM writes WHERE file = ? AND new_hash = ? AND state = 'done' ORDER BY id DESC LIMIT 1"
+        row = next(self._rows(query, (file_id, content_hash)), None)
+        return [] if row is None else [(hole, at, length) for hole, at, length in json.loads(row[0])["regions"]]
 
     def has_written(self, file_id: int, content_hash: bytes) -> bool:
         """True if this run wrote these bytes to the file."""

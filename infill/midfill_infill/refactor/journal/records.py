@@ -1,5 +1,6 @@
 """The rows of a run: files, holes, fills and writes, as frozen dataclasses. Knows no SQL and no file system."""
 
+import errno
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -161,25 +162,27 @@ class Rewrite:
     changes: tuple[StateChange, ...]
 
 
+_NO_FILE: Final = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ELOOP)  # EINVAL: see `read_content`
+
+
 @dataclass(frozen=True)
 class Trouble:
-    """A file that was left unchanged, and why. `code` is a key of the error table."""
+    """A file that was left unchanged, and why. `code` is a key of the error table, whose next step holds by default."""
 
     path: str
     code: str
     message: str
+    next_step: str | None = None
 
     @classmethod
     def of(cls, path: str, error: MidfillError | OSError, *, reading: bool = False) -> Self:
         """Describes an error of a file. `reading` means that the file was being read, not written."""
         if isinstance(error, MidfillError):
-            return cls(path, error.code, error.message)
-        code = "write_broken"
-        if reading and isinstance(error, FileNotFoundError):
-            code = "file_missing"
-        elif is_disk_full(error):
-            code = "disk_full"
-        return cls(path, code, f"{path} cannot be {'read' if reading else 'written'} ({error.strerror or error})")
+            return cls(path, error.code, error.message, error.next_step)
+        message = f"{path} cannot be {'read' if reading else 'written'} ({error.strerror or error})"
+        if reading and error.errno in _NO_FILE:
+            return cls(path, "hole_stale", message, "put it back, or plan it where it is now")
+        return cls(path, "disk_full" if is_disk_full(error) else "write_broken", message)
 
 
 @dataclass

@@ -5,13 +5,14 @@ A lock file allows one writer at a time. The kernel releases the lock when its h
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from midfill_infill.engines.records import locked
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import MidfillError, is_disk_full
 from midfill_infill.repository.places import Repository
 
 
@@ -38,14 +39,24 @@ def find_run(repository: Repository, run_id: str | None = None) -> Path:
     """The journal of the run whose id begins with `run_id`, by default of the latest. Raises `run_missing`."""
     run_ids = list_runs(repository)
     fitting = run_ids[-1:]
-    if run_id:
-        fitting = [name for name in run_ids if name.startswith(run_id)]
+    if run_id is not None:
+        fitting = [name for name in run_ids if run_id and name.startswith(run_id)]
     if len(fitting) == 1:
         return journal_of(repository, fitting[0])
     if not run_ids:
         raise MidfillError("run_missing", f"{repository.root} has no run yet")
     message = f"{len(fitting)} runs begin with" if fitting else "there is no run"
     raise MidfillError("run_missing", f"{message} {run_id!r}", f"known are {', '.join(run_ids[-5:])}")
+
+
+def delete_run(journal: Path) -> None:
+    """Deletes a run, given its journal. Raises `tree_locked` if a command uses the run, `journal_failed`."""
+    with hold_lock(journal.with_name("lock"), "runs"):
+        try:
+            journal.unlink()  # from here on it is no run
+            shutil.rmtree(journal.parent)
+        except OSError as error:
+            raise MidfillError("journal_failed", f"{journal.parent} cannot be deleted ({error.strerror})") from None
 
 
 def new_run_id() -> str:
@@ -58,16 +69,19 @@ def new_run_id() -> str:
 @contextmanager
 def hold_lock(path: Path, doing: str) -> Iterator[None]:
     """Holds the lock file at `path` during the `with` block, and says in it what for. Raises `tree_locked` with the
-    holder.
+    holder, and `journal_failed`.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(0o600)
     with ExitStack() as stack:
         try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(0o600)
             stack.enter_context(locked(path))
+            path.write_text(f"{os.getpid()}\n{doing}\n", "utf-8")
         except BlockingIOError:
             holder = path.read_text("utf-8", "replace").split("\n")
             who = f"process {holder[0]} ({holder[1]})" if len(holder) > 1 else "another process"
             raise MidfillError("tree_locked", f"{who} holds {path}") from None
-        path.write_text(f"{os.getpid()}\n{doing}\n", "utf-8")
+        except OSError as error:
+            next_step = None if is_disk_full(error) else "check its permissions"
+            raise MidfillError("journal_failed", f"{path} cannot be written ({error.strerror})", next_step) from None
         yield

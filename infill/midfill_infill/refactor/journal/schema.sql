@@ -47,5 +47,6 @@ CREATE TABLE writes (
     state TEXT NOT NULL
 );
 CREATE INDEX open_writes ON writes (id) WHERE state IN ('reserved', 'intent', 'retracted');
+CREATE INDEX writes_by_file ON writes (file);
 CREATE INDEX holes_by_file ON holes (file);
 CREATE INDEX holes_by_state ON holes (state, file);

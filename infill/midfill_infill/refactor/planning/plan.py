@@ -1,6 +1,7 @@
 """Plans a run: finds the holes of all chosen files, one file after the other. Knows no engine."""
 
 import os
+import shutil
 import stat
 import time
 from collections import Counter
@@ -102,9 +103,13 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
         "intent": request.intent,
         "planned_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    with Journal.create(unfinished, meta) as journal, closing(find_holes(place, request, planning)) as files:
-        journal.add_plan(files)
-    unfinished.replace(path)
+    try:
+        with Journal.create(unfinished, meta) as journal, closing(find_holes(place, request, planning)) as files:
+            journal.add_plan(files)
+        unfinished.replace(path)
+    finally:
+        if not path.exists():
+            shutil.rmtree(path.parent, ignore_errors=True)
     for folder in path.parents[:NUM_NEW_FOLDERS]:
         with suppress(OSError):  # one that cannot be read was not made here
             sync_folder(folder)
@@ -120,6 +125,8 @@ def _list_given(repository: Repository, given: Sequence[str], planning: Planning
             raise MidfillError("file_is_directory", f"{name} is a folder", "name files")
         if name in ignored:
             planning.skip("ignored", name)
+        elif not os.path.lexists(repository.root / name):
+            planning.skip("no such file", name)
         else:
             yield name
 

@@ -164,6 +164,6 @@ def _list_unwritten(repository: Repository, names: Sequence[str] | None) -> list
             if num_fills == 1:
                 finding = f"{file.path}: 1 accepted fill is not written"
             if not path.exists() or digest(path.read_bytes()) != file.known_hash:
-                finding += ", and stale"
+                finding += ", and the file was changed"
             findings.append(visible(finding))
     return findings

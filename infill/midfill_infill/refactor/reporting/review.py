@@ -9,6 +9,7 @@ from midfill_infill.filling.candidates import describe_certainty
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import HoleRow, State, StateChange
 from midfill_infill.refactor.reporting.export import Exported, patch
+from midfill_infill.refactor.writing.imports import bound_name
 from midfill_infill.syntax.problems import count_errors
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import decode
@@ -18,7 +19,7 @@ from midfill_infill.text.visible import plural
 HELP: Final = """\
 y  accept this fill
 n  reject it
-a  accept it and all that are left
+a  accept it and all that are left, without those that add syntax errors
 d  reject it and all that are left of this file
 q  stop; answers are kept, the rest stays open
 e  edit the fill in $EDITOR
@@ -139,14 +140,16 @@ def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     source = journal.snapshot(file.planned_hash)
     assert fill is not None and source is not None
     document = Document(source, file.language)
-    edited = screen.edit(decode(fill.new, document.encoding), file.path.rpartition(".")[2])
+    shown = decode(fill.new, document.encoding).replace(document.newline, "\n")
+    edited = screen.edit(shown, file.path.rpartition(".")[2])
     if edited is None:
         return False
-    text = document.encode(edited.removesuffix("\n"))
+    text = document.encode(edited.replace("\r\n", "\n").removesuffix("\n"))
     filled = document.with_patch(Patch((Edit(hole.start_byte, hole.end_byte, text),)))
     filled_span = (hole.start_byte, hole.start_byte + len(text))
     num_before = count_errors(document, [(hole.start_byte, hole.end_byte)])
     new_errors = max(0, count_errors(filled, [filled_span]) - num_before)
-    row = replace(fill, attempt=hole.attempt + 1, new=text, new_errors=new_errors, certainty=1.0, is_suggestion=False)
-    journal.add_fills([(row, source)])
+    row = replace(fill, attempt=journal.next_attempt(hole), new=text, new_errors=new_errors, certainty=1.0)
+    imports = tuple(line for line in fill.imports if line in hole.hole.imports or bound_name(line) in edited)
+    journal.add_fills([(replace(row, is_suggestion=False, imports=imports), source)])
     return True

@@ -13,7 +13,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, State, StateChange, Trouble
-from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.refactor.writing.apply import Writer, choose_added
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.repository import guards
@@ -102,6 +102,7 @@ class Verifier:
         self._standing: dict[int, frozenset[int] | None] = {}  # the holes whose fills are in the copy's file
         self._baseline: list[Ran] = []  # the runs without any fill
         self._unrelated: frozenset[str] = frozenset()  # ids of tests that fail, but come to no fill
+        self._added: dict[int, set[str]] = {}  # the imports that the run added to the tree's file
         self._originals.mkdir()
         for hole_id in suspects:
             hole = journal.hole(hole_id)
@@ -135,7 +136,7 @@ class Verifier:
         except (MidfillError, OSError) as error:
             trouble = Trouble.of(self._journal.file(file_id).path, error, reading=True)
             if self._standing.get(file_id) or trouble.code == "disk_full":
-                raise MidfillError(trouble.code, trouble.message) from None
+                raise MidfillError(trouble.code, trouble.message, trouble.next_step) from None
             self.troubles.append(trouble)
             del self._suspects[file_id]
 
@@ -150,20 +151,21 @@ class Verifier:
         (self._originals / str(file_id)).write_bytes(data)
         regions = self._find_regions(file, data)
         found: list[HoleRow] = []
+        imports: set[str] = set()
         for hole in self._suspects[file_id]:
             fill = self._journal.fill(hole)
             assert fill is not None
             if regions.text(hole.id) == (fill.new if hole.is_written else fill.old):
                 found.append(hole)
+                imports.update(fill.imports)
                 continue
             message = f"hole {hole.id} of {file.path}: its text is not found, so it is not tested"
             self.troubles.append(Trouble(file.path, "hole_stale", message))
         self._suspects[file_id] = found
+        self._added[file_id] = choose_added(self._journal, file, imports)
 
     def _find_regions(self, file: FileRow, data: bytes) -> Regions:
-        known_data = self._journal.snapshot(file.known_hash)
-        assert known_data is not None, "a file with fills has a snapshot"
-        return Regions.find(self._journal.holes(file.id), known_data, data)
+        return Regions.find(self._journal, file, self._journal.holes(file.id), data)
 
     def _put_file(self, file_id: int, chosen: frozenset[int]) -> None:
         """Writes a file into the copy, with the fills of `chosen` and the old texts of its other suspects."""
@@ -181,7 +183,7 @@ class Verifier:
                 wanted.update(fill.imports)
             else:
                 texts[hole.id] = fill.old
-                unwanted.update(fill.imports)
+                unwanted |= self._added[file_id].intersection(fill.imports)
         after = regions.replace(texts)
         if wanted or unwanted:
             document = Document(data, file.language, Path(file.path))

@@ -6,6 +6,7 @@ new text; if it is not, `apply` marks it as stale, and `undo` refuses to take it
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,7 +17,7 @@ from midfill_infill.refactor.journal import records
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, Rewrite, State, StateChange, Trouble
 from midfill_infill.refactor.writing.edits import Regions
-from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.refactor.writing.imports import has_import, weave
 from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, write_group
 from midfill_infill.repository import git, guards
 from midfill_infill.repository.content import Content, read_content
@@ -42,32 +43,42 @@ class Writer:
         self.journal, self.root = journal, root
         self._allow_dirty, self._include_generated = allow_dirty, include_generated
         self.run_id = str(journal.get_meta("run"))
-        self.unsettled = recover(journal, root)
+        recovered = recover(journal, root)
+        self.unsettled, self.recovered = recovered.troubles, replace(recovered, troubles=[])
         self._ignored: set[str] = set()
 
     def apply(self, holes: Iterable[HoleRow], *, is_git: bool) -> Report:
         """Writes the latest fill of each hole. Raises `tree_dirty` before anything is written."""
         chosen = list(holes)
         self.guard(chosen, is_git=is_git)
-        return self._write(_group_by_file(chosen), self._prepare_apply)
+        return self._write(_group_by_file(chosen), self._prepare_apply, State.APPLIED)
 
     def guard(self, holes: Iterable[HoleRow], *, is_git: bool) -> None:
         """Raises `tree_dirty` if `apply` would raise it for these holes."""
-        by_file = _group_by_file(holes)
-        if is_git:
-            self._ignored = git.find_ignored(self.root, (self.journal.file(file_id).path for file_id in by_file))
-        if is_git and not self._allow_dirty:
-            guards.refuse_dirty(self.root, self._list_foreign(by_file))
+        if not is_git:
+            return
+        files = list(filter(self._is_in_reach, map(self.journal.file, _group_by_file(holes))))
+        self._ignored = git.find_ignored(self.root, (file.path for file in files))
+        if not self._allow_dirty:
+            guards.refuse_dirty(self.root, self._list_foreign(files))
 
     def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
         """Restores the old text of each written hole. A hole whose text was changed since is refused and reported."""
         prepare = partial(self._prepare_undo, state=state, reason=reason)
-        return self._write(_group_by_file(hole for hole in holes if hole.is_written), prepare)
+        return self._write(_group_by_file(hole for hole in holes if hole.is_written), prepare, state)
 
-    def _list_foreign(self, by_file: Mapping[int, object]) -> Iterator[str]:
+    def _is_in_reach(self, file: FileRow) -> bool:
+        """True for a file that is there and in a place where `apply` may write; git says nothing about others."""
+        try:
+            guards.refuse_linked_folder(self.root, file.path)
+            guards.find_target(self.root, file.below(self.root))
+        except (MidfillError, OSError):
+            return False
+        return True
+
+    def _list_foreign(self, files: Iterable[FileRow]) -> Iterator[str]:
         """The paths of files whose content this run has not written."""
-        for file_id in by_file:
-            file = self.journal.file(file_id)
+        for file in files:
             try:
                 content = read_content(Path(os.path.realpath(file.below(self.root))))
             except OSError:
@@ -75,9 +86,15 @@ class Writer:
             if not self.journal.has_written(file.id, content.hash):
                 yield file.path
 
-    def _write(self, by_file: Mapping[int, list[HoleRow]], prepare: Prepare) -> Report:
-        """Writes what `prepare` makes of each file. Prepares a file again if others wrote it meanwhile."""
-        report = Report(troubles=list(self.unsettled))
+    def _write(self, by_file: Mapping[int, list[HoleRow]], prepare: Prepare, state: State) -> Report:
+        """Writes what `prepare` makes of each file. Prepares a file again if others wrote it meanwhile. The report
+        starts with what the recovery left open, and with the writes that it completed if their holes got `state`, too.
+        """
+        report = Report(troubles=self.unsettled)
+        self.unsettled = []
+        if self.recovered.count(state):
+            report.holes, report.num_files = self.recovered.holes, self.recovered.num_files
+            self.recovered = Report()
         waiting = list(by_file)  # ids of files
         for attempt in range(_TRIES):
             rewrites = self._prepare_all([(file_id, by_file[file_id]) for file_id in waiting], prepare, report)
@@ -109,18 +126,18 @@ class Writer:
         target = guards.find_target(self.root, file.below(self.root))
         content = read_content(target)
         guards.check_writable(target, content.status)
-        known_data = self.journal.snapshot(file.known_hash)
-        assert known_data is not None, "a file with fills has a snapshot"
         holes = self.journal.holes(file.id)
-        return target, content, holes, Regions.find(holes, known_data, content.data)
+        return target, content, holes, Regions.find(self.journal, file, holes, content.data)
 
     def _prepare_apply(self, file: FileRow, chosen: Sequence[HoleRow], report: Report) -> Rewrite | None:
         """The rewrite that writes the fills of the chosen holes; None if none can be written."""
         if file.path in self._ignored:
             raise MidfillError("target_refused", f"{file.path} is ignored by git", "track it, or leave it out")
+        guards.refuse_linked_folder(self.root, file.path)
         target, content, holes, regions = self._open(file)
         if guards.is_generated(content.data) and not self._include_generated:
-            raise MidfillError("target_refused", f"{file.path} says that it is generated")
+            message = f"{file.path} says that it is generated"
+            raise MidfillError("target_refused", message, "leave it out of the plan, or give --include-generated")
         document = Document(content.data, file.language, target)
         is_edited = content.hash != file.known_hash
         texts: dict[int, bytes] = {}  # by the id of a hole
@@ -178,6 +195,7 @@ class Writer:
             return None
         unwanted = self._list_imports(hole for hole in holes if hole.id in texts)
         unwanted -= self._list_imports(hole for hole in holes if hole.id not in texts)
+        unwanted = choose_added(self.journal, file, unwanted)
         document = Document(content.data, file.language, target)
         after = weave(document, regions.replace(texts), (), unwanted)
         changes = tuple(StateChange(hole, state, reason) for hole in texts)
@@ -236,21 +254,34 @@ def _count_errors(document: Document, regions: Regions, hole_ids: Iterable[int])
     return count_errors(changed, spans)
 
 
+def choose_added(journal: Journal, file: FileRow, statements: Iterable[str]) -> set[str]:
+    """Those of some import statements that this run added to a file and has not taken out; others are the user's."""
+    added: set[str] = set()
+    waiting = set(statements)
+    for contents in journal.rewrites_of(file.id) if waiting else ():
+        before, after = (Document(data, file.language, Path(file.path)) for data in contents)
+        waiting = {statement for statement in waiting if has_import(after, statement)}
+        added |= {statement for statement in waiting if not has_import(before, statement)}
+        waiting -= added
+    return added
+
+
 def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int] = ()) -> list[HoleRow]:
-    """The written holes of a run: those with the ids `holes`, or those of `file` (a file or a folder, relative to the
-    root), by default all. Raises `no_such_hole` if an id is of no written hole, or `file` has none.
+    """The written holes of a run: those with the ids `holes`, and of these those of `file` (a file or a folder,
+    relative to the root); by default all. Raises `no_such_hole` if an id is of no written hole or of another file, or
+    `file` has none.
     """
-    if holes:
-        named = [journal.hole(hole_id) for hole_id in holes]
-        for hole in named:
-            if not hole.is_written:
-                raise MidfillError("no_such_hole", f"hole {hole.id} is {hole.state}, not applied")
-        return named
-    rows = journal.holes_in(*records.WRITTEN)
+    rows = [journal.hole(hole_id) for hole_id in dict.fromkeys(holes)] or list(journal.holes_in(*records.WRITTEN))
+    for hole in rows:
+        if not hole.is_written:
+            raise MidfillError("no_such_hole", f"hole {hole.id} is {hole.state}, not applied")
     if file is None:
-        return list(rows)
+        return rows
     files = journal.files(*records.WRITTEN)
     file_ids = {row.id for row in files if file in (".", row.path) or row.path.startswith(f"{file}/")}
     if not file_ids:
         raise MidfillError("no_such_hole", f"nothing was applied to {file}")
+    for hole in rows:
+        if holes and hole.file not in file_ids:
+            raise MidfillError("no_such_hole", f"hole {hole.id} is in {journal.file(hole.file).path}, not in {file}")
     return [hole for hole in rows if hole.file in file_ids]

@@ -2,7 +2,8 @@
 
 An edit moves the regions after it. After edits of other people, a region is found again only if its lines and one line
 on either side are unchanged. These lines must be in the beginning or the end that both versions share, or, between
-changes, occur exactly once in the new version.
+changes, occur exactly once in the new version. A region that is not there as the journal knows it is looked for in
+what the run has written before, and as it was planned, because somebody may have put an older version back.
 """
 
 from bisect import bisect_right
@@ -13,7 +14,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final
 
-from midfill_infill.refactor.journal.records import HoleRow, Region
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import FileRow, HoleRow, Region
+from midfill_infill.repository.content import digest
 from midfill_infill.text.diffs import common_ends
 from midfill_infill.text.spans import Edit, Patch
 
@@ -74,6 +77,8 @@ class Moved:
         """Where a region of `before`, from byte `at` on, starts in `after`; None if that is not certain."""
         if at < 0:
             return None
+        if self.before == self.after:
+            return at
         old_lines, new_lines = self._lines
         old_starts, new_starts = self._starts
         first = bisect_right(old_starts, at) - 1
@@ -116,17 +121,26 @@ class Regions:
     places: Mapping[int, tuple[int, int]]
 
     @classmethod
-    def find(cls, holes: Sequence[HoleRow], known_data: bytes, data: bytes) -> "Regions":
-        """The regions of `holes` in `data`, given the bytes `known_data` that their rows refer to."""
-        mapping = Moved(known_data, data)
+    def find(cls, journal: Journal, file: FileRow, holes: Sequence[HoleRow], data: bytes) -> "Regions":
+        """The regions of all `holes` of a file in `data`, what the file holds now. The file must have fills."""
+        known = Moved(_read_snapshot(journal, file.known_hash), data)
         places: dict[int, tuple[int, int]] = {}
         for hole in holes:
-            if hole.is_lost:
-                continue
-            at = hole.at if known_data == data else mapping.find(hole.at, hole.length)
+            at = known.find(hole.at, hole.length)
             if at is not None:
                 places[hole.id] = (at, hole.length)
-        return cls(data, places)
+        if len(places) == len(holes):
+            return cls(data, places)
+        if written := journal.regions_written(file.id, digest(data)):
+            return cls(data, {hole_id: (at, length) for hole_id, at, length in written if at != LOST})
+        planned = Moved(_read_snapshot(journal, file.planned_hash), data)
+        for hole in holes:
+            length = hole.end_byte - hole.start_byte
+            at = planned.find(hole.start_byte, length) if hole.id not in places else None
+            if at is not None and not any(at < end and start < at + length for start, end in _spans(places)):
+                places[hole.id] = (at, length)
+        order = {hole.id: number for number, hole in enumerate(holes)}
+        return cls(data, dict(sorted(places.items(), key=lambda place: (place[1][0], order[place[0]]))))
 
     def text(self, hole_id: int) -> bytes | None:
         """The bytes of a hole's region; None if the region is unknown."""
@@ -167,6 +181,17 @@ class Regions:
     def rows(self, holes: Sequence[HoleRow]) -> tuple[Region, ...]:
         """The regions of `holes` for the journal."""
         return tuple((hole.id, *self.places.get(hole.id, (LOST, hole.length))) for hole in holes)
+
+
+def _read_snapshot(journal: Journal, content_hash: bytes) -> bytes:
+    data = journal.snapshot(content_hash)
+    assert data is not None, "a file with fills has a snapshot"
+    return data
+
+
+def _spans(places: Mapping[int, tuple[int, int]]) -> list[tuple[int, int]]:
+    """The start and the end of each place."""
+    return [(at, at + length) for at, length in places.values()]
 
 
 def _overlaps(edit: Edit, start: int, end: int) -> bool:

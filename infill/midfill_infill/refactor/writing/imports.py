@@ -97,6 +97,12 @@ def bound_name(statement: str) -> str:
     return form["alias"] or form["name"].partition(".")[0]
 
 
+def has_import(document: Document, statement: str) -> bool:
+    """True if the document has an import statement at its top level."""
+    form = _FORM.fullmatch(statement)
+    return form is not None and _find_import(_read_imports(document), form) is not None
+
+
 def put_in(document: Document, statement: str) -> Edit | None:
     """The edit that adds a statement; None if the document has that already, or if its encoding lacks a character."""
     form = _FORM.fullmatch(statement)
@@ -157,9 +163,17 @@ def weave(document: Document, regions: Regions, wanted: Collection[str], unwante
         edit = take_out(replace(document, data=regions.data), statement)
         if edit is not None:
             after = regions.edit(edit)
-            if bound_name(statement) not in (_find_undefined_in(document, after) or ()):
+            if not _uses(replace(document, data=after.data).source, bound_name(statement)):
                 regions = after
     return regions
+
+
+def _uses(source: bytes, name: str) -> bool:
+    """True if a module uses a name that it does not bind, and if it mentions it where that cannot be told."""
+    undefined = find_undefined(source)
+    if undefined is None:
+        return re.search(rb"\b%b\b" % name.encode(), source) is not None
+    return name in undefined
 
 
 def _find_undefined_in(document: Document, regions: Regions) -> frozenset[str] | None:

@@ -48,10 +48,9 @@ def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite], repo
         else:
             changed.append(rewrite.file.id)
     troubles += _sync_folders(rewrite.target.parent for _, rewrite in done)
-    journal.finish([row.id for row, _ in done])
+    report.holes += journal.finish([row.id for row, _ in done])
     report.num_files += len(done)
     report.troubles += troubles
-    report.holes += [change for _, rewrite in done for change in rewrite.changes]
     return changed
 
 
@@ -139,21 +138,22 @@ def _check_space(rewrites: Sequence[Rewrite]) -> None:
             raise MidfillError("disk_full", message)
 
 
-def recover(journal: Journal, root: Path) -> list[Trouble]:
-    """Completes or cancels each write that a crash left open, and deletes its temporary file.
+def recover(journal: Journal, root: Path) -> Report:
+    """Completes or cancels each write that a crash left open, and deletes its temporary file. Reports the completed.
 
-    Returns a trouble for each write that it cannot settle: its files cannot be read, hold what Midfill did not write,
+    Reports a trouble for each write that it cannot settle: its files cannot be read, hold what Midfill did not write,
     or were both edited. It leaves the target of such a write unchanged.
     """
-    troubles = []
+    report = Report()
     for row in journal.unsettled_writes():
         target = Path(os.path.realpath(journal.file(row.file).below(root)))
         try:
             if _settle(journal, row, target) is Swap.DONE:
-                journal.finish([row.id])
+                report.holes += journal.finish([row.id])
+                report.num_files += 1
         except (OSError, MidfillError) as error:
-            troubles.append(Trouble.of(str(target), error))
-    return troubles
+            report.troubles.append(Trouble.of(str(target), error))
+    return report
 
 
 def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
