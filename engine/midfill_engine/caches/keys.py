@@ -73,13 +73,12 @@ class RowCache:
         """
         if len(self.tokens) != len(sequence.ids):
             self.reset(len(sequence.ids))
-        kept = self.tokens >= 0
-        compute = self.cache.compute(StepView(sequence, masked, kept, self.tokens, active_block, self.age))
+        compute = self.cache.compute(StepView(sequence, masked, self.tokens, active_block, self.age))
         rows = sequence.frame.rows_of_scores(targets)
         compute[rows] = True
         self._sequence, computed_bytes = sequence, compute.tobytes()
         if self._selection is None or not self._selection.serves(sequence.frame, computed_bytes):
-            self._selection = self._select(sequence, compute, kept, computed_bytes)
+            self._selection = self._select(sequence, compute, computed_bytes)
         selection = self._selection
         mask = selection.mask
         if sequence.frame.family.hybrid:  # its mask depends on the tokens
@@ -95,13 +94,13 @@ class RowCache:
             shows_states=shows_states,
         )
 
-    def _select(self, sequence: TokenSequence, compute: Array, kept: Array, computed_bytes: bytes) -> Selection:
+    def _select(self, sequence: TokenSequence, compute: Array, computed_bytes: bytes) -> Selection:
         frame, computed = sequence.frame, compute.nonzero()[0]
         if self._fresh is not None and not compute[self._fresh[0]].all():  # some of them are reused now
             self._store(*self._fresh)
         reused, past = np.arange(frame.num_context), self.context_keys
         if past is None or compute[: frame.num_context].any():
-            reused = np.flatnonzero(kept & ~compute)
+            reused = np.flatnonzero((self.tokens >= 0) & ~compute)
             past = self._take(reused)
         index = np.full(len(compute), -1)
         index[computed] = np.arange(len(computed))

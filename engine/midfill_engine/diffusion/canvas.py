@@ -85,18 +85,19 @@ class Canvas:
             if np.count_nonzero(grows):
                 settle &= ~self._excess(grows, self.expandable)
         settle = self._write(settle)
-        self.masked = self.masked & ~settle
+        self.masked &= ~settle
         if decision.remask is not None:
             self.masked |= decision.remask & ~settle & ~self.anchored
 
     def _write(self, where: Array) -> Array:
         """Writes the guesses at `where` [T], except deletions beyond a hole's limit; returns the written positions."""
         written = where
-        deletes = where & self.vocabulary.is_deletion(self.guesses)
-        if np.count_nonzero(deletes):
-            written = where & ~self._excess(deletes, self.deletable)
-        self.ids = np.where(written, self.guesses, self.ids)
-        self.confidence = np.where(written, self.guess_confidence, self.confidence)
+        if self.vocabulary.delete_ids:
+            deletes = where & self.vocabulary.is_deletion(self.guesses)
+            if np.count_nonzero(deletes):
+                written = where & ~self._excess(deletes, self.deletable)
+        np.copyto(self.ids, self.guesses, where=written)
+        np.copyto(self.confidence, self.guess_confidence, where=written)
         return written
 
     def cut_spill(self, mask_id: int) -> None:

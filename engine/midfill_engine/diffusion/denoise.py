@@ -61,20 +61,10 @@ async def fill_by_denoising(
     forwards = ForwardCounter()
     await Claim(plan.count_bytes())
     rows, is_cached = await forwards.run(begin_rows(plan))
-    first = rows[0]
-    step = 0
-    while open_rows := [row for row in rows if not row.is_done]:
-        if timer.is_over:
-            for row in open_rows:  # the next step is the last one
-                row.num_steps = min(row.num_steps, row.step + 1)
-        passes = [row.open_pass() for row in open_rows]
-        results = await forwards.run(forward(passes, partial(event_of, first, step)))
-        for row, result in zip(open_rows, results, strict=True):
-            row.absorb(result)
-        step += 1
-    await Show(event_of(first, step))
+    num_steps = await forwards.run(denoise(rows, timer))
+    await Show(event_of(rows[0], num_steps))
     stats = Stats(
-        steps=step,
+        steps=num_steps,
         forwards=forwards.count,
         tokens=0,
         ms=(clock() - started_s) * 1000,
@@ -82,6 +72,21 @@ async def fill_by_denoising(
         context_tokens=len(plan.context_ids),
     )
     return answer(plan, rows, stats)
+
+
+async def denoise(rows: Sequence[CanvasRow | UniformRow], timer: Timer) -> int:
+    """Settles all positions of the rows, the first of which is shown; returns the number of steps."""
+    step = 0
+    while open_rows := [row for row in rows if not row.is_done]:
+        if timer.is_over:
+            for row in open_rows:  # the next step is the last one
+                row.num_steps = min(row.num_steps, row.step + 1)
+        passes = [row.open_pass() for row in open_rows]
+        results = await forward(passes, partial(event_of, rows[0], step))
+        for row, result in zip(open_rows, results, strict=True):
+            row.absorb(result)
+        step += 1
+    return step
 
 
 async def begin_rows(plan: Plan) -> tuple[list[CanvasRow] | list[UniformRow], bool]:

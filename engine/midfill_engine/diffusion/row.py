@@ -1,7 +1,6 @@
 """One alternative of a fill: chooses the positions of each step, applies the sampler, keeps keys and values."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from midfill_engine.diffusion.canvas import Canvas
 from midfill_engine.diffusion.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.packed import Pass, Result, choose_again
-from midfill_engine.models.sequence import Array, Frame, TokenSequence
+from midfill_engine.models.sequence import Array, TokenSequence
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 
@@ -30,7 +29,7 @@ class CanvasRow:
     step: int = 0
     _open_positions: Array = field(init=False)  # [M]: hole positions that this step may settle or revise
     _active_block: int = 0  # the last block that takes part in this step
-    _laid: tuple[tuple[int, ...], Frame] | None = None  # the holes' lengths, and the frame for these
+    _laid: tuple[tuple[int, ...], TokenSequence] | None = None  # the holes' lengths, and the sequence for these
 
     @property
     def is_done(self) -> bool:
@@ -40,25 +39,25 @@ class CanvasRow:
     def is_last_step(self) -> bool:
         return self.step >= self.num_steps
 
-    @property
-    def frame(self) -> Frame:
-        """The frame of the canvas as it is now: a new one whenever a hole has another length."""
-        if self._laid is None or self._laid[0] != self.canvas.lengths:
-            self._laid = (self.canvas.lengths, self.plan.frame(self.canvas.lengths))
+    def _lay_sequence(self) -> TokenSequence:
+        """The sequence of the canvas, whose frame and memory are new whenever a hole has another length."""
+        lengths, mask_id = self.canvas.lengths, self.plan.runtime.tokens.mask_id
+        if self._laid is None or self._laid[0] != lengths:
+            ids = np.concatenate((self.plan.context_ids.numpy(), self.canvas.ids))
+            self._laid = (lengths, TokenSequence(self.plan.frame(lengths), ids, mask_id))
         return self._laid[1]
 
-    @cached_property
-    def _context_ids(self) -> Array:
-        return self.plan.context_ids.numpy()
-
     def sequence(self) -> TokenSequence:
-        """Context and canvas as model input. Deletions are shown as masks if the model never saw one in training."""
-        family, mask_id = self.plan.runtime.family, self.plan.runtime.tokens.mask_id
-        hidden = self.canvas.masked
-        if not family.shows_deleted:
+        """Context and canvas as model input, until the next call. Deletions are shown as masks if the model never saw
+        one in training.
+        """
+        sequence, hidden = self._lay_sequence(), self.canvas.masked
+        if not self.plan.runtime.family.shows_deleted:
             hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids)
-        ids = np.concatenate((self._context_ids, np.where(hidden, mask_id, self.canvas.ids)))
-        return TokenSequence(self.frame, ids, mask_id)
+        in_holes = sequence.ids[sequence.frame.num_context :]
+        in_holes[:] = self.canvas.ids
+        in_holes[hidden] = sequence.mask_id
+        return sequence
 
     def open_pass(self) -> Pass:
         """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""
@@ -151,7 +150,8 @@ class CanvasRow:
     def _describe_step(self, proposals: Proposals, masked: Array) -> StepState:
         """What the sampler sees of this step, in which the `masked` [Th] positions may be settled."""
         block_size = self.plan.runtime.loaded.config.block_size
-        places = self.frame.positions[0, self.frame.num_context :] if block_size else None
+        frame = self._lay_sequence().frame
+        places = frame.positions[0, frame.num_context :] if block_size else None
         return StepState(
             proposals=proposals,
             ids=self.canvas.ids,

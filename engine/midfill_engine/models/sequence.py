@@ -97,7 +97,7 @@ class Frame:
         return positions.repeat_interleave(num_heads // len(positions), dim=0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TokenSequence:
     """The `ids` [T] at the positions of `frame`. In a hybrid model the positions before the first block with a
     `mask_id` attend causally.

@@ -9,7 +9,7 @@ from midfill_engine.models.choice import Chosen
 from midfill_engine.models.sequence import Array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Proposals:
     """Tokens that were chosen for T positions, as numpy's arrays [T]: `ids`, their probabilities `confidence`, and if
     the sampler needs it the `entropy` (nats) of the distributions that they are from.
@@ -35,7 +35,7 @@ class Proposals:
         return Proposals(ids, confidence, entropy)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class StepState:
     """A step to decide on, over T hole positions. `step` counts from 1 to `num_steps`.
 
@@ -92,7 +92,7 @@ def rank(values: Array, among: Array) -> Array:
     return ranks
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Decision:
     """Positions [T] to `settle`; settled ones to `remask`, or to replace by their proposals (`edit`). Never anchors."""
 

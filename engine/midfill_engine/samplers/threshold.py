@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
 PARTS: Final = 4  # of a block of 32 tokens, because Fast-dLLM v2's small_block_size is 8
@@ -15,8 +17,8 @@ class Threshold(Sampler):
     """Settles every confident position, at least one a step (Fast-dLLM, arXiv 2505.22618, section 3.3)."""
 
     def decide(self, state: StepState) -> Decision:
-        is_sure = state.proposals.confidence >= state.threshold
-        return Decision((state.masked & is_sure) | state.best(state.quota))
+        sure, quota = state.masked & (state.proposals.confidence >= state.threshold), state.quota
+        return Decision(sure if np.count_nonzero(sure) >= quota else state.best(quota))  # the sure ones are the best
 
 
 class SubBlocks(Threshold):
