@@ -64,17 +64,16 @@ class RowCache:
         sequence: TokenSequence,
         masked: Array,
         active_block: int,
-        targets: Array,
+        rows: Array,
         choice: Choice,
         shows_states: bool,
     ) -> Pass:
-        """The forward pass that scores the positions `targets` [M]. `masked` [Th] are the holes' positions that are to
-        be settled, `active_block` is the last block to compute.
+        """The forward pass that scores the states of the positions `rows` [M]. `masked` [Th] are the holes' positions
+        that are to be settled, `active_block` is the last block to compute.
         """
         if len(self.tokens) != len(sequence.ids):
             self.reset(len(sequence.ids))
         compute = self.cache.compute(StepView(sequence, masked, self.tokens, active_block, self.age))
-        rows = sequence.frame.rows_of_scores(targets)
         compute[rows] = True
         self._sequence, computed_bytes = sequence, compute.tobytes()
         if self._selection is None or not self._selection.serves(sequence.frame, computed_bytes):
@@ -133,7 +132,9 @@ class RowCache:
     def _store(self, where: Array, own: KeyValues) -> None:
         """Writes the keys and values `own` of the positions `where` [C] into `layers`."""
         self._fresh = None
-        if self._taken is not None and np.isin(where, self._taken[0]).any():
+        is_stored = np.zeros(len(self.tokens), dtype=bool)
+        is_stored[where] = True
+        if self._taken is not None and is_stored[self._taken[0]].any():
             self._taken = None
         fresh = StackedKeys.of(own)
         if self.layers is None and len(where) == len(self.tokens):

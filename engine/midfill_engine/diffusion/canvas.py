@@ -85,7 +85,7 @@ class Canvas:
             if np.count_nonzero(grows):
                 settle &= ~self._excess(grows, self.expandable)
         settle = self._write(settle)
-        self.masked &= ~settle
+        self.masked ^= settle
         if decision.remask is not None:
             self.masked |= decision.remask & ~settle & ~self.anchored
 

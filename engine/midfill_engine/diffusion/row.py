@@ -71,9 +71,9 @@ class CanvasRow:
         if self.sampler.revises:
             is_open = is_open | (~masked & ~self.canvas.anchored & (blocks == self._active_block))
         self._open_positions = is_open.nonzero()[0]
-        targets = self._open_positions + sequence.frame.num_context
+        rows = sequence.frame.hole_score_rows[self._open_positions]
         choice = self._build_choice(self._open_positions)
-        return self.cache.build_pass(sequence, masked, self._active_block, targets, choice, self.is_last_step)
+        return self.cache.build_pass(sequence, masked, self._active_block, rows, choice, self.is_last_step)
 
     def _find_active_block(self, blocks: Array, last_block: int) -> int:
         """The last block that takes part in this step: the first one with masks, or as far as the pipeline reaches; in
@@ -135,29 +135,30 @@ class CanvasRow:
         """Applies the sampler, which in the last step is not asked, to the tokens `chosen` at the `positions` [M]."""
         canvas = self.canvas
         proposals = Proposals.of(chosen).spread(positions, len(canvas.ids))
-        masked = canvas.masked
-        if len(positions) != canvas.num_masked or self.sampler.revises:
+        masked, num_masked = canvas.masked, canvas.num_masked
+        if len(positions) != num_masked or self.sampler.revises:
             masked = np.zeros(len(canvas.ids), dtype=bool)
             masked[positions] = canvas.masked[positions]
         if self.is_last_step:
             decision = Decision(masked)
         else:
-            decision = self.sampler.decide(self._describe_step(proposals, masked))
+            decision = self.sampler.decide(self._describe_step(proposals, masked, num_masked))
         if self.plan.policy.may_expand:
             decision = delay_neighbors(decision, proposals.ids == self.plan.runtime.tokens.expand_id)
         canvas.apply(decision, proposals)
 
-    def _describe_step(self, proposals: Proposals, masked: Array) -> StepState:
-        """What the sampler sees of this step, in which the `masked` [Th] positions may be settled."""
-        block_size = self.plan.runtime.loaded.config.block_size
-        frame = self._lay_sequence().frame
-        places = frame.positions[0, frame.num_context :] if block_size else None
+    def _describe_step(self, proposals: Proposals, masked: Array, num_masked: int) -> StepState:
+        """What the sampler sees of this step, in which the `masked` [Th] of the `num_masked` may be settled."""
+        block_size, places = self.plan.runtime.loaded.config.block_size, None
+        if block_size:
+            frame = self._lay_sequence().frame
+            places = frame.positions[0, frame.num_context :]
         return StepState(
             proposals=proposals,
             ids=self.canvas.ids,
             masked=masked,
             fixed=self.canvas.anchored,
-            remaining=self.canvas.num_masked,
+            remaining=num_masked,
             step=self.step,
             num_steps=self.num_steps,
             quality=self.plan.quality,
