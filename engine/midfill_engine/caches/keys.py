@@ -95,8 +95,10 @@ class RowCache:
 
     def _select(self, sequence: TokenSequence, compute: Array, computed_bytes: bytes) -> Selection:
         frame, computed = sequence.frame, compute.nonzero()[0]
-        if self._fresh is not None and not compute[self._fresh[0]].all():  # some of them are reused now
-            self._store(*self._fresh)
+        if self._fresh is not None:
+            is_reused = ~compute[self._fresh[0]]  # the others are computed now, so nobody will read them
+            if is_reused.any():
+                self._store(*self._fresh, is_reused)
         reused, past = np.arange(frame.num_context), self.context_keys
         if past is None or compute[: frame.num_context].any():
             reused = np.flatnonzero((self.tokens >= 0) & ~compute)
@@ -129,20 +131,22 @@ class RowCache:
         self.age = 1 if len(where) == len(self.tokens) else self.age + 1
 
     @torch.inference_mode()
-    def _store(self, where: Array, own: KeyValues) -> None:
-        """Writes the keys and values `own` of the positions `where` [C] into `layers`."""
+    def _store(self, where: Array, own: KeyValues, is_read: Array) -> None:
+        """Writes the keys and values `own` of the positions `where` [C] into `layers`, at least those that are read."""
         self._fresh = None
-        is_stored = np.zeros(len(self.tokens), dtype=bool)
-        is_stored[where] = True
-        if self._taken is not None and is_stored[self._taken[0]].any():
-            self._taken = None
         fresh = StackedKeys.of(own)
-        if self.layers is None and len(where) == len(self.tokens):
-            self.layers = fresh
+        if len(where) == len(self.tokens):
+            self.layers, self._taken = fresh, None
             return
         if self.layers is None:
             shape = (*fresh.keys.shape[:3], len(self.tokens), fresh.keys.shape[4])
             self.layers = StackedKeys(fresh.keys.new_zeros(shape), fresh.values.new_zeros(shape))
+        if not is_read.all():
+            fresh, where = fresh.take(_index(is_read.nonzero()[0], fresh.keys.device)), where[is_read]
+        is_stored = np.zeros(len(self.tokens), dtype=bool)
+        is_stored[where] = True
+        if self._taken is not None and is_stored[self._taken[0]].any():
+            self._taken = None
         index = _index(where, fresh.keys.device)
         self.layers.keys[:, :, :, index], self.layers.values[:, :, :, index] = fresh.keys, fresh.values
 
@@ -152,7 +156,7 @@ class RowCache:
         Rotating keys to their new positions is exact. But the context had attended to holes of other lengths.
         """
         if other._fresh is not None:
-            other._store(*other._fresh)
+            other._store(*other._fresh, np.ones(len(other._fresh[0]), dtype=bool))
         frame, other_frame = sequence.frame, other._sequence.frame
         num_context, num_positions = frame.num_context, len(sequence.ids)
         shifts = frame.positions[0, :num_context] - other_frame.positions[0, :num_context]
