@@ -57,7 +57,7 @@ class Canvas:
 
     def _count(self, where: Array) -> Array:
         """[G]: the number of positions of `where` [T] in each hole."""
-        return np.array([np.count_nonzero(where[hole]) for hole in self._holes])
+        return np.bincount(self.hole_of[where], minlength=len(self.outlines))
 
     @property
     def deletable(self) -> Array:
@@ -183,22 +183,24 @@ class Canvas:
             here = slice(here.start, here.stop - self.spill)
         is_masked = self.masked[here]
         shown = np.where(is_masked, self.guesses[here], self.ids[here]).tolist()
-        confidence = np.where(is_masked, self.guess_confidence[here], self.confidence[here]).tolist()
-        pieces = []
-        for token, lead in zip(shown, self.leading[here], strict=True):
-            pieces.append(self.vocabulary.pieces[token] if token >= 0 else lead)
+        confidence = np.where(is_masked, self.guess_confidence[here], self.confidence[here]).astype(np.float64)
+        all_pieces = self.vocabulary.pieces
+        leads = self.leading[here]
+        pieces = [all_pieces[token] if token >= 0 else lead for token, lead in zip(shown, leads, strict=True)]
         text, ranges, _ = self._text(hole, pieces, "replace")
-        visible: list[tuple[tuple[int, int], float]] = []
-        for token, (start, end), value in zip(shown, ranges, confidence, strict=True):
-            if token >= 0 and start < end:
-                visible.append(((start, end), round(value, 3)))
+        visible: list[tuple[int, int]] = []
+        rounded: list[float] = []
+        for token, span, value in zip(shown, ranges, confidence.round(3).tolist(), strict=True):
+            if token >= 0 and span[0] < span[1]:
+                visible.append(span)
+                rounded.append(value)
         masked = is_masked.tolist()
         return HoleState.model_construct(  # valid by construction: checking took longer than all above
             text=text,
             settled=merge([span for span, is_open in zip(ranges, masked, strict=True) if not is_open]),
             masked=sum(masked),
-            tokens=[span for span, _ in visible],
-            confidence=[value for _, value in visible],
+            tokens=visible,
+            confidence=rounded,
         )
 
     def fill(self, hole: int, certainty: float | None = None) -> FilledHole:

@@ -77,13 +77,13 @@ class CanvasRow:
 
     def _find_active_block(self, blocks: Array, last_block: int) -> int:
         """The last block that takes part in this step: the first one with masks, or as far as the pipeline reaches; in
-        the last step, the last one of all. `blocks` [Th] are those of the holes' positions.
+        the last step, the last one of all. `blocks` [Th], ascending, are those of the holes' positions.
         """
         if self.is_last_step or not last_block:
             return last_block
         if self.sampler.goes_on:
             return self._active_block
-        first_masked = int(blocks[self.canvas.masked].min())
+        first_masked = int(blocks[self.canvas.masked.argmax()])
         if not self.plan.runtime.family.pipelined:
             return first_masked
         reach = self.sampler.reach(self.canvas.masked)
@@ -134,7 +134,7 @@ class CanvasRow:
     def _settle(self, positions: Array, chosen: Chosen) -> None:
         """Applies the sampler, which in the last step is not asked, to the tokens `chosen` at the `positions` [M]."""
         canvas = self.canvas
-        proposals = Proposals.of(chosen).spread(positions, len(canvas.ids))
+        proposals = Proposals.spread(chosen, positions, len(canvas.ids))
         masked, num_masked = canvas.masked, canvas.num_masked
         if len(positions) != num_masked or self.sampler.revises:
             masked = np.zeros(len(canvas.ids), dtype=bool)

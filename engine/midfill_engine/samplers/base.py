@@ -24,15 +24,16 @@ class Proposals:
         entropy = None if chosen.entropy is None else chosen.entropy.numpy()
         return cls(chosen.ids.numpy(), chosen.confidence.numpy(), entropy)
 
-    def spread(self, places: Array, size: int) -> "Proposals":
-        """These M proposals at the `places` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
-        ids, confidence, entropy = np.empty(size, np.int64), np.zeros(size, np.float32), self.entropy
+    @classmethod
+    def spread(cls, chosen: Chosen, places: Array, size: int) -> "Proposals":
+        """What was chosen at the `places` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
+        ids, confidence, entropy = np.empty(size, np.int64), np.zeros(size, np.float32), None
         ids.fill(-1)
-        ids[places], confidence[places] = self.ids, self.confidence
-        if entropy is not None:
+        ids[places], confidence[places] = chosen.ids.numpy(), chosen.confidence.numpy()
+        if chosen.entropy is not None:
             entropy = np.zeros(size, np.float32)
-            entropy[places] = self.entropy
-        return Proposals(ids, confidence, entropy)
+            entropy[places] = chosen.entropy.numpy()
+        return cls(ids, confidence, entropy)
 
 
 @dataclass(eq=False)
