@@ -36,7 +36,7 @@ class StepView:
     @property
     def everything(self) -> Array:
         """[T]: all positions."""
-        return np.ones(len(self.tokens), dtype=bool)
+        return ~np.zeros(len(self.tokens), dtype=bool)
 
 
 @dataclass(frozen=True)

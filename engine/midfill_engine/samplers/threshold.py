@@ -1,5 +1,6 @@
 """Samplers that settle every position that is confident enough."""
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -17,8 +18,11 @@ class Threshold(Sampler):
     """Settles every confident position, at least one a step (Fast-dLLM, arXiv 2505.22618, section 3.3)."""
 
     def decide(self, state: StepState) -> Decision:
-        sure, quota = state.masked & (state.proposals.confidence >= state.threshold), state.quota
-        return Decision(sure if np.count_nonzero(sure) >= quota else state.best(quota))  # the sure ones are the best
+        if not math.isinf(state.threshold):
+            sure = state.masked & (state.proposals.confidence >= state.threshold)
+            if np.count_nonzero(sure) >= state.quota:
+                return Decision(sure)
+        return Decision(state.best(state.quota))  # has all that are sure
 
 
 class SubBlocks(Threshold):
