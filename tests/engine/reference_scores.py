@@ -73,7 +73,7 @@ def score(loaded: checkpoints.LoadedModel, family: Family, ids: Tensor, shift: i
     shifted = replace(family, logit_shift=shift)
     frame = Frame(layout, shifted, block_size)
     every = places.numpy()
-    rows, mask = frame.rows_of_scores(every), TokenSequence(frame, ids.numpy(), mask_id).attention_mask(every, every)
+    rows, mask = frame.score_rows, TokenSequence(frame, ids.numpy(), mask_id).attention_mask(every, every)
     step = Pass(ids, torch.from_numpy(frame.positions[0]), wanted=torch.from_numpy(rows), attention_mask=mask)
     transformer = loaded.model.transformer
     (result,) = run_packed(transformer, [step], TorchOperators(torch.device("cpu"), torch.float32))

@@ -15,17 +15,15 @@ from midfill_engine.registry import Registry
 REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes once per block of 32 tokens
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class StepView:
     """A step over T positions: first those of the context, then the Th of the holes. `masked` [Th] are to be settled.
-    `kept` [T] positions have stored keys and values, which were computed from the `tokens` [T]; the tokens are -1 where
-    nothing is stored. Block-causal attention computes blocks up to `active_block`. `age` counts the steps since all
-    positions were computed.
+    Stored keys and values were computed from the `tokens` [T], which are -1 where nothing is stored. Block-causal
+    attention computes blocks up to `active_block`. `age` counts the steps since all positions were computed.
     """
 
     sequence: TokenSequence
     masked: Array
-    kept: Array
     tokens: Array
     active_block: int
     age: int
@@ -33,7 +31,12 @@ class StepView:
     @property
     def stale(self) -> Array:
         """[T]: the positions whose keys and values are missing; all if they are to be refreshed."""
-        return np.ones_like(self.kept) if self.age >= REFRESH_STEPS else ~self.kept
+        return self.everything if self.age >= REFRESH_STEPS else self.tokens < 0
+
+    @property
+    def everything(self) -> Array:
+        """[T]: all positions."""
+        return ~np.zeros(len(self.tokens), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ CACHES: Final = Registry(
     "cache",
     {
         # The reference for all other caches.
-        "none": Cache(lambda view: np.ones_like(view.kept), frozenset(get_args(Attention)), keeps_own_keys=False),
+        "none": Cache(lambda view: view.everything, frozenset(get_args(Attention)), keeps_own_keys=False),
         # Fast-dLLM's (arXiv 2505.22618): keeps the text before the first hole, whose keys change as holes are filled.
         "prefix": Cache(lambda view: ~view.sequence.frame.is_before_holes | view.stale, BIDIRECTIONAL),
         # Fast-dLLM's DualCache: keeps the text before, between and behind the holes.

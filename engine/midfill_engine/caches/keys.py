@@ -64,22 +64,20 @@ class CanvasCache:
         sequence: TokenSequence,
         masked: Array,
         active_block: int,
-        targets: Array,
+        rows: Array,
         choice: Choice,
         shows_states: bool,
     ) -> Pass:
-        """The forward pass that scores the positions `targets` [M]. `masked` [Th] are the holes' positions that are to
-        be settled, `active_block` is the last block to compute.
+        """The forward pass that scores the states of the positions `rows` [M]. `masked` [Th] are the holes' positions
+        that are to be settled, `active_block` is the last block to compute.
         """
         if len(self.tokens) != len(sequence.ids):
             self.reset(len(sequence.ids))
-        kept = self.tokens >= 0
-        compute = self.cache.compute(StepView(sequence, masked, kept, self.tokens, active_block, self.age))
-        rows = sequence.frame.rows_of_scores(targets)
+        compute = self.cache.compute(StepView(sequence, masked, self.tokens, active_block, self.age))
         compute[rows] = True
         self._sequence, computed_bytes = sequence, compute.tobytes()
         if self._selection is None or not self._selection.serves(sequence.frame, computed_bytes):
-            self._selection = self._select(sequence, compute, kept, computed_bytes)
+            self._selection = self._select(sequence, compute, computed_bytes)
         selection = self._selection
         attention_mask = selection.attention_mask
         if sequence.frame.family.hybrid:  # its attention mask depends on the tokens
@@ -97,13 +95,15 @@ class CanvasCache:
             shows_states=shows_states,
         )
 
-    def _select(self, sequence: TokenSequence, compute: Array, kept: Array, computed_bytes: bytes) -> Selection:
+    def _select(self, sequence: TokenSequence, compute: Array, computed_bytes: bytes) -> Selection:
         frame, computed = sequence.frame, compute.nonzero()[0]
-        if self._fresh is not None and not compute[self._fresh[0]].all():  # some of them are reused now
-            self._store(*self._fresh)
+        if self._fresh is not None:
+            is_reused = ~compute[self._fresh[0]]  # the others are computed now, so nobody will read them
+            if is_reused.any():
+                self._store(*self._fresh, is_reused)
         reused, past = np.arange(frame.num_context), self.context_keys
         if past is None or compute[: frame.num_context].any():
-            reused = np.flatnonzero(kept & ~compute)
+            reused = np.flatnonzero((self.tokens >= 0) & ~compute)
             past = self._take(reused)
         index = np.full(len(compute), -1)
         index[computed] = np.arange(len(computed))
@@ -133,18 +133,22 @@ class CanvasCache:
         self.age = 1 if len(where) == len(self.tokens) else self.age + 1
 
     @torch.inference_mode()
-    def _store(self, where: Array, own: KeyValues) -> None:
-        """Writes the keys and values `own` of the positions `where` [C] into `layers`."""
+    def _store(self, where: Array, own: KeyValues, is_read: Array) -> None:
+        """Writes the keys and values `own` of the positions `where` [C] into `layers`, at least those that are read."""
         self._fresh = None
-        if self._taken is not None and np.isin(where, self._taken[0]).any():
-            self._taken = None
         fresh = StackedKeys.of(own)
-        if self.layers is None and len(where) == len(self.tokens):
-            self.layers = fresh
+        if len(where) == len(self.tokens):
+            self.layers, self._taken = fresh, None
             return
         if self.layers is None:
             shape = (*fresh.keys.shape[:3], len(self.tokens), fresh.keys.shape[4])
             self.layers = StackedKeys(fresh.keys.new_zeros(shape), fresh.values.new_zeros(shape))
+        if not is_read.all():
+            fresh, where = fresh.take(_index(is_read.nonzero()[0], fresh.keys.device)), where[is_read]
+        is_stored = np.zeros(len(self.tokens), dtype=bool)
+        is_stored[where] = True
+        if self._taken is not None and is_stored[self._taken[0]].any():
+            self._taken = None
         index = _index(where, fresh.keys.device)
         self.layers.keys[:, :, :, index], self.layers.values[:, :, :, index] = fresh.keys, fresh.values
 
@@ -154,7 +158,7 @@ class CanvasCache:
         Rotating keys to their new positions is exact. But the context had attended to holes of other lengths.
         """
         if other._fresh is not None:
-            other._store(*other._fresh)
+            other._store(*other._fresh, np.ones(len(other._fresh[0]), dtype=bool))
         frame, other_frame = sequence.frame, other._sequence.frame
         num_context, num_positions = frame.num_context, len(sequence.ids)
         shifts = frame.positions[0, :num_context] - other_frame.positions[0, :num_context]

@@ -57,7 +57,7 @@ class Canvas:
 
     def _count(self, where: Array) -> Array:
         """[G]: the number of positions of `where` [T] in each hole."""
-        return np.array([np.count_nonzero(where[hole]) for hole in self._holes])
+        return np.bincount(self.hole_of[where], minlength=len(self.outlines))
 
     @property
     def deletable(self) -> Array:
@@ -85,18 +85,19 @@ class Canvas:
             if np.count_nonzero(grows):
                 settle &= ~self._excess(grows, self.expandable)
         settle = self._write(settle)
-        self.masked = self.masked & ~settle
+        self.masked ^= settle
         if decision.remask is not None:
             self.masked |= decision.remask & ~settle & ~self.anchored
 
     def _write(self, where: Array) -> Array:
         """Writes the guesses at `where` [T], except deletions beyond a hole's limit; returns the written positions."""
         written = where
-        deletes = where & self.vocabulary.is_deletion(self.guesses)
-        if np.count_nonzero(deletes):
-            written = where & ~self._excess(deletes, self.deletable)
-        self.ids = np.where(written, self.guesses, self.ids)
-        self.confidence = np.where(written, self.guess_confidence, self.confidence)
+        if self.vocabulary.delete_ids:
+            deletes = where & self.vocabulary.is_deletion(self.guesses)
+            if np.count_nonzero(deletes):
+                written = where & ~self._excess(deletes, self.deletable)
+        np.copyto(self.ids, self.guesses, where=written)
+        np.copyto(self.confidence, self.guess_confidence, where=written)
         return written
 
     def cut_spill(self, mask_id: int) -> None:
@@ -182,22 +183,24 @@ class Canvas:
             here = slice(here.start, here.stop - self.spill)
         is_masked = self.masked[here]
         shown = np.where(is_masked, self.guesses[here], self.ids[here]).tolist()
-        confidence = np.where(is_masked, self.guess_confidence[here], self.confidence[here]).tolist()
-        pieces = []
-        for token, lead in zip(shown, self.leading[here], strict=True):
-            pieces.append(self.vocabulary.pieces[token] if token >= 0 else lead)
+        confidence = np.where(is_masked, self.guess_confidence[here], self.confidence[here]).astype(np.float64)
+        all_pieces = self.vocabulary.pieces
+        leads = self.leading[here]
+        pieces = [all_pieces[token] if token >= 0 else lead for token, lead in zip(shown, leads, strict=True)]
         text, ranges, _ = self._text(hole, pieces, "replace")
-        visible: list[tuple[tuple[int, int], float]] = []
-        for token, (start, end), value in zip(shown, ranges, confidence, strict=True):
-            if token >= 0 and start < end:
-                visible.append(((start, end), round(value, 3)))
+        visible: list[tuple[int, int]] = []
+        rounded: list[float] = []
+        for token, span, value in zip(shown, ranges, confidence.round(3).tolist(), strict=True):
+            if token >= 0 and span[0] < span[1]:
+                visible.append(span)
+                rounded.append(value)
         masked = is_masked.tolist()
         return HoleState.model_construct(  # valid by construction: checking took longer than all above
             text=text,
             settled=merge([span for span, is_open in zip(ranges, masked, strict=True) if not is_open]),
             masked=sum(masked),
-            tokens=[span for span, _ in visible],
-            confidence=[value for _, value in visible],
+            tokens=visible,
+            confidence=rounded,
         )
 
     def fill(self, hole: int, certainty: float | None = None) -> FilledHole:

@@ -61,20 +61,10 @@ async def fill_by_denoising(
     forwards = ForwardCounter()
     await Claim(plan.count_bytes())
     denoisers, is_cached = await forwards.run(begin_denoisers(plan))
-    first = denoisers[0]
-    step = 0
-    while open_denoisers := [denoiser for denoiser in denoisers if not denoiser.is_done]:
-        if timer.is_over:
-            for denoiser in open_denoisers:  # the next step is the last one
-                denoiser.num_steps = min(denoiser.num_steps, denoiser.step + 1)
-        passes = [denoiser.open_pass() for denoiser in open_denoisers]
-        results = await forwards.run(forward(passes, partial(event_of, first, step)))
-        for denoiser, result in zip(open_denoisers, results, strict=True):
-            denoiser.absorb(result)
-        step += 1
-    await Show(event_of(first, step))
+    num_steps = await forwards.run(denoise(denoisers, timer))
+    await Show(event_of(denoisers[0], num_steps))
     stats = Stats(
-        steps=step,
+        steps=num_steps,
         forwards=forwards.count,
         tokens=0,
         ms=(clock() - started_s) * 1000,
@@ -82,6 +72,21 @@ async def fill_by_denoising(
         context_tokens=len(plan.context_ids),
     )
     return answer(plan, denoisers, stats)
+
+
+async def denoise(denoisers: Sequence[CanvasDenoiser | UniformDenoiser], timer: Timer) -> int:
+    """Settles all positions of the denoisers, the first of which is shown; returns the number of steps."""
+    step = 0
+    while open_denoisers := [denoiser for denoiser in denoisers if not denoiser.is_done]:
+        if timer.is_over:
+            for denoiser in open_denoisers:  # the next step is the last one
+                denoiser.num_steps = min(denoiser.num_steps, denoiser.step + 1)
+        passes = [denoiser.open_pass() for denoiser in open_denoisers]
+        results = await forward(passes, partial(event_of, denoisers[0], step))
+        for denoiser, result in zip(open_denoisers, results, strict=True):
+            denoiser.absorb(result)
+        step += 1
+    return step
 
 
 async def begin_denoisers(plan: Plan) -> tuple[list[CanvasDenoiser] | list[UniformDenoiser], bool]:

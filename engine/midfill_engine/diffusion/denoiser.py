@@ -1,7 +1,6 @@
 """Denoises one canvas of a fill: chooses each step's positions, applies the sampler, keeps keys and values."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from midfill_engine.diffusion.canvas import Canvas
 from midfill_engine.diffusion.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.packed import Pass, Result, choose_again
-from midfill_engine.models.sequence import Array, Frame, TokenSequence
+from midfill_engine.models.sequence import Array, TokenSequence
 from midfill_engine.samplers import Decision, Predictions, Sampler, StepState
 
 
@@ -30,7 +29,7 @@ class CanvasDenoiser:
     step: int = 0
     _open_positions: Array = field(init=False)  # [M]: hole positions that this step may settle or revise
     _active_block: int = 0  # the last block that takes part in this step
-    _laid: tuple[tuple[int, ...], Frame] | None = None  # the holes' lengths, and the frame for these
+    _laid: tuple[tuple[int, ...], TokenSequence] | None = None  # the holes' lengths, and the sequence for these
 
     @property
     def is_done(self) -> bool:
@@ -40,25 +39,25 @@ class CanvasDenoiser:
     def is_last_step(self) -> bool:
         return self.step >= self.num_steps
 
-    @property
-    def frame(self) -> Frame:
-        """The frame of the canvas as it is now: a new one whenever a hole has another length."""
-        if self._laid is None or self._laid[0] != self.canvas.lengths:
-            self._laid = (self.canvas.lengths, self.plan.frame(self.canvas.lengths))
+    def _lay_sequence(self) -> TokenSequence:
+        """The sequence of the canvas, whose frame and memory are new whenever a hole has another length."""
+        lengths, mask_id = self.canvas.lengths, self.plan.runtime.tokens.mask_id
+        if self._laid is None or self._laid[0] != lengths:
+            ids = np.concatenate((self.plan.context_ids.numpy(), self.canvas.ids))
+            self._laid = (lengths, TokenSequence(self.plan.frame(lengths), ids, mask_id))
         return self._laid[1]
 
-    @cached_property
-    def _context_ids(self) -> Array:
-        return self.plan.context_ids.numpy()
-
     def sequence(self) -> TokenSequence:
-        """Context and canvas as model input. Deletions are shown as masks if the model never saw one in training."""
-        family, mask_id = self.plan.runtime.family, self.plan.runtime.tokens.mask_id
-        hidden = self.canvas.masked
-        if not family.shows_deleted:
+        """Context and canvas as model input, until the next call. Deletions are shown as masks if the model never saw
+        one in training.
+        """
+        sequence, hidden = self._lay_sequence(), self.canvas.masked
+        if not self.plan.runtime.family.shows_deleted:
             hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids)
-        ids = np.concatenate((self._context_ids, np.where(hidden, mask_id, self.canvas.ids)))
-        return TokenSequence(self.frame, ids, mask_id)
+        in_holes = sequence.ids[sequence.frame.num_context :]
+        in_holes[:] = self.canvas.ids
+        in_holes[hidden] = sequence.mask_id
+        return sequence
 
     def open_pass(self) -> Pass:
         """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""
@@ -72,19 +71,19 @@ class CanvasDenoiser:
         if self.sampler.revises:
             is_open = is_open | (~masked & ~self.canvas.anchored & (blocks == self._active_block))
         self._open_positions = is_open.nonzero()[0]
-        targets = self._open_positions + sequence.frame.num_context
+        rows = sequence.frame.hole_score_rows[self._open_positions]
         choice = self._build_choice(self._open_positions)
-        return self.cache.build_pass(sequence, masked, self._active_block, targets, choice, self.is_last_step)
+        return self.cache.build_pass(sequence, masked, self._active_block, rows, choice, self.is_last_step)
 
     def _find_active_block(self, blocks: Array, last_block: int) -> int:
         """The last block that takes part in this step: the first one with masks, or as far as the pipeline reaches; in
-        the last step, the last one of all. `blocks` [Th] are those of the holes' positions.
+        the last step, the last one of all. `blocks` [Th], ascending, are those of the holes' positions.
         """
         if self.is_last_step or not last_block:
             return last_block
         if self.sampler.block_may_change:
             return self._active_block
-        first_masked = int(blocks[self.canvas.masked].min())
+        first_masked = int(blocks[self.canvas.masked.argmax()])
         if not self.plan.runtime.family.pipelined:
             return first_masked
         reach = self.sampler.reach(self.canvas.masked)
@@ -135,29 +134,31 @@ class CanvasDenoiser:
     def _settle(self, positions: Array, chosen: Chosen) -> None:
         """Applies the sampler, which in the last step is not asked, to the tokens `chosen` at the `positions` [M]."""
         canvas = self.canvas
-        predictions = Predictions.of(chosen).spread(positions, len(canvas.ids))
-        masked = canvas.masked
-        if len(positions) != canvas.num_masked or self.sampler.revises:
+        predictions = Predictions.spread(chosen, positions, len(canvas.ids))
+        masked, num_masked = canvas.masked, canvas.num_masked
+        if len(positions) != num_masked or self.sampler.revises:
             masked = np.zeros(len(canvas.ids), dtype=bool)
             masked[positions] = canvas.masked[positions]
         if self.is_last_step:
             decision = Decision(masked)
         else:
-            decision = self.sampler.decide(self._describe_step(predictions, masked))
+            decision = self.sampler.decide(self._describe_step(predictions, masked, num_masked))
         if self.plan.policy.may_expand:
             decision = delay_neighbors(decision, predictions.ids == self.plan.runtime.tokens.expand_id)
         canvas.apply(decision, predictions)
 
-    def _describe_step(self, predictions: Predictions, masked: Array) -> StepState:
-        """What the sampler sees of this step, in which the `masked` [Th] positions may be settled."""
-        block_size = self.plan.runtime.loaded.config.block_size
-        sequence_positions = self.frame.positions[0, self.frame.num_context :] if block_size else None
+    def _describe_step(self, predictions: Predictions, masked: Array, num_masked: int) -> StepState:
+        """What the sampler sees of this step, in which the `masked` [Th] of the `num_masked` may be settled."""
+        block_size, sequence_positions = self.plan.runtime.loaded.config.block_size, None
+        if block_size:
+            frame = self._lay_sequence().frame
+            sequence_positions = frame.positions[0, frame.num_context :]
         return StepState(
             predictions=predictions,
             ids=self.canvas.ids,
             masked=masked,
             fixed=self.canvas.anchored,
-            remaining=self.canvas.num_masked,
+            remaining=num_masked,
             step=self.step,
             num_steps=self.num_steps,
             quality=self.plan.quality,

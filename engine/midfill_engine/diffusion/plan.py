@@ -49,7 +49,7 @@ class Plan:
         layout = family.lay_out([len(text) for text in self.texts], list(hole_lengths), config.hole_span)
         return Frame(layout, family, config.block_size)
 
-    @property
+    @cached_property
     def quality(self) -> float:
         """The request's dial as a number; the family's if the request has none."""
         requested = self.request.quality

@@ -17,7 +17,7 @@ class BadScores(RuntimeError):
     """The logits are not finite: the weights or the device are broken."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Choice:
     """The rules by which M rows choose tokens. Row i chooses among the tokens for which the rule `allowed[rule_of[i]]`
     is true (`allowed` is [R, V]), except for those `barred` for it: `barred` maps a token to [M], true where a row may
@@ -51,7 +51,7 @@ class Choice:
         return replace(self, rule_of=self.rule_of[rows], barred=barred, forced=forced)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Chosen:
     """What M rows chose, [M] each: the tokens' `ids`, their probabilities `confidence`, and the `entropy` (nats) of the
     distributions, if the choice needs it.

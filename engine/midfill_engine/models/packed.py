@@ -33,7 +33,7 @@ class Stacks:
     room: Tensor | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Pass:
     """T rows of one sequence to compute: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to
     each other where `attention_mask` [T, P + T] is true, or everywhere without one.
@@ -87,7 +87,7 @@ class OutputRows:
         return x if self.rows is None else x[self.rows]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Result:
     """`hidden` [M, D], the normed states of the wanted rows; `own` keys and values [1, K, T, E] of each layer, if the
     pass keeps them; and the tokens `chosen`, if it has a choice.

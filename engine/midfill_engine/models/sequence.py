@@ -70,11 +70,13 @@ class Frame:
         return int(self.blocks.max())
 
     @cached_property
-    def _score_rows(self) -> Array:
+    def score_rows(self) -> Array:
         """[T]: the index of the position whose state scores each position. It is the position before if scores are
         shifted, and for the first position of a block in a hybrid model.
         """
         from_left = self.positions[0]
+        if not self.family.logit_shift and not self.family.hybrid:
+            return np.arange(len(from_left))
         scoring = from_left - self.family.logit_shift
         if self.family.hybrid:
             scoring = scoring - ((from_left - self.num_context) % self.block_size == 0)
@@ -83,11 +85,10 @@ class Frame:
         score_rows: Array = index_at[np.maximum(scoring, 0)]
         return score_rows
 
-    def rows_of_scores(self, targets: Array) -> Array:
-        """The indices [M] of the positions whose states score the positions `targets` [M]."""
-        if not self.family.logit_shift and not self.family.hybrid:
-            return targets
-        return self._score_rows[targets]
+    @cached_property
+    def hole_score_rows(self) -> Array:
+        """[Th]: `score_rows` of the positions of the holes."""
+        return self.score_rows[self.num_context :]
 
     def for_heads(self, where: Array | slice, num_heads: int) -> Tensor:
         """The positions at `where` [C] as a `Pass` takes them: [C], or [H, C] if heads count differently."""
@@ -97,7 +98,7 @@ class Frame:
         return positions.repeat_interleave(num_heads // len(positions), dim=0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TokenSequence:
     """The `ids` [T] at the positions of `frame`. In a hybrid model the positions before the first block with a
     `mask_id` attend causally.

@@ -9,7 +9,7 @@ from midfill_engine.models.choice import Chosen
 from midfill_engine.models.sequence import Array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Predictions:
     """Tokens that were chosen for T positions, as numpy's arrays [T]: `ids`, their probabilities `confidence`, and if
     the sampler needs it the `entropy` (nats) of the distributions that they are from.
@@ -24,18 +24,19 @@ class Predictions:
         entropy = None if chosen.entropy is None else chosen.entropy.numpy()
         return cls(chosen.ids.numpy(), chosen.confidence.numpy(), entropy)
 
-    def spread(self, positions: Array, size: int) -> "Predictions":
-        """These M predictions at the `positions` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
-        ids, confidence, entropy = np.empty(size, np.int64), np.zeros(size, np.float32), self.entropy
+    @classmethod
+    def spread(cls, chosen: Chosen, positions: Array, size: int) -> "Predictions":
+        """What was chosen at the `positions` [M] of `size` positions; elsewhere ids are -1, and all else is 0."""
+        ids, confidence, entropy = np.empty(size, np.int64), np.zeros(size, np.float32), None
         ids.fill(-1)
-        ids[positions], confidence[positions] = self.ids, self.confidence
-        if entropy is not None:
+        ids[positions], confidence[positions] = chosen.ids.numpy(), chosen.confidence.numpy()
+        if chosen.entropy is not None:
             entropy = np.zeros(size, np.float32)
-            entropy[positions] = self.entropy
-        return Predictions(ids, confidence, entropy)
+            entropy[positions] = chosen.entropy.numpy()
+        return cls(ids, confidence, entropy)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class StepState:
     """A step to decide on, over T hole positions. `step` counts from 1 to `num_steps`.
 
@@ -92,7 +93,7 @@ def rank(values: Array, among: Array) -> Array:
     return ranks
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Decision:
     """Positions [T] to `settle`; settled ones to `remask`, or to replace by their predictions (`edit`); no anchors."""
 

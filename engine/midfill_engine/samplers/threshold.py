@@ -1,7 +1,10 @@
 """Samplers that settle every position that is confident enough."""
 
+import math
 from dataclasses import replace
 from typing import Final
+
+import numpy as np
 
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
@@ -15,8 +18,11 @@ class Threshold(Sampler):
     """Settles every confident position, at least one a step (Fast-dLLM, arXiv 2505.22618, section 3.3)."""
 
     def decide(self, state: StepState) -> Decision:
-        is_sure = state.predictions.confidence >= state.threshold
-        return Decision((state.masked & is_sure) | state.best(state.quota))
+        if not math.isinf(state.threshold):
+            sure = state.masked & (state.predictions.confidence >= state.threshold)
+            if np.count_nonzero(sure) >= state.quota:
+                return Decision(sure)
+        return Decision(state.best(state.quota))  # has all that are sure
 
 
 class SubBlocks(Threshold):

@@ -210,15 +210,15 @@ class Scheduler:
                 awaited = ticket.fill.send(ticket.answer)
                 ticket.answer = None
                 match awaited:
+                    case Work():
+                        if ticket.watches and awaited.showing is not None:
+                            self._unshown.append((ticket, awaited.showing))
+                        return awaited
                     case Claim():
                         ticket.claim = awaited
                     case Show():
                         ticket.listener(awaited.event)
                         return None
-                    case Work():
-                        if ticket.watches and awaited.showing is not None:
-                            self._unshown.append((ticket, awaited.showing))
-                        return awaited
         except StopIteration as stop:
             assert isinstance(stop.value, InfillResponse)
             self._end(ticket, stop.value)

@@ -45,7 +45,7 @@ class Show(Awaited[None]):
 Showing = StepEvent | Callable[[], StepEvent]  # an event, or a function that builds it if somebody watches
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Work(Awaited[list[Any]]):
     """Passes to run, which have `num_rows` rows together; their results are sent back in order. `showing` is the event
     that shows the fill as it is before these passes. So it is built before the fill goes on with their results.
@@ -69,6 +69,9 @@ def count_rows(step: "Pass | CanvasPass") -> int:
 
 async def forward(passes: Sequence[Any], showing: Showing | None = None) -> list[Any]:
     """Runs passes in as many forward passes as their rows need; returns the results. `showing` is for the first one."""
+    num_rows = sum(map(count_rows, passes))
+    if 0 < num_rows <= MAX_ROWS:
+        return await Work(list(passes), num_rows, showing)
     results: list[Any] = []
     next_showing = showing
     for part in split(passes, count_rows, MAX_ROWS):

@@ -24,9 +24,11 @@ def decode(pieces: list[bytes], errors: str) -> tuple[str, Spans]:
 def merge(spans: Spans) -> Spans:
     """The ascending ranges, with adjacent ones joined and empty ones dropped."""
     merged: Spans = []
+    first, last = 0, 0
     for start, end in spans:
-        if merged and merged[-1][1] == start:
-            merged[-1] = (merged[-1][0], end)
-        elif start < end:
-            merged.append((start, end))
-    return merged
+        if start != last:
+            if first < last:
+                merged.append((first, last))
+            first = start
+        last = end
+    return [*merged, (first, last)] if first < last else merged
