@@ -80,6 +80,30 @@ def test_json_has_its_schema(file: Path, answer: Answer) -> None:
     assert report.stats.wall_ms > report.stats.ms
 
 
+@pytest.mark.parametrize(
+    ("source", "words", "rows"),
+    [
+        (b"def f():\r\n    # do it\r\n\r\nx = '\xc3\xa4'\r\n", ["t.py:1"], ["a = 1\nreturn a"]),
+        ("\ufeffdef f():\n    a = 'ä'\n\n    return a\n".encode(), ["t.py:3"], ["b = 'ü'"]),
+        (b"# coding: latin-1\ndef f():\n    ...\n\ndef g():\n    return '\xe4'\n", ["t.py", "--stubs"], ["return 1"]),
+        (b"def f():\n    a('\xff')\n\ndef g(): ...\n", ["t.py", "--function", "f", "--function", "g"], ["", "return 1"]),
+        (b"def f():\n    x()\n", ["t.py:3"], ["y()"]),
+    ],
+)
+def test_json_holds_the_edits_that_write_makes(
+    file: Path, answer: Answer, source: bytes, words: list[str], rows: list[str]
+) -> None:
+    answer(rows=[rows])
+    file.write_bytes(source)
+    report = json.loads(RUNNER.invoke(build_app(), ["fill", *words, "--json"]).stdout_bytes)
+    data = bytearray(source)
+    for hole in reversed(report["holes"]):
+        replacement = hole["replacement"].encode(report["encoding"], "surrogateescape")
+        data[hole["start_byte"] : hole["end_byte"]] = replacement
+    assert RUNNER.invoke(build_app(), ["fill", *words, "--write"]).exit_code == 0
+    assert bytes(data) == file.read_bytes() != source
+
+
 def test_name_that_is_no_text_is_no_obstacle(file: Path, answer: Answer) -> None:
     name = os.fsdecode(b"caf\xe9.py")
     Path(name).write_bytes(SOURCE)

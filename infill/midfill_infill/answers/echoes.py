@@ -11,7 +11,7 @@ from midfill_infill.answers.draft import DraftText, join
 _QUOTES: Final = re.compile(r"[rRuU]?(?:\"\"\"|''')")
 _COMMENT_MARKS: Final = {"#": re.compile(r"#+"), "//": re.compile(r"//+[/!]?|/\*+|\*+/|\*(?!\w)")}
 _MARK_BEHIND: Final = re.compile(r"(?:\*+/|\"\"\"|''')$")
-_LETTER: Final = re.compile(r"\w")
+_LETTER: Final = re.compile(r"[^\W_]")
 # A comment with fewer letters may say the same as a docstring on purpose.
 _TELLING: Final = 12
 
