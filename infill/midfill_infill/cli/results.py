@@ -267,9 +267,10 @@ def _candidate_json(results: Results, candidate: Alternative) -> dict[str, Any]:
 
 def _hole_json(document: Document, filled: PlacedFill, edit: Edit) -> dict[str, Any]:
     """A filled hole as JSON. `replacement` takes the place of the file's bytes from `start_byte` to `end_byte`; it is
-    `text` in the file's line ends, with the white space that the hole needs around it. `line` and `column` count from 1. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
-    `certainty` is the probability that the whole text is right, null if it is unknown. `origin` says in words where the
-    text comes from. In a notebook all positions count in the source of `cell`, whose number counts from 1.
+    `text` in the file's line ends, with the white space that the hole needs around it. `line` and `column` count from
+    1. `confidence[i]` belongs to `text[slice(*tokens[i])]`. `certainty` is the probability that the whole text is
+    right, null if it is unknown. `origin` says in words where the text comes from. In a notebook all positions count
+    in the source of `cell`, whose number counts from 1.
     """
     line, column = document.position_at(filled.hole.start_byte)
     cell, cell_start = document.cell_at(filled.hole.start_byte)
