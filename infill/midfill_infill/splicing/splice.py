@@ -12,7 +12,7 @@ from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.reading import anchor_texts, read_answer, read_plainly, trimmed_anchor_texts
 from midfill_infill.answers.trials import Trials
 from midfill_infill.errors import MidfillError
-from midfill_infill.languages import json
+from midfill_infill.splicing import json_files
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
@@ -104,7 +104,7 @@ class Splicer:
         """The fills of a JSON file with the comma behind one of them taken off or added: what follows the hole tells
         whether one has to be there.
         """
-        if self._compiler is not json.compiles:
+        if self._compiler is not json_files.compiles:
             return
         for hole, fill in spliced.items():
             if fill.text.endswith(","):
@@ -121,11 +121,11 @@ class Splicer:
         if document.syntax is not None:
             compiles = document.syntax.compiles
             return compiles if compiles is not None and compiles(_to_text(document)) else None
-        if document.path is None or not json.is_json(document.path):
+        if document.path is None or not json_files.is_json(document.path):
             return None
-        masked = (Patch.of(_edit(document, hole, mask) for hole in self.holes) for mask in json.MASKS)
+        masked = (Patch.of(_edit(document, hole, mask) for hole in self.holes) for mask in json_files.MASKS)
         documents = (document, *map(document.put, masked))
-        return json.compiles if any(json.compiles(_to_text(each)) for each in documents) else None
+        return json_files.compiles if any(json_files.compiles(_to_text(each)) for each in documents) else None
 
     def _still_compiles(self, patch: Patch) -> bool:
         return self._compiler is None or self._compiler(_to_text(self.document.put(patch)))
