@@ -201,6 +201,15 @@ def test_frames_of_the_live_view(preview: Preview, frame: str) -> None:
     assert capture.get() == frame
 
 
+def test_a_model_that_writes_from_the_left_knows_no_last_step() -> None:
+    document = live_document()
+    preview = Preview(5, 320, [HoleState(text="return a", settled=[], masked=1)])
+    console = Console(file=io.StringIO(), width=60)
+    with console.capture() as capture:
+        console.print(render_preview(document, holes.find_stubs(document), preview))
+    assert capture.get().startswith("draft, step 5\n")
+
+
 def test_guesses_look_unlike_settled_text() -> None:
     document = live_document()
     console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system="standard")
