@@ -50,6 +50,14 @@ def test_diff_is_shown_and_nothing_written(file: Path, answer: Answer) -> None:
     assert file.read_bytes() == SOURCE
 
 
+@pytest.mark.parametrize("text", ["return a - b", ""])
+def test_a_fill_that_changes_nothing_says_so(file: Path, answer: Answer, text: str) -> None:
+    answer(rows=[[text]])
+    file.write_bytes(b"def add(a, b):\n    return a - b\n")
+    result = RUNNER.invoke(build_app(), ["fill", "t.py:1"])
+    assert result.stdout == "# t.py:2 add: unchanged\n"
+
+
 def test_diff_can_be_applied(file: Path, answer: Answer) -> None:
     diff = RUNNER.invoke(build_app(), ["fill", "t.py:3"]).stdout_bytes
     subprocess.run(["git", "apply", "-p0", "--whitespace=nowarn"], input=diff, check=True)

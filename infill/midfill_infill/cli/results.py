@@ -86,10 +86,12 @@ class Results:
     def _describe_fills(self, candidate: Alternative) -> list[str]:
         """For each fill its place, the number of lines that it replaces, and how certain it is."""
         descriptions: list[str] = []
-        for fill in candidate.fills:
+        for fill, edit in zip(candidate.fills, candidate.patch.edits, strict=True):
             size = measure(self.document, fill.hole)
             num_new = fill.text.count("\n") + bool(fill.text)
             replaced = f"{size.num_lines} of {plural(size.of_lines, 'line')} replaced by {num_new}"
+            if edit.replacement == self.document.data[edit.start_byte : edit.end_byte]:
+                replaced = "unchanged"
             description = f"{_describe_place(self.document, fill.hole)}: {replaced}"
             label = describe_fill(fill)
             if label:
