@@ -396,3 +396,11 @@ def test_a_function_below_a_syntax_error_has_its_name(language: str, source: str
 def test_a_syntax_error_gives_no_class_a_function_of_its_file(source: str) -> None:
     with pytest.raises(MidfillError, match=r"has no function 'A\.two'"):
         body_named(Document(source.encode(), "python"), "A.two")
+
+
+@pytest.mark.parametrize("name", ["Stack::push", "q.Stack.push", "Stack<T>::push", "push"])
+def test_a_method_of_a_template_needs_no_arguments_in_its_name(name: str) -> None:
+    source = "namespace q {\ntemplate <class T>\nvoid Stack<T>::push(T item) {\n}\n}\n"
+    assert body_named(Document(source.encode(), "cpp"), name).name == "q.Stack<T>.push"
+    other = "bool A::operator<=>(A a) {\n}\nbool A::operator<(A a) {\n}\n"
+    assert body_named(Document(other.encode(), "cpp"), "A::operator<").name == "A.operator<"

@@ -21,6 +21,7 @@ from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
 _PLACEHOLDER = re.compile(rb"(?<![.\w])\.\.\.(?![.\w])")
+_TEMPLATE_ARGUMENTS = re.compile(r"(?<=\w)<(?!=).*>$")  # but `operator<=>` is a name
 _MAX_SIMILAR = 3  # similar names in a message
 # More than LARGE_SHARE of a file is large above SOME_LINES only, because in a short file every function is that much.
 MANY_LINES: Final = 40
@@ -259,7 +260,9 @@ def body_named(document: Document, name: str) -> Hole:
     """
     path = tuple(name.strip().removesuffix("()").replace("::", ".").split("."))
     named = [function for function in outline(document).functions if function.path]
-    matches = [function for function in named if function.path[-len(path) :] == path]
+    matches = [
+        function for function in named if path in (function.path[-len(path) :], _bare_path(function)[-len(path) :])
+    ]
     exact = [function for function in matches if function.path == path]
     if len(exact) == 1:
         matches = exact
@@ -271,6 +274,11 @@ def body_named(document: Document, name: str) -> Hole:
         lines = ", ".join(_name_with_line(document, function) for function in matches)
         raise MidfillError("ambiguous_function", f"{document.name} has {len(matches)} functions {name!r}: {lines}")
     return body_hole(document, matches[0])
+
+
+def _bare_path(function: Function) -> tuple[str, ...]:
+    """The path of a function without arguments of templates."""
+    return tuple(_TEMPLATE_ARGUMENTS.sub("", name) for name in function.path)
 
 
 def _may_be_named(document: Document, function: Function, path: tuple[str, ...]) -> bool:
