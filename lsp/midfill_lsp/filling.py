@@ -188,8 +188,7 @@ class FillJob:
                     latest = event
                 if previews.is_due(event):
                     tell(self._preview, previews, event)
-                num_masked = sum(hole.masked for hole in event.holes)
-                tell(progress.step, event.step, event.num_steps, num_masked)
+                tell(progress.step, event.step, event.num_steps, [hole.masked for hole in event.holes])
                 if latest and self._finish.is_set():
                     return finish(document, holes, latest)
         raise AssertionError("a fill ends with Filled or an error")

@@ -75,9 +75,7 @@ class Fills:
 
     async def fill(self, params: FillParams, rerolled: Pending | None = None) -> FillResult:
         """Fills. `rerolled` is a pending fill that the new one replaces. Raises MidfillError and JsonRpcException."""
-        reason = self.find_exclusion(params.uri)
-        if reason:
-            raise MidfillError("file_excluded", f"this file is left out: {reason}")
+        self.check_included(params.uri)
         settings = self._server.settings_of(params.uri)
         find_surroundings = self._look_around(params.uri)
         rerolled_holes: tuple[PendingHole, ...] = ()
@@ -246,6 +244,12 @@ class Fills:
     @property
     def is_snoozing(self) -> bool:
         return self._snooze_timer is not None
+
+    def check_included(self, uri: str) -> None:
+        """Raises MidfillError `file_excluded`."""
+        reason = self.find_exclusion(uri)
+        if reason:
+            raise MidfillError("file_excluded", f"this file is left out: {reason}")
 
     def find_exclusion(self, uri: str) -> str | None:
         return find_exclusion(uri, self._server.settings_of(uri).exclude)

@@ -105,6 +105,7 @@ class NextEdits:
             self._tell(document, ())
             return Repeated(applied=0, left=0)
         check_takes_edits(self._server)
+        self._fills.check_included(params.uri)
         found = await self.find(document)
         if not found:
             raise FillFailed(NOTHING)

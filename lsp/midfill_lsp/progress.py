@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from lsprotocol import types
@@ -47,19 +47,26 @@ class FillProgress:
     def say(self, phrase: str) -> None:
         self._report(types.WorkDoneProgressReport(message=phrase))
 
-    def step(self, step: int, num_steps: int, masked: int) -> None:
-        """Shows that `masked` positions are left after `step` of at most `num_steps`. Step 0 starts a round."""
-        self._masked_at_start = masked if step == 0 else max(self._masked_at_start, masked)
+    def step(self, step: int, num_steps: int, masked: Sequence[int]) -> None:
+        """Shows how many positions of each hole are `masked` after `step` of at most `num_steps`. Step 0 starts a
+        round.
+        """
+        num_masked = sum(masked)
+        if step == 0:
+            self._masked_at_start = 0
+        if max(masked, default=0) > 1:  # otherwise the model writes from the left: it settles no masks, knows no bound
+            self._masked_at_start = max(self._masked_at_start, num_masked)
         if time.monotonic() - self._reported_s < MIN_INTERVAL_S:
             return
         self._reported_s = time.monotonic()
-        message = f"step {step}"
-        if self._masked_at_start > 1:  # otherwise the model writes from the left, and settles no masks
-            settled = 100 - 100 * masked // self._masked_at_start
+        report = types.WorkDoneProgressReport(message=f"step {step}")
+        if self._masked_at_start:
+            settled = 100 - 100 * num_masked // self._masked_at_start
+            # A second round restarts at step 0, but percentages may only rise.
+            self._percentage = max(self._percentage, min(100 * step // num_steps, 100))
             message = f"step {step}/{num_steps}, {settled}% settled"
-        # A second round restarts at step 0, but percentages may only rise.
-        self._percentage = max(self._percentage, min(100 * step // num_steps, 100))
-        self._report(types.WorkDoneProgressReport(message=message, percentage=self._percentage))
+            report = types.WorkDoneProgressReport(message=message, percentage=self._percentage)
+        self._report(report)
 
     def _report(self, report: types.WorkDoneProgressReport) -> None:
         if self._token in self._server.work_done_progress.tokens:

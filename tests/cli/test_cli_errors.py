@@ -151,3 +151,36 @@ def test_the_dial_is_a_number_or_the_authors_word() -> None:
     from midfill_infill.cli.options import read_quality
 
     assert (read_quality("0.25"), read_quality("authors")) == (0.25, "authors")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("fill t.py:3 --tries 3", "--tries does nothing without --until; add that, or leave out --tries."),
+        ("fill t.py:3 --no-sandbox", "--no-sandbox does nothing without --until"),
+        ("fill t.py:3 --env A", "--env does nothing without --until"),
+        ("fill t.py:3 --diff", "--diff does nothing without - as FILE"),
+        ("fill t.py:3 --min-certainty 0", "--min-certainty does nothing without --write or - as FILE"),
+        ("fill t.py:3 --allow-errors", "--allow-errors does nothing without --write or -n or - as FILE"),
+        ("fill t.py:3 --until true --min-certainty 1 --write", "--min-certainty does nothing with --until"),
+        ("fill t.py:3 --json --frame-ms 9", "--frame-ms does nothing with --json; leave out --frame-ms."),
+        ("fill t.py --function add --outer", "--outer does nothing without a place"),
+        ("measure --command-timeout 3", "--command-timeout does nothing without --until"),
+        ("refactor generate --ray-address a", "--ray-address does nothing without --ray"),
+        ("refactor generate --until true --jobs 2", "--jobs does nothing with --until"),
+        ("refactor apply --timeout-s 9", "--timeout-s does nothing without --verify"),
+        ("refactor apply --min-certainty 0", "--min-certainty does nothing without --all"),
+        ("serve --port 8427", "--port does nothing without --host"),
+        ("serve --host localhost --keyfile k", "--keyfile does nothing without --certfile"),
+    ],
+)
+def test_an_option_without_effect_is_refused(files: Path, words: str, said: str) -> None:
+    result = RUNNER.invoke(build_app(), words.split())
+    assert result.exit_code == 2 and f"midfill: {said}" in result.stderr
+    if "--json" in words:
+        assert json.loads(result.stdout)["error"]["code"] == "bad_request"
+
+
+def test_an_option_of_a_filter_needs_no_write(files: Path) -> None:
+    result = RUNNER.invoke(build_app(), ["fill", "-:99", "--min-certainty", "0", "--allow-errors"], input=SOURCE)
+    assert result.exit_code == TABLE["position_outside"].exit_code and "99" in result.stderr

@@ -50,6 +50,14 @@ def test_diff_is_shown_and_nothing_written(file: Path, answer: Answer) -> None:
     assert file.read_bytes() == SOURCE
 
 
+@pytest.mark.parametrize("text", ["return a - b", ""])
+def test_a_fill_that_changes_nothing_says_so(file: Path, answer: Answer, text: str) -> None:
+    answer(rows=[[text]])
+    file.write_bytes(b"def add(a, b):\n    return a - b\n")
+    result = RUNNER.invoke(build_app(), ["fill", "t.py:1"])
+    assert result.stdout == "# t.py:2 add: unchanged\n"
+
+
 def test_diff_can_be_applied(file: Path, answer: Answer) -> None:
     diff = RUNNER.invoke(build_app(), ["fill", "t.py:3"]).stdout_bytes
     subprocess.run(["git", "apply", "-p0", "--whitespace=nowarn"], input=diff, check=True)
@@ -78,6 +86,30 @@ def test_json_has_its_schema(file: Path, answer: Answer) -> None:
     assert report.diff == DIFF.decode()
     assert [each.holes[0].text for each in report.alternatives] == ["return b + a"]
     assert report.stats.wall_ms > report.stats.ms
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "rows"),
+    [
+        (b"def f():\r\n    # do it\r\n\r\nx = '\xc3\xa4'\r\n", ["t.py:1"], ["a = 1\nreturn a"]),
+        ("\ufeffdef f():\n    a = 'ä'\n\n    return a\n".encode(), ["t.py:3"], ["b = 'ü'"]),
+        (b"# coding: latin-1\ndef f():\n    ...\n\ndef g():\n    return '\xe4'\n", ["t.py", "--stubs"], ["return 1"]),
+        (b"def f():\n    a('\xff')\n\ndef g(): ...\n", ["t.py:1", "--function", "g"], ["", "return 1"]),
+        (b"def f():\n    x()\n", ["t.py:3"], ["y()"]),
+    ],
+)
+def test_json_holds_the_edits_that_write_makes(
+    file: Path, answer: Answer, source: bytes, words: list[str], rows: list[str]
+) -> None:
+    answer(rows=[rows])
+    file.write_bytes(source)
+    report = json.loads(RUNNER.invoke(build_app(), ["fill", *words, "--json"]).stdout_bytes)
+    data = bytearray(source)
+    for hole in reversed(report["holes"]):
+        replacement = hole["replacement"].encode(report["encoding"], "surrogateescape")
+        data[hole["start_byte"] : hole["end_byte"]] = replacement
+    assert RUNNER.invoke(build_app(), ["fill", *words, "--write"]).exit_code == 0
+    assert bytes(data) == file.read_bytes() != source
 
 
 def test_name_that_is_no_text_is_no_obstacle(file: Path, answer: Answer) -> None:
@@ -175,6 +207,15 @@ def test_frames_of_the_live_view(preview: Preview, frame: str) -> None:
     with console.capture() as capture:
         console.print(render_preview(document, holes.find_stubs(document), preview))
     assert capture.get() == frame
+
+
+def test_a_model_that_writes_from_the_left_knows_no_last_step() -> None:
+    document = live_document()
+    preview = Preview(5, 320, [HoleState(text="return a", settled=[], masked=1)])
+    console = Console(file=io.StringIO(), width=60)
+    with console.capture() as capture:
+        console.print(render_preview(document, holes.find_stubs(document), preview))
+    assert capture.get().startswith("draft, step 5\n")
 
 
 def test_guesses_look_unlike_settled_text() -> None:

@@ -180,6 +180,15 @@ def test_a_word_that_the_edge_cuts_is_left_to_the_fill(base: Runtime) -> None:
     assert len(lay_prompt(base, "x" * 9000).pending) < 2 * WORD_BYTES
 
 
+@pytest.mark.parametrize("word", ["größe_x", "имя", "数え", "é"])
+def test_a_word_of_any_script_is_left_to_the_fill(base: Runtime, word: str) -> None:
+    edges = [lay_prompt(base, f"value = items.{word[:size]}") for size in range(1, len(word) + 1)]
+    assert len({edge.ids for edge in edges}) == 1
+    assert [edge.pending.decode() for edge in edges] == [word[:size] for size in range(1, len(word) + 1)]
+    assert lay_prompt(base, f"# {word}。").pending.decode().endswith("。")
+    assert lay_prompt(base, "数" * 9000).pending.decode().strip("数") == ""
+
+
 def test_a_word_that_is_begun_costs_a_fill_no_likelihood(base: Runtime) -> None:
     filler = Filler(base, Stretch("value = co", "\n", single=True))
     prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))

@@ -331,3 +331,76 @@ def test_a_line_of_code_is_known_in_javascript_too(selected: str, expected: bool
     start = source.index(selected)
     hole = hole_at_range(document, start, start + len(selected + line_break))
     assert is_line_of_code(document, hole) is expected
+
+
+UNCLOSED_PYTHON = """class A(
+    def one(self):
+        return 1
+
+    def two(self):
+        ...
+"""
+UNCLOSED_JAVASCRIPT = """function one() {
+  call(1,
+}
+
+async function two(a) {
+  // TODO
+}
+"""
+UNCLOSED_OBJECT = "const x = {\n  a: 1\n  b: 2\n\nexport default function two(a) {\n}\n"
+UNCLOSED_TYPE = "interface X {\n  a:\n\nfunction two(a: string): void {\n}\n"
+UNCLOSED_GO = """package x
+
+func one() {
+\tif x {
+\t\ty()
+}
+
+func (a *A) two(b int) int {
+\tpanic("TODO")
+}
+"""
+UNCLOSED_RUST = """struct B<T> {
+    one: T,
+
+impl<T> A for B<T> {
+    pub(crate) fn two(&self) {
+        todo!()
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "name", "old"),
+    [
+        ("python", UNCLOSED_PYTHON, "A.two", "..."),
+        ("javascript", UNCLOSED_JAVASCRIPT, "two", "// TODO"),
+        ("javascript", UNCLOSED_OBJECT, "two", "\n"),
+        ("typescript", UNCLOSED_TYPE, "two", "\n"),
+        ("go", UNCLOSED_GO, "A.two", 'panic("TODO")'),
+        ("rust", UNCLOSED_RUST, "B.two", "todo!()"),
+    ],
+)
+def test_a_function_below_a_syntax_error_has_its_name(language: str, source: str, name: str, old: str) -> None:
+    document = Document(source.encode(), language)
+    hole = body_named(document, name)
+    assert document.show(hole.start_byte, hole.end_byte) == old
+    at_place = hole_at_place(document, source.index(" two"))
+    assert (at_place.start_byte, at_place.end_byte) == (hole.start_byte, hole.end_byte)
+    assert hole in find_stubs(document)
+
+
+@pytest.mark.parametrize("source", ["class A:\n    def one(self): ...\n\ndef two(): ...\nx = (\n"])
+def test_a_syntax_error_gives_no_class_a_function_of_its_file(source: str) -> None:
+    with pytest.raises(MidfillError, match=r"has no function 'A\.two'"):
+        body_named(Document(source.encode(), "python"), "A.two")
+
+
+@pytest.mark.parametrize("name", ["Stack::push", "q.Stack.push", "Stack<T>::push", "push"])
+def test_a_method_of_a_template_needs_no_arguments_in_its_name(name: str) -> None:
+    source = "namespace q {\ntemplate <class T>\nvoid Stack<T>::push(T item) {\n}\n}\n"
+    assert body_named(Document(source.encode(), "cpp"), name).name == "q.Stack<T>.push"
+    other = "bool A::operator<=>(A a) {\n}\nbool A::operator<(A a) {\n}\n"
+    assert body_named(Document(other.encode(), "cpp"), "A::operator<").name == "A.operator<"

@@ -100,6 +100,29 @@ def test_neighbors_decide_where_a_header_says_nothing(names: list[str], language
     assert Document.read(tmp_path / "a.h").language == language
 
 
+C23 = "constexpr int size = 3;\nstatic inline int *find(int *items) { return size ? items : nullptr; }\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "source", "language"),
+    [
+        ([], C23, "cpp"),
+        (["a.c"], C23, "c"),
+        (["b.c"], C23, "c"),
+        (["a.c"], C23 + "namespace n {\n}\n", "cpp"),
+        (["b.c", "c.cpp"], C23, "cpp"),
+        ([], C23 + "static inline void put(int *restrict to);\n", "c"),
+        (["a.cpp"], C23 + "static inline void put(int *restrict to);\n", "cpp"),
+    ],
+)
+def test_words_that_c_has_too_decide_where_sources_do_not(
+    names: list[str], source: str, language: str, tmp_path: Path
+) -> None:
+    for name in ["a.h", *names]:
+        (tmp_path / name).write_text(source)
+    assert Document.read(tmp_path / "a.h").language == language
+
+
 @pytest.mark.parametrize(
     ("database", "language"),
     [

@@ -19,6 +19,7 @@ from midfill_infill.answers.markers import (
     restore,
     special_to,
 )
+from midfill_infill.answers.wrapping import has_end
 from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import HoleQuery
 
@@ -152,3 +153,17 @@ def test_a_tokenizer_reads_no_special_token_there(
         assert max(ids) < len(pieces)
         if normalizer is None:
             assert restore(tokenizer.decode(ids)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("<|fim_middle|>return x<|endoftext|>", True),
+        ("<|fim_middle|>\n<|cursor|>return x<|endoftext|>", True),
+        ("<|fim_middle|>return x", False),
+        ("<|fim_middle|><|endoftext|>", False),
+        ("return x<|endoftext|>", True),
+    ],
+)
+def test_an_answer_ends_at_the_marker_behind_its_code(text: str, ends: bool) -> None:
+    assert has_end(text) is ends

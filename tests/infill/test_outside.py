@@ -505,6 +505,15 @@ def test_the_doctor_says_that_it_was_not_asked(stand_in: StandIn, monkeypatch: p
     assert said.startswith(f"{name_of(stand_in)} at {stand_in.url} with m fills; `midfill config engine --unset`")
 
 
+def test_the_doctor_says_that_it_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIDFILL_ENGINE", "llamacpp:http://127.0.0.1:9")
+    (finding,) = examine_engine(EngineSettings())
+    assert finding.problem.startswith("the engine at http://127.0.0.1:9 is not running; start it")
+    monkeypatch.setenv("MIDFILL_ENGINE", "llamacpp:http://engine.invalid:9")
+    (finding,) = examine_engine(EngineSettings())
+    assert "not asked" in finding.value and not finding.problem, "no other machine is contacted before a fill"
+
+
 def test_the_doctor_finds_servers_of_this_machine_and_offers_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve("ollama") as server:
         ports = (server.server_port,), {server.server_port: "LM Studio"}

@@ -187,6 +187,56 @@ def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     assert splice(document, [hole_at_range(document, 8, 11)], [answer]).texts == (answer,)
 
 
+PROSE = '''def f(xs):
+    """Count the words of a file.
+
+    They are separated by white space.
+    """
+    # read the file in lower case
+    ...
+'''
+NOTE = "def f(xs):\n    # return sorted(xs)\n    # as a list, which the caller changes\n    ...\n"
+SLASHED = "function f(xs) {\n  // add up the squares of all\n  // TODO: and round the sum\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "expected"),
+    [
+        ("python", PROSE, "read the file in lower case\nreturn 1", "return 1"),
+        ("python", PROSE, "Count the words of a file\nread the file in lower case.\nreturn 1", "return 1"),
+        ("python", PROSE, "# Read the file in lower case.\nreturn 1", "return 1"),
+        ("python", PROSE, "# Count the words of a file.\nreturn 1", "return 1"),
+        ("python", PROSE, "'''Count the words of a file.'''\nreturn 1", "return 1"),
+        (
+            "python",
+            PROSE,
+            '"""Count the words of a file.\n\nThey are separated by white space.\n"""\nreturn 1',
+            "return 1",
+        ),
+        ("javascript", SLASHED, "add up the squares of all\n  return 1;", "return 1;"),
+        ("javascript", SLASHED, "todo: and round the sum\n  return 1;", "return 1;"),
+        ("javascript", SLASHED, "/* Add up the squares of all. */\n  return 1;", "return 1;"),
+    ],
+)
+def test_an_echo_of_prose_goes(language: str, source: str, answer: str, expected: str) -> None:
+    assert read_body(answer, source, language=language) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer"),
+    [
+        ("python", NOTE, "return sorted(xs)\n    return 1"),
+        ("python", NOTE, '"""as a list, which the caller changes"""\n    return 1'),
+        ("python", PROSE, "# Read the file in lower case.\n    # This is quick.\n    return 1"),
+        ("python", PROSE, '"""Count the words."""\n    return 1'),
+        ("python", PROSE, "# They are here.\n    return 1"),
+        ("javascript", SLASHED, "// TODO: and round the sum\n  return 1;"),
+    ],
+)
+def test_what_may_be_no_echo_stays(language: str, source: str, answer: str) -> None:
+    assert read_body(answer, source, language=language) == answer
+
+
 def test_a_document_that_has_a_marker_keeps_it() -> None:
     text = DraftText.of("# until <|im_end|> comes")
     assert next(unwrap(text, "")).text == "# until "

@@ -1,5 +1,6 @@
 """What becomes of a fill's text on its way into the file."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from midfill_infill.answers import draft as drafts
 from midfill_infill.answers.draft import ADDED, DraftText, clean
 from midfill_infill.answers.layout import Indentation, list_layouts
 from midfill_infill.errors import MidfillError
-from midfill_infill.splicing.splice import Spliced, splice
+from midfill_infill.splicing.splice import Spliced, Splicer, splice
 from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
@@ -236,6 +237,42 @@ def test_characters_that_the_encoding_lacks() -> None:
     with pytest.raises(MidfillError, match="U\\+20AC") as caught:
         splice(document, stubs, ["return '€'"])
     assert caught.value.code == "file_encoding"
+
+
+JSON = '{\n  "a": [1],\n  "b": 2\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "answer", "expected"),
+    [
+        ("x.json", '"b": 2', '"c": 3', '"c": 3'),
+        ("x.json", '"b": 2', '"c": 3,', '"c": 3'),
+        ("x.json", '"b": 2', '"c": 3,\n  "d": 4,', '"c": 3,\n  "d": 4'),
+        ("x.json", '"a": [1],', '"c": 3', '"c": 3,'),
+        ("x.json", "1", "NaN", None),
+        ("x.json", '"b": 2', '"c": 3\n}', None),
+        ("x.json", '"b": 2', "// c", None),
+        ("tsconfig.json", '"b": 2', '"c": 3,', '"c": 3,'),
+        ("x.jsonc", '"b": 2', "// c", "// c"),
+        ("x.json5", '"b": 2', '"c": 3,', '"c": 3,'),
+    ],
+)
+def test_a_json_file_stays_valid(name: str, old: str, answer: str, expected: str | None) -> None:
+    """`expected` is None for an answer that makes it invalid."""
+    at = JSON.index(old)
+    document = Document(JSON.encode(), None, Path(name))
+    spliced = Splicer(document, [hole_at_range(document, at, at + len(old))]).splice([answer], compiles=True)
+    assert spliced.new_errors == (expected is None)
+    assert expected is None or spliced.patch.apply(document.data).decode() == JSON.replace(old, expected)
+
+
+@pytest.mark.parametrize(("source", "answer"), [('{\n  "a": 1,\n\n}\n', '  "b": 2,'), ("[\n\n]\n", "  1, 2,")])
+def test_a_line_between_json_gets_no_comma_at_the_end(source: str, answer: str) -> None:
+    document = Document(source.encode(), None, Path("x.json"))
+    hole = hole_at_cursor(document, source.index("\n\n") + 1)
+    spliced = Splicer(document, [hole]).splice([answer], compiles=True)
+    assert spliced.new_errors == 0
+    json.loads(spliced.patch.apply(document.data))
 
 
 @pytest.mark.parametrize("encoding", ["shift_jis", "euc_jp"])

@@ -593,6 +593,8 @@ async def test_files_with_secrets_are_left_out_whatever_their_uri(editor: Editor
     assert await editor.actions(secret, 13) == {} and await editor.suggest(secret, 13, invoked=True) == []
     with pytest.raises(JsonRpcException, match="this file is left out: its name is that of a file with secrets"):
         await editor.do("fill", uri=uri, what="body", ranges=[span(secret, 13)])
+    with pytest.raises(JsonRpcException, match="this file is left out: its name is that of a file with secrets"):
+        await editor.do("repeat", uri=uri)
     result = await editor.do("fill", uri=own.uri, what="hole", ranges=[span(own, 23)])
     assert "hunter2" not in result["model"]
 

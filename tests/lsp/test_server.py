@@ -5,6 +5,8 @@ import re
 import sys
 from contextlib import suppress
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from lsprotocol import types
@@ -13,7 +15,7 @@ from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, Start, d
 from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL
 
-from midfill_lsp.progress import MIN_INTERVAL_S
+from midfill_lsp.progress import MIN_INTERVAL_S, FillProgress
 from midfill_lsp.protocol import PARENT_POLL_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -144,6 +146,32 @@ async def test_progress_begins_rises_and_ends(editor: Editor, gate: Gate) -> Non
     steps = [report for report in reports if "percentage" in report]
     assert len(steps) >= 2 and all(re.fullmatch(r"step \d/8, \d+% settled", step["message"]) for step in steps)
     assert all(first["percentage"] < second["percentage"] for first, second in pairwise(steps))
+
+
+@pytest.mark.parametrize(
+    ("masked", "expected"),
+    [
+        ([[9, 3], [6, 3]], [("step 0/16, 0% settled", 0), ("step 1/16, 25% settled", 6)]),
+        ([[1, 1, 1], [0, 1, 1]], [("step 0", None), ("step 1", None)]),  # a model that writes from the left
+    ],
+)
+async def test_progress_counts_what_a_model_settles(
+    monkeypatch: pytest.MonkeyPatch, masked: list[list[int]], expected: list[tuple[str, int | None]]
+) -> None:
+    reports: list[tuple[str, int | None]] = []
+    work = SimpleNamespace(
+        tokens={"t": asyncio.Future()},
+        begin=lambda token, begin: None,
+        report=lambda token, report: reports.append((report.message, report.percentage)),
+    )
+    monkeypatch.setattr("midfill_lsp.progress.MIN_INTERVAL_S", 0)
+    progress = FillProgress(cast(Any, SimpleNamespace(work_done_progress=work)), "fill")
+    task = asyncio.current_task()
+    assert task is not None
+    progress.begin("t", task)
+    for step, counts in enumerate(masked):
+        progress.step(step, 16, counts)
+    assert reports == expected
 
 
 @pytest.mark.parametrize("how", ["request", "progress"])

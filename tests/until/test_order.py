@@ -38,6 +38,14 @@ def order(queue: Queue) -> list[str]:
     return taken
 
 
+@pytest.mark.parametrize(("other", "first"), [("return a", "return a"), ("assert a\n    return a", "assert a > 0")])
+def test_an_assertion_in_a_file_without_any_is_tried_last(other: str, first: str) -> None:
+    document = Document(DOCUMENT.data.replace(b"...", other.encode(), 1), "python", Path("m.py"))
+    queue = Queue(document)
+    queue.add(map(candidate, ("assert a > 0\n    return a + 1", "return a")))
+    assert order(queue)[0].startswith(first)
+
+
 @pytest.mark.parametrize(
     ("first", "ran", "waiting", "expected"),
     [

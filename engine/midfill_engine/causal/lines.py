@@ -13,7 +13,7 @@ from torch import Tensor
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.causal.branches import Beam, LinePath, Path, first_scores
 from midfill_engine.causal.effort import WHOLE
-from midfill_engine.causal.prompt import WORD
+from midfill_engine.causal.prompt import ends_in_word
 from midfill_engine.causal.writing import TokenWriter
 from midfill_engine.judging import add_logs
 from midfill_engine.tokens.vocabulary import NAMED
@@ -77,7 +77,7 @@ class LineSearch:
     @property
     def begun_nats(self) -> float:
         """ln P of the word that the text before begins; 0.0 if it begins none."""
-        if not WORD.match(self.writer.pending[-1:]):
+        if not ends_in_word(self.writer.pending):
             return 0.0
         return add_logs(self._pending_nats)
 

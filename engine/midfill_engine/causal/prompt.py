@@ -23,7 +23,7 @@ AHEAD_STEP: Final = 512  # they start up to so many characters behind the lines 
 FOLLOWING_LINES: Final = 2
 FOLLOWING_CHARACTERS: Final = 120
 LINE_END: Final = re.compile(r"\n")
-WORD: Final = re.compile(rb"\w")
+_WORD: Final = re.compile(r"\w")
 WORD_BYTES: Final = 32  # of a begun word; a longer one is not left to the fill as a whole
 HASHED: Final = 32  # characters of a line
 
@@ -84,13 +84,30 @@ def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
         pending = b" "
     while ids and pending.decode(errors="ignore").encode() != pending:  # a part of a character
         pending = tokenizer.token_bytes(ids.pop()) + pending
-    while ids and len(pending) < WORD_BYTES and WORD.match(pending):
+    while ids and (_begins_in_character(pending) or (len(pending) < WORD_BYTES and _begins_in_word(pending))):
         token_before = tokenizer.token_bytes(ids[-1])
-        if not WORD.match(token_before[-1:]):
+        if not ends_in_word(token_before):
             break
         pending = token_before + pending
         ids.pop()
     return ids, pending
+
+
+def ends_in_word(data: bytes) -> bool:
+    """True if a text ends with a character of a word, or with a part of a character."""
+    text = data.decode(errors="ignore")
+    is_part = not data.endswith(text[-1:].encode())
+    return bool(data) and (not text or is_part or _WORD.match(text[-1]) is not None)
+
+
+def _begins_in_word(data: bytes) -> bool:
+    """True if a text, which begins with a whole character, begins with one of a word."""
+    return _WORD.match(data.decode(errors="ignore")) is not None
+
+
+def _begins_in_character(data: bytes) -> bool:
+    """True if a text begins behind the first byte of a character."""
+    return 0x80 <= data[0] < 0xC0
 
 
 def lay_before(before: str, excerpts: Sequence[str], *, is_body: bool = False) -> tuple[str, int]:

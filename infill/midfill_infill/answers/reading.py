@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from midfill_infill.answers.draft import DraftText, find_anchors, join, trim
+from midfill_infill.answers.echoes import Prose
 from midfill_infill.answers.layout import (
     UNITS,
     Indentation,
@@ -172,6 +173,12 @@ class _Answer:
         return self._before_in_document
 
     @cached_property
+    def prose(self) -> Prose:
+        """What comments and a docstring say at the hole."""
+        replaced = self.document.decode(self.hole.start_byte, self.hole.end_byte)
+        return Prose.of(self.trials.language.comment, self.above, replaced)
+
+    @cached_property
     def unit(self) -> str:
         """The indentation unit around the hole: the step from the line that opens its block, else the document's."""
         lines = self.document.lines
@@ -240,6 +247,8 @@ class _Answer:
         if without_signature is not None:
             return [without_signature, bare]
         found = cut_head(bare, self.above, self.before)
+        if found is None and opens_line(self.document, self.hole) and not self.trials.is_in_text(self.index):
+            found = self.prose.cut_echo(bare)
         if found is None:
             return [bare]
         cut, is_telling = found

@@ -13,6 +13,7 @@ _THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>(?:\s*
 _OPEN_THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>(?!.*</\1>)", re.DOTALL)
 _FENCE: Final = re.compile(r"[ \t]*(?:`{3,}|~{3,})[ \t]*[\w+#./-]*[ \t]*\n?")
 _END: Final = re.compile("|".join(map(re.escape, dict.fromkeys((*END_MARKERS, *(set(MARKERS) - IN_CODE))))))
+_LEADING: Final = re.compile(rf"\s*(?:{_END.pattern})")
 # A line that may be a sentence: it begins with a capital or ends with a colon, and has at least three words. Much code
 # does too, such as `String name = getName();`.
 _SENTENCE: Final = re.compile(r"\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+\S+){2,}[.:!?]?|(?:\S+[ \t]+){2,}\S+:)[ \t]*\n?")
@@ -66,8 +67,16 @@ def has_end(text: str) -> bool:
         *whole_lines, _ = text[start:].split("\n")
         if any(map(_FENCE.fullmatch, whole_lines)):
             return True
+    start = _skip_markers(text, start)
     marker = _END.search(text, start)
     return marker is not None and bool(text[start : marker.start()].strip())
+
+
+def _skip_markers(text: str, start: int = 0) -> int:
+    """The position behind the markers that stand at `start`; `start` if there is none."""
+    while (match := _LEADING.match(text, start)) is not None:
+        start = match.end()
+    return start
 
 
 def is_wrapping(text: str) -> bool:
@@ -105,10 +114,7 @@ def _skip(text: DraftText, pattern: re.Pattern[str]) -> DraftText:
 
 def _cut_marker(text: DraftText) -> DraftText | None:
     """The text between the markers at its start and the next end marker; None if there is no marker."""
-    leading = re.compile(rf"\s*(?:{_END.pattern})")
-    start = 0
-    while (match := leading.match(text.text, start)) is not None:
-        start = match.end()
+    start = _skip_markers(text.text)
     end = _END.search(text.text, start)
     if end is not None:
         return text[start : end.start()]

@@ -99,11 +99,14 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
         endpoint = ensure_engine(settings)
         with EngineClient(endpoint) as client:
             infos = client.models()
+            if endpoint.is_outside and not endpoint.remote_host:
+                client.connect()
     except MidfillError as error:
         yield Finding("engine", error.title.lower(), error.sentence)
         return
     if endpoint.is_outside:
-        yield Finding("engine", f"{endpoint.title}, not asked: only a fill sends it anything")
+        state = "not asked" if endpoint.remote_host else "listens, not asked"
+        yield Finding("engine", f"{endpoint.title}, {state}: only a fill sends it anything")
         return
     where = f"answers at {endpoint}"
     if named is None and place.pid:

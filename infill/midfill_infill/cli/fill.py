@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
 
 from midfill_infill.cli import options
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.options import complete_function, complete_language, flag, option
+from midfill_infill.cli.options import CheckedCommand, complete_function, complete_language, flag, option
 
 _STDIN_POSITION: Final = re.compile(r"-:\d.*")
 
 
-class FillCommand(TyperCommand):
+class FillCommand(CheckedCommand):
     """Parses `-:12`, a position in standard input, as an argument and not as an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -84,7 +83,7 @@ def fill_command(
         from midfill_infill.filling.targets import HoleOptions, open_source, parse_target
 
         output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors, min_certainty)
-        output.check(n, until)
+        output.check(n)
         goal = None
         if until is not None:
             from midfill_infill.cli.until import read_goal

@@ -45,10 +45,8 @@ class Output:
     allow_errors: bool = False
     min_certainty: float | None = None
 
-    def check(self, n: int, until: str | None) -> None:
-        """Raises MidfillError if `--take` contradicts `-n` or `--until`."""
-        if self.take is not None and until is not None:
-            raise MidfillError("bad_request", "--until chooses the candidate itself", "leave out --take")
+    def check(self, n: int) -> None:
+        """Raises MidfillError if `--take` contradicts `-n`."""
         if self.take is not None and self.take > n:
             raise MidfillError("bad_request", f"--take {self.take} of -n {n}", f"give -n {self.take} or more")
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from midfill_infill.cli.options import CheckedCommand
+
 
 class Subcommand(NamedTuple):
     """A subcommand that is not imported yet: its module, which defines `NAME_command` or, for a group, `APP`; and the
@@ -22,7 +24,8 @@ class Subcommand(NamedTuple):
         app = getattr(module, "APP", None)
         if app is None:
             app = typer.Typer(add_completion=False)
-            app.command(**getattr(module, "SETTINGS", {}))(getattr(module, f"{name}_command"))
+            settings = {"cls": CheckedCommand, **getattr(module, "SETTINGS", {})}
+            app.command(**settings)(getattr(module, f"{name}_command"))
         app.rich_markup_mode = None
         command = typer.main.get_command(app)
         command.name = name

@@ -121,7 +121,9 @@ def _render_part(document: Document, hole: Hole, state: HoleState, num_rows: int
 
 
 def _make_head(preview: Preview) -> Text:
-    """The line above all holes: what is shown, which step it is, and how many positions are masked."""
+    """The line above all holes: what is shown, which step it is, and how many positions are masked. A model that writes
+    from the left knows no bound, and calls each open hole one position.
+    """
     if preview.is_proposed:
         return Text("proposed by the file", style="bold", no_wrap=True, overflow="ellipsis")
     what = "draft"
@@ -129,8 +131,11 @@ def _make_head(preview: Preview) -> Text:
         what = "fill"
     elif preview.repair:
         what = "repaired draft"
-    head = Text(f"{what}, step {preview.step} of {preview.num_steps}", style="bold", no_wrap=True, overflow="ellipsis")
-    return head.append(f"  {sum(hole.masked for hole in preview.holes)} masked", style="dim")
+    head = Text(f"{what}, step {preview.step}", style="bold", no_wrap=True, overflow="ellipsis")
+    masked = [hole.masked for hole in preview.holes]
+    if max(masked, default=0) != 1:
+        head.append(f" of {preview.num_steps}").append(f"  {sum(masked)} masked", style="dim")
+    return head
 
 
 def _make_title(document: Document, hole: Hole) -> Text:

@@ -1,8 +1,8 @@
 """Defines the options that several commands share, and their shell completion. Knows no command."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -79,7 +79,77 @@ def option(metavar: str, help_text: str, *names: str, **limits: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=help_text, **limits)
 
 
-class ChangedCommand(TyperCommand):
+STDIN: Final = "- as FILE"
+# Options, by their parameters, that do nothing unless one of others is given.
+_NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    "tries": ("until",),
+    "command_timeout": ("until",),
+    "sandbox": ("until", "command"),
+    "allow": ("until", "command"),
+    "env": ("until", "command"),
+    "timeout_s": ("command",),
+    "flake_check": ("command",),
+    "allow_errors": ("write", "n", STDIN),
+    "min_certainty": ("write", "take_all", STDIN),
+    "diff": (STDIN,),
+    "ray_address": ("ray",),
+    "ray_env": ("ray",),
+    "port": ("host",),
+    "token_file": ("host",),
+    "max_connections_per_peer": ("host",),
+    "certfile": ("host",),
+    "keyfile": ("certfile",),
+}
+# Options that do nothing if one of others is given.
+_IDLE_WITH: Final[dict[str, tuple[str, ...]]] = {
+    "take": ("until",),
+    "min_certainty": ("until",),
+    "frame_ms": ("until", "json_output"),
+    "diff": ("json_output",),
+    "jobs": ("until",),
+}
+
+
+class CheckedCommand(TyperCommand):
+    """Refuses options that would do nothing beside the others that are given, instead of leaving them out silently."""
+
+    def invoke(self, ctx: Any) -> Any:
+        idle = _find_idle(ctx)
+        if idle is None:
+            return super().invoke(ctx)
+        from midfill_infill.cli.failures import report_failures
+        from midfill_infill.errors import MidfillError
+
+        with report_failures(as_json=bool(ctx.params.get("json_output"))):  # entered once: then Ctrl-C is ignored
+            raise MidfillError("bad_request", *idle)
+
+
+def _find_idle(context: Any) -> tuple[str, str] | None:
+    """What is wrong with the first option that has no effect beside the others, and what to do; None without one."""
+    named = {parameter.name: _name_option(parameter, context.params) for parameter in context.command.params}
+    given = {name for name in named if context.get_parameter_source(name).name == "COMMANDLINE"}
+    if "target" in named:
+        named[STDIN] = STDIN
+        if context.params["target"].partition(":")[0] == "-":
+            given.add(STDIN)
+    for name in (name for name in named if name in given):
+        needed = [other for other in _NEEDS.get(name, ()) if other in named]
+        if needed and given.isdisjoint(needed):
+            others = " or ".join(named[other] for other in needed)
+            return f"{named[name]} does nothing without {others}", f"add that, or leave out {named[name]}"
+        for other in _IDLE_WITH.get(name, ()):
+            if other in given:
+                return f"{named[name]} does nothing with {named[other]}", f"leave out {named[name]}"
+    return None
+
+
+def _name_option(parameter: Any, values: Mapping[str, Any]) -> str:
+    """An option as the user writes it."""
+    names = parameter.secondary_opts if values.get(parameter.name) is False else parameter.opts
+    return str(max(names or parameter.opts, key=len))
+
+
+class ChangedCommand(CheckedCommand):
     """Parses `--changed` without a reference as `--changed=HEAD`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from midfill_infill.filling.fill import Filled
 from midfill_infill.syntax.holes import find_large, measure
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole, Patch
+from midfill_infill.text.spans import Edit, Hole, Patch
 from midfill_infill.text.visible import encodable, plural, visible
 
 if TYPE_CHECKING:
@@ -86,10 +86,12 @@ class Results:
     def _describe_fills(self, candidate: Alternative) -> list[str]:
         """For each fill its place, the number of lines that it replaces, and how certain it is."""
         descriptions: list[str] = []
-        for fill in candidate.fills:
+        for fill, edit in zip(candidate.fills, candidate.patch.edits, strict=True):
             size = measure(self.document, fill.hole)
             num_new = fill.text.count("\n") + bool(fill.text)
             replaced = f"{size.num_lines} of {plural(size.of_lines, 'line')} replaced by {num_new}"
+            if edit.replacement == self.document.data[edit.start_byte : edit.end_byte]:
+                replaced = "unchanged"
             description = f"{_describe_place(self.document, fill.hole)}: {replaced}"
             label = describe_fill(fill)
             if label:
@@ -239,6 +241,7 @@ def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
     stats, tried = results.filled.stats, results.tried
     report = {
         "file": encodable(str(results.path)),
+        "encoding": results.document.encoding,
         "model": results.filled.model,
         **best,
         "alternatives": others,
@@ -248,22 +251,28 @@ def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
         "passes": None if tried is None else tried.passed,
         "tries": None if tried is None else [_try_json(attempt) for attempt in tried.tries],
     }
-    write_bytes(json.dumps(report, ensure_ascii=False).encode() + b"\n")
+    # Lone surrogates, which stand for undecodable bytes, become escapes of JSON.
+    write_bytes(json.dumps(report, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
 
 
 def _candidate_json(results: Results, candidate: Alternative) -> dict[str, Any]:
     """A candidate as JSON: its new errors, its holes and its diff."""
     return {
         "new_errors": candidate.new_errors,
-        "holes": [_hole_json(results.document, fill) for fill in candidate.fills],
+        "holes": [
+            _hole_json(results.document, fill, edit)
+            for fill, edit in zip(candidate.fills, candidate.patch.edits, strict=True)
+        ],
         "diff": results.diff(candidate).decode(results.document.encoding, "replace"),
     }
 
 
-def _hole_json(document: Document, filled: PlacedFill) -> dict[str, Any]:
-    """A filled hole as JSON. `line` and `column` count from 1. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
-    `certainty` is the probability that the whole text is right, null if it is unknown. `origin` says in words where the
-    text comes from. In a notebook all positions count in the source of `cell`, whose number counts from 1.
+def _hole_json(document: Document, filled: PlacedFill, edit: Edit) -> dict[str, Any]:
+    """A filled hole as JSON. `replacement` takes the place of the file's bytes from `start_byte` to `end_byte`; it is
+    `text` in the file's line ends, with the white space that the hole needs around it. `line` and `column` count from
+    1. `confidence[i]` belongs to `text[slice(*tokens[i])]`. `certainty` is the probability that the whole text is
+    right, null if it is unknown. `origin` says in words where the text comes from. In a notebook all positions count
+    in the source of `cell`, whose number counts from 1.
     """
     line, column = document.position_at(filled.hole.start_byte)
     cell, cell_start = document.cell_at(filled.hole.start_byte)
@@ -275,6 +284,7 @@ def _hole_json(document: Document, filled: PlacedFill) -> dict[str, Any]:
         "line": line,
         "column": column,
         "text": filled.text,
+        "replacement": edit.replacement.decode(document.encoding, "surrogateescape"),
         "tokens": filled.tokens,
         "confidence": [round(score, 4) for score in filled.confidence],
         "certainty": None if filled.certainty is None else round(filled.certainty, 4),

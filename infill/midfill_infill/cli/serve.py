@@ -17,8 +17,6 @@ def serve_command(**given: Any) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
         socket, host, port = given["socket"], given["host"], given["port"]
-        if port is not None and host is None:
-            raise MidfillError("bad_request", "--port needs --host", "add --host 127.0.0.1")
         if host and socket:
             raise MidfillError("bad_request", "--socket and --host exclude each other", "give one of them")
         supervise.check_installed()

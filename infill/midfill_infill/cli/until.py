@@ -60,20 +60,21 @@ def try_candidates(
         make, holes = partial(fill, client=client), lab.find_examples(holes)
         with closing(lab.fill(holes, options, make, goal.num_tries, say, timeout_s=goal.timeout_s)) as events:
             for event in events:
-                if isinstance(event, Try):
-                    say(event)
-                elif not isinstance(event, Preview):
+                if isinstance(event, Tried):
                     return event
+                say(event)
     raise AssertionError("it ends with Tried")
 
 
 @contextmanager
-def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | str], None]]:
-    """Prints one line per try or remark, and on a terminal a progress bar below. `quiet` leaves only the remarks."""
+def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Preview | Try | str], None]]:
+    """Prints one line per try or remark, and on a terminal a progress bar below, which tells whether candidates are
+    drafted or tried. `quiet` leaves only the remarks.
+    """
     if quiet or not can_draw_bar():
 
-        def print_line(remark: Try | str) -> None:
-            if isinstance(remark, str) or not quiet:
+        def print_line(remark: Preview | Try | str) -> None:
+            if isinstance(remark, str) or (isinstance(remark, Try) and not quiet):
                 print(_show(remark), file=sys.stderr, flush=True)
 
         yield print_line
@@ -86,7 +87,10 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | str], Non
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
             task = progress.add_task("the tree as it is", total=num_tries)
 
-            def say(remark: Try | str) -> None:
+            def say(remark: Preview | Try | str) -> None:
+                if isinstance(remark, Preview):
+                    progress.update(task, description="drafts")
+                    return
                 if isinstance(remark, str):
                     console.print(_show(remark), style="yellow", markup=False, soft_wrap=True)
                     return

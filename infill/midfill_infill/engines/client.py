@@ -62,6 +62,11 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         with self._get("/healthz", timeout_s) as reply:
             return str(reply["status"])
 
+    def connect(self) -> None:
+        """Opens a connection and sends nothing. Raises MidfillError `engine_unreachable` where nothing listens."""
+        with self._explained_failures(), self._connections.open(HEALTH_TIMEOUT_S, is_new=True):
+            pass
+
     def idle(self) -> tuple[float, float | None]:
         """Seconds since the last request to our engine, and after how many idle seconds it exits; None for never."""
         with self._get("/props", HEALTH_TIMEOUT_S) as reply:

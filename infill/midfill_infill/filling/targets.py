@@ -113,6 +113,8 @@ class HoleOptions:
 
 def choose_holes(document: Document, target: Target, choice: HoleOptions) -> tuple[Hole, ...]:
     """The requested holes in document order; the only stub of the file if none is requested. Raises MidfillError."""
+    if choice.outer and target.line is None:
+        raise MidfillError("bad_request", "--outer does nothing without a place", "give FILE:LINE, or leave it out")
     chosen = [holes.body_named(document, name) for name in choice.functions]
     chosen += [_find_range(document, target, text) for text in choice.ranges]
     if choice.stubs:

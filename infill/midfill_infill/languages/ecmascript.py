@@ -1,4 +1,4 @@
-"""Built-in names of JavaScript: globals of the standard and of its hosts, and their attributes."""
+"""What JavaScript and TypeScript share: built-in names, line breaks that matter, headers of functions and classes."""
 
 GLOBALS = frozenset(
     """
@@ -34,3 +34,6 @@ NAMES = GLOBALS.union(
 )
 # Line breaks that matter: behind or before these words and signs, and before a bracket, where they end no statement.
 LINE_END = rb"""(?<![\w$.])(?:return|throw|break|continue|yield|async)\n|\n(?:\+\+|--|=>)|[\w$)\]"'`]\n[(\[`]"""
+_EXPORTED = rb"[ \t]*(?:export[ \t]+)?(?:default[ \t]+)?"
+HEADER = _EXPORTED + rb"(?:async[ \t]+)?function\b[ \t]*\*?[ \t]*([\w$]+)"
+SCOPE_HEADER = _EXPORTED + rb"(?:(?:abstract[ \t]+)?class|(?:async[ \t]+)?function\b[ \t]*\*?)[ \t]*([\w$]+)"

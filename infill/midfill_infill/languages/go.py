@@ -10,6 +10,8 @@ LANGUAGE = Language(
     queries=("go.scm",),
     indent="\t",
     statement="midfill()",
+    header=rb"func[ \t]+(?:\([^()]*\)[ \t]*)?(\w+)",
+    scope_header=rb"func[ \t]+(?:\([^()]*\)[ \t]*)?(\w+)",
     rules=("rules/go.scm",),
     line_end=rb"""(?:[\w"'`)\]}]|\+\+|--)\n""",
 )

@@ -14,9 +14,12 @@ from midfill_infill.languages.language import weigh_errors
 _NO_CODE: Final = re.compile(rb'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#[^\n]*', re.DOTALL | re.MULTILINE)
 _CPP_ONLY: Final = re.compile(
     rb"^\s*(?:template\s*<|namespace\b[\s\w:]*\{|class\s+\w|using\s+\w|(?:public|private|protected)\s*:)"
-    rb"|\b\w+::~?\w|\boperator\s*[^\w\s;,)]|\b(?:virtual|noexcept|nullptr|constexpr|decltype|static_cast)\b",
+    rb"|\b\w+::~?\w|\boperator\s*[^\w\s;,)]|\b(?:virtual|noexcept|decltype|static_cast)\b",
     re.MULTILINE,
 )
+# Words of C++ that C has since C23, and words that only C has.
+_SHARED: Final = re.compile(rb"\b(?:nullptr|constexpr)\b")
+_C_ONLY: Final = re.compile(rb"\b(?:restrict|typeof|_(?:Generic|Atomic|Bool|BitInt|Static_assert|Noreturn))\b")
 # Code for C++ alone in a header for both languages, such as its `extern "C" {`.
 _FOR_CPP: Final = re.compile(
     rb"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined\W*)__cplusplus.*?^[ \t]*#[ \t]*(?:else|endif)",
@@ -36,28 +39,31 @@ _MAX_DATABASE_BYTES: Final = 16 * 1024 * 1024
 
 
 def choose_header_language(source: bytes, path: Path | None = None) -> str:
-    """The language of a header, `c` or `cpp`: by C++ keywords, unless the other grammar leaves far fewer errors.
-    Without such keywords also by nearby sources.
+    """`c` or `cpp`: by C++ keywords, unless the other grammar leaves far fewer errors; then by nearby sources. If these
+    do not tell, a word that C++ had long before C is from C++, unless words of C stand beside it.
     """
-    shared = _FOR_CPP.sub(b"", source)
-    is_cpp = _CPP_ONLY.search(_NO_CODE.sub(b" ", shared)) is not None
+    code = _NO_CODE.sub(b" ", _FOR_CPP.sub(b"", source))
+    is_cpp = _CPP_ONLY.search(code) is not None
     likely, other = (cpp.LANGUAGE, c.LANGUAGE) if is_cpp else (c.LANGUAGE, cpp.LANGUAGE)
     errors = weigh_errors(likely.parse(source))
     if errors > _FEW_BYTES and errors > 2 * weigh_errors(other.parse(source)) + _FEW_BYTES:
         return other.id
-    if not is_cpp and path is not None and _has_cpp_neighbors(path):
+    if is_cpp:
         return cpp.LANGUAGE.id
-    return likely.id
+    near = set() if path is None else _find_near(path)
+    if len(near) == 1:
+        return near.pop()
+    is_cpp = _SHARED.search(code) is not None and _C_ONLY.search(code) is None
+    return cpp.LANGUAGE.id if is_cpp else c.LANGUAGE.id
 
 
-def _has_cpp_neighbors(path: Path) -> bool:
-    """True if the sources of a header are C++: those beside it, or if there are none, those in the build's database."""
+def _find_near(header: Path) -> set[str]:
+    """The languages of a header's sources: those beside it, or if there are none, those in the build's database."""
     try:
-        names = [Path(entry.name) for entry in os.scandir(path.parent)]
+        names = [Path(entry.name) for entry in os.scandir(header.parent)]
     except OSError:
-        return False
-    languages = _find_languages(path, names) or _find_languages(path, _find_compiled(path))
-    return languages == {cpp.LANGUAGE.id}
+        return set()
+    return _find_languages(header, names) or _find_languages(header, _find_compiled(header))
 
 
 def _find_languages(header: Path, names: Iterable[Path]) -> set[str]:

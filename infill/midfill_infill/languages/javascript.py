@@ -1,6 +1,6 @@
 """JavaScript, JSX included: one grammar reads both."""
 
-from midfill_infill.languages.ecmascript import GLOBALS, LINE_END, NAMES
+from midfill_infill.languages.ecmascript import GLOBALS, HEADER, LINE_END, NAMES, SCOPE_HEADER
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -14,6 +14,8 @@ LANGUAGE = Language(
     globals=GLOBALS,
     names=NAMES,
     rules=("rules/ecmascript.scm", "rules/javascript.scm"),
+    header=HEADER,
+    scope_header=SCOPE_HEADER,
     line_end=LINE_END,
     joining_brackets=(b"(", b"["),
 )

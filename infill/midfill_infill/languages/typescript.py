@@ -1,6 +1,6 @@
 """TypeScript. Signatures without a body, such as overloads and abstract methods, do not count as functions."""
 
-from midfill_infill.languages.ecmascript import GLOBALS, LINE_END, NAMES
+from midfill_infill.languages.ecmascript import GLOBALS, HEADER, LINE_END, NAMES, SCOPE_HEADER
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -15,6 +15,8 @@ LANGUAGE = Language(
     globals=GLOBALS,
     names=NAMES,
     rules=("rules/ecmascript.scm", "rules/typescript.scm"),
+    header=HEADER,
+    scope_header=SCOPE_HEADER,
     line_end=LINE_END,
     joining_brackets=(b"(", b"["),
 )

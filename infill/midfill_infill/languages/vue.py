@@ -36,5 +36,12 @@ def _is_script(attributes: bytes) -> bool:
 
 
 LANGUAGE = replace(
-    typescript.LANGUAGE, id="vue", title="Vue", extensions=(".vue",), interfaces=(), read_within=blank_markup
+    typescript.LANGUAGE,
+    id="vue",
+    title="Vue",
+    extensions=(".vue",),
+    interfaces=(),
+    header=None,  # a function alone is not within a script
+    scope_header=None,
+    read_within=blank_markup,
 )

@@ -1,7 +1,7 @@
 """Puts the texts of holes into their document, with its line ends and encoding, and counts new errors. No I/O."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -12,7 +12,7 @@ from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.reading import anchor_texts, read_answer, read_plainly, trimmed_anchor_texts
 from midfill_infill.answers.trials import Trials
 from midfill_infill.errors import MidfillError
-from midfill_infill.languages import Language
+from midfill_infill.splicing import json_files
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
@@ -68,10 +68,9 @@ class Splicer:
     def splice(self, fills: Sequence[str], *, compiles: bool = False) -> Spliced:
         """The patch that puts the text that `answers` finds in `fills[i]` into `holes[i]`.
 
-        Errors of the document itself do not count. With `compiles` it is an error too if the document's language has a
-        compiler at hand that accepts the document, and not with the fills. An empty fill keeps a body. Raises
-        MidfillError `file_encoding` for characters that the encoding lacks, and `engine_error` for a fill without its
-        hole's anchors.
+        Errors of the document itself do not count. With `compiles` it is an error too if a compiler at hand accepts the
+        document, and not with the fills. An empty fill keeps a body. Raises MidfillError `file_encoding` for characters
+        that the encoding lacks, and `engine_error` for a fill without its hole's anchors.
         """
         document = self.document
         fill_of = dict(zip(self.holes, fills, strict=True))
@@ -89,22 +88,47 @@ class Splicer:
             if hole not in spliced:
                 draft = read_plainly(document, hole, answer)
                 spliced[hole] = SplicedFill(draft.text, draft.origins)
-        patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
-        result = Spliced(patch, tuple(spliced[hole] for hole in self.holes), new_errors)
-        if compiles and not new_errors and not self._still_compiles(patch):
-            return result.with_error([len(fill) for fill in fills])
-        return result
+        result = self._put(spliced, new_errors)
+        if not compiles or new_errors or self._still_compiles(result.patch):
+            return result
+        others = (self._put(other, 0) for other in self._vary_commas(spliced))
+        sound = next((other for other in others if self._still_compiles(other.patch)), None)
+        return sound or result.with_error([len(fill) for fill in fills])
+
+    def _put(self, spliced: dict[Hole, SplicedFill], new_errors: int) -> Spliced:
+        """The patch that puts one fill into each hole."""
+        patch = Patch.of(_edit(self.document, hole, fill.text) for hole, fill in spliced.items())
+        return Spliced(patch, tuple(spliced[hole] for hole in self.holes), new_errors)
+
+    def _vary_commas(self, spliced: dict[Hole, SplicedFill]) -> Iterator[dict[Hole, SplicedFill]]:
+        """The fills of a JSON file with the comma behind one of them taken off or added: what follows the hole tells
+        whether one has to be there.
+        """
+        if self._compiler is not json_files.compiles:
+            return
+        for hole, fill in spliced.items():
+            if fill.text.endswith(","):
+                yield spliced | {hole: SplicedFill(fill.text[:-1], fill.origins[:-1])}
+            else:
+                yield spliced | {hole: SplicedFill(f"{fill.text},", (*fill.origins, drafts.ADDED))}
 
     @cached_property
-    def _compiler(self) -> Language | None:
-        """The document's language, if it has a compiler at hand that accepts the document as it is."""
-        language, source = self.document.syntax, self.document.source
-        if language is None or language.compiles is None or len(source) > MAX_COMPILED_BYTES:
+    def _compiler(self) -> Callable[[str], bool] | None:
+        """The compiler at hand for the document, if that accepts it as it is, or with stand-ins in the holes."""
+        document = self.document
+        if len(document.source) > MAX_COMPILED_BYTES:
             return None
-        return language if language.accepts(source) else None
+        if document.syntax is not None:
+            compiles = document.syntax.compiles
+            return compiles if compiles is not None and compiles(_to_text(document)) else None
+        if document.path is None or not json_files.is_json(document.path):
+            return None
+        patches = (Patch.of(_edit(document, hole, text) for hole in self.holes) for text in json_files.STAND_INS)
+        documents = (document, *map(document.with_patch, patches))
+        return json_files.compiles if any(json_files.compiles(_to_text(each)) for each in documents) else None
 
     def _still_compiles(self, patch: Patch) -> bool:
-        return self._compiler is None or self._compiler.accepts(self.document.with_patch(patch).source)
+        return self._compiler is None or self._compiler(_to_text(self.document.with_patch(patch)))
 
     def prepare(self) -> None:
         """Reads now what `splice` needs of the document, so that `splice` itself is faster."""
@@ -178,6 +202,11 @@ def _edit(document: Document, hole: Hole, text: str) -> Edit:
     if text or not hole.is_body:
         replacement = document.encode(hole.lead + text + hole.tail)
     return Edit(hole.start_byte, hole.end_byte, replacement)
+
+
+def _to_text(document: Document) -> str:
+    """The text of a document as a compiler reads it."""
+    return document.source.decode("utf-8", "replace")
 
 
 def _open_near(document: Document, holes: tuple[Hole, ...], hole: Hole) -> Trials | None:

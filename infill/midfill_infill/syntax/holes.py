@@ -21,6 +21,7 @@ from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
 _PLACEHOLDER = re.compile(rb"(?<![.\w])\.\.\.(?![.\w])")
+_TEMPLATE_ARGUMENTS = re.compile(r"(?<=\w)<(?!=).*>$")  # but `operator<=>` is a name
 _MAX_SIMILAR = 3  # similar names in a message
 # More than LARGE_SHARE of a file is large above SOME_LINES only, because in a short file every function is that much.
 MANY_LINES: Final = 40
@@ -259,16 +260,40 @@ def body_named(document: Document, name: str) -> Hole:
     """
     path = tuple(name.strip().removesuffix("()").replace("::", ".").split("."))
     named = [function for function in outline(document).functions if function.path]
-    matches = [function for function in named if function.path[-len(path) :] == path]
+    matches = [
+        function for function in named if path in (function.path[-len(path) :], _bare_path(function)[-len(path) :])
+    ]
     exact = [function for function in matches if function.path == path]
     if len(exact) == 1:
         matches = exact
+    if not matches and outline(document).has_error:
+        matches = [function for function in named if _may_be_named(document, function, path)]
     if not matches:
         raise MidfillError("no_function", f"{document.name} has no function {name!r}{_suggest(name, named)}")
     if len(matches) > 1:
         lines = ", ".join(_name_with_line(document, function) for function in matches)
         raise MidfillError("ambiguous_function", f"{document.name} has {len(matches)} functions {name!r}: {lines}")
     return body_hole(document, matches[0])
+
+
+def _bare_path(function: Function) -> tuple[str, ...]:
+    """The path of a function without arguments of templates."""
+    return tuple(_TEMPLATE_ARGUMENTS.sub("", name) for name in function.path)
+
+
+def _may_be_named(document: Document, function: Function, path: tuple[str, ...]) -> bool:
+    """True if a function may have a path although a syntax error hides a name of it, or adds one."""
+    if function.path[-1] != path[-1]:
+        return False
+    lines = document.source_lines
+    is_within = lines.columns(lines.at(function.head)) > 0
+    return _is_within(path, function.path) or (is_within and _is_within(function.path, path))
+
+
+def _is_within(path: tuple[str, ...], longer: tuple[str, ...]) -> bool:
+    """True if the names of a path are in a longer one, in this order."""
+    names = iter(longer)
+    return all(name in names for name in path)
 
 
 def _name_with_line(document: Document, function: Function) -> str:

@@ -52,21 +52,27 @@ def recover(language: Language, lines: Lines, broken: Outline) -> Outline:
     if not broken.has_error or language.header is None:
         return broken
     sound = [function for function in broken.functions if not function.is_broken]
-    functions = {function.head: function for function in sound}
-    sound_lines = {lines.at(function.head) for function in sound}
+    kept = sound if language.has_indented_blocks else broken.functions
+    functions = {function.head: function for function in kept}
+    sound_names = {lines.at(function.head): function.path[-1] for function in sound if function.path}
     for line in range(len(lines)):
         match = re.match(language.header, lines.content(line))
-        if match is None or line in sound_lines:
-            continue
-        head = lines.first_char(line)
-        if any(function.head < head < function.end for function in sound):
+        if match is None:
             continue
         name = match.group(1).decode("utf-8", "replace")
-        functions[head] = _read_again(language, lines, line, name)
+        head = lines.first_char(line)
+        if sound_names.get(line) == name or any(function.head < head < function.end for function in sound):
+            continue
+        if language.has_indented_blocks:
+            found: Function | None = _read_indented(language, lines, line, name)
+        else:
+            found = _read_block(language, lines, line)
+        if found is not None:
+            functions[found.head] = found
     return replace(broken, functions=tuple(functions[head] for head in sorted(functions)))
 
 
-def _read_again(language: Language, lines: Lines, line: int, name: str) -> Function:
+def _read_indented(language: Language, lines: Lines, line: int, name: str) -> Function:
     """The function `name` whose header is on `line`, read from its own lines alone; broken if it does not parse."""
     head = lines.first_char(line)
     end = lines.end(line)
@@ -81,6 +87,25 @@ def _read_again(language: Language, lines: Lines, line: int, name: str) -> Funct
         if function.head + offset == head and not function.is_broken:
             return _move(replace(function, path=path), offset)
     return replace(broken, start=lines.first_char(first), end=end)
+
+
+def _read_block(language: Language, lines: Lines, line: int) -> Function | None:
+    """The function whose header is on `line`, read from there to the line that closes its block; None if these lines do
+    not parse.
+    """
+    columns = lines.columns(line)
+    for last in range(line, len(lines)):
+        content = lines.content(last).strip()
+        if content.endswith(b"}") if last == line else content.startswith(b"}") and lines.columns(last) <= columns:
+            break
+    else:
+        return None
+    offset = lines.start(line)
+    read = read_outline(language, lines.data[offset : lines.end(last)])
+    if read.has_error or not read.functions:
+        return None
+    function = read.functions[0]
+    return _move(replace(function, path=(*_outer_names(language, lines, line), *function.path)), offset)
 
 
 def _first_decorator(lines: Lines, line: int) -> int:

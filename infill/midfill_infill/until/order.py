@@ -21,6 +21,9 @@ _MISSING: Final = re.compile(
 _COMPARED: Final = re.compile(r"assert (?P<got>.+?) (?:==|is) (?P<wanted>.+)|(?P<got2>.+?) != (?P<wanted2>.+)")
 _QUOTED: Final = re.compile(r"""\"{3}(?:(?!\"{3}).)*\"{3}|'{3}(?:(?!'{3}).)*'{3}""", re.DOTALL)
 _RETURN: Final = re.compile(r"^\s*return\b[ \t]*(?P<value>.*)$|^\s*(?P<yielded>yield)\b", re.MULTILINE)
+# Of 32,077 bodies of Python packages whose file has no other assertion, 27 begin with one; drafts do it more often,
+# because the assertions of tests stand above the hole as examples.
+_ASSERTION: Final = re.compile(r"^[ \t]*assert\b", re.MULTILINE)
 # Guesses the type of an expression or a printed value by how it begins.
 _KINDS: Final = (
     ("none", re.compile(r"None$|$")),
@@ -45,6 +48,7 @@ class Queue:
         self._faulty_lines: set[str] = set()
         self._missing_names: set[str] = set()
         self._wrong_kinds: set[str] = set()  # of returned values
+        self._has_assertions = _ASSERTION.search(document.text) is not None
         self.first: Alternative  # the first that was ever added, even if it is never tried
 
     def add(self, candidates: Iterable[Alternative]) -> int:
@@ -65,7 +69,7 @@ class Queue:
         if not self._waiting:
             return None
         # Of equal ones `min` takes that which was added first: the engine's order.
-        best = min(self._waiting, key=lambda candidate: (candidate.new_errors, self.count_repeats(candidate)))
+        best = min(self._waiting, key=lambda candidate: (candidate.new_errors, self.count_doubts(candidate)))
         self._waiting.remove(best)
         return best
 
@@ -91,6 +95,11 @@ class Queue:
             wanted = _kind(compared["wanted"] or compared["wanted2"] or "")
             if got and wanted and got != wanted:
                 self._wrong_kinds.add(got)
+
+    def count_doubts(self, candidate: Alternative) -> int:
+        """How many reasons there are to expect that `candidate` fails."""
+        is_foreign = any(_ASSERTION.match(fill.text) for fill in candidate.fills) and not self._has_assertions
+        return self.count_repeats(candidate) + is_foreign
 
     def count_repeats(self, candidate: Alternative) -> int:
         """How many of the remembered reasons to fail `candidate` shares."""
