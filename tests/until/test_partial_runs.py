@@ -145,6 +145,16 @@ def test_fills_whose_tests_never_come_to_an_end_fail(root: Path, engine: Engine)
     assert "Cart.__init__: its tests stop in functions that are not filled" in result.stderr
 
 
+def test_hundreds_of_failing_tests_of_another_stub(root: Path, engine: Engine) -> None:
+    engine.bodies = {"half": "return a / 2"}
+    tests = (
+        "import maths\nimport pytest\n\n@pytest.mark.parametrize('a', range(300))\n"
+        "def test_never(a):\n    assert maths.never(a) == 'x'\n\ndef test_half():\n    assert maths.half(4) == 2\n"
+    )
+    result = generate(root, {"maths.py": "def never(a):\n    ...\n\n\ndef half(a):\n    ...\n", "test_maths.py": tests})
+    assert states() == {"generated": 1, "failed": 1}, result.stderr
+
+
 def test_two_functions_that_undo_each_other(root: Path, engine: Engine) -> None:
     engine.bodies = {"encode": "return text[::-1]", "decode": "return text[::-1]"}
     functions = (

@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-_MAX_FAILURES = 200
+_MAX_FAILURES = 1000
+_MAX_TRACED = 50  # failures with more than their last frame
 _MAX_FRAMES = 50
 _MAX_MESSAGE_CHARACTERS = 600
 _MAX_ROUNDS = 200  # of kills, 2 ms apart, until the processes of a run are gone
@@ -65,7 +66,8 @@ class Recorder:
         except Exception:  # noqa: BLE001 - the exception's own __str__ may raise
             message = ""
         failure = {"test": node.nodeid, "kind": kind, "message": message[:_MAX_MESSAGE_CHARACTERS]}
-        self._failures.append(dict(failure, frames=frames[-_MAX_FRAMES:]))
+        num_frames = _MAX_FRAMES if len(self._failures) < _MAX_TRACED else 1
+        self._failures.append(dict(failure, frames=frames[-num_frames:]))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._passed += report.when == "call" and report.passed

@@ -59,8 +59,12 @@ def find_unrelated(asis: Ran, probed: Ran) -> frozenset[str] | None:
         title = title_of(failure.test)
         touched = failure.reached is True or _TELLTALE in failure.message
         is_touched[title] = touched or is_touched.get(title, False)
-    # A test whose failure is not shown counts as touched.
-    return frozenset(test for test in asis.failed & probed.failed if not is_touched.get(title_of(test), True))
+    if probed.reached_by is not None:
+        is_touched |= dict.fromkeys(map(title_of, probed.reached_by), True)
+    # A test of which nothing is known counts as touched.
+    is_unknown_touched = probed.reached_by is None
+    both = asis.failed & probed.failed
+    return frozenset(test for test in both if not is_touched.get(title_of(test), is_unknown_touched))
 
 
 def excuse(ran: Ran, unrelated: frozenset[str]) -> Ran:
