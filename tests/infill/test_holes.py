@@ -386,7 +386,7 @@ impl<T> A for B<T> {
 def test_a_function_below_a_syntax_error_has_its_name(language: str, source: str, name: str, old: str) -> None:
     document = Document(source.encode(), language)
     hole = body_named(document, name)
-    assert document.show(hole.start_byte, hole.end_byte) == old
+    assert document.visible_text(hole.start_byte, hole.end_byte) == old
     at_place = hole_at_place(document, source.index(" two"))
     assert (at_place.start_byte, at_place.end_byte) == (hole.start_byte, hole.end_byte)
     assert hole in find_stubs(document)
