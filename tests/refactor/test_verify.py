@@ -77,7 +77,7 @@ def run(tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, **option
         if written:
             writer.apply(accepted(journal), is_git=False)
         suspects = [hole.id for hole in journal.holes_in(State.ACCEPTED, State.APPLIED)]
-        return verify(tree.place, journal, writer, suspects, Command(tuple(command), sandboxed=False, **options))  # type: ignore[arg-type]
+        return verify(tree.place, journal, writer, suspects, Command(tuple(command), **{"sandboxed": False, **options}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["applied", "accepted"])
@@ -126,6 +126,7 @@ def test_a_command_that_fails_without_fills_is_refused(tmp_path: Path) -> None:
     assert tree.contents() != tree.before, "nothing is rolled back for it"
 
 
+@needs_bubblewrap
 def test_tests_that_come_to_no_fill_may_fail(tmp_path: Path) -> None:
     functions = b"def f(a, b):\n    ...\n\n\ndef g(a, b):\n    ...\n\n\ndef h(a, b):\n    ...\n"
     tree = make_tree(tmp_path / "repo", {"m.py": functions})
@@ -135,7 +136,7 @@ def test_tests_that_come_to_no_fill_may_fail(tmp_path: Path) -> None:
         journal.add_fills([(FillRow(2, 0, 0, b"...", b"return 9", 0, 0.5), functions)])
         journal.accept(journal.acceptable())
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    verdict, report = run(tree, written=False, command=command)
+    verdict, report = run(tree, written=False, command=command, sandboxed=True)
     assert verdict.guilty == [2] and verdict.good == [1, 3] and report.troubles == []
 
 

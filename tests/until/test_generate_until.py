@@ -124,6 +124,8 @@ def test_which_tests_reach_a_function(root: Path) -> None:
         ("pytest -q tests/c.py", "pytest -q tests/c.py"),
         ("make test T='{tests}'", "make test T='tests/a.py tests/b.py'"),
         ("npm test", "npm test"),
+        ("cd api && pytest -q", "cd api && pytest -q"),
+        ("pytest -q | tail -3", "pytest -q | tail -3"),
     ],
 )
 def test_where_the_tests_go_in_a_command(line: str, expected: str) -> None:

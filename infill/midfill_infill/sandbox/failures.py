@@ -70,12 +70,6 @@ class Failure:
         return " ".join(text.split())
 
 
-def title_of(test: str) -> str:
-    """The title of a test's section in pytest's output, from its id; a title is kept."""
-    _, has_file, names = test.partition("::")
-    return names.replace("::", ".") if has_file else test
-
-
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
     """Returns the number of tests that passed (None if unknown) and the failures in order."""
     if "--- FAIL: " in output:

@@ -32,7 +32,7 @@ _compiled: dict[tuple[str, bytes], Any] = {}  # by path and source
 
 class Recorder:
     """The plugin of one run, in its child. It writes a report of the failures to `descriptor`, which the server reads.
-    Code that is to be noticed creates the file `marker`; the report says which tests did so, unless a module did. It
+    Code that is to be noticed creates the file `marker`; the report says which tests did so, unless that is shared. It
     names tests as pytest's summary does, and all that failed unless pytest stopped early. Runs the tests `only`, all if
     that is None.
     """
@@ -40,7 +40,7 @@ class Recorder:
     def __init__(self, descriptor: int, marker: str, wants_modules: bool, only: list[str] | None) -> None:
         self._descriptor, self._marker, self._wants_modules = descriptor, marker, wants_modules
         self._only = None if only is None else set(only)
-        self._reached_by_module = False
+        self._is_shared = False  # a module or a fixture of several tests created the marker
         self._passed = 0
         self._failures: list[dict[str, Any]] = []
         self._reached: set[str] = set()
@@ -76,11 +76,20 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        self._reached_by_module = bool(self._marker) and os.path.exists(self._marker)
+        self._is_shared |= self._has_marker()
         if self._only is not None:
             left_out = [item for item in items if config.cwd_relative_nodeid(item.nodeid) not in self._only]
             items[:] = [item for item in items if config.cwd_relative_nodeid(item.nodeid) in self._only]
             config.hook.pytest_deselected(items=left_out)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Any:
+        had_marker = self._has_marker()
+        yield
+        self._is_shared |= fixturedef.scope != "function" and self._has_marker() and not had_marker
+
+    def _has_marker(self) -> bool:
+        return bool(self._marker) and os.path.exists(self._marker)
 
     def pytest_collectreport(self, report: Any) -> None:
         self._note_failed(report)
@@ -95,7 +104,7 @@ class Recorder:
 
     def _check_marker(self, test: str) -> None:
         """Records `test` if it created the marker, and removes the file for the next test."""
-        if self._marker and os.path.exists(self._marker):
+        if self._has_marker():
             os.unlink(self._marker)
             self._reached.add(test)
 
@@ -108,7 +117,7 @@ class Recorder:
             failure["reached"] = failure["test"] in self._reached
             failure["test"] = config.cwd_relative_nodeid(failure["test"])
         report: dict[str, Any] = {"passed": self._passed, "failures": self._failures}
-        if self._marker and not self._reached_by_module:
+        if self._marker and not self._is_shared:
             report["reached"] = [config.cwd_relative_nodeid(test) for test in self._reached]
         if not self._stopped_early:
             report["failed"] = [config.cwd_relative_nodeid(test) for test in self._failed]

@@ -24,6 +24,7 @@ from midfill_infill.text.spans import Hole
 PLACEHOLDER: Final = "{tests}"  # in a command, for the paths of the tests
 MAX_FILES: Final = 3000  # files whose imports are followed
 MAX_EXAMPLES: Final = 6  # lines of tests that are shown to the model for a hole
+_SHELL: Final = re.compile(r"[|&;<>`$()]")  # in a command that is more than one command
 _ASSERTION: Final = re.compile(r"\b(assert|expect|assert_eq|assertEqual|require|should)\b|self\.assert|t\.Error|if got")
 
 
@@ -32,7 +33,9 @@ class ReachingTests:
 
     def __init__(self, repository: Repository) -> None:
         self._root = repository.root
-        self._tests = [repository.root / name for name in list_files(repository) if is_test(Path(name))]
+        files = [repository.root / name for name in list_files(repository)]
+        self._tests = [path for path in files if is_test(path)]
+        self._conftests = {path for path in files if path.name == "conftest.py"}
         self._find_reached = cache(self._follow_imports)
         self._find_imports = cache(self._read_imports)
 
@@ -65,11 +68,14 @@ class ReachingTests:
         return frozenset(reached)
 
     def _read_imports(self, path: Path) -> tuple[Path, ...]:
-        """The files that a file imports; none if it is no text."""
+        """The files that a file imports, and for a test the `conftest.py` files around it; none if it is no text."""
         try:
-            return tuple(find_imports(Document.read(path), path, self._root))
+            imports = find_imports(Document.read(path), path, self._root)
         except MidfillError:
             return ()
+        if not is_test(path):
+            return tuple(imports)
+        return (*imports, *(self._conftests & {folder / "conftest.py" for folder in path.parents}))
 
 
 def _read(path: Path) -> str:
@@ -87,6 +93,8 @@ def add_tests(line: str, tests: Sequence[str]) -> str:
 
 def takes_tests(line: str) -> bool:
     """True if `add_tests` adds test files to a command."""
+    if _SHELL.search(line):
+        return PLACEHOLDER in line
     words = line.split()
     is_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in words)
     arguments = [word for word in words[1:] if not word.startswith("-")]

@@ -16,7 +16,7 @@ from midfill_infill.filling.fill import Options, Preview
 from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
-from midfill_infill.sandbox.failures import Failure, Frame, title_of
+from midfill_infill.sandbox.failures import Failure, Frame
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.view import find_homes
 from midfill_infill.splicing.splice import splice
@@ -28,10 +28,12 @@ from midfill_infill.until.trying import Make, Tried, Try, fill_until
 # A body that creates the marker file and raises an error with a message that no test contains.
 _TELLTALE: Final = "midfill looks who comes here"
 _PROBES: Final = {"python": 'open({path!r}, "w").close()\nraise NotImplementedError("{word}")'}
-# A body for functions that a run fills later. Only a test that comes to it fails: modules can still be imported.
+# A body for functions that a run fills later. Only a test that comes to it fails: modules can still be imported. The
+# error is one that no `except Exception` and no `pytest.raises` takes for its own.
 NOT_FILLED: Final = "midfill fills this function later"
 NOT_FILLED_BODY: Final = (
-    f'if "PYTEST_CURRENT_TEST" in __import__("os").environ: raise NotImplementedError("{NOT_FILLED}")'
+    '"PYTEST_CURRENT_TEST" in __import__("os").environ and (_ for _ in ()).throw('
+    f'type("NotFilled", (BaseException,), {{}})("{NOT_FILLED}"))'
 )
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
 # Default time limit of the first run. It shows what does not end, so nobody waits long for that.
@@ -43,46 +45,42 @@ _LEAST_S: Final = 10.0
 _LONG_S: Final = 1.0
 
 
-def _plain(failure: Failure) -> str:
-    """Removes addresses, which differ from run to run."""
+def plain(failure: Failure) -> str:
+    """The sentence of a failure, without addresses, which differ from run to run."""
     return _ADDRESS.sub("", failure.sentence)
 
 
-def find_unrelated(asis: Ran, probed: Ran) -> frozenset[str] | None:
-    """The ids of tests that fail without coming to the holes: in the run `asis`, without a fill, and in the run
-    `probed`, in which the holes leave marks. None if the runs do not tell all tests that failed.
+def find_unrelated(asis: Ran, probed: Ran) -> dict[str, str] | None:
+    """The tests that fail without coming to the holes, by their ids, and how they fail in `asis`, a run without a fill.
+    In the run `probed` the holes leave marks. None if the runs do not tell all tests that failed, or came to the holes.
     """
-    if asis.failed is None or probed.failed is None:
+    if asis.failed is None or probed.failed is None or probed.reached_by is None:
         return None
-    is_touched: dict[str, bool] = {}  # by the title of a test
-    for failure in probed.failures:
-        title = title_of(failure.test)
-        touched = failure.reached is True or _TELLTALE in failure.message
-        is_touched[title] = touched or is_touched.get(title, False)
-    if probed.reached_by is not None:
-        is_touched |= dict.fromkeys(map(title_of, probed.reached_by), True)
-    # A test of which nothing is known counts as touched.
-    is_unknown_touched = probed.reached_by is None
-    both = asis.failed & probed.failed
-    return frozenset(test for test in both if not is_touched.get(title_of(test), is_unknown_touched))
+    touched = set(probed.reached_by)
+    touched.update(failure.test for failure in probed.failures if _TELLTALE in failure.message)
+    unrelated: dict[str, str] = {}
+    for failure in asis.failures:
+        # A test that is stopped by a function without a fill may come to the holes once that has one.
+        is_stopped = NOT_FILLED in failure.message
+        if failure.test in probed.failed and failure.test not in touched and not is_stopped:
+            unrelated[failure.test] = plain(failure)
+    return unrelated
 
 
-def excuse(ran: Ran, unrelated: frozenset[str]) -> Ran:
-    """The run with the tests excused that are `unrelated` to the holes, or stop in a NOT_FILLED_BODY."""
+def excuse(ran: Ran, unrelated: Mapping[str, str]) -> Ran:
+    """The run with the tests excused that are `unrelated` to the holes and fail as they do without a fill, or that stop
+    in a NOT_FILLED_BODY.
+    """
     if ran.failed is None:
         return ran
-    unrelated_titles = set(map(title_of, unrelated))
-    stopped_titles: set[str] = set()
+    excused: set[str] = set()
     blamed: list[Failure] = []
     for failure in ran.failures:
-        title = title_of(failure.test)
-        if NOT_FILLED in failure.message:
-            stopped_titles.add(title)
-        elif title not in unrelated_titles:
+        if NOT_FILLED in failure.message or unrelated.get(failure.test) == plain(failure):
+            excused.add(failure.test)
+        else:
             blamed.append(failure)
-    stopped_titles -= set(map(title_of, (failure.test for failure in blamed)))
-    stopped = (test for test in ran.failed if title_of(test) in stopped_titles)
-    return replace(ran, failures=tuple(blamed), excused=unrelated.union(stopped))
+    return replace(ran, failures=tuple(blamed), excused=frozenset(excused.difference(f.test for f in blamed)))
 
 
 def splice_probe(document: Document, holes: Sequence[Hole], tree: Path) -> Patch | None:
@@ -101,8 +99,8 @@ class Lab:
     of the copy; `others` are unsaved files of an editor. `complete` turns a patch into the file's new bytes, by default
     by applying it; lines that it adds must be above all holes.
 
-    With `is_partial` other functions have a NOT_FILLED_BODY meanwhile: then tests that stop in one do not count, nor
-    those that fail without coming to the holes.
+    With `is_partial` other functions have a NOT_FILLED_BODY meanwhile. If the command is kept warm, tests that stop in
+    one do not count then, nor those that fail without coming to the holes.
     """
 
     def __init__(
@@ -116,7 +114,7 @@ class Lab:
         is_partial: bool = False,
     ) -> None:
         self.runner = runner
-        self.unrelated: frozenset[str] = frozenset()  # ids of tests that do not count, known after `start`
+        self.unrelated: Mapping[str, str] = {}  # see `find_unrelated`; known after `start`
         self.touched: frozenset[str] = frozenset()  # ids of tests that fail, and come to the holes
         self._is_partial = is_partial
         self._document = document
@@ -207,15 +205,19 @@ class Lab:
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
         unrelated = find_unrelated(asis, ran) if self._is_partial else None
         if unrelated is not None and asis.failed is not None:
-            self.unrelated, self.touched = unrelated, asis.failed - unrelated
+            stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message}
+            stopped -= ran.reached_by or frozenset()
+            self.unrelated, self.touched = unrelated, asis.failed - unrelated.keys() - stopped
+            if not self.touched and stopped:
+                raise MidfillError("until_unreached", f"tests that come to {names} stop before in other functions")
             if not self.touched:
                 raise MidfillError("until_passes", f"no test of `{line}` that comes to {names} fails")
             return
-        failing = {failure.test: _plain(failure) for failure in asis.failures if failure.test}
+        failing = {failure.test: plain(failure) for failure in asis.failures if failure.test}
         for failure in ran.failures:
             if failure.reached is not False or _TELLTALE in failure.message:
                 continue
-            if failure.test in failing and failing[failure.test] == _plain(failure):
+            if failure.test in failing and failing[failure.test] == plain(failure):
                 test = f"{failure.test}, which does not come to {names}"
                 raise MidfillError("until_unreached", f"`{line}` fails in {test}: {failure.sentence}")
 
@@ -227,7 +229,7 @@ class Lab:
         if unrelated is None or probed.reached_by is None or probed.seconds < _LONG_S:
             return
         assert asis.failed is not None and probed.failed is not None
-        touched = (probed.reached_by | asis.failed | probed.failed) - unrelated
+        touched = (probed.reached_by | asis.failed | probed.failed) - unrelated.keys()
         self.runner.only = touched
         alone = self.runner.run(files)
         if not alone.is_warm or alone.failed != asis.failed & touched:
@@ -293,7 +295,7 @@ class Lab:
         ran = self._excuse(self.runner.run(files))
         if not ran.is_good:
             return self._count_from_top(ran, candidate.patch)
-        again = self._excuse(self.runner.run(files, cold=True))
+        again = replace(self.runner.run(files, cold=True), excused=ran.excused)
         if not again.is_good and ran.is_warm:
             self.runner.close()
             return again
@@ -302,7 +304,7 @@ class Lab:
         return ran
 
     def _excuse(self, ran: Ran) -> Ran:
-        return excuse(ran, self.unrelated) if self._is_partial else ran
+        return excuse(ran, self.unrelated) if self._is_partial and ran.is_warm else ran
 
     def is_document(self, path: str) -> bool:
         """True if a path that a traceback shows is the document."""

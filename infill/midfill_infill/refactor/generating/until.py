@@ -83,13 +83,16 @@ class _File:
 
 @dataclass(frozen=True)
 class _Unproven:
-    """A fill whose tests went on into functions that were not filled yet."""
+    """A fill of which tests have yet to tell: they stopped in functions that were not filled then, behind the hole or
+    before it. `passed` if all that came to the hole passed: such a fill is journaled already.
+    """
 
+    passed: bool
     made: HoleResult
     command: Command
     tests: Sequence[Path]
     touched: frozenset[str]  # as in `Lab`
-    unrelated: frozenset[str]
+    unrelated: Mapping[str, str]
 
 
 class Tester:
@@ -134,17 +137,18 @@ class Tester:
         """True for a hole whose fill is still to be proven."""
         return hole.id in self._unproven
 
-    def settle(self, waiting: Sequence[HoleRow]) -> Iterator[HoleResult]:
-        """Yields what came of the holes that had to wait, when nothing more is filled; `waiting` are those to which the
-        command never came. A fill whose tests went on passes if one of them passes now, and none fails behind it.
+    def settle(self, waiting: Sequence[HoleRow]) -> Iterator[tuple[HoleResult, bool]]:
+        """Yields what came of the holes that had to wait, when nothing more is filled, and True for those of which
+        `fill` has given a result before. `waiting` are those to which the command never came. A fill whose tests went
+        on passes if one of them passes now, and none fails behind it.
         """
         for hole in waiting:
-            yield self._fail(hole, MidfillError("until_unreached", "the command fails before it comes to it"))
+            yield self._fail(hole, MidfillError("until_unreached", "the command fails before it comes to it")), False
         for unproven in list(self._unproven.values()):
             try:
-                yield self._prove(unproven)
+                yield self._prove(unproven), unproven.passed
             except MidfillError as error:
-                yield self._fail(unproven.made.hole, error)
+                yield self._fail(unproven.made.hole, error), unproven.passed
 
     def _fail(self, hole: HoleRow, error: MidfillError) -> HoleResult:
         """The result of a hole that failed; raises the error if it is not the hole's alone."""
@@ -160,10 +164,14 @@ class Tester:
         with closing(Runner(self._copy, unproven.command)) as runner:
             files = self._write_files(unproven.tests)
             files[row.path] = self._open(row).complete()
-            ran = excuse(runner.run(files), unproven.unrelated)
+            ran = runner.run(files)
+            if not ran.is_good:
+                warm = runner.warm_up(files, ran)
+                ran = excuse(warm, unproven.unrelated) if warm.is_warm else ran
         name = f"{row.path}: {made.hole.name or made.hole.kind}"
         if ran.is_good and not (ran.failed and unproven.touched <= ran.failed):
-            self._say(f"{name} passes with the others")
+            if not unproven.passed:
+                self._say(f"{name} passes with the others")
             return made
         reason = "its tests stop in functions that are not filled"
         if not ran.is_good:
@@ -192,8 +200,8 @@ class Tester:
         return _File(row, planned, Patch.of(edits), frozenset(imports), tuple(stops.values()))
 
     def _find_stops(self, row: FileRow, planned: bytes) -> Mapping[int, Edit]:
-        """For each hole of a file that is a stub: the edit that makes it raise an error for tests. Only edits that add
-        no lines, so that the numbers of lines stay.
+        """For each hole of a file that is a stub: the edit that makes it raise an error for tests. The number of lines
+        stays, except for stubs on the line of their header.
         """
         if row.id not in self._stops and row.language == "python":
             document = Document(planned, row.language, Path(row.path))
@@ -205,8 +213,7 @@ class Tester:
             for hole in holes:
                 edit = by_start[hole.start_byte]
                 num_missing = planned.count(b"\n", edit.start_byte, edit.end_byte) - edit.replacement.count(b"\n")
-                if num_missing >= 0:
-                    stops[hole.id] = replace(edit, replacement=edit.replacement + b"\n" * num_missing)
+                stops[hole.id] = replace(edit, replacement=edit.replacement + b"\n" * num_missing)
             self._stops[row.id] = stops
         return self._stops.get(row.id, {})
 
@@ -257,13 +264,16 @@ class Tester:
         assert isinstance(tried.best, Try)
         self.num_filled += 1
         self._with_fills[os.path.realpath(file.row.below(self._copy.root))] = file.row
-        ran = tried.best.ran
-        if ran.failed and not ran.failed <= lab.unrelated:
-            self._say(f"  goes on at try {tried.best.number} into functions that are not filled yet")
-            self._unproven[hole.id] = _Unproven(made, runner.command, tests, lab.touched, lab.unrelated)
-            return None
-        self._say(f"  passes at try {tried.best.number}")
-        return made
+        failed = tried.best.ran.failed or frozenset()
+        has_passed = lab.touched.isdisjoint(failed)
+        if not failed <= lab.unrelated.keys():
+            unproven = _Unproven(has_passed, made, runner.command, tests, lab.touched, lab.unrelated)
+            self._unproven[hole.id] = unproven
+        if has_passed:
+            self._say(f"  passes at try {tried.best.number}")
+            return made
+        self._say(f"  goes on at try {tried.best.number} into functions that are not filled yet")
+        return None
 
 
 def generate_until(
@@ -296,6 +306,10 @@ def generate_until(
                 elif not tester.is_filled(hole):
                     waiting.append(hole)
             pending = waiting
-        for made in tester.settle(pending):
-            settle(made)
+        for result, was_journaled in tester.settle(pending):
+            if not was_journaled:
+                settle(result)
+            elif result.change is not None:
+                journal.set_states([result.change])
+                progress = replace(progress, accepted=progress.accepted - 1, failed=progress.failed + 1)
     return progress
