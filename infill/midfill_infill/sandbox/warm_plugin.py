@@ -114,7 +114,7 @@ class Recorder:
         if self._reached:
             open(self._marker, "w").close()
         for failure in self._failures:
-            failure["reached"] = failure["test"] in self._reached
+            failure["reached"] = None if self._is_shared else failure["test"] in self._reached
             failure["test"] = config.cwd_relative_nodeid(failure["test"])
         report: dict[str, Any] = {"passed": self._passed, "failures": self._failures}
         if self._marker and not self._is_shared:
