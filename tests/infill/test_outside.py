@@ -191,6 +191,47 @@ def test_closing_the_fill_closes_the_connection(stand_in: StandIn) -> None:
     assert stand_in.was_closed.wait(60), "the server notices that nobody listens"
 
 
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_an_answer_without_its_end_is_no_fill(stand_in: StandIn, is_chunked: bool) -> None:
+    stand_in.is_chunked, stand_in.cut_at = is_chunked, 1
+    with pytest.raises(MidfillError, match="ended in the middle of the fill") as error:
+        ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}])
+    assert error.value.code == "engine_unreachable"
+
+
+@pytest.mark.parametrize(("is_chunked", "cut_at"), [(True, None), (False, 99)])
+def test_an_answer_with_its_end_is_whole_however_the_connection_ends(
+    stand_in: StandIn, is_chunked: bool, cut_at: int | None
+) -> None:
+    stand_in.is_chunked, stand_in.cut_at = is_chunked, cut_at
+    (hole,) = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}]).holes
+    assert hole.text == "<1>"
+
+
+def ask_for_lines(protocol: str, lines: list[str], *, is_chunked: bool) -> str:
+    """The text of a hole that a server fills with these lines. It closes the connection behind them."""
+    with serve(protocol) as server, connect(server) as client:
+        server.form, server.is_chunked = lambda _: lines, is_chunked
+        server.cut_at = None if is_chunked else len(lines)
+        *_, answer = client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]}))
+    assert isinstance(answer, InfillResponse)
+    return answer.holes[0].text
+
+
+def test_a_stream_without_a_last_event_is_whole_where_its_body_ends_well_or_the_reason_is_told() -> None:
+    *events, _, _ = FORMS["openai"](["<1>"])
+    last = {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}
+    assert ask_for_lines("openai", events, is_chunked=True) == "<1>"
+    assert ask_for_lines("openai", [*events, f"data: {json.dumps(last)}"], is_chunked=False) == "<1>"
+    with pytest.raises(MidfillError, match="ended in the middle of the fill"):
+        ask_for_lines("openai", events, is_chunked=False)
+
+
+def test_a_torn_line_is_a_lost_connection() -> None:
+    with pytest.raises(MidfillError, match="ended in the middle of the fill"):
+        ask_for_lines("ollama", ['{"model": "m", "respo'], is_chunked=False)
+
+
 def test_a_fill_that_is_over_stops_the_server(stand_in: StandIn) -> None:
     stand_in.is_endless = True
     with connect(stand_in) as client:

@@ -133,13 +133,17 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             if not (connection.header("content-type") or "").startswith("text/event-stream"):
                 raise ValueError("no stream of events")  # becomes an `engine_error`
             answer: InfillResponse | None = None
-            for name, data in _read_events(connection.lines()):
-                watch.note_event()
-                message = _parse_event(name, data)
-                if isinstance(message, InfillResponse):
-                    answer = message  # the stream is read to its end: the next fill takes the same connection
-                elif message is not None:
-                    yield message
+            try:
+                for name, data in _read_events(connection.lines()):
+                    watch.note_event()
+                    message = _parse_event(name, data)
+                    if isinstance(message, InfillResponse):
+                        answer = message  # the stream is read to its end: the next fill takes the same connection
+                    elif message is not None:
+                        yield message
+            except Broken:
+                if answer is None:
+                    raise
             if answer is None:
                 raise Broken
             yield answer
@@ -193,10 +197,14 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         return None
 
     def _ask(self, call: "Call") -> Generator[str, None, None]:
-        """Yields the lines of an outside engine's answer. Raises Refused and MidfillError."""
+        """Yields the lines of an outside engine's answer. Raises Refused and MidfillError: `engine_unreachable` behind
+        the last line if nothing but the lines themselves can tell that they are all.
+        """
         with self._explained_failures(), self._connections.open() as connection:
             self._check_outside(connection.ask("POST", call.path, json.dumps(call.body)))
             yield from connection.lines()
+            if not connection.tells_end:
+                raise Broken  # unless its last message says that it is whole, which `Exchange` knows
 
     def _check_outside(self, answer: Connection) -> None:
         """Raises Refused if another of `Protocol.calls` may work, MidfillError for every other failure."""

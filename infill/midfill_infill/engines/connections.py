@@ -97,11 +97,28 @@ class Connection(AbstractContextManager["Connection"]):
         """The answer as JSON. Raises Silent, Broken, and ValueError for other text."""
         return json.loads(self.read())
 
+    @property
+    def tells_end(self) -> bool:
+        """True if the body comes in chunks or with its length, so that a lost end is noticed. False if the closing of
+        the connection ends the body, as a server does that dies.
+        """
+        return self._answer.chunked or self._answer.length is not None
+
     def lines(self) -> Iterator[str]:
-        """Yields the lines of the answer as they come, without their ends. Raises Silent and Broken."""
+        """Yields the lines of the answer as they come, without their ends. Raises Silent, and Broken if an answer that
+        `tells_end` lacks it.
+        """
+        begun = b""
         with _translated_errors():
-            for line in iter(self._answer.readline, b""):
-                yield line.rstrip(b"\r\n").decode()
+            # HTTPResponse.readline takes the lost end of a chunked body for its end; read1 does not.
+            for read in iter(self._answer.read1, b""):
+                *lines, begun = (begun + read).split(b"\n")
+                for line in lines:
+                    yield line.rstrip(b"\r").decode()
+        if self._answer.length:  # bytes that are missing
+            raise Broken
+        if begun:
+            yield begun.rstrip(b"\r").decode()
 
 
 class Connections:

@@ -19,7 +19,7 @@ from midfill_infill.answers.ending import Extent, find_end, find_loop_end
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
-from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, Call, HoleQuery, Piece, Protocol, Sources
+from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, END, Call, HoleQuery, Piece, Protocol, Sources
 from midfill_infill.errors import MidfillError
 
 LINE_TOKENS: Final = 256  # that the answer for a part of a line may take
@@ -179,18 +179,28 @@ class Exchange:
                 self._num_refused = index + 1
 
     def _read(self, call: Call) -> Iterator[Piece]:
-        """Yields the pieces of the answer to a call. Raises Refused and MidfillError."""
+        """Yields the pieces of the answer to a call. A connection that is lost behind the end of the answer is no
+        failure. Raises Refused and MidfillError.
+        """
+        is_whole = False
         with closing(self._ask(call)) as lines:
-            for line in lines:
-                try:
-                    piece = self._protocol.read(line)
-                except (ValueError, KeyError, TypeError, AttributeError):
-                    message = f"{self._name} answers in a form that is not known"
-                    raise MidfillError("engine_error", message, "check the protocol and the address") from None
-                if piece is not None and piece.error:
-                    raise MidfillError("engine_error", f"{self._name} says: {piece.error[:200]}")
-                if piece is not None:
-                    yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+            try:
+                for line in lines:
+                    try:
+                        piece = self._protocol.read(line)
+                    except (ValueError, KeyError, TypeError, AttributeError):
+                        next(lines, None)  # raises if the connection was lost in this line
+                        message = f"{self._name} answers in a form that is not known"
+                        raise MidfillError("engine_error", message, "check the protocol and the address") from None
+                    if piece is not None and piece.error:
+                        raise MidfillError("engine_error", f"{self._name} says: {piece.error[:200]}")
+                    if piece is not None:
+                        is_whole = is_whole or bool(piece.ending)
+                        if piece is not END:
+                            yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+            except MidfillError as failure:
+                if failure.code != "engine_unreachable" or not is_whole:
+                    raise
 
 
 def _find_sources(excerpts: Sequence[str], origins: Origins) -> Sources:

@@ -13,6 +13,9 @@ from midfill_infill.answers.ending import Extent
 from midfill_infill.answers.markers import defuse, find_dialect
 
 BLOCK_TOKENS: Final = 1024  # that an answer of several lines may take
+CUT: Final = "length"  # the ending of an answer that the limit of tokens cut, as most engines call it
+ENDED: Final = "stop"  # any other ending, where an engine gives none a name
+_LAST_EVENT: Final = "[DONE]"
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class Call:
 class Piece:
     """A part of an answer: its text, and its tokens with their log-probabilities if the engine gives them. `model` is
     the name that the engine gives, `error` what it says of a failure; both may be empty. `is_continuation` is that of
-    the call.
+    the call. `ending` is why the answer ends here: CUT by the limit of tokens, or another word; empty if it goes on.
     """
 
     text: str = ""
@@ -119,6 +122,10 @@ class Piece:
     model: str = ""
     error: str = ""
     is_continuation: bool = False
+    ending: str = ""
+
+
+END: Final = Piece(ending=ENDED)
 
 
 class Protocol:
@@ -156,6 +163,8 @@ class Protocol:
         TypeError and AttributeError for a message in another form.
         """
         text = line.removeprefix("data:").strip()
+        if text == _LAST_EVENT:
+            return END
         if not text.startswith("{"):
             return None
         message = json.loads(text)
@@ -173,7 +182,13 @@ def read_delta(message: dict[str, Any]) -> Piece | None:
         return None
     choice = message["choices"][0]
     delta = choice.get("delta") or choice.get("message") or {}
-    return Piece(str(delta.get("content") or choice.get("text") or ""), (), str(message.get("model", "")))
+    text = str(delta.get("content") or choice.get("text") or "")
+    return Piece(text, (), str(message.get("model", "")), ending=read_ending(choice))
+
+
+def read_ending(choice: dict[str, Any]) -> str:
+    """The reason for which a choice ends; empty if it goes on."""
+    return str(choice.get("finish_reason") or "")
 
 
 def read_error(message: dict[str, Any]) -> str:
