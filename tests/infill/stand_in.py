@@ -58,6 +58,19 @@ def chat(parts: list[str]) -> list[str]:
     return [first, f"data: {json.dumps(thought)}", *others]
 
 
+def cut_short(form: Form, parts: list[str]) -> list[str]:
+    """The answer that the limit of tokens cuts, as the document of its form shows it."""
+    lines = form(parts)
+    if form is ollama:
+        return [line.replace('"done_reason": "stop"', '"done_reason": "length"') for line in lines]
+    if form is llamacpp:
+        return [line.replace('"stop_type": "eos"', '"stop_type": "limit"') for line in lines]
+    choice = {"index": 0, "text": "", "finish_reason": "length"}
+    if form is not openai:
+        choice = {"index": 0, "delta": {}, "finish_reason": "length"}
+    return [*lines[:-1], f"data: {json.dumps({'id': '1', 'model': 'm', 'choices': [choice]})}", lines[-1]]
+
+
 FORMS: dict[str, Form] = {"ollama": ollama, "llamacpp": llamacpp, "openai": openai, "fim": fim, "chat": chat}
 
 
@@ -80,6 +93,7 @@ class StandIn(ThreadingHTTPServer):
         self.is_endless = False
         self.cut_at: int | None = None  # the number of lines of an answer behind which the connection is lost
         self.is_chunked = False
+        self.is_short = False  # the limit of tokens cuts its answers
         self.was_closed = threading.Event()
 
 
@@ -103,7 +117,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.is_endless:
             return self._stream()
         parts = [part.replace("#", str(len(self.server.asked))) for part in self.server.parts]
-        lines = [f"{line}\n\n" for line in self.server.form(parts)]
+        form = self.server.form
+        lines = [f"{line}\n\n" for line in (cut_short(form, parts) if self.server.is_short else form(parts))]
         if self.server.cut_at is not None or self.server.is_chunked:
             return self._send_lines(lines)
         self._send(200, "".join(lines).encode())

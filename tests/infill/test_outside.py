@@ -32,6 +32,7 @@ from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import HoleQuery
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.candidates import advise_on_cut, describe_fill
 from midfill_infill.filling.fill import Filled, Options, Preview, fill
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
@@ -230,6 +231,43 @@ def test_a_stream_without_a_last_event_is_whole_where_its_body_ends_well_or_the_
 def test_a_torn_line_is_a_lost_connection() -> None:
     with pytest.raises(MidfillError, match="ended in the middle of the fill"):
         ask_for_lines("ollama", ['{"model": "m", "respo'], is_chunked=False)
+
+
+def test_an_answer_that_its_limit_of_tokens_cuts_is_a_suggestion_and_not_asked_for_again(stand_in: StandIn) -> None:
+    stand_in.is_short = True
+    stand_in.parts = ["c = a\n", "    return add(c, b"]
+    filled, _ = fill_in(stand_in, max_tokens=9)
+    assert filled.new_errors and len(stand_in.asked) == 1
+    stand_in.parts = ["c = a\n", "    return c"]
+    filled, _ = fill_in(stand_in, max_tokens=9)
+    (cut,) = filled.fills
+    assert cut.is_suggestion and cut.certainty is None and len(stand_in.asked) == 2
+    assert describe_fill(cut) == "a suggestion, cut by the limit of 9 tokens"
+    assert advise_on_cut(cut) == "the model's answer was cut by the limit of 9 tokens; give a larger --max-tokens"
+    stand_in.parts.append("\n\n\ndef later():\n    return (")
+    filled, _ = fill_in(stand_in, max_tokens=9)
+    assert not filled.fills[0].is_suggestion, "the body was over before"
+
+
+def test_a_server_that_exceeds_the_limit_is_cut_there_and_one_that_meets_it_is_not(stand_in: StandIn) -> None:
+    stand_in.parts = ["c = a\n", "    return c"]
+    filled, _ = fill_in(stand_in, max_tokens=2)
+    assert filled.fills[0].text == "c = a\n    return c" and not filled.fills[0].is_suggestion
+    filled, _ = fill_in(stand_in, max_tokens=1)
+    assert filled.fills[0].text == "c = a" and filled.fills[0].cut_at == 1
+
+
+def test_the_command_does_not_write_an_answer_that_was_cut(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in.is_short, stand_in.parts = True, ["c = a\n", "    return c"]
+    monkeypatch.setenv("MIDFILL_ENGINE", f"{name_of(stand_in)}:m@{stand_in.url}")
+    file = Path("t.py")
+    file.write_bytes(ADD)
+    result = CliRunner().invoke(build_app(), ["fill", "t.py", "--stubs", "--write"])
+    assert result.exit_code == 6 and file.read_bytes() == ADD
+    assert "cut by the limit of 1024 tokens" in result.stderr and "--max-tokens" in result.stderr
+    result = CliRunner().invoke(build_app(), ["fill", "t.py", "--stubs", "--write", "--min-certainty", "0"])
+    assert result.exit_code == 0 and file.read_bytes().endswith(b"return c\n")
+    assert "cut by the limit of 1024 tokens" in result.stderr
 
 
 def test_a_fill_that_is_over_stops_the_server(stand_in: StandIn) -> None:
