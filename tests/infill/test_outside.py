@@ -516,6 +516,30 @@ def test_a_chat_sees_the_file_with_its_hole_and_says_more_than_the_code() -> Non
     assert "seed" in refused and not {"seed", "temperature", "stop"} & {*last}
 
 
+def test_a_chat_that_wants_the_limit_under_its_newer_name_is_asked_so_from_then_on() -> None:
+    words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    with serve("chat") as server, connect(server) as client:
+        server.refuse = lambda body: (400, {"error": {"message": words}}) if "max_tokens" in body else None
+        for _ in range(2):
+            request = {"segments": [{"text": "x"}, {"hole": {"max_tokens": 9}}]}
+            *_, answer = client.infill(InfillRequest.model_validate(request))
+        assert isinstance(answer, InfillResponse) and answer.holes[0].text == "<3>"
+        limits = [(body.get("max_tokens"), body.get("max_completion_tokens")) for body in server.asked]
+        assert limits == [(2057, None), (None, 2057), (None, 2057)] and "seed" in server.asked[2]
+
+
+def test_a_chat_that_refuses_both_the_name_of_the_limit_and_a_seed_is_asked_without_them() -> None:
+    def refuse(body: dict[str, Any]) -> tuple[int, Any] | None:
+        if "max_tokens" in body:
+            return 400, {"error": {"message": "Use 'max_completion_tokens' instead."}}
+        return (400, {"error": {"message": "no temperature"}}) if "temperature" in body else None
+
+    with serve("chat") as server:
+        server.refuse = refuse
+        (hole,) = ask(server, segments=[{"text": "x"}, {"hole": {}}]).holes
+    assert hole.text == "<3>"
+
+
 def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_engine("ollama:qwen2.5-coder:1.5b") == Endpoint(
         url="http://127.0.0.1:11434", protocol="ollama", model="qwen2.5-coder:1.5b"

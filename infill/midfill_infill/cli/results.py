@@ -14,6 +14,7 @@ from midfill_infill.cli.view import read_key
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import (
     LIKELY,
+    SUGGESTION,
     Alternative,
     PlacedFill,
     advise_on_cut,
@@ -169,7 +170,7 @@ def hold_back(
         return results, None
     descriptions: list[str] = []
     for fill in doubtful.values():
-        label = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)
+        label = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion) or SUGGESTION
         descriptions.append(f"{results.document.where(fill.hole.start_byte)} {label}")
     message = f"{len(doubtful)} of {plural(len(best.fills), 'fill')} not written: {visible(', '.join(descriptions))}"
     advice = next(filter(None, map(advise_on_cut, doubtful.values())), None)

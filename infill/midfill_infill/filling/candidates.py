@@ -25,6 +25,7 @@ from midfill_infill.text.visible import plural
 MAX_TRIED: Final = 40  # texts of all holes together
 SURE: Final = 0.75  # the least certainty of a fill that is called sure
 LIKELY: Final = 0.5  # and of one that is called likely; a less certain one is a suggestion
+SUGGESTION: Final = "a suggestion"
 # Single lines with at least this certainty were right three times out of four (`python -m bench.quality.proposals`).
 SHOWN: Final = 0.45
 DRAFTED: Final = "drafted"  # the origin of a text that an engine's model wrote
@@ -84,23 +85,23 @@ class PlacedFill:
 
 def describe_certainty(certainty: float | None, *, is_suggestion: bool) -> str:
     """The label shown to users, such as "likely (exact in 62%)": how often such a fill equals what people wrote. It is
-    empty for a fill without a certainty and "exact in 20%" alone for an unlikely one, if they are no suggestions.
+    empty without a certainty, and "exact in 20%" alone for an unlikely fill that is no suggestion.
     """
     if certainty is None:
-        return "a suggestion" if is_suggestion else ""
+        return ""
     share = f"exact in {certainty:.0%}"
     if certainty >= SURE:
         return f"sure ({share})"
     if certainty >= LIKELY:
         return f"likely ({share})"
-    return f"a suggestion ({share})" if is_suggestion else share
+    return f"{SUGGESTION} ({share})" if is_suggestion else share
 
 
 def describe_fill(fill: PlacedFill) -> str:
     """The label of a fill shown to users, such as "likely (exact in 62%), the file's own line"."""
     label = [describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)]
     if fill.cut_at is not None:
-        label.append(f"cut by the limit of {plural(fill.cut_at, 'token')}")
+        label = [label[0] or SUGGESTION, f"cut by the limit of {plural(fill.cut_at, 'token')}"]
     if fill.origin != DRAFTED:
         label.append(fill.origin)
     return ", ".join(filter(None, label))

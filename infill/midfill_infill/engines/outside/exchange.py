@@ -19,7 +19,18 @@ from midfill_infill.answers.ending import Extent, find_end, find_loop_end
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
-from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, CUT, END, Call, HoleQuery, Piece, Protocol, Sources
+from midfill_infill.engines.outside.protocol import (
+    BLOCK_TOKENS,
+    CUT,
+    END,
+    LIMIT,
+    NEWER_LIMIT,
+    Call,
+    HoleQuery,
+    Piece,
+    Protocol,
+    Sources,
+)
 from midfill_infill.errors import MidfillError
 
 LINE_TOKENS: Final = 256  # that the answer for a part of a line may take
@@ -86,6 +97,7 @@ class Exchange:
         if limit is not None:
             self.window = min(wanted, max(limit - BLOCK_TOKENS, limit // 2))
         self._num_refused = 0  # the first kinds of calls, which the engine has refused
+        self._renames_limit = False  # True once the engine has asked for NEWER_LIMIT
         self._wraps_code = False  # True once the engine has begun a part of a line with a fence or a sentence
 
     def run(
@@ -176,7 +188,7 @@ class Exchange:
             if index < self._num_refused and not is_last:
                 continue
             try:
-                pieces = self._read(call)
+                pieces = self._read_renamed(call)
                 if call.is_continuation:
                     pieces = _drop_known_space(pieces, query.before[len(query.left) :])
                 yield from pieces
@@ -185,6 +197,16 @@ class Exchange:
                 if is_last:
                     raise MidfillError("engine_error", f"{self._name} refuses the request: {refusal}") from None
                 self._num_refused = index + 1
+
+    def _read_renamed(self, call: Call) -> Iterator[Piece]:
+        """As `_read`. Asks again if the engine wants NEWER_LIMIT, which later calls use at once."""
+        try:
+            yield from self._read(call.renamed if self._renames_limit else call)
+        except Refused as refusal:
+            if self._renames_limit or LIMIT not in call.body or NEWER_LIMIT not in str(refusal):
+                raise
+            self._renames_limit = True
+            yield from self._read(call.renamed)
 
     def _read(self, call: Call) -> Iterator[Piece]:
         """Yields the pieces of the answer to a call. A connection that is lost behind the end of the answer is no

@@ -13,6 +13,8 @@ from midfill_infill.answers.ending import Extent
 from midfill_infill.answers.markers import defuse, find_dialect
 
 BLOCK_TOKENS: Final = 1024  # that an answer of several lines may take
+LIMIT: Final = "max_tokens"  # how most engines call the limit of tokens
+NEWER_LIMIT: Final = "max_completion_tokens"
 CUT: Final = "length"  # the ending of an answer that the limit of tokens cut, as most engines call it
 ENDED: Final = "stop"  # any other ending, where an engine gives none a name
 _LAST_EVENT: Final = "[DONE]"
@@ -108,6 +110,12 @@ class Call:
     path: str
     body: dict[str, Any]
     is_continuation: bool = False
+
+    @property
+    def renamed(self) -> "Call":
+        """The same call with the limit of tokens under the name that OpenAI's models which think take alone."""
+        body = {NEWER_LIMIT if name == LIMIT else name: value for name, value in self.body.items()}
+        return replace(self, body=body)
 
 
 @dataclass(frozen=True)
