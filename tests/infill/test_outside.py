@@ -569,6 +569,17 @@ def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.Mo
         assert error.value.code == "bad_config" and "write " in error.value.sentence
 
 
+@pytest.mark.parametrize("address", ["https://user:pa55@h/v1", "http://pa55@127.0.0.1:8000"])
+def test_an_address_with_a_password_is_neither_stored_nor_shown(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = CliRunner().invoke(build_app(), ["config", "engine", f"openai:m@{address}"])
+    assert result.exit_code == 2 and "pa55" not in result.output and "MIDFILL_TOKEN" in result.stderr
+    assert not config.user_file().exists()
+    monkeypatch.setenv("MIDFILL_ENGINE_URL", address)
+    with pytest.raises(MidfillError, match="no password") as error:
+        named_endpoint()
+    assert "pa55" not in error.value.sentence
+
+
 def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "secret")
     assert parse_engine("fim:c@https://api.mistral.ai").token == "secret"
