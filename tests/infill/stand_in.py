@@ -88,6 +88,7 @@ class StandIn(ThreadingHTTPServer):
         self.keys: list[str | None] = []
         self.parts = ["<#", ">"]
         self.refuse: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda _: None
+        self.retry_after: str | None = None  # what refusals say
         self.pages: dict[str, Any] = {}
         self.looked_up: list[str] = []
         self.is_endless = False
@@ -125,6 +126,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
+        if status != 200 and self.server.retry_after is not None:
+            self.send_header("retry-after", self.server.retry_after)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

@@ -5,7 +5,9 @@ OpenAI's API reference (completions) with vLLM's refusal of `suffix`, Mistral's 
 """
 
 import json
+import ssl
 from collections.abc import Callable, Iterator
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +296,29 @@ def test_refusals_of_a_server_become_errors_of_midfill(stand_in: StandIn, status
     with pytest.raises(MidfillError) as error:
         ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}])
     assert error.value.code == code and error.value.sentence.endswith(".") and "\n" not in error.value.sentence
+
+
+def test_a_refusal_of_the_request_points_to_the_setting_and_to_no_log_of_ours(stand_in: StandIn) -> None:
+    stand_in.refuse = lambda _: (404, {"detail": "Not Found"})
+    with pytest.raises(MidfillError, match="Not Found; check the protocol, the model and the address"):
+        ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
+
+
+def test_a_busy_server_that_says_for_how_long_is_asked_once_more(stand_in: StandIn) -> None:
+    stand_in.retry_after = "0"
+    stand_in.refuse = lambda _: (429, {"error": "slow down"}) if len(stand_in.asked) == 1 else None
+    (hole,) = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}]).holes
+    assert hole.text == "<2>"
+
+
+def test_a_certificate_that_is_not_trusted_points_to_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect_untrusted(_: HTTPSConnection) -> None:
+        raise ssl.SSLCertVerificationError("self-signed certificate")
+
+    monkeypatch.setattr(HTTPSConnection, "connect", connect_untrusted)
+    with EngineClient(parse_engine("openai:m@https://127.0.0.1:9")) as client:
+        with pytest.raises(MidfillError, match="speaks no TLS that is trusted .*; set SSL_CERT_FILE "):
+            client.connect()
 
 
 def test_an_answer_in_an_unknown_form_is_an_error(stand_in: StandIn) -> None:

@@ -22,7 +22,13 @@ MAX_IDLE: Final = 4  # connections that are kept open
 
 
 class Unreachable(Exception):
-    """No connection is possible. The message completes a sentence that begins with "the engine"."""
+    """No connection is possible. The message completes a sentence that begins with "the engine"; `next_step` may say
+    what to do about it.
+    """
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.next_step = next_step
 
 
 class Silent(Exception):
@@ -181,7 +187,10 @@ class Connections:
         except OSError as error:
             http.close()
             if type(error).__module__ == "ssl":
-                raise Unreachable(f"speaks no TLS that is trusted ({error})") from None
+                next_step = "check whether its address begins with http://"
+                if type(error).__name__ == "SSLCertVerificationError":
+                    next_step = "set SSL_CERT_FILE to the certificate of its authority"
+                raise Unreachable(f"speaks no TLS that is trusted ({error})", next_step) from None
             raise Unreachable("is not running") from None
         return http
 

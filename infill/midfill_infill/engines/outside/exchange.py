@@ -195,7 +195,9 @@ class Exchange:
                 return
             except Refused as refusal:
                 if is_last:
-                    raise MidfillError("engine_error", f"{self._name} refuses the request: {refusal}") from None
+                    message = f"{self._name} refuses the request: {refusal}"
+                    next_step = "check the protocol, the model and the address that `midfill config engine` shows"
+                    raise MidfillError("engine_error", message, next_step) from None
                 self._num_refused = index + 1
 
     def _read_renamed(self, call: Call) -> Iterator[Piece]:
@@ -223,7 +225,8 @@ class Exchange:
                         message = f"{self._name} answers in a form that is not known"
                         raise MidfillError("engine_error", message, "check the protocol and the address") from None
                     if piece is not None and piece.error:
-                        raise MidfillError("engine_error", f"{self._name} says: {piece.error[:200]}")
+                        message = f"{self._name} says: {piece.error[:200]}"
+                        raise MidfillError("engine_error", message, "see that engine's log")
                     if piece is not None:
                         is_whole = is_whole or bool(piece.ending)
                         if piece is not END:
