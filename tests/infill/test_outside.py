@@ -31,7 +31,7 @@ from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
 from midfill_infill.engines.outside.exchange import LINE_TOKENS
 from midfill_infill.engines.outside.openai import OpenAI
-from midfill_infill.engines.outside.protocol import HoleQuery
+from midfill_infill.engines.outside.protocol import CUT, HoleQuery
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import advise_on_cut, describe_fill
@@ -249,6 +249,12 @@ def test_an_answer_that_its_limit_of_tokens_cuts_is_a_suggestion_and_not_asked_f
     stand_in.parts.append("\n\n\ndef later():\n    return (")
     filled, _ = fill_in(stand_in, max_tokens=9)
     assert not filled.fills[0].is_suggestion, "the body was over before"
+
+
+@pytest.mark.parametrize("reason", ["length", "model_length", "max_tokens", "stop"])
+def test_a_limit_of_tokens_has_several_names(reason: str) -> None:
+    piece = PROTOCOLS["fim"].read_message({"choices": [{"delta": {"content": ""}, "finish_reason": reason}]})
+    assert piece is not None and (piece.ending == CUT) == (reason != "stop")
 
 
 def test_a_server_that_exceeds_the_limit_is_cut_there_and_one_that_meets_it_is_not(stand_in: StandIn) -> None:

@@ -16,6 +16,7 @@ BLOCK_TOKENS: Final = 1024  # that an answer of several lines may take
 LIMIT: Final = "max_tokens"  # how most engines call the limit of tokens
 NEWER_LIMIT: Final = "max_completion_tokens"
 CUT: Final = "length"  # the ending of an answer that the limit of tokens cut, as most engines call it
+_CUTS: Final = (CUT, "model_length", "max_tokens")  # Mistral's name for a full window, and that of some proxies
 ENDED: Final = "stop"  # any other ending, where an engine gives none a name
 _LAST_EVENT: Final = "[DONE]"
 
@@ -195,8 +196,9 @@ def read_delta(message: dict[str, Any]) -> Piece | None:
 
 
 def read_ending(choice: dict[str, Any]) -> str:
-    """The reason for which a choice ends; empty if it goes on."""
-    return str(choice.get("finish_reason") or "")
+    """The reason for which a choice ends, CUT by whatever limit of tokens; empty if it goes on."""
+    reason = str(choice.get("finish_reason") or "")
+    return CUT if reason in _CUTS else reason
 
 
 def read_error(message: dict[str, Any]) -> str:
