@@ -206,11 +206,12 @@ class FilledHole(Message):
     `tokens[i]` of `text`.
 
     `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbors joined; their confidence is 1. `cut`
-    is true if the hole used all tokens or all time that it may use, so that the text may be incomplete. `certainty` is
-    the calibrated probability that the whole text is right. A causal model tells what it judged by: `log_likelihood` is
-    ln P(text and its end | text before), `following` is ln P(next lines | text before, text), both in nats; `names` and
-    `unused` say how many of the hole's words of these kinds the text has; `proposed` is the certainty that the client
-    gave it. What is unknown is null.
+    is true if the hole used all tokens or all time that it may use, so that the text may be incomplete; `cut_at` is
+    that number of tokens, if another project's engine has met it. `certainty` is the calibrated probability that the
+    whole text is right. A causal model tells what it judged by: `log_likelihood` is ln P(text and its end | text
+    before), `following` is ln P(next lines | text before, text), both in nats; `names` and `unused` say how many of the
+    hole's words of these kinds the text has; `proposed` is the certainty that the client gave it. What is unknown is
+    null.
     """
 
     text: str
@@ -218,6 +219,7 @@ class FilledHole(Message):
     confidence: list[FiniteFloat] = Field(default_factory=list)
     anchors: list[Range] = Field(default_factory=list)
     cut: bool = False
+    cut_at: int | None = None
     certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
     log_likelihood: FiniteFloat | None = None
     following: FiniteFloat | None = None

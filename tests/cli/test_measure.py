@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.fake_engine import Plan
+from tests.infill.stand_in import serve
 from typer.testing import CliRunner, Result
 
 from midfill_engine.wire import ModelInfo
@@ -146,6 +147,29 @@ def test_an_engine_that_cannot_be_reached_is_told_and_the_others_are_measured(
     assert result.exit_code == 0 and f"{outside}: " in result.stdout
     assert "embedded is the only one measured" in result.stdout
     assert run("--model", outside, "--lines", "3", "--bodies", "0").exit_code == 1
+
+
+def test_an_engine_whose_fills_all_fail_gets_no_share_and_what_it_says_is_told(
+    run: Callable[..., Result],
+) -> None:
+    with serve("ollama") as server:
+        server.refuse = lambda _: (500, {"error": "model runner has crashed"})
+        for lines in ("2", "9"):
+            result = run("--model", f"ollama:m@{server.url}", "--lines", lines, "--bodies", "0", "--json")
+            (_, measured) = json.loads(result.stdout)["models"]
+            assert result.exit_code == 1 and measured["lines"] is None
+            assert "in a row failed" in measured["error"] and "model runner has crashed" in measured["error"]
+
+
+def test_an_engine_that_is_busy_for_a_while_is_waited_for(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("midfill_infill.measuring.measure.BUSY_WAITS_S", (0.0, 0.0))
+    with serve("ollama") as server:
+        server.refuse = lambda _: (429, {"error": "slow down"}) if len(server.asked) < 3 else None
+        result = run("--model", f"ollama:m@{server.url}", "--lines", "2", "--bodies", "0", "--json")
+    (_, measured) = json.loads(result.stdout)["models"]
+    assert result.exit_code == 0 and measured["lines"]["exact"]["of"] == 2 and not measured["error"]
 
 
 @pytest.mark.parametrize(

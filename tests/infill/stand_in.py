@@ -27,7 +27,7 @@ def llamacpp(parts: list[str]) -> list[str]:
             {"id": 1, "token": part, "bytes": [*part.encode()], "logprob": -0.5, "top_logprobs": []}]}
         for part in parts
     ]  # fmt: skip
-    end = {"index": 0, "content": "", "tokens": [], "stop": True, "model": "/models/m", "stop_type": "limit"}
+    end = {"index": 0, "content": "", "tokens": [], "stop": True, "model": "/models/m", "stop_type": "eos"}
     return [f"data: {json.dumps(event)}" for event in [*events, end]]
 
 
@@ -58,6 +58,19 @@ def chat(parts: list[str]) -> list[str]:
     return [first, f"data: {json.dumps(thought)}", *others]
 
 
+def cut_short(form: Form, parts: list[str]) -> list[str]:
+    """The answer that the limit of tokens cuts, as the document of its form shows it."""
+    lines = form(parts)
+    if form is ollama:
+        return [line.replace('"done_reason": "stop"', '"done_reason": "length"') for line in lines]
+    if form is llamacpp:
+        return [line.replace('"stop_type": "eos"', '"stop_type": "limit"') for line in lines]
+    choice = {"index": 0, "text": "", "finish_reason": "length"}
+    if form is not openai:
+        choice = {"index": 0, "delta": {}, "finish_reason": "length"}
+    return [*lines[:-1], f"data: {json.dumps({'id': '1', 'model': 'm', 'choices': [choice]})}", lines[-1]]
+
+
 FORMS: dict[str, Form] = {"ollama": ollama, "llamacpp": llamacpp, "openai": openai, "fim": fim, "chat": chat}
 
 
@@ -75,9 +88,13 @@ class StandIn(ThreadingHTTPServer):
         self.keys: list[str | None] = []
         self.parts = ["<#", ">"]
         self.refuse: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda _: None
+        self.retry_after: str | None = None  # what refusals say
         self.pages: dict[str, Any] = {}
         self.looked_up: list[str] = []
         self.is_endless = False
+        self.cut_at: int | None = None  # the number of lines of an answer behind which the connection is lost
+        self.is_chunked = False
+        self.is_short = False  # the limit of tokens cuts its answers
         self.was_closed = threading.Event()
 
 
@@ -101,13 +118,32 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.is_endless:
             return self._stream()
         parts = [part.replace("#", str(len(self.server.asked))) for part in self.server.parts]
-        self._send(200, "".join(f"{line}\n\n" for line in self.server.form(parts)).encode())
+        form = self.server.form
+        lines = [f"{line}\n\n" for line in (cut_short(form, parts) if self.server.is_short else form(parts))]
+        if self.server.cut_at is not None or self.server.is_chunked:
+            return self._send_lines(lines)
+        self._send(200, "".join(lines).encode())
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
+        if status != 200 and self.server.retry_after is not None:
+            self.send_header("retry-after", self.server.retry_after)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def _send_lines(self, lines: list[str]) -> None:
+        """Sends an answer without its length, in chunks if the server `is_chunked`. Nothing ends the last line."""
+        self.send_response(200)
+        if self.server.is_chunked:
+            self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        *others, last = lines[: self.server.cut_at]
+        for line in (*others, last.rstrip()):
+            content = line.encode()
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content) if self.server.is_chunked else content)
+        if self.server.is_chunked and self.server.cut_at is None:
+            self.wfile.write(b"0\r\n\r\n")
 
     def _stream(self) -> None:
         self.send_response(200)

@@ -5,7 +5,9 @@ OpenAI's API reference (completions) with vLLM's refusal of `suffix`, Mistral's 
 """
 
 import json
+import ssl
 from collections.abc import Callable, Iterator
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,10 @@ from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
 from midfill_infill.engines.outside.exchange import LINE_TOKENS
 from midfill_infill.engines.outside.openai import OpenAI
-from midfill_infill.engines.outside.protocol import HoleQuery
+from midfill_infill.engines.outside.protocol import CUT, HoleQuery
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.candidates import advise_on_cut, describe_fill
 from midfill_infill.filling.fill import Filled, Options, Preview, fill
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
@@ -191,6 +194,90 @@ def test_closing_the_fill_closes_the_connection(stand_in: StandIn) -> None:
     assert stand_in.was_closed.wait(60), "the server notices that nobody listens"
 
 
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_an_answer_without_its_end_is_no_fill(stand_in: StandIn, is_chunked: bool) -> None:
+    stand_in.is_chunked, stand_in.cut_at = is_chunked, 1
+    with pytest.raises(MidfillError, match="ended in the middle of the fill") as error:
+        ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}])
+    assert error.value.code == "engine_unreachable"
+
+
+@pytest.mark.parametrize(("is_chunked", "cut_at"), [(True, None), (False, 99)])
+def test_an_answer_with_its_end_is_whole_however_the_connection_ends(
+    stand_in: StandIn, is_chunked: bool, cut_at: int | None
+) -> None:
+    stand_in.is_chunked, stand_in.cut_at = is_chunked, cut_at
+    (hole,) = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}]).holes
+    assert hole.text == "<1>"
+
+
+def ask_for_lines(protocol: str, lines: list[str], *, is_chunked: bool) -> str:
+    """The text of a hole that a server fills with these lines. It closes the connection behind them."""
+    with serve(protocol) as server, connect(server) as client:
+        server.form, server.is_chunked = lambda _: lines, is_chunked
+        server.cut_at = None if is_chunked else len(lines)
+        *_, answer = client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]}))
+    assert isinstance(answer, InfillResponse)
+    return answer.holes[0].text
+
+
+def test_a_stream_without_a_last_event_is_whole_where_its_body_ends_well_or_the_reason_is_told() -> None:
+    *events, _, _ = FORMS["openai"](["<1>"])
+    last = {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}
+    assert ask_for_lines("openai", events, is_chunked=True) == "<1>"
+    assert ask_for_lines("openai", [*events, f"data: {json.dumps(last)}"], is_chunked=False) == "<1>"
+    with pytest.raises(MidfillError, match="ended in the middle of the fill"):
+        ask_for_lines("openai", events, is_chunked=False)
+
+
+def test_a_torn_line_is_a_lost_connection() -> None:
+    with pytest.raises(MidfillError, match="ended in the middle of the fill"):
+        ask_for_lines("ollama", ['{"model": "m", "respo'], is_chunked=False)
+
+
+def test_an_answer_that_its_limit_of_tokens_cuts_is_a_suggestion_and_not_asked_for_again(stand_in: StandIn) -> None:
+    stand_in.is_short = True
+    stand_in.parts = ["c = a\n", "    return add(c, b"]
+    filled, _ = fill_in(stand_in, max_tokens=9)
+    assert filled.new_errors and len(stand_in.asked) == 1
+    stand_in.parts = ["c = a\n", "    return c"]
+    filled, _ = fill_in(stand_in, max_tokens=9)
+    (cut,) = filled.fills
+    assert cut.is_suggestion and cut.certainty is None and len(stand_in.asked) == 2
+    assert describe_fill(cut) == "a suggestion, cut by the limit of 9 tokens"
+    assert advise_on_cut(cut) == "the model's answer was cut by the limit of 9 tokens; give a larger --max-tokens"
+    stand_in.parts.append("\n\n\ndef later():\n    return (")
+    filled, _ = fill_in(stand_in, max_tokens=9)
+    assert not filled.fills[0].is_suggestion, "the body was over before"
+
+
+@pytest.mark.parametrize("reason", ["length", "model_length", "max_tokens", "stop"])
+def test_a_limit_of_tokens_has_several_names(reason: str) -> None:
+    piece = PROTOCOLS["fim"].read_message({"choices": [{"delta": {"content": ""}, "finish_reason": reason}]})
+    assert piece is not None and (piece.ending == CUT) == (reason != "stop")
+
+
+def test_a_server_that_exceeds_the_limit_is_cut_there_and_one_that_meets_it_is_not(stand_in: StandIn) -> None:
+    stand_in.parts = ["c = a\n", "    return c"]
+    filled, _ = fill_in(stand_in, max_tokens=2)
+    assert filled.fills[0].text == "c = a\n    return c" and not filled.fills[0].is_suggestion
+    filled, _ = fill_in(stand_in, max_tokens=1)
+    assert filled.fills[0].text == "c = a" and filled.fills[0].cut_at == 1
+
+
+def test_the_command_does_not_write_an_answer_that_was_cut(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in.is_short, stand_in.parts = True, ["c = a\n", "    return c"]
+    monkeypatch.setenv("MIDFILL_ENGINE", f"{name_of(stand_in)}:m@{stand_in.url}")
+    file = Path("t.py")
+    file.write_bytes(ADD)
+    result = CliRunner().invoke(build_app(), ["fill", "t.py", "--stubs", "--write"])
+    assert result.exit_code == 6 and file.read_bytes() == ADD
+    assert "cut by the limit of 1024 tokens" in result.stderr and "--max-tokens" in result.stderr
+    result = CliRunner().invoke(build_app(), ["fill", "t.py", "--stubs", "--write", "--min-certainty", "0"])
+    assert result.exit_code == 0 and file.read_bytes().endswith(b"return c\n")
+    assert "cut by the limit of 1024 tokens" in result.stderr
+
+
 def test_a_fill_that_is_over_stops_the_server(stand_in: StandIn) -> None:
     stand_in.is_endless = True
     with connect(stand_in) as client:
@@ -215,6 +302,29 @@ def test_refusals_of_a_server_become_errors_of_midfill(stand_in: StandIn, status
     with pytest.raises(MidfillError) as error:
         ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}])
     assert error.value.code == code and error.value.sentence.endswith(".") and "\n" not in error.value.sentence
+
+
+def test_a_refusal_of_the_request_points_to_the_setting_and_to_no_log_of_ours(stand_in: StandIn) -> None:
+    stand_in.refuse = lambda _: (404, {"detail": "Not Found"})
+    with pytest.raises(MidfillError, match="Not Found; check the protocol, the model and the address"):
+        ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
+
+
+def test_a_busy_server_that_says_for_how_long_is_asked_once_more(stand_in: StandIn) -> None:
+    stand_in.retry_after = "0"
+    stand_in.refuse = lambda _: (429, {"error": "slow down"}) if len(stand_in.asked) == 1 else None
+    (hole,) = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}]).holes
+    assert hole.text == "<2>"
+
+
+def test_a_certificate_that_is_not_trusted_points_to_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect_untrusted(_: HTTPSConnection) -> None:
+        raise ssl.SSLCertVerificationError("self-signed certificate")
+
+    monkeypatch.setattr(HTTPSConnection, "connect", connect_untrusted)
+    with EngineClient(parse_engine("openai:m@https://127.0.0.1:9")) as client:
+        with pytest.raises(MidfillError, match="speaks no TLS that is trusted .*; set SSL_CERT_FILE "):
+            client.connect()
 
 
 def test_an_answer_in_an_unknown_form_is_an_error(stand_in: StandIn) -> None:
@@ -437,6 +547,30 @@ def test_a_chat_sees_the_file_with_its_hole_and_says_more_than_the_code() -> Non
     assert "seed" in refused and not {"seed", "temperature", "stop"} & {*last}
 
 
+def test_a_chat_that_wants_the_limit_under_its_newer_name_is_asked_so_from_then_on() -> None:
+    words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    with serve("chat") as server, connect(server) as client:
+        server.refuse = lambda body: (400, {"error": {"message": words}}) if "max_tokens" in body else None
+        for _ in range(2):
+            request = {"segments": [{"text": "x"}, {"hole": {"max_tokens": 9}}]}
+            *_, answer = client.infill(InfillRequest.model_validate(request))
+        assert isinstance(answer, InfillResponse) and answer.holes[0].text == "<3>"
+        limits = [(body.get("max_tokens"), body.get("max_completion_tokens")) for body in server.asked]
+        assert limits == [(2057, None), (None, 2057), (None, 2057)] and "seed" in server.asked[2]
+
+
+def test_a_chat_that_refuses_both_the_name_of_the_limit_and_a_seed_is_asked_without_them() -> None:
+    def refuse(body: dict[str, Any]) -> tuple[int, Any] | None:
+        if "max_tokens" in body:
+            return 400, {"error": {"message": "Use 'max_completion_tokens' instead."}}
+        return (400, {"error": {"message": "no temperature"}}) if "temperature" in body else None
+
+    with serve("chat") as server:
+        server.refuse = refuse
+        (hole,) = ask(server, segments=[{"text": "x"}, {"hole": {}}]).holes
+    assert hole.text == "<3>"
+
+
 def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_engine("ollama:qwen2.5-coder:1.5b") == Endpoint(
         url="http://127.0.0.1:11434", protocol="ollama", model="qwen2.5-coder:1.5b"
@@ -464,6 +598,17 @@ def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.Mo
         with pytest.raises(MidfillError) as error:
             parse_engine(wrong)
         assert error.value.code == "bad_config" and "write " in error.value.sentence
+
+
+@pytest.mark.parametrize("address", ["https://user:pa55@h/v1", "http://pa55@127.0.0.1:8000"])
+def test_an_address_with_a_password_is_neither_stored_nor_shown(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = CliRunner().invoke(build_app(), ["config", "engine", f"openai:m@{address}"])
+    assert result.exit_code == 2 and "pa55" not in result.output and "MIDFILL_TOKEN" in result.stderr
+    assert not config.user_file().exists()
+    monkeypatch.setenv("MIDFILL_ENGINE_URL", address)
+    with pytest.raises(MidfillError, match="no password") as error:
+        named_endpoint()
+    assert "pa55" not in error.value.sentence
 
 
 def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:

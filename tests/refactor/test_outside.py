@@ -60,6 +60,17 @@ def test_bodies_that_are_rarely_exact_are_written_unless_a_limit_is_asked_for(ro
     assert "2 holes written in 1 file" in done.stderr and (root / "a.py").read_text() == FILLED
 
 
+def test_answers_that_were_cut_are_held_back_unless_all_are_asked_for(root: Path, server: StandIn) -> None:
+    server.is_short = True
+    assert [run(*words).exit_code for words in (["plan", "--stubs"], ["generate"])] == [0, 0]
+    assert "add (1/2) a suggestion\n" in run("review", stdin="q\n").stdout and len(server.asked) == 2
+    for words in (["apply", "--all"], ["apply", "--all", "--min-certainty", "0.1"]):
+        assert "2 fills left out, suggestions" in run(*words, "--allow-dirty").stderr
+    assert (root / "a.py").read_text() == CODE
+    run("apply", "--all", "--allow-dirty", "--min-certainty", "0")
+    assert (root / "a.py").read_text() == FILLED
+
+
 def test_doubtful_bodies_are_held_back(root: Path, server: StandIn) -> None:
     certainty.save(parse_engine(f"ollama:m@{server.url}").info, "ollama:m", {"body": Fit(-2.0)})
     written.remember(["return a + b"])

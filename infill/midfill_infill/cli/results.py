@@ -12,7 +12,15 @@ import typer
 
 from midfill_infill.cli.view import read_key
 from midfill_infill.errors import MidfillError
-from midfill_infill.filling.candidates import LIKELY, Alternative, PlacedFill, describe_certainty, describe_fill
+from midfill_infill.filling.candidates import (
+    LIKELY,
+    SUGGESTION,
+    Alternative,
+    PlacedFill,
+    advise_on_cut,
+    describe_certainty,
+    describe_fill,
+)
 from midfill_infill.filling.fill import Filled
 from midfill_infill.syntax.holes import find_large, measure
 from midfill_infill.text.diffs import unified_diff
@@ -148,28 +156,36 @@ def hold_back(
     """The results with the fills that must not be written held back, and an error that says which; None if none is.
 
     These are all fills if they add syntax errors, unless `allow_errors`; otherwise the fills that are less certain than
-    `min_certainty`, for None the suggestions. A fill without a certainty is never held back for that.
+    `min_certainty`, for None the suggestions. A whole fill without a certainty is never held back for that.
     """
     best = results.filled.best
     if best.new_errors and not allow_errors:
         message = f"the fill {errors_of(best)}, {visible(str(results.path))} is not written"
-        return replace(results, held_back=frozenset(range(len(best.fills)))), MidfillError("fill_broken", message)
+        advice = next(filter(None, map(advise_on_cut, best.fills)), None)
+        return replace(results, held_back=frozenset(range(len(best.fills)))), MidfillError(
+            "fill_broken", message, advice
+        )
     doubtful = {index: fill for index, fill in enumerate(best.fills) if _is_doubtful(fill, min_certainty)}
     if not doubtful:
         return results, None
     descriptions: list[str] = []
     for fill in doubtful.values():
-        label = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)
+        label = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion) or SUGGESTION
         descriptions.append(f"{results.document.where(fill.hole.start_byte)} {label}")
     message = f"{len(doubtful)} of {plural(len(best.fills), 'fill')} not written: {visible(', '.join(descriptions))}"
-    return replace(results, held_back=frozenset(doubtful)), MidfillError("fill_doubtful", message)
+    advice = next(filter(None, map(advise_on_cut, doubtful.values())), None)
+    if advice:
+        advice += ", or --min-certainty 0 to write it anyway"
+    return replace(results, held_back=frozenset(doubtful)), MidfillError("fill_doubtful", message, advice)
 
 
 def _is_doubtful(fill: PlacedFill, min_certainty: float | None) -> bool:
     """True if a fill is not certain enough to be written; without a limit, if it is a suggestion."""
     if min_certainty is None:
         return fill.is_suggestion
-    return fill.certainty is not None and fill.certainty < min_certainty
+    if fill.certainty is None:
+        return fill.cut_at is not None and min_certainty > 0
+    return fill.certainty < min_certainty
 
 
 def show_diff(results: Results, number: int) -> None:
@@ -217,6 +233,9 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
         print("midfill: the model left a body empty; try another --seed or -n 4", file=sys.stderr)
     if best.is_idle:
         print("midfill: the fill does nothing; try another --seed or -n 4", file=sys.stderr)
+    if not is_refused:
+        for advice in dict.fromkeys(filter(None, map(advise_on_cut, best.fills))):
+            print(f"midfill: {advice}", file=sys.stderr)
     if results.filled.model == DEMONSTRATOR and best.certainty is not None and best.certainty < LIKELY:
         remark = "the built-in model is unsure of this fill: read it as a suggestion, or name another --model"
         print(f"midfill: {remark}", file=sys.stderr)

@@ -133,13 +133,17 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             if not (connection.header("content-type") or "").startswith("text/event-stream"):
                 raise ValueError("no stream of events")  # becomes an `engine_error`
             answer: InfillResponse | None = None
-            for name, data in _read_events(connection.lines()):
-                watch.note_event()
-                message = _parse_event(name, data)
-                if isinstance(message, InfillResponse):
-                    answer = message  # the stream is read to its end: the next fill takes the same connection
-                elif message is not None:
-                    yield message
+            try:
+                for name, data in _read_events(connection.lines()):
+                    watch.note_event()
+                    message = _parse_event(name, data)
+                    if isinstance(message, InfillResponse):
+                        answer = message  # the stream is read to its end: the next fill takes the same connection
+                    elif message is not None:
+                        yield message
+            except Broken:
+                if answer is None:
+                    raise
             if answer is None:
                 raise Broken
             yield answer
@@ -193,10 +197,27 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         return None
 
     def _ask(self, call: "Call") -> Generator[str, None, None]:
-        """Yields the lines of an outside engine's answer. Raises Refused and MidfillError."""
+        """Yields the lines of an outside engine's answer; if it is busy and says for how long, asks once more then.
+        Raises Refused and MidfillError: `engine_unreachable` behind the last line if nothing but the lines themselves
+        can tell that they are all.
+        """
+        wait_s = yield from self._read_lines(call, may_wait=True)
+        if wait_s is not None:
+            time.sleep(wait_s)
+            yield from self._read_lines(call, may_wait=False)
+
+    def _read_lines(self, call: "Call", *, may_wait: bool) -> Generator[str, None, float | None]:
+        """As `_ask`, but if `may_wait` and the engine is busy, returns the seconds to wait."""
         with self._explained_failures(), self._connections.open() as connection:
-            self._check_outside(connection.ask("POST", call.path, json.dumps(call.body)))
+            connection.ask("POST", call.path, json.dumps(call.body))
+            retry_after = connection.header("retry-after")
+            if connection.status in (429, 503) and retry_after is not None and may_wait:
+                return _retry_after_s(retry_after)
+            self._check_outside(connection)
             yield from connection.lines()
+            if not connection.tells_end:
+                raise Broken  # unless its last message says that it is whole, which `Exchange` knows
+        return None
 
     def _check_outside(self, answer: Connection) -> None:
         """Raises Refused if another of `Protocol.calls` may work, MidfillError for every other failure."""
@@ -233,13 +254,15 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             raise MidfillError("engine_unreachable" if self.endpoint.url else "engine_error", message) from None
         raise relayed(error)
 
-    def _note_gone(self, what: str) -> MidfillError:
-        """Forgets the models of an engine that is gone. The error says `what` it does, such as "does not answer"."""
+    def _note_gone(self, what: str, next_step: str = "") -> MidfillError:
+        """Forgets the models of an engine that is gone. The error says `what` it does, such as "does not answer", and
+        the `next_step`, the usual one if that is empty.
+        """
         self._models = ()
         if self.endpoint.url:
-            step = "start it, or run `midfill config engine --unset` for the local one"
-            message = f"the engine at {self.endpoint} {what}"
-            return MidfillError("engine_unreachable", message, step if self.endpoint.is_outside else None)
+            if not next_step and self.endpoint.is_outside:
+                next_step = "start it, or run `midfill config engine --unset` for the local one"
+            return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}", next_step or None)
         return MidfillError("engine_died", f"the engine {what}")
 
     @contextmanager
@@ -248,7 +271,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         try:
             yield
         except Unreachable as error:
-            raise self._note_gone(str(error)) from None
+            raise self._note_gone(str(error), error.next_step) from None
         except Silent:
             if self.endpoint.url:
                 raise self._note_gone("does not answer") from None

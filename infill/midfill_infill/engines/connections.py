@@ -22,7 +22,13 @@ MAX_IDLE: Final = 4  # connections that are kept open
 
 
 class Unreachable(Exception):
-    """No connection is possible. The message completes a sentence that begins with "the engine"."""
+    """No connection is possible. The message completes a sentence that begins with "the engine"; `next_step` may say
+    what to do about it.
+    """
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.next_step = next_step
 
 
 class Silent(Exception):
@@ -97,11 +103,28 @@ class Connection(AbstractContextManager["Connection"]):
         """The answer as JSON. Raises Silent, Broken, and ValueError for other text."""
         return json.loads(self.read())
 
+    @property
+    def tells_end(self) -> bool:
+        """True if the body comes in chunks or with its length, so that a lost end is noticed. False if the closing of
+        the connection ends the body, as a server does that dies.
+        """
+        return self._answer.chunked or self._answer.length is not None
+
     def lines(self) -> Iterator[str]:
-        """Yields the lines of the answer as they come, without their ends. Raises Silent and Broken."""
+        """Yields the lines of the answer as they come, without their ends. Raises Silent, and Broken if an answer that
+        `tells_end` lacks it.
+        """
+        begun = b""
         with _translated_errors():
-            for line in iter(self._answer.readline, b""):
-                yield line.rstrip(b"\r\n").decode()
+            # HTTPResponse.readline takes the lost end of a chunked body for its end; read1 does not.
+            for read in iter(self._answer.read1, b""):
+                *lines, begun = (begun + read).split(b"\n")
+                for line in lines:
+                    yield line.rstrip(b"\r").decode()
+        if self._answer.length:  # bytes that are missing
+            raise Broken
+        if begun:
+            yield begun.rstrip(b"\r").decode()
 
 
 class Connections:
@@ -164,7 +187,10 @@ class Connections:
         except OSError as error:
             http.close()
             if type(error).__module__ == "ssl":
-                raise Unreachable(f"speaks no TLS that is trusted ({error})") from None
+                next_step = "check whether its address begins with http://"
+                if type(error).__name__ == "SSLCertVerificationError":
+                    next_step = "set SSL_CERT_FILE to the certificate of its authority"
+                raise Unreachable(f"speaks no TLS that is trusted ({error})", next_step) from None
             raise Unreachable("is not running") from None
         return http
 

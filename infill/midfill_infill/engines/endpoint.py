@@ -115,6 +115,7 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
         address = ollama_url()
     url = (address or protocol.default_url).rstrip("/")
     parts = urlsplit(url)
+    refuse_password(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
         raise MidfillError("bad_config", f"{text!r} names no address of an engine", next_step)
@@ -125,6 +126,15 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     tokens = [os.environ.get(variable) for variable in (*variables, "MIDFILL_TOKEN")]
     token = next((token for token in tokens if token), None)
     return Endpoint(None, url.removesuffix("/v1"), token, protocol=name, model=model, context_tokens=context_tokens)
+
+
+def refuse_password(url: str) -> None:
+    """Raises MidfillError `bad_config` for an address with a user's name or password, which would be shown and stored
+    in clear.
+    """
+    if "@" in urlsplit(url).netloc:
+        message = "an engine's address may hold no user name and no password"
+        raise MidfillError("bad_config", message, "take them out, and give a key by MIDFILL_TOKEN")
 
 
 def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:

@@ -13,17 +13,19 @@ from typing import Final
 from midfill_engine import wire
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.certainty import Evidence, Fits, Kind
-from midfill_infill.filling.doubts import Doubts
+from midfill_infill.filling.doubts import DOUBTFUL, Doubts
 from midfill_infill.filling.wishes import Bounds, is_within
 from midfill_infill.filling.written import Written
 from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.splice import Spliced, SplicedFill, Splicer
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
+from midfill_infill.text.visible import plural
 
 MAX_TRIED: Final = 40  # texts of all holes together
 SURE: Final = 0.75  # the least certainty of a fill that is called sure
 LIKELY: Final = 0.5  # and of one that is called likely; a less certain one is a suggestion
+SUGGESTION: Final = "a suggestion"
 # Single lines with at least this certainty were right three times out of four (`python -m bench.quality.proposals`).
 SHOWN: Final = 0.45
 DRAFTED: Final = "drafted"  # the origin of a text that an engine's model wrote
@@ -43,7 +45,8 @@ class PlacedFill:
     `engine_certainty` is the one that the engine itself gave, `proposal_certainty` that of a proposal with the same
     text, or 0. `origin` tells the user where the text comes from. `is_exempt`: a low certainty does not make the fill a
     suggestion. These are bodies whose certainty is only measured, because the engine gave none: even right bodies are
-    rarely what people wrote word for word, which is what a measurement counts.
+    rarely what people wrote word for word, which is what a measurement counts. `cut_at` is the limit of tokens that cut
+    the text off, None if it is whole.
     """
 
     hole: Hole
@@ -56,6 +59,7 @@ class PlacedFill:
     engine_certainty: float | None = None
     proposal_certainty: float = 0.0
     is_exempt: bool = False
+    cut_at: int | None = None
 
     @property
     def evidence(self) -> Evidence:
@@ -73,7 +77,9 @@ class PlacedFill:
 
     @property
     def is_suggestion(self) -> bool:
-        """True if the fill is so uncertain that it is written only on request."""
+        """True if the fill is so uncertain that it is written only on request, or lacks its end."""
+        if self.cut_at is not None:
+            return True
         return self.certainty is not None and self.certainty < LIKELY and not self.is_exempt
 
 
@@ -88,15 +94,27 @@ def describe_certainty(certainty: float | None, *, is_suggestion: bool) -> str:
         return f"sure ({share})"
     if certainty >= LIKELY:
         return f"likely ({share})"
-    return f"a suggestion ({share})" if is_suggestion else share
+    return f"{SUGGESTION} ({share})" if is_suggestion else share
 
 
 def describe_fill(fill: PlacedFill) -> str:
     """The label of a fill shown to users, such as "likely (exact in 62%), the file's own line"."""
     label = [describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)]
+    if fill.cut_at is not None:
+        label = [label[0] or SUGGESTION, f"cut by the limit of {plural(fill.cut_at, 'token')}"]
     if fill.origin != DRAFTED:
         label.append(fill.origin)
     return ", ".join(filter(None, label))
+
+
+def advise_on_cut(fill: PlacedFill) -> str:
+    """A sentence on a fill that the limit of tokens cut off, with what to do; empty for a whole one."""
+    if fill.cut_at is None:
+        return ""
+    message = f"the model's answer was cut by the limit of {plural(fill.cut_at, 'token')}"
+    if fill.cut_at < wire.MAX_HOLE_TOKENS:
+        return f"{message}; give a larger --max-tokens"
+    return f"{message}, the most that --max-tokens allows; fill it in parts"
 
 
 @dataclass(frozen=True)
@@ -136,6 +154,11 @@ class Alternative:
         if len(certainties) < len(self.fills):
             return None
         return min(certainties)
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the limit of tokens cut off any of the fills."""
+        return any(fill.cut_at is not None for fill in self.fills)
 
     @property
     def is_suggestion(self) -> bool:
@@ -272,6 +295,8 @@ class CandidateSelector:
             placed = place_fill(hole, answer.filled, spliced_fill, answer.origin)
             rated = self._rate(placed, answer)
             certainty = self.doubts.temper(hole, rated.text, rated.certainty)
+            if rated.cut_at is not None and certainty is not None:
+                certainty = min(certainty, DOUBTFUL)
             is_exempt = rated.is_exempt and not self.doubts.has(hole, rated.text)
             fills.append(replace(rated, certainty=certainty, is_exempt=is_exempt))
         is_idle = any(fill.is_idle for fill in spliced.fills)
@@ -401,6 +426,8 @@ def place_fill(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill, origin
             start, _ = spans.get(token, (position, position))
             spans[token] = (start, position + 1)
     tokens = sorted(spans, key=lambda token: spans[token])
+    num_kept = max(spliced.origins, default=-1) + 1
+    is_whole = bool(filled.text[num_kept:].strip())  # splicing ended it before its limit did
     errors = [_find_span(spliced.origins, error) for error in spliced.error_ranges]
     return PlacedFill(
         hole,
@@ -410,6 +437,7 @@ def place_fill(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill, origin
         errors=tuple(error for error in errors if error is not None),
         certainty=filled.certainty,
         origin=origin,
+        cut_at=None if is_whole else filled.cut_at,
     )
 
 

@@ -157,9 +157,9 @@ def fill(
     Midfill's engine ranks the proposals together with its own texts. The first text of an engine's ranking that has no
     fault is chosen: it adds no syntax error and is neither blank nor idle. If all texts have faults, the one with the
     fewest is chosen and repaired once: the lines with errors are masked again, all other text becomes anchors. If no
-    line has an error, everything is masked. Only if a fault is left after that, a proposal that the engine has not
-    ranked may replace the fill. The same seed gives the same fill. Closing the generator closes the connection, which
-    stops the engine. Raises MidfillError.
+    line has an error, everything is masked. A text that its limit of tokens cut off is not repaired. Only if a fault is
+    left after that, a proposal that the engine has not ranked may replace the fill. The same seed gives the same fill.
+    Closing the generator closes the connection, which stops the engine. Raises MidfillError.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
@@ -193,7 +193,7 @@ def fill(
     max_characters = heeded.max_tokens  # a token has at least one character
     ranked = [rank(response, index, own, max_characters=max_characters) for index, own in enumerate(proposals)]
     combination = selector.choose([[answer for answer in answers if not answer.is_unranked] for answers in ranked])
-    if heeded.repair and any(combination.candidate.faults):
+    if heeded.repair and any(combination.candidate.faults) and not combination.candidate.is_cut:
         try:
             repair = _repair(selector, segments, combination, heeded, send, request.excerpts, one_by_one=is_outside)
             combination, repair_stats = yield from repair

@@ -19,8 +19,10 @@ from midfill_infill.filling.fill import Filled, Options, fill, find_model, propo
 from midfill_infill.measuring.gaps import Gap
 from midfill_infill.measuring.judging import JudgeFit, list_compared
 from midfill_infill.measuring.outcomes import GapOutcome, Store
+from midfill_infill.text.visible import plural
 
 MAX_FAILED_IN_A_ROW: Final = 4  # failed fills, after which a measurement ends
+BUSY_WAITS_S: Final = (2.0, 5.0, 10.0, 20.0, 30.0)  # before each new try of a fill for which the engine is busy
 
 
 class Context:
@@ -71,25 +73,45 @@ class Measuring:
         self._find_bytes, self._test = find_bytes, test
         self.info = find_model(client, options.model)
         self._store = Store(self.info)
+        self._failure: MidfillError | None = None  # of the last fill that failed
         self.model = ""
 
     def run(self, gaps: Sequence[Gap], *, again: bool = False) -> Iterator[GapOutcome]:
         """Yields an outcome for each gap: that of an earlier run, if one within a day exists and not `again`, or a new
-        one. The first gap is always filled, to know which model answers. Raises MidfillError if the engine fails or an
-        outcome cannot be kept.
+        one. The first gap is always filled, to know which model answers. Failed fills count only if a later one
+        succeeds, because an engine that fails says nothing about its model. Raises MidfillError if the engine fails or
+        an outcome cannot be kept.
         """
-        num_failed = 0  # in a row
+        failed: list[GapOutcome] = []  # in a row
         for gap in gaps:
             outcome = None
             if self.model and not again:
                 outcome = self._store.find(gap.id, self.model, self._how(gap))
             if outcome is None:
-                outcome = self._fill(gap)
-                self._store.add(outcome)
-                num_failed = num_failed + 1 if outcome.error else 0
-                if num_failed == MAX_FAILED_IN_A_ROW:
-                    raise MidfillError(outcome.error, f"{MAX_FAILED_IN_A_ROW} fills in a row failed")
+                outcome = self._fill_when_free(gap)
+                failed.append(outcome)
+                if not outcome.error:
+                    yield from self._keep(failed)
+                    failed = []
+                elif len(failed) == MAX_FAILED_IN_A_ROW:
+                    raise self._explain_failures(len(failed))
+            else:
+                yield outcome
+        if failed and not self.model:
+            raise self._explain_failures(len(failed))
+        yield from self._keep(failed)
+
+    def _keep(self, outcomes: Sequence[GapOutcome]) -> Iterator[GapOutcome]:
+        """Yields outcomes that are kept for later runs."""
+        for outcome in outcomes:
+            self._store.add(outcome)
             yield outcome
+
+    def _explain_failures(self, count: int) -> MidfillError:
+        """The error that ends a measurement whose last `count` fills failed: what the last one said."""
+        assert self._failure is not None
+        message = f"{plural(count, 'fill')} in a row failed: {self._failure.message}"
+        return MidfillError(self._failure.code, message, self._failure.next_step)
 
     def fit(self) -> JudgeFit | None:
         """Fits, for all later fills of this model, how sure they are and what decides among the texts of a line.
@@ -104,6 +126,17 @@ class Measuring:
         if self._test is None or gap.kind != "body":
             return self._context.how
         return f"{self._context.how}, tested by {self._test.line}"
+
+    def _fill_when_free(self, gap: Gap) -> GapOutcome:
+        """As `_fill`. Tries again a few times while the engine is busy."""
+        for wait_s in BUSY_WAITS_S:
+            try:
+                return self._fill(gap)
+            except MidfillError as error:
+                if error.code != "engine_busy":
+                    raise
+                time.sleep(wait_s)
+        return self._fill(gap)
 
     def _fill(self, gap: Gap) -> GapOutcome:
         """Fills a gap and measures its outcome, which may be an error. Raises MidfillError for errors of all gaps."""
@@ -120,6 +153,7 @@ class Measuring:
         except MidfillError as error:
             if error.code not in (*OF_ONE_HOLE, *OF_HOLE_OR_ENGINE):
                 raise
+            self._failure = error
             return replace(outcome, model=self.model, error=error.code, end_s=time.perf_counter() - started_s)
         assert filled is not None
         end_s = time.perf_counter() - started_s

@@ -113,6 +113,7 @@ def put_together(
             tokens=list(placed.tokens),
             confidence=list(placed.confidence),
             certainty=placed.certainty,
+            cut_at=placed.cut_at,
         )
         answers.append(Answer(filled, placed.origin))
     try:

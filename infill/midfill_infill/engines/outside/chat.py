@@ -53,6 +53,6 @@ class Chat(Protocol):
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         piece = read_delta(message)
-        if piece is None or not piece.text:  # an empty one comes with a thought
+        if piece is None or not (piece.text or piece.ending):  # an empty one comes with a thought
             return None
         return piece

@@ -19,7 +19,18 @@ from midfill_infill.answers.ending import Extent, find_end, find_loop_end
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
-from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, Call, HoleQuery, Piece, Protocol, Sources
+from midfill_infill.engines.outside.protocol import (
+    BLOCK_TOKENS,
+    CUT,
+    END,
+    LIMIT,
+    NEWER_LIMIT,
+    Call,
+    HoleQuery,
+    Piece,
+    Protocol,
+    Sources,
+)
 from midfill_infill.errors import MidfillError
 
 LINE_TOKENS: Final = 256  # that the answer for a part of a line may take
@@ -86,6 +97,7 @@ class Exchange:
         if limit is not None:
             self.window = min(wanted, max(limit - BLOCK_TOKENS, limit // 2))
         self._num_refused = 0  # the first kinds of calls, which the engine has refused
+        self._renames_limit = False  # True once the engine has asked for NEWER_LIMIT
         self._wraps_code = False  # True once the engine has begun a part of a line with a fence or a sentence
 
     def run(
@@ -102,11 +114,13 @@ class Exchange:
         model = request.model or self._model
         for alternative in range(request.n):
             middles: list[Piece] = []
+            limits: list[int] = []
             for hole in holes:
                 before, behind = _find_around(request, holes, [_find_code(middle.text) for middle in middles])
                 query = self._make_query(request, hole, before, behind, alternative=alternative, model=model)
                 query = replace(query, sources=sources)
                 middles.append(Piece())
+                limits.append(query.max_tokens)
                 for middle, num_tokens in self._write(query, hole):
                     middles[-1] = middle
                     model = middle.model or model
@@ -114,7 +128,7 @@ class Exchange:
                     tokens += num_tokens
                     if alternative == 0:
                         yield _make_step(steps, holes, middles)
-            fills.append([_make_filled(hole, middle) for hole, middle in zip(holes, middles, strict=True)])
+            fills.append(list(map(_make_filled, holes, middles, limits)))
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
         name = f"{self._name}:{model}" if model else self._name
@@ -146,15 +160,21 @@ class Exchange:
         )
 
     def _write(self, query: HoleQuery, hole: _Hole) -> Iterator[tuple[Piece, int]]:
-        """Yields for each piece of the answer the whole middle so far, and the piece's number of tokens."""
-        middle, num_tokens = Piece(), 0
+        """Yields for each piece of the answer the whole middle so far, and the piece's number of tokens. The last
+        middle has the ending of the answer, unless its hole ended before.
+        """
+        middle, num_tokens, ending = Piece(), 0, ""
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
+                if piece.text and num_tokens >= query.max_tokens:  # some engines exceed it
+                    yield replace(middle, ending=CUT), 0
+                    return
                 middle, is_over = _append(middle, piece, query, hole)
-                num_added = max(1, len(piece.logprobs))
-                yield middle, num_added
+                ending = ending or piece.ending
+                num_added = len(piece.logprobs) or int(bool(piece.text))
+                yield middle if is_over else replace(middle, ending=ending), num_added
                 num_tokens += num_added
-                if is_over or num_tokens >= query.max_tokens:  # some engines exceed it
+                if is_over:
                     return
         if query.stops and is_wrapping(middle.text):
             self._wraps_code = True
@@ -168,29 +188,52 @@ class Exchange:
             if index < self._num_refused and not is_last:
                 continue
             try:
-                pieces = self._read(call)
+                pieces = self._read_renamed(call)
                 if call.is_continuation:
                     pieces = _drop_known_space(pieces, query.before[len(query.left) :])
                 yield from pieces
                 return
             except Refused as refusal:
                 if is_last:
-                    raise MidfillError("engine_error", f"{self._name} refuses the request: {refusal}") from None
+                    message = f"{self._name} refuses the request: {refusal}"
+                    next_step = "check the protocol, the model and the address that `midfill config engine` shows"
+                    raise MidfillError("engine_error", message, next_step) from None
                 self._num_refused = index + 1
 
+    def _read_renamed(self, call: Call) -> Iterator[Piece]:
+        """As `_read`. Asks again if the engine wants NEWER_LIMIT, which later calls use at once."""
+        try:
+            yield from self._read(call.renamed if self._renames_limit else call)
+        except Refused as refusal:
+            if self._renames_limit or LIMIT not in call.body or NEWER_LIMIT not in str(refusal):
+                raise
+            self._renames_limit = True
+            yield from self._read(call.renamed)
+
     def _read(self, call: Call) -> Iterator[Piece]:
-        """Yields the pieces of the answer to a call. Raises Refused and MidfillError."""
+        """Yields the pieces of the answer to a call. A connection that is lost behind the end of the answer is no
+        failure. Raises Refused and MidfillError.
+        """
+        is_whole = False
         with closing(self._ask(call)) as lines:
-            for line in lines:
-                try:
-                    piece = self._protocol.read(line)
-                except (ValueError, KeyError, TypeError, AttributeError):
-                    message = f"{self._name} answers in a form that is not known"
-                    raise MidfillError("engine_error", message, "check the protocol and the address") from None
-                if piece is not None and piece.error:
-                    raise MidfillError("engine_error", f"{self._name} says: {piece.error[:200]}")
-                if piece is not None:
-                    yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+            try:
+                for line in lines:
+                    try:
+                        piece = self._protocol.read(line)
+                    except (ValueError, KeyError, TypeError, AttributeError):
+                        next(lines, None)  # raises if the connection was lost in this line
+                        message = f"{self._name} answers in a form that is not known"
+                        raise MidfillError("engine_error", message, "check the protocol and the address") from None
+                    if piece is not None and piece.error:
+                        message = f"{self._name} says: {piece.error[:200]}"
+                        raise MidfillError("engine_error", message, "see that engine's log")
+                    if piece is not None:
+                        is_whole = is_whole or bool(piece.ending)
+                        if piece is not END:
+                            yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+            except MidfillError as failure:
+                if failure.code != "engine_unreachable" or not is_whole:
+                    raise
 
 
 def _find_sources(excerpts: Sequence[str], origins: Origins) -> Sources:
@@ -265,8 +308,10 @@ def _make_step(step: int, holes: Sequence[_Hole], middles: Sequence[Piece]) -> w
     return wire.StepEvent(step=step, num_steps=max(step, max_steps), holes=states)
 
 
-def _make_filled(hole: _Hole, middle: Piece) -> wire.FilledHole:
-    """The answer for a hole, with the markers in the user's code as they were before `defuse`."""
+def _make_filled(hole: _Hole, middle: Piece, max_tokens: int) -> wire.FilledHole:
+    """The answer for a hole, with the markers in the user's code as they were before `defuse`. It may have had
+    `max_tokens`.
+    """
     restored = restore(middle.text)
     text = hole.head + restored + hole.tail
     positions = [len(hole.head)]  # in `text`, of each character of the middle and of its end; `restore` drops some
@@ -287,4 +332,6 @@ def _make_filled(hole: _Hole, middle: Piece) -> wire.FilledHole:
         position += len(token)
     edges = [(0, len(hole.head)), (len(text) - len(hole.tail), len(text))]
     anchors = [(start, end) for start, end in edges if start < end]
-    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=anchors)
+    is_cut = middle.ending == CUT
+    cut_at = max_tokens if is_cut else None
+    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=anchors, cut=is_cut, cut_at=cut_at)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
+from midfill_infill.engines.outside.protocol import CUT, ENDED, Call, HoleQuery, Piece, Protocol
 
 
 class LlamaCpp(Protocol):
@@ -37,7 +37,11 @@ class LlamaCpp(Protocol):
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         rated = message.get("completion_probabilities") or ()
+        ending = ""
         if message.get("stop"):  # the last message
             rated = ()
+            is_cut = message.get("stop_type") == "limit" or message.get("stopped_limit")
+            ending = CUT if is_cut else ENDED
         logprobs = tuple((str(token["token"]), float(token["logprob"])) for token in rated)
-        return Piece(str(message["content"]), logprobs, PurePath(str(message.get("model", ""))).name)
+        name = PurePath(str(message.get("model", ""))).name
+        return Piece(str(message["content"]), logprobs, name, ending=ending)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from midfill_infill.answers.markers import find_dialect
-from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, Call, HoleQuery, Piece, Protocol
+from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, ENDED, Call, HoleQuery, Piece, Protocol
 
 # Every request asks for a window of so many tokens, however few it sends, because Ollama loads a model anew when the
 # number changes, and takes only a few thousand tokens unless it is asked for more.
@@ -52,4 +52,5 @@ class Ollama(Protocol):
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         logprobs = tuple((each["token"], float(each["logprob"])) for each in message.get("logprobs") or ())
-        return Piece(str(message["response"]), logprobs, str(message.get("model", "")))
+        ending = str(message.get("done_reason") or ENDED) if message.get("done") else ""
+        return Piece(str(message["response"]), logprobs, str(message.get("model", "")), ending=ending)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from midfill_infill.answers.markers import find_dialect
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_ending
 
 
 class OpenAI(Protocol):
@@ -59,4 +59,5 @@ class OpenAI(Protocol):
         rated = choice.get("logprobs") or {}
         pairs = zip(rated.get("tokens") or (), rated.get("token_logprobs") or (), strict=False)
         logprobs = tuple((str(token), float(value)) for token, value in pairs if value is not None)
-        return Piece(str(choice.get("text") or ""), logprobs, str(message.get("model", "")))
+        model = str(message.get("model", ""))
+        return Piece(str(choice.get("text") or ""), logprobs, model, ending=read_ending(choice))

@@ -13,6 +13,12 @@ from midfill_infill.answers.ending import Extent
 from midfill_infill.answers.markers import defuse, find_dialect
 
 BLOCK_TOKENS: Final = 1024  # that an answer of several lines may take
+LIMIT: Final = "max_tokens"  # how most engines call the limit of tokens
+NEWER_LIMIT: Final = "max_completion_tokens"
+CUT: Final = "length"  # the ending of an answer that the limit of tokens cut, as most engines call it
+_CUTS: Final = (CUT, "model_length", "max_tokens")  # Mistral's name for a full window, and that of some proxies
+ENDED: Final = "stop"  # any other ending, where an engine gives none a name
+_LAST_EVENT: Final = "[DONE]"
 
 
 @dataclass(frozen=True)
@@ -106,12 +112,18 @@ class Call:
     body: dict[str, Any]
     is_continuation: bool = False
 
+    @property
+    def renamed(self) -> "Call":
+        """The same call with the limit of tokens under the name that OpenAI's models which think take alone."""
+        body = {NEWER_LIMIT if name == LIMIT else name: value for name, value in self.body.items()}
+        return replace(self, body=body)
+
 
 @dataclass(frozen=True)
 class Piece:
     """A part of an answer: its text, and its tokens with their log-probabilities if the engine gives them. `model` is
     the name that the engine gives, `error` what it says of a failure; both may be empty. `is_continuation` is that of
-    the call.
+    the call. `ending` is why the answer ends here: CUT by the limit of tokens, or another word; empty if it goes on.
     """
 
     text: str = ""
@@ -119,6 +131,10 @@ class Piece:
     model: str = ""
     error: str = ""
     is_continuation: bool = False
+    ending: str = ""
+
+
+END: Final = Piece(ending=ENDED)
 
 
 class Protocol:
@@ -156,6 +172,8 @@ class Protocol:
         TypeError and AttributeError for a message in another form.
         """
         text = line.removeprefix("data:").strip()
+        if text == _LAST_EVENT:
+            return END
         if not text.startswith("{"):
             return None
         message = json.loads(text)
@@ -173,7 +191,14 @@ def read_delta(message: dict[str, Any]) -> Piece | None:
         return None
     choice = message["choices"][0]
     delta = choice.get("delta") or choice.get("message") or {}
-    return Piece(str(delta.get("content") or choice.get("text") or ""), (), str(message.get("model", "")))
+    text = str(delta.get("content") or choice.get("text") or "")
+    return Piece(text, (), str(message.get("model", "")), ending=read_ending(choice))
+
+
+def read_ending(choice: dict[str, Any]) -> str:
+    """The reason for which a choice ends, CUT by whatever limit of tokens; empty if it goes on."""
+    reason = str(choice.get("finish_reason") or "")
+    return CUT if reason in _CUTS else reason
 
 
 def read_error(message: dict[str, Any]) -> str:

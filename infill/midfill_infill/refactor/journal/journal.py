@@ -206,14 +206,15 @@ class Journal(AbstractContextManager["Journal"]):
 
     def acceptable(self, *states: State, min_certainty: float | None = 0.0) -> list[HoleRow]:
         """Holes in one of `states` (default: GENERATED) whose fill changes something and adds no syntax error. A fill
-        is left out below `min_certainty`, but never one of unknown certainty; with None, suggestions are left out.
+        is left out below `min_certainty`; of unknown certainty, a suggestion counts as 0 and any other fill as 1. With
+        None, suggestions are left out.
         """
         states = states or (State.GENERATED,)
         values: list[float] = []
         condition = "NOT fills.is_suggestion"
         if min_certainty is not None:
             values.append(min_certainty)
-            condition = "coalesce(fills.certainty, 1.0) >= ?"
+            condition = "coalesce(fills.certainty, 1.0 - fills.is_suggestion) >= ?"
         query = (
             f"WHERE state IN ({_placeholders(states)})"
             " AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id AND fills.attempt = holes.attempt"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.filling.candidates import describe_certainty
+from midfill_infill.filling.candidates import SUGGESTION, describe_certainty
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import HoleRow, State, StateChange
 from midfill_infill.refactor.reporting.export import Exported, patch
@@ -114,6 +114,8 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
     exported = Exported(file, source, ((hole, fill),))
     line, _ = exported.document.position_at(hole.start_byte)
     certainty = describe_certainty(fill.certainty, is_suggestion=fill.is_suggestion)
+    if fill.is_suggestion and not certainty:
+        certainty = SUGGESTION
     title = f"{file.path}:{line} {hole.name or hole.kind} {count} {certainty}"
     if fill.new_errors:
         title += f", {plural(fill.new_errors, 'syntax error')}"
