@@ -34,6 +34,16 @@ _OPENING: Final = re.compile(
 _PLAIN_SENTENCE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,!]?){2,}[.:!]\s*")
 # A line of words above such a sentence, which may go on in it.
 _PROSE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,.:!]?){2,}\s*")
+# What prose quotes within a line: tags, code.
+_QUOTED_CODE: Final = re.compile(r"</?[A-Za-z][^<>]*>|`[^`]+`")
+# A line that reads as prose, without what it quotes: words and punctuation, no statement, call, assignment, setting or
+# command in capitals.
+_WORDS: Final = re.compile(
+    r"(?:[-*•][ \t]+)?[\"'“(]?(?![A-Z]{2,}\b|(?:return|import|from|del|raise|assert|echo|export|let|const|var)\b)"
+    r"(?![a-z][\w-]*:)(?!.*(?:\w\(|::|->|=>))(?!(?:if|elif|for|while|with|def|class)\b.*:$)"
+    r"[^\W\d_][^=;{}\[\]|\\$@]*"
+)
+_STOPS: Final = (".", "!", "?")  # that end a sentence
 
 
 def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> Iterator[DraftText]:
@@ -225,8 +235,8 @@ def _list_closings(lines: Sequence[str], first: int) -> list[int]:
 
 
 def _drop_sentences(text: DraftText) -> Iterator[DraftText]:
-    """The text without what is certainly a sentence at its start or its end, if anything is; then the text itself; then
-    without what may be a sentence at its start, at its end, and at both.
+    """The text without what is certainly a sentence at its start or its end, if anything is and code is left; then the
+    text itself; then without what may be a sentence at its start, at its end, and at both. Never an empty text.
     """
     lines = text.lines()
     nonblank = [number for number, line in enumerate(lines) if line.text.strip()]
@@ -247,9 +257,26 @@ def _drop_sentences(text: DraftText) -> Iterator[DraftText]:
         likely_end -= 1
         while likely_end - 1 > start and _PROSE.fullmatch(lines[likely_end - 1].text):
             likely_end -= 1
-    if (likely_start, likely_end) != (first, last):
+    without_sentences = [line.text for line in lines[likely_start:likely_end]]
+    if (likely_start, likely_end) != (first, last) and not _is_prose(without_sentences):
         yield join(lines[likely_start:likely_end])
     yield text
     yield join(lines[start:last])
     yield join(lines[first:end])
     yield join(lines[start:end])
+
+
+def _is_prose(lines: Sequence[str]) -> bool:
+    """True if all lines read as prose, as of no lines at all. The first word is a capital's, unless a line goes on."""
+    goes_on = False
+    for line in lines:
+        words = _QUOTED_CODE.sub("Quoted", line).strip()
+        if not words:
+            goes_on = False
+            continue
+        ends = words.endswith(_STOPS)
+        is_long = len(words.split()) > 2 or (ends and goes_on)
+        if not is_long or not _WORDS.fullmatch(words) or (words[0].islower() and not goes_on):
+            return False
+        goes_on = not ends and not words.endswith(":")
+    return True
