@@ -277,6 +277,15 @@ def test_a_document_that_has_a_marker_keeps_it() -> None:
     assert next(unwrap(text, 'END = "<|im_end|>"')).text == text.text
 
 
+@pytest.mark.parametrize("language", [None, "python"])
+def test_a_marker_within_quotes_is_text(language: str | None) -> None:
+    text = """eos = "<|endoftext|>"\npad = f'<|im_end|>'\nstop = 3"""
+    document = Document(b"x = 1\nTODO\ny = 2\n", language, Path("tok.toml"))
+    hole = hole_at_range(document, 6, 10)
+    assert splice(document, [hole], [text]).texts == (text,)
+    assert splice(document, [hole], [f"{text}<|im_end|>\nmore"]).texts == (text,)
+
+
 def list_cases() -> list[tuple[Document, Hole]]:
     cases = []
     for language, _, marked in read_goldens():

@@ -17,6 +17,8 @@ _MARKDOWN: Final = ("markdown", "md", "mdx")  # languages whose texts have fence
 _MANY_BLOCKS: Final = (*_MARKDOWN, "sh", "bash", "shell", "console", "text", "txt")
 _END: Final = re.compile("|".join(map(re.escape, dict.fromkeys((*END_MARKERS, *(set(MARKERS) - IN_CODE))))))
 _LEADING: Final = re.compile(rf"\s*(?:{_END.pattern})")
+# What may open or close a quotation, without what a backslash escapes. An apostrophe in a word only closes one.
+_QUOTE: Final = re.compile(r"\\.|(?P<mark>[\"`]|(?:(?<!\w)|(?<=\b[bfru]))')|(?P<apostrophe>')")
 # A line that may be a sentence: it begins with a capital or ends with a colon, and has at least three words. Much code
 # does too, such as `String name = getName();`. A docstring's first line begins with quotes.
 _SENTENCE: Final = re.compile(
@@ -54,7 +56,7 @@ def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> It
     unmarked = _cut_marker(answer)
     if unmarked is not None:
         readings.insert(0, unmarked)
-        marker = _END.search(answer.text)
+        marker = _find_end_marker(answer.text)
         if marker is not None and marker[0] in document_text:
             readings.reverse()
     seen: set[str] = set()
@@ -108,8 +110,33 @@ def has_end(text: str) -> bool:
         if _find_closing([last_line, *whole_lines], 0) is not None:
             return True
     start = _skip_markers(text, start)
-    marker = _END.search(text, start)
-    return marker is not None and bool(text[start : marker.start()].strip())
+    marker = _find_end_marker(text, start)
+    if marker is None or not text[start : marker.start()].strip():
+        return False
+    may_be_quoted = "\n" not in text[marker.end() :] and _find_open_quote(text, marker.start())
+    return not may_be_quoted
+
+
+def _find_end_marker(text: str, start: int = 0) -> re.Match[str] | None:
+    """The next end marker from `start` on; None if there is none. One within quotes on its line is text."""
+    for marker in _END.finditer(text, start):
+        quote = _find_open_quote(text, marker.start())
+        rest_of_line, *_ = text[marker.end() :].split("\n", 1)
+        if not quote or quote not in rest_of_line:
+            return marker
+    return None
+
+
+def _find_open_quote(text: str, position: int) -> str:
+    """The quote that is open at a position of its line; empty if none is. An apostrophe within a word is no quote."""
+    open_quote = ""
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    for quote in _QUOTE.finditer(line):
+        if not open_quote:
+            open_quote = quote["mark"] or ""
+        elif quote["mark"] == open_quote or quote["apostrophe"] == open_quote:
+            open_quote = ""
+    return open_quote
 
 
 def _skip_markers(text: str, start: int = 0) -> int:
@@ -155,7 +182,7 @@ def _skip(text: DraftText, pattern: re.Pattern[str]) -> DraftText:
 def _cut_marker(text: DraftText) -> DraftText | None:
     """The text between the markers at its start and the next end marker; None if there is no marker."""
     start = _skip_markers(text.text)
-    end = _END.search(text.text, start)
+    end = _find_end_marker(text.text, start)
     if end is not None:
         return text[start : end.start()]
     if start == 0:
