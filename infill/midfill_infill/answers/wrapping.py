@@ -73,8 +73,8 @@ def take_off_fence(answer: str) -> str:
     which may stand below one sentence and above some. The answer with its fences if it is not certain where that fence
     ends.
     """
-    bare = _skip(DraftText.of(answer), _THINKING).text
-    lines = bare.splitlines(keepends=True)
+    draft = _skip(DraftText.of(answer), _THINKING)
+    bare, lines = draft.text, [line.text for line in draft.lines()]
     first = next((number for number, line in enumerate(lines) if _FENCE.fullmatch(line)), None)
     if first is None:
         return bare
