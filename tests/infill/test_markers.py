@@ -163,6 +163,11 @@ def test_a_tokenizer_reads_no_special_token_there(
         ("<|fim_middle|>return x", False),
         ("<|fim_middle|><|endoftext|>", False),
         ("return x<|endoftext|>", True),
+        ('eos: "<|endoftext|>', False),
+        ('eos: "<|endoftext|>"\npad: 1\n', False),
+        ('eos: "<|endoftext|>"<|im_end|>', True),
+        ('x = "a<|endoftext|>\n', True),
+        ("# it's over <|endoftext|>", True),
     ],
 )
 def test_an_answer_ends_at_the_marker_behind_its_code(text: str, ends: bool) -> None:

@@ -571,6 +571,66 @@ def test_a_chat_that_refuses_both_the_name_of_the_limit_and_a_seed_is_asked_with
     assert hole.text == "<3>"
 
 
+SQL = "SELECT a\n    FROM b"
+README = "Install it:\n\n```\npip install midfill\n```\n\nThen run it."
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "told", "expected"),
+    [
+        ("R.md", "# A\n\nTODO\n", "```markdown\nInstall it with pip.\n```", "Install it with pip."),
+        ("R.md", "# A\n\nTODO\n", "<think>\nHm.\n</think>\n\nInstall it with pip.", "Install it with pip."),
+        ("R.md", "# A\n\nTODO\n", f"```markdown\n{README}\n```", README),
+        ("R.md", "# A\n\nTODO\n", f"````\n{README}\n````\n", README),
+        ("R.md", "# A\n\nTODO\n", README, README),
+        ("s.py", 'q = """\n    TODO\n    """\n', f"Here is the query:\n\n```sql\n{SQL}\n```\n\nIt selects `a`.", SQL),
+        ("s.py", 'q = """TODO"""\n', "```\nSELECT a\n```", "SELECT a"),
+        ("s.py", "# TODO\nx = 1\n", "```\nread the file\n```", "read the file"),
+    ],
+)
+def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
+    name: str, source: str, told: str, expected: str
+) -> None:
+    """A file's own text may have fences, which stay."""
+    document = Document(source.encode(), "python" if name.endswith(".py") else None, Path(name))
+    hole = hole_at_range(document, source.index("TODO"), source.index("TODO") + 4)
+    with serve("chat") as server, connect(server) as client:
+        server.parts = told.splitlines(keepends=True)
+        *_, filled = fill(document, [hole], Options(), client)
+    assert isinstance(filled, Filled)
+    assert filled.patch.apply(document.data).decode() == source.replace("TODO", expected)
+
+
+BLOCK = "```sh\npip install midfill\n```"
+SHOWN = '''text = f"""Run it like this:
+
+    ```sh
+    pip install midfill
+    ```
+    """
+    return text'''
+
+
+@pytest.mark.parametrize(
+    "form", ["```python\n{}\n```\n", "````\n{}\n````", "~~~\n{}\n~~~", "Here it is:\n```\n{}\n```\n\nOk."]
+)
+@pytest.mark.parametrize("protocol", ["chat", "openai"])
+def test_code_that_has_a_fence_in_it_comes_whole(protocol: str, form: str) -> None:
+    with serve(protocol) as server:
+        server.parts = form.format(SHOWN).splitlines(keepends=True)
+        filled, _ = fill_in(server)
+    assert filled.fills[0].text == SHOWN
+
+
+def test_prose_that_begins_with_a_fence_comes_whole() -> None:
+    told = f"{BLOCK}\n\nThen run `midfill`."
+    document = Document(b"# A\n\n\n\n# B\n", None, Path("README.md"))
+    with serve("fim") as server, connect(server) as client:
+        server.parts = told.splitlines(keepends=True)
+        *_, filled = fill(document, [hole_at_range(document, 5, 5)], Options(), client)
+    assert isinstance(filled, Filled) and filled.fills[0].text == told
+
+
 def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_engine("ollama:qwen2.5-coder:1.5b") == Endpoint(
         url="http://127.0.0.1:11434", protocol="ollama", model="qwen2.5-coder:1.5b"

@@ -187,6 +187,40 @@ def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     assert splice(document, [hole_at_range(document, 8, 11)], [answer]).texts == (answer,)
 
 
+SENTENCES = "Midfill fills gaps in code.\nIt runs on Python 3.10 (or newer).\nIt sends nothing to anyone."
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("p.html", "<p>\n      TODO\n    </p>\n"),
+        ("About.tsx", "const About = () => (\n  <p>\n    TODO\n  </p>\n);\n"),
+        ("ci.yaml", "text: |\n  TODO\nnext: 1\n"),
+        ("run.sh", "cat <<EOF\nTODO\nEOF\n"),
+        ("CHANGELOG", "News\n\nTODO\n"),
+    ],
+)
+@pytest.mark.parametrize(
+    "answer", [SENTENCES, SENTENCES.replace("Python 3.10 (or newer)", "a laptop"), "Midfill fills gaps.\nIt is free."]
+)
+def test_sentences_that_are_the_text_stay(name: str, source: str, answer: str) -> None:
+    document = Document(source.encode(), "tsx" if name.endswith(".tsx") else None, Path(name))
+    start = source.index("TODO")
+    text = splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts[0]
+    assert [line.strip() for line in text.split("\n")] == answer.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Here is the command:\npip install midfill\nThis installs the tool.", "pip install midfill"),
+        ("Here is the setting:\nname: my own app\nThis sets the name.", "name: my own app"),
+    ],
+)
+def test_sentences_around_code_of_an_unknown_language_go(answer: str, expected: str) -> None:
+    assert next(unwrap(DraftText.of(answer), "")).text.strip() == expected
+
+
 PROSE = '''def f(xs):
     """Count the words of a file.
 
@@ -241,6 +275,15 @@ def test_a_document_that_has_a_marker_keeps_it() -> None:
     text = DraftText.of("# until <|im_end|> comes")
     assert next(unwrap(text, "")).text == "# until "
     assert next(unwrap(text, 'END = "<|im_end|>"')).text == text.text
+
+
+@pytest.mark.parametrize("language", [None, "python"])
+def test_a_marker_within_quotes_is_text(language: str | None) -> None:
+    text = """eos = "<|endoftext|>"\npad = f'<|im_end|>'\nstop = 3"""
+    document = Document(b"x = 1\nTODO\ny = 2\n", language, Path("tok.toml"))
+    hole = hole_at_range(document, 6, 10)
+    assert splice(document, [hole], [text]).texts == (text,)
+    assert splice(document, [hole], [f"{text}<|im_end|>\nmore"]).texts == (text,)
 
 
 def list_cases() -> list[tuple[Document, Hole]]:

@@ -104,7 +104,7 @@ def test_a_module_of_the_standard_library_is_imported() -> None:
 def test_an_engine_elsewhere_is_told_no_names() -> None:
     document, (start,) = read_holes("def f(a):\n    <hole>\n    return total + a\n")
     client = Recording("total = a")
-    client.endpoint = SimpleNamespace(is_outside=True)
+    client.endpoint = SimpleNamespace(is_outside=True, protocol="fim")
     list(fill(document, [hole_at_cursor(document, start)], Options(), cast(EngineClient, client)))
     (spec,) = (segment.hole for segment in client.request.segments if isinstance(segment, wire.HoleSegment))
     assert not spec.names and not spec.unused

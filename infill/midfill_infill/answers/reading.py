@@ -31,7 +31,11 @@ from midfill_infill.text.spans import Hole
 _WHITE: Final = " \t\n"
 _MAX_ABOVE: Final = 40  # lines before a hole that an answer may repeat
 _MAX_BEHIND: Final = 8192  # bytes behind a hole that an answer may repeat
-_PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc")
+_PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc", ".rmd", ".qmd")
+_BUILDS: Final = (
+    "BUILD",
+    "WORKSPACE",
+)  # files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
@@ -41,11 +45,18 @@ _WIDE_GRID: Final = 4  # columns: the indentations of an answer in a unit of 4 o
 
 def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText:
     """The text of a hole in a document without a grammar. In a prose file, fences and sentences belong to the text."""
-    is_prose = document.path is not None and document.path.suffix.lower() in _PROSE
     bare = answer
-    if not is_prose and not hole.anchors:
+    if not _is_prose(document) and not hole.anchors:
         bare = next(unwrap(answer, document.text))
     return trim_answer(document, hole, bare)
+
+
+def _is_prose(document: Document) -> bool:
+    """True for a file whose name tells that people read it as text."""
+    path = document.path
+    if path is None:
+        return False
+    return path.suffix.lower() in _PROSE or (path.name.isupper() and not path.suffix and path.name not in _BUILDS)
 
 
 def read_answer(
