@@ -176,6 +176,28 @@ def test_lines_that_hang_on_the_first_one_go_with_it(language: str, source: str,
     assert filled == source.replace(place, expected)
 
 
+CHAIN = "def f(s):\n    return (\n        s.query(A)\n        HOLE\n        .limit(1)\n    )\n"
+ARGUMENT = "def f(x):\n    g(\n        HOLE,\n        b=1,\n    )\n"
+CALL = "function f() {\n  g(\n    HOLE,\n  );\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer"),
+    [
+        ("python", CHAIN, ".filter(a)\n        .order_by(b)"),
+        ("python", CHAIN, ".agg(\n            b=('c', 'sum'),\n        )\n        .reset_index()"),
+        ("python", CHAIN.replace("        s.query(A)\n", ""), "s.query(A)\n        .filter(b)"),
+        ("python", ARGUMENT, "x\n        - sum(x)\n        + y"),
+        ("python", ARGUMENT, "width=x.y\n        - sum(x)\n        + y"),
+        ("javascript", CALL, "a &&\n    b &&\n    c"),
+    ],
+)
+def test_a_chain_may_stand_below_its_head_in_brackets(language: str, source: str, answer: str) -> None:
+    document = Document(source.encode(), language)
+    start = source.index("HOLE")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (answer,)
+
+
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     note = "# Notes\n\nold\n"
     document = Document(note.encode(), None, Path("notes.md"))
