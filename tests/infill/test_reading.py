@@ -198,6 +198,29 @@ def test_a_chain_may_stand_below_its_head_in_brackets(language: str, source: str
     assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (answer,)
 
 
+ENDED = "def f(out, xs):\n    out.begin()\n    HOLE\n    out.end()\n    return out\n"
+NOTED = "for x in xs:\n        out.write(x)\n    if xs:\n        out.note()\n        out.end()"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (NOTED, NOTED),
+        (NOTED.replace("\n    ", "\n"), NOTED),
+        ("out.line()\n    out.end()", "out.line()"),
+        ("out.line()\nout.end()", "out.line()"),
+        ("out.begin()\n    out.line()", "out.line()"),
+        ("out.begin()\n    out.begin()", "out.begin()\n    out.begin()"),
+        ("out.begin()\n    out.begin()\n    out.line()", "out.begin()\n    out.begin()\n    out.line()"),
+        ("out.line()\n    out.end()\n    out.end()", "out.line()\n    out.end()\n    out.end()"),
+    ],
+)
+def test_a_repeat_is_as_deep_and_as_often_written_as_its_neighbor(answer: str, expected: str) -> None:
+    document = Document(ENDED.encode(), "python")
+    start = ENDED.index("HOLE")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
+
+
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     note = "# Notes\n\nold\n"
     document = Document(note.encode(), None, Path("notes.md"))

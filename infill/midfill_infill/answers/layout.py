@@ -305,3 +305,13 @@ def find_leaving_line(draft: DraftText, indent: str, frozen: frozenset[int]) -> 
     columns = columns_of(indent)
     indents = list_indents(draft, Indentation(indent, indent, frozen=frozen))
     return next((number for number, white in indents if columns_of(white) < columns), None)
+
+
+def is_end_in_block(draft: DraftText, kept: DraftText) -> bool:
+    """True if a line below the first of what is `kept` of a draft is indented no more than the first line behind it."""
+    lines = [line for line in draft.lines() if line.text.strip()]
+    num_kept = sum(1 for line in kept.lines() if line.text.strip())
+    if num_kept == len(lines):
+        return False
+    columns = columns_of(_leading(lines[num_kept]))
+    return any(columns_of(_leading(line)) <= columns for line in lines[1:num_kept])

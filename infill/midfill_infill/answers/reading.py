@@ -18,6 +18,7 @@ from midfill_infill.answers.layout import (
     find_aligned,
     find_leaving_line,
     find_steps,
+    is_end_in_block,
     list_indents,
     list_layouts,
 )
@@ -235,11 +236,21 @@ class _Answer:
             yield from self._cut_heads(bare)
 
     def _lay_out_cuts(self, draft: DraftText, first_indent: str) -> Iterator[DraftText]:
-        """The layouts of a draft with and without what it repeats from behind the hole."""
+        """The layouts of a draft with and without what it repeats from behind the hole. The first ones are without,
+        because a repeated text may be indented otherwise than the rest, unless it belongs to a block of the rest.
+        """
         telling = [cut for cut, is_telling in cut_tail(draft, self.behind) if is_telling]
-        for kept in (*telling, draft):
+        drafts = [*telling, draft]
+        if telling and is_end_in_block(draft, telling[0]) and self._is_laid_out_well(draft, first_indent):
+            drafts = [draft, *telling]
+        for kept in drafts:
             for layout in self._lay_out(kept, first_indent):
                 yield from self._cut_tails(layout)
+
+    def _is_laid_out_well(self, draft: DraftText, first_indent: str) -> bool:
+        """True if the best layout of a draft is flawless."""
+        best, *_ = self._lay_out(draft, first_indent)
+        return self._weigh(best, self._frame(draft, first_indent), is_plain=best.text == draft.text).is_flawless
 
     def _cut_heads(self, bare: DraftText) -> list[DraftText]:
         """A bare answer with and without what it repeats from before the hole, the likelier first."""
@@ -337,17 +348,7 @@ class _Answer:
         """The different layouts of a draft, the best first; the draft alone if it is flawless as it is."""
         if self.hole.kind != "line" and "\n" not in draft.text:
             return [draft]
-        lines = self.document.lines
-        frame = Indentation(
-            self.hole.indent,
-            self.unit,
-            usual_unit=self.document.indent_unit,
-            first_indent=first_indent,
-            frozen=self.trials.find_frozen_lines(draft, self.index),
-            is_whole_line=self.hole.kind == "line",
-            is_free=lines.mixes_indents or lines.indent_unit is None,
-            is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
-        )
+        frame = self._frame(draft, first_indent)
         layouts = list_layouts(draft, frame)
         plain = next(layouts)
         weights = {plain.text: self._weigh(plain, frame, is_plain=True)}
@@ -359,6 +360,20 @@ class _Answer:
                 different[layout.text] = layout
                 weights[layout.text] = self._weigh(layout, frame, is_plain=False)
         return sorted(different.values(), key=lambda layout: weights[layout.text])
+
+    def _frame(self, draft: DraftText, first_indent: str) -> Indentation:
+        """What the document and a draft say of indentation at the hole."""
+        lines = self.document.lines
+        return Indentation(
+            self.hole.indent,
+            self.unit,
+            usual_unit=self.document.indent_unit,
+            first_indent=first_indent,
+            frozen=self.trials.find_frozen_lines(draft, self.index),
+            is_whole_line=self.hole.kind == "line",
+            is_free=lines.mixes_indents or lines.indent_unit is None,
+            is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
+        )
 
     def _weigh(self, draft: DraftText, frame: Indentation, *, is_plain: bool) -> "_Weight":
         """The weight of a layout. `is_plain`: the draft is as the engine wrote it."""
