@@ -176,6 +176,26 @@ def test_lines_that_hang_on_the_first_one_go_with_it(language: str, source: str,
     assert filled == source.replace(place, expected)
 
 
+DOCUMENTED = """\'\'\'Doubles x.
+
+        It may be None.
+        \'\'\'
+        if x is None:
+            return None
+        return 2 * x"""
+NESTED_DOCUMENTED = (
+    "def g():\n            " + DOCUMENTED.replace("\n        ", "\n            ") + "\n\n        return g()"
+)
+
+
+@pytest.mark.parametrize("text", [DOCUMENTED, NESTED_DOCUMENTED])
+def test_a_docstring_goes_with_its_code(text: str) -> None:
+    assert read_body(text) == text
+    assert read_body(text.replace("\n        ", "\n")) == text
+    odd = text.replace("        It", "It")
+    assert read_body(odd) == odd
+
+
 CHAIN = "def f(s):\n    return (\n        s.query(A)\n        HOLE\n        .limit(1)\n    )\n"
 ARGUMENT = "def f(x):\n    g(\n        HOLE,\n        b=1,\n    )\n"
 CALL = "function f() {\n  g(\n    HOLE,\n  );\n}\n"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, product
 from typing import Final
@@ -30,6 +30,7 @@ class Indentation:
     usual_unit: str = ""  # one level in most of the document
     first_indent: str = ""  # of the answer's first line, as the engine wrote it
     frozen: frozenset[int] = frozenset()  # numbers of the answer's lines whose start must not change
+    docstrings: frozenset[int] = frozenset()  # those `frozen` lines that may go with the code around them
     is_whole_line: bool = False  # the first line's indentation is part of the fill
     is_free: bool = False  # the document has no unit, or both tabs and spaces
     is_aligning: bool = False  # spaces behind tabs align the lines that go on behind an unfinished line
@@ -195,7 +196,7 @@ def _map_lines(draft: DraftText, frame: Indentation, change: Callable[[str], str
     new indentation have in common keep their origins.
     """
     lines = draft.lines()
-    for number, line in _list_moving(draft, frame):
+    for number, line in _list_moving(draft, replace(frame, frozen=frame.frozen - frame.docstrings)):
         old = _leading(line)
         new = change(old)
         if new != old:

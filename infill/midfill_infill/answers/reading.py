@@ -370,6 +370,7 @@ class _Answer:
             usual_unit=self.document.indent_unit,
             first_indent=first_indent,
             frozen=self.trials.find_frozen_lines(draft, self.index),
+            docstrings=self.trials.find_docstring_lines(draft, self.index),
             is_whole_line=self.hole.kind == "line",
             is_free=lines.mixes_indents or lines.indent_unit is None,
             is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
