@@ -270,8 +270,8 @@ class Trials:
         return frozenset(frozen)
 
     def find_docstring_lines(self, draft: DraftText, index: int) -> frozenset[int]:
-        """The numbers of a draft's lines inside docstrings, which may be indented with their code: the shallowest stands
-        at the column of the docstring's start. Only Python has them.
+        """The numbers of a draft's lines inside docstrings that may be indented with their code, because the shallowest
+        line stands at the column of the docstring's start. Only Python has them.
         """
         lines = draft.lines()
         if not self.language.has_indented_blocks or len(lines) == 1:
