@@ -104,6 +104,11 @@ def test_nested_lines_take_the_files_unit() -> None:
         ("x = foo(<>, c)\ny = x\n", "bar(1), c)\ny = x", "bar(1)"),
         ('x = "<>"\n', 'a"', "a"),
         ("return <>\n", "return x", "x"),
+        ("y = nx.<>(G, S)\n", "y = nx.boundary(G, S)", "boundary"),
+        ("self.thread.join(<>)\n", "    self.thread.join()", ""),
+        ("self.thread.join(<>)\n", "self.thread.join(f()", "f()"),
+        ("def f(a)<>:\n    return a\n", "def f(a):", ""),
+        ("y = x + <> + b\n", "y = x + a + b", "a"),
         ("x = <>.y\n", "f(1)<|fim_pad|>", "f(1)"),
     ],
 )

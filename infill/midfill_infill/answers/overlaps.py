@@ -76,6 +76,21 @@ def _cut_start(draft: DraftText, start: str) -> tuple[DraftText, bool] | None:
     return rest, is_telling
 
 
+def cut_both(draft: DraftText, start: str, rest: str) -> DraftText | None:
+    """What a draft that repeats the hole's whole line has between its `start` and its `rest`; None for other drafts."""
+    opening, closing = start.strip(), rest.rstrip()
+    text = draft.text.strip()
+    if not closing or _count_name_chars(opening) == 0 or len(text) < len(opening) + len(closing):
+        return None
+    if not text.startswith(opening) or not text.endswith(closing):
+        return None
+    begin = draft.text.index(opening) + len(opening)
+    between = draft[begin : draft.text.rindex(closing)]
+    if start.endswith((" ", "\t")):
+        between = trim(between, " \t", "")
+    return between
+
+
 def _count_name_chars(text: str) -> int:
     """How many characters of names a text has."""
     return len(_NAME_CHAR.findall(text))

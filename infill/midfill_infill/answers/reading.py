@@ -22,7 +22,7 @@ from midfill_infill.answers.layout import (
     list_indents,
     list_layouts,
 )
-from midfill_infill.answers.overlaps import Behind, cut_head, cut_tail
+from midfill_infill.answers.overlaps import Behind, cut_both, cut_head, cut_tail
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import unwrap
 from midfill_infill.syntax.outline import find_own
@@ -263,7 +263,10 @@ class _Answer:
         if found is None:
             return [bare]
         cut, is_telling = found
-        return [cut, bare] if is_telling else [bare, cut]
+        if not is_telling:
+            return [bare, cut]
+        between = cut_both(bare, self.before, self.behind.rest)
+        return [cut, bare] if between is None else [between, cut, bare]
 
     def _cut_signature(self, bare: DraftText) -> DraftText | None:
         """The answer without the header and docstring of the hole's own function; None if it has no such header."""
