@@ -181,6 +181,30 @@ def test_lines_that_hang_on_the_first_one_go_with_it(language: str, source: str,
     assert filled == source.replace(place, expected)
 
 
+YAML = "a:\n  - x: 1\n    y:\n      HOLE\n  - z: 2\n"
+QUERY = "SELECT a\nFROM orders\nHOLE\nORDER BY a;\n"
+BLOCK = 'resource "a" "b" {\n  HOLE\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "answer", "expected"),
+    [
+        ("m.yml", YAML, "k: 1\nm:\n  - 2", "k: 1\n      m:\n        - 2"),
+        ("m.yml", YAML, "k: 1\n      m:\n        - 2", "k: 1\n      m:\n        - 2"),
+        ("q.sql", QUERY, "FROM orders\nWHERE a > 1\nORDER BY a;", "WHERE a > 1"),
+        ("q.sql", QUERY, "WHERE a > 1\n  AND b", "WHERE a > 1\n  AND b"),
+        ("main.tf", BLOCK, "x = 1\ntags = {\n  a = 1\n}", "x = 1\n  tags = {\n    a = 1\n  }"),
+        ("main.tf", BLOCK, 'x = 1\n}\n\nresource "c" "d" {\n  y = 1', 'x = 1\n}\n\nresource "c" "d" {\n  y = 1'),
+        ("Makefile", "all:\n\tHOLE\n", "cc a\n\ninstall: all\n\tcp a b", "cc a\n\ninstall: all\n\tcp a b"),
+        ("p.html", "<ul>\n  HOLE\n</ul>\n", "<li>\n  a\n</li>\n<li>b</li>", "<li>\n    a\n  </li>\n  <li>b</li>"),
+    ],
+)
+def test_an_answer_without_a_grammar_is_fitted_to_the_hole(path: str, source: str, answer: str, expected: str) -> None:
+    document = Document(source.encode(), None, Path(path))
+    start = source.index("HOLE")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
+
+
 DOCUMENTED = """\'\'\'Doubles x.
 
         It may be None.

@@ -23,6 +23,7 @@ from midfill_infill.answers.layout import (
     list_layouts,
 )
 from midfill_infill.answers.overlaps import Behind, cut_both, cut_head, cut_tail
+from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, move_to_hole
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import unwrap
 from midfill_infill.syntax.outline import find_own
@@ -43,10 +44,13 @@ _WIDE_GRID: Final = 4  # columns: the indentations of an answer in a unit of 4 o
 def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText:
     """The text of a hole in a document without a grammar. In a prose file, fences and sentences belong to the text."""
     is_prose = document.path is not None and document.path.suffix.lower() in _PROSE
-    bare = answer
-    if not is_prose and not hole.anchors:
-        bare = next(unwrap(answer, document.text))
-    return trim_answer(document, hole, bare)
+    if is_prose or hole.anchors:
+        return trim_answer(document, hole, answer)
+    bare = cut_repeated_above(document, hole, next(unwrap(answer, document.text)))
+    draft = trim_answer(document, hole, bare)
+    if opens_line(document, hole):
+        draft = move_to_hole(draft, hole.indent)
+    return cut_repeated_below(document, hole, draft)
 
 
 def read_answer(
