@@ -104,6 +104,11 @@ def test_nested_lines_take_the_files_unit() -> None:
         ("x = foo(<>, c)\ny = x\n", "bar(1), c)\ny = x", "bar(1)"),
         ('x = "<>"\n', 'a"', "a"),
         ("return <>\n", "return x", "x"),
+        ("y = nx.<>(G, S)\n", "y = nx.boundary(G, S)", "boundary"),
+        ("self.thread.join(<>)\n", "    self.thread.join()", ""),
+        ("self.thread.join(<>)\n", "self.thread.join(f()", "f()"),
+        ("def f(a)<>:\n    return a\n", "def f(a):", ""),
+        ("y = x + <> + b\n", "y = x + a + b", "a"),
         ("x = <>.y\n", "f(1)<|fim_pad|>", "f(1)"),
     ],
 )
@@ -174,6 +179,95 @@ def test_lines_that_hang_on_the_first_one_go_with_it(language: str, source: str,
     hole = hole_at_cursor(document, start) if is_blank else hole_at_range(document, start, start + len(place))
     filled = splice(document, [hole], [answer]).patch.apply(document.data).decode()
     assert filled == source.replace(place, expected)
+
+
+YAML = "a:\n  - x: 1\n    y:\n      HOLE\n  - z: 2\n"
+QUERY = "SELECT a\nFROM orders\nHOLE\nORDER BY a;\n"
+BLOCK = 'resource "a" "b" {\n  HOLE\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "answer", "expected"),
+    [
+        ("m.yml", YAML, "k: 1\nm:\n  - 2", "k: 1\n      m:\n        - 2"),
+        ("m.yml", YAML, "k: 1\n      m:\n        - 2", "k: 1\n      m:\n        - 2"),
+        ("q.sql", QUERY, "FROM orders\nWHERE a > 1\nORDER BY a;", "WHERE a > 1"),
+        ("q.sql", QUERY, "WHERE a > 1\n  AND b", "WHERE a > 1\n  AND b"),
+        ("main.tf", BLOCK, "x = 1\ntags = {\n  a = 1\n}", "x = 1\n  tags = {\n    a = 1\n  }"),
+        ("main.tf", BLOCK, 'x = 1\n}\n\nresource "c" "d" {\n  y = 1', 'x = 1\n}\n\nresource "c" "d" {\n  y = 1'),
+        ("Makefile", "all:\n\tHOLE\n", "cc a\n\ninstall: all\n\tcp a b", "cc a\n\ninstall: all\n\tcp a b"),
+        ("p.html", "<ul>\n  HOLE\n</ul>\n", "<li>\n  a\n</li>\n<li>b</li>", "<li>\n    a\n  </li>\n  <li>b</li>"),
+    ],
+)
+def test_an_answer_without_a_grammar_is_fitted_to_the_hole(path: str, source: str, answer: str, expected: str) -> None:
+    document = Document(source.encode(), None, Path(path))
+    start = source.index("HOLE")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
+
+
+DOCUMENTED = """\'\'\'Doubles x.
+
+        It may be None.
+        \'\'\'
+        if x is None:
+            return None
+        return 2 * x"""
+NESTED_DOCUMENTED = (
+    "def g():\n            " + DOCUMENTED.replace("\n        ", "\n            ") + "\n\n        return g()"
+)
+
+
+@pytest.mark.parametrize("text", [DOCUMENTED, NESTED_DOCUMENTED])
+def test_a_docstring_goes_with_its_code(text: str) -> None:
+    assert read_body(text) == text
+    assert read_body(text.replace("\n        ", "\n")) == text
+    odd = text.replace("        It", "It")
+    assert read_body(odd) == odd
+
+
+CHAIN = "def f(s):\n    return (\n        s.query(A)\n        HOLE\n        .limit(1)\n    )\n"
+ARGUMENT = "def f(x):\n    g(\n        HOLE,\n        b=1,\n    )\n"
+CALL = "function f() {\n  g(\n    HOLE,\n  );\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer"),
+    [
+        ("python", CHAIN, ".filter(a)\n        .order_by(b)"),
+        ("python", CHAIN, ".agg(\n            b=('c', 'sum'),\n        )\n        .reset_index()"),
+        ("python", CHAIN.replace("        s.query(A)\n", ""), "s.query(A)\n        .filter(b)"),
+        ("python", ARGUMENT, "x\n        - sum(x)\n        + y"),
+        ("python", ARGUMENT, "width=x.y\n        - sum(x)\n        + y"),
+        ("javascript", CALL, "a &&\n    b &&\n    c"),
+    ],
+)
+def test_a_chain_may_stand_below_its_head_in_brackets(language: str, source: str, answer: str) -> None:
+    document = Document(source.encode(), language)
+    start = source.index("HOLE")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (answer,)
+
+
+ENDED = "def f(out, xs):\n    out.begin()\n    HOLE\n    out.end()\n    return out\n"
+NOTED = "for x in xs:\n        out.write(x)\n    if xs:\n        out.note()\n        out.end()"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (NOTED, NOTED),
+        (NOTED.replace("\n    ", "\n"), NOTED),
+        ("out.line()\n    out.end()", "out.line()"),
+        ("out.line()\nout.end()", "out.line()"),
+        ("out.begin()\n    out.line()", "out.line()"),
+        ("out.begin()\n    out.begin()", "out.begin()\n    out.begin()"),
+        ("out.begin()\n    out.begin()\n    out.line()", "out.begin()\n    out.begin()\n    out.line()"),
+        ("out.line()\n    out.end()\n    out.end()", "out.line()\n    out.end()\n    out.end()"),
+    ],
+)
+def test_a_repeat_is_as_deep_and_as_often_written_as_its_neighbor(answer: str, expected: str) -> None:
+    document = Document(ENDED.encode(), "python")
+    start = ENDED.index("HOLE")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
 
 
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:

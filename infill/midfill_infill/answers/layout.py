@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, product
 from typing import Final
@@ -30,6 +30,7 @@ class Indentation:
     usual_unit: str = ""  # one level in most of the document
     first_indent: str = ""  # of the answer's first line, as the engine wrote it
     frozen: frozenset[int] = frozenset()  # numbers of the answer's lines whose start must not change
+    docstrings: frozenset[int] = frozenset()  # those `frozen` lines that may go with the code around them
     is_whole_line: bool = False  # the first line's indentation is part of the fill
     is_free: bool = False  # the document has no unit, or both tabs and spaces
     is_aligning: bool = False  # spaces behind tabs align the lines that go on behind an unfinished line
@@ -195,7 +196,7 @@ def _map_lines(draft: DraftText, frame: Indentation, change: Callable[[str], str
     new indentation have in common keep their origins.
     """
     lines = draft.lines()
-    for number, line in _list_moving(draft, frame):
+    for number, line in _list_moving(draft, replace(frame, frozen=frame.frozen - frame.docstrings)):
         old = _leading(line)
         new = change(old)
         if new != old:
@@ -305,3 +306,13 @@ def find_leaving_line(draft: DraftText, indent: str, frozen: frozenset[int]) -> 
     columns = columns_of(indent)
     indents = list_indents(draft, Indentation(indent, indent, frozen=frozen))
     return next((number for number, white in indents if columns_of(white) < columns), None)
+
+
+def is_end_in_block(draft: DraftText, kept: DraftText) -> bool:
+    """True if a line below the first of what is `kept` of a draft is indented no more than the first line behind it."""
+    lines = [line for line in draft.lines() if line.text.strip()]
+    num_kept = sum(1 for line in kept.lines() if line.text.strip())
+    if num_kept == len(lines):
+        return False
+    columns = columns_of(_leading(lines[num_kept]))
+    return any(columns_of(_leading(line)) <= columns for line in lines[1:num_kept])

@@ -112,7 +112,7 @@ def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Oddities:
         parent_indent = min(parent_indent, _line_indent(lines, parent.parent))
     if indent > parent_indent:
         return _NONE
-    if indent < parent_indent or _must_be_deeper(outermost, parent):
+    if indent < parent_indent or _must_be_deeper(outermost, parent, lines):
         return _WRONG
     return _FLAT
 
@@ -121,12 +121,26 @@ def _wrong_unless(is_right: bool) -> Oddities:
     return _NONE if is_right else _WRONG
 
 
-def _must_be_deeper(node: tree_sitter.Node, parent: tree_sitter.Node) -> bool:
+def _must_be_deeper(node: tree_sitter.Node, parent: tree_sitter.Node, lines: Lines) -> bool:
     """True if a node on a line of its own has to be indented deeper than its parent."""
     before = node.prev_sibling
     if _is_in_brackets(node) or (before is not None and before.type in _BEFORE_DEEPER):
         return True
-    return node.type in _LISTS or any(part in parent.type for part in _PARENT_TYPE_PARTS)
+    if node.type in _LISTS:
+        return True
+    return any(part in parent.type for part in _PARENT_TYPE_PARTS) and not _is_on_first_line(parent, lines)
+
+
+def _is_on_first_line(node: tree_sitter.Node, lines: Lines) -> bool:
+    """True if a node begins on the first line of what stands in parentheses or square brackets. Further lines may
+    stand right below this one, as formatters write chains of calls and operators.
+    """
+    element, container = node, node.parent
+    while container is not None and container.children[0].type not in _OPENER_OF.values():
+        element, container = container, container.parent
+    if container is None or container.children[0].type == "{":
+        return False
+    return _begins_line(lines, element) and _line_of(lines, element) == _line_of(lines, node)
 
 
 def _is_in_brackets(node: tree_sitter.Node) -> bool:
@@ -161,9 +175,14 @@ def _closing_indents(leaf: tree_sitter.Node, opener: str, lines: Lines) -> set[i
 
 def _begins_line(lines: Lines, node: tree_sitter.Node) -> bool:
     """True if nothing but white space stands before a node in its line."""
-    return lines.first_char(lines.at(node.start_byte)) == node.start_byte
+    return lines.first_char(_line_of(lines, node)) == node.start_byte
 
 
 def _line_indent(lines: Lines, node: tree_sitter.Node) -> int:
     """The indentation, in columns, of the line that a node begins on."""
-    return lines.columns(lines.at(node.start_byte))
+    return lines.columns(_line_of(lines, node))
+
+
+def _line_of(lines: Lines, node: tree_sitter.Node) -> int:
+    """The number of the line that a node begins on."""
+    return lines.at(node.start_byte)

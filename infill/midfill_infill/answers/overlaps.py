@@ -49,8 +49,15 @@ def cut_head(draft: DraftText, above: Sequence[str], start: str) -> tuple[DraftT
         if count == 1:
             is_usual = (written[0], written[0]) in pairwise(lines_above)  # the document repeats it too
             is_telling = _count_name_chars(written[0]) >= _TELLING and not is_usual
+        if _are_equal(written[: count + 1]):  # a repeat has no more of one line than stand above
+            is_telling = False
         return join(lines[filled[count] :]), is_telling
     return None
+
+
+def _are_equal(lines: Sequence[str]) -> bool:
+    """True if all lines are the same."""
+    return len(set(lines)) == 1
 
 
 def _cut_start(draft: DraftText, start: str) -> tuple[DraftText, bool] | None:
@@ -67,6 +74,21 @@ def _cut_start(draft: DraftText, start: str) -> tuple[DraftText, bool] | None:
         return None
     is_telling = len(opening) > 1 and _count_name_chars(opening) > 0
     return rest, is_telling
+
+
+def cut_both(draft: DraftText, start: str, rest: str) -> DraftText | None:
+    """What a draft that repeats the hole's whole line has between its `start` and its `rest`; None for other drafts."""
+    opening, closing = start.strip(), rest.rstrip()
+    text = draft.text.strip()
+    if not closing or _count_name_chars(opening) == 0 or len(text) < len(opening) + len(closing):
+        return None
+    if not text.startswith(opening) or not text.endswith(closing):
+        return None
+    begin = draft.text.index(opening) + len(opening)
+    between = draft[begin : draft.text.rindex(closing)]
+    if start.endswith((" ", "\t")):
+        between = trim(between, " \t", "")
+    return between
 
 
 def _count_name_chars(text: str) -> int:
@@ -116,6 +138,8 @@ def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftTe
         is_telling = len(repeated) > 1 or repeated[0].lstrip().startswith("/*")
         if sum(map(_count_name_chars, repeated)) >= _TELLING:
             is_telling = True
+        if _are_equal(written[begin - 1 :]):  # a repeat has no more of one line than stand below
+            is_telling = False
         kept = join(lines[: filled[begin]])
         yield trim(kept, "", " \t\n"), is_telling
 

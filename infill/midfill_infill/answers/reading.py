@@ -18,10 +18,12 @@ from midfill_infill.answers.layout import (
     find_aligned,
     find_leaving_line,
     find_steps,
+    is_end_in_block,
     list_indents,
     list_layouts,
 )
-from midfill_infill.answers.overlaps import Behind, cut_head, cut_tail
+from midfill_infill.answers.overlaps import Behind, cut_both, cut_head, cut_tail
+from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, move_to_hole
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import unwrap
 from midfill_infill.syntax.outline import find_own
@@ -45,10 +47,13 @@ _WIDE_GRID: Final = 4  # columns: the indentations of an answer in a unit of 4 o
 
 def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText:
     """The text of a hole in a document without a grammar. In a prose file, fences and sentences belong to the text."""
-    bare = answer
-    if not _is_prose(document) and not hole.anchors:
-        bare = next(unwrap(answer, document.text))
-    return trim_answer(document, hole, bare)
+    if _is_prose(document) or hole.anchors:
+        return trim_answer(document, hole, answer)
+    bare = cut_repeated_above(document, hole, next(unwrap(answer, document.text)))
+    draft = trim_answer(document, hole, bare)
+    if opens_line(document, hole):
+        draft = move_to_hole(draft, hole.indent)
+    return cut_repeated_below(document, hole, draft)
 
 
 def _is_prose(document: Document) -> bool:
@@ -246,11 +251,21 @@ class _Answer:
             yield from self._cut_heads(bare)
 
     def _lay_out_cuts(self, draft: DraftText, first_indent: str) -> Iterator[DraftText]:
-        """The layouts of a draft with and without what it repeats from behind the hole."""
+        """The layouts of a draft with and without what it repeats from behind the hole. The first ones are without,
+        because a repeated text may be indented otherwise than the rest, unless it belongs to a block of the rest.
+        """
         telling = [cut for cut, is_telling in cut_tail(draft, self.behind) if is_telling]
-        for kept in (*telling, draft):
+        drafts = [*telling, draft]
+        if telling and is_end_in_block(draft, telling[0]) and self._is_laid_out_well(draft, first_indent):
+            drafts = [draft, *telling]
+        for kept in drafts:
             for layout in self._lay_out(kept, first_indent):
                 yield from self._cut_tails(layout)
+
+    def _is_laid_out_well(self, draft: DraftText, first_indent: str) -> bool:
+        """True if the best layout of a draft is flawless."""
+        best, *_ = self._lay_out(draft, first_indent)
+        return self._weigh(best, self._frame(draft, first_indent), is_plain=best.text == draft.text).is_flawless
 
     def _cut_heads(self, bare: DraftText) -> list[DraftText]:
         """A bare answer with and without what it repeats from before the hole, the likelier first."""
@@ -263,7 +278,10 @@ class _Answer:
         if found is None:
             return [bare]
         cut, is_telling = found
-        return [cut, bare] if is_telling else [bare, cut]
+        if not is_telling:
+            return [bare, cut]
+        between = cut_both(bare, self.before, self.behind.rest)
+        return [cut, bare] if between is None else [between, cut, bare]
 
     def _cut_signature(self, bare: DraftText) -> DraftText | None:
         """The answer without the header and docstring of the hole's own function; None if it has no such header."""
@@ -348,17 +366,7 @@ class _Answer:
         """The different layouts of a draft, the best first; the draft alone if it is flawless as it is."""
         if self.hole.kind != "line" and "\n" not in draft.text:
             return [draft]
-        lines = self.document.lines
-        frame = Indentation(
-            self.hole.indent,
-            self.unit,
-            usual_unit=self.document.indent_unit,
-            first_indent=first_indent,
-            frozen=self.trials.find_frozen_lines(draft, self.index),
-            is_whole_line=self.hole.kind == "line",
-            is_free=lines.mixes_indents or lines.indent_unit is None,
-            is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
-        )
+        frame = self._frame(draft, first_indent)
         layouts = list_layouts(draft, frame)
         plain = next(layouts)
         weights = {plain.text: self._weigh(plain, frame, is_plain=True)}
@@ -370,6 +378,21 @@ class _Answer:
                 different[layout.text] = layout
                 weights[layout.text] = self._weigh(layout, frame, is_plain=False)
         return sorted(different.values(), key=lambda layout: weights[layout.text])
+
+    def _frame(self, draft: DraftText, first_indent: str) -> Indentation:
+        """What the document and a draft say of indentation at the hole."""
+        lines = self.document.lines
+        return Indentation(
+            self.hole.indent,
+            self.unit,
+            usual_unit=self.document.indent_unit,
+            first_indent=first_indent,
+            frozen=self.trials.find_frozen_lines(draft, self.index),
+            docstrings=self.trials.find_docstring_lines(draft, self.index),
+            is_whole_line=self.hole.kind == "line",
+            is_free=lines.mixes_indents or lines.indent_unit is None,
+            is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
+        )
 
     def _weigh(self, draft: DraftText, frame: Indentation, *, is_plain: bool) -> "_Weight":
         """The weight of a layout. `is_plain`: the draft is as the engine wrote it."""

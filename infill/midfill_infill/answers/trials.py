@@ -14,7 +14,7 @@ from midfill_infill.syntax.idle import is_comment, is_idle_body, is_idle_stateme
 from midfill_infill.syntax.problems import Span, captures, find_problems, function_end, parse_again
 from midfill_infill.syntax.unbound import find_unbound, find_unused
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import Lines
+from midfill_infill.text.lines import Lines, count_columns
 from midfill_infill.text.spans import Hole, merge_spans
 
 _NAME_STAND_IN = "midfill"
@@ -269,6 +269,29 @@ class Trials:
             position += len(line.text.encode("utf-8", "replace"))
         return frozenset(frozen)
 
+    def find_docstring_lines(self, draft: DraftText, index: int) -> frozenset[int]:
+        """The numbers of a draft's lines inside docstrings that may be indented with their code, because the shallowest
+        line stands at the column of the docstring's start. Only Python has them.
+        """
+        lines = draft.lines()
+        if not self.language.has_indented_blocks or len(lines) == 1:
+            return frozenset()
+        columns = {number: _count_indent(line.text) for number, line in enumerate(lines) if line.text.strip()}
+        code = columns.keys() - self.find_frozen_lines(draft, index) - {0}
+        columns[0] = min((columns[number] for number in code), default=0)  # the first line may lack its indentation
+        trial = self._try_alone(draft, index)
+        span_start, span_end = trial.spans[index]
+        found: set[int] = set()
+        for node in captures(self.language, trial.tree, trial.spans[index], "verbatim"):
+            if not _is_docstring(node, trial.source) or node.start_byte < span_start or span_end < node.end_byte:
+                continue
+            first = trial.source.count(b"\n", span_start, node.start_byte)
+            last = trial.source.count(b"\n", span_start, node.end_byte)
+            below = [number for number in range(first + 1, last + 1) if number in columns]
+            if min((columns[number] for number in below), default=None) == columns.get(first):
+                found.update(below)
+        return frozenset(found)
+
     def _find_escapes(self, trial: _Trial, drafts: Sequence[DraftText | None]) -> list[Span]:
         """The spans of text behind the ends of functions whose drafts leave their bodies, unless it is a comment; all
         of a draft's text if its function is no function any more.
@@ -348,6 +371,19 @@ class Trials:
 def _pack(hole: Hole, text: str) -> _Content:
     """The content of a hole: `text` between the hole's lead and tail."""
     return _Content(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
+
+
+def _is_docstring(node: tree_sitter.Node, source: bytes) -> bool:
+    """True for a string that is a statement of its own below a header, also where its indentation is an error."""
+    if node.parent is None or node.parent.type not in ("expression_statement", "ERROR"):
+        return False
+    _, colon, white = source[: node.start_byte].rpartition(b":")
+    return bool(colon) and b"\n" in white and not white.strip()
+
+
+def _count_indent(line: str) -> int:
+    """The columns that a line is indented by."""
+    return count_columns(line[: len(line) - len(line.lstrip(" \t"))].encode("ascii"))
 
 
 def _leaves(root: tree_sitter.Node, span: Span) -> Iterator[tree_sitter.Node]:
