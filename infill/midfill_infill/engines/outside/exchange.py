@@ -1,7 +1,7 @@
 """Fills a request with another project's engine, one query per hole. Does no I/O.
 
-A query ends as soon as nothing of its hole can follow. Answers stay as they were written, because `answers.reading`
-finds the text of the hole in them.
+A query ends as soon as nothing of its hole can follow; an answer that ends by itself before stays whole. Answers stay
+as they were written, because `answers.reading` finds the text of the hole in them.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Final
 
 from midfill_engine import wire
 from midfill_infill.answers.draft import DraftText
-from midfill_infill.answers.ending import Extent, find_end, find_loop_end
+from midfill_infill.answers.ending import EndFinder, Extent
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
@@ -148,13 +148,22 @@ class Exchange:
     def _write(self, query: HoleQuery, hole: _Hole) -> Iterator[tuple[Piece, int]]:
         """Yields for each piece of the answer the whole middle so far, and the piece's number of tokens."""
         middle, num_tokens = Piece(), 0
+        indent = hole.spec.indent or ""
+        if query.extent == "statement":
+            indent = query.before.rpartition("\n")[2]
+        finder = EndFinder(query.extent, indent, query.behind, knows_end=self._protocol.knows_end)
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
-                middle, is_over = _append(middle, piece, query, hole)
+                text = middle.text + piece.text
                 num_added = max(1, len(piece.logprobs))
-                yield middle, num_added
                 num_tokens += num_added
-                if is_over or num_tokens >= query.max_tokens:  # some engines exceed it
+                is_full = num_tokens >= query.max_tokens  # some engines exceed it
+                end = finder.find(text, is_continuation=piece.is_continuation)
+                if end is None and is_full:
+                    end = finder.likely_end
+                middle = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
+                yield middle, num_added
+                if end is not None or is_full:
                     return
         if query.stops and is_wrapping(middle.text):
             self._wraps_code = True
@@ -216,20 +225,6 @@ def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Pie
             token, logprob = logprobs[0]
             logprobs[0] = (token[num_shared:], logprob)
         yield replace(piece, text=piece.text[num_shared:], logprobs=tuple(logprobs), is_continuation=True)
-
-
-def _append(middle: Piece, piece: Piece, query: HoleQuery, hole: _Hole) -> tuple[Piece, bool]:
-    """The middle with a piece behind it, cut where the hole ends; and True if nothing of the hole can follow."""
-    text = middle.text + piece.text
-    indent = hole.spec.indent or ""
-    if query.extent == "statement":
-        indent = query.before.rpartition("\n")[2]
-    end = find_end(text, query.extent, indent, query.behind, is_continuation=piece.is_continuation)
-    if end is None and query.extent != "rest":
-        whole_lines = text[: text.rfind("\n") + 1]
-        end = find_loop_end(whole_lines if "\n" in piece.text else text)
-    longer = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
-    return longer, end is not None
 
 
 def _find_around(request: wire.InfillRequest, holes: Sequence[_Hole], middles: Sequence[str]) -> tuple[str, str]:
