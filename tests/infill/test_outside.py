@@ -223,6 +223,45 @@ def test_a_loop_that_does_not_end_is_cut_after_its_first_round(stand_in: StandIn
     assert len(steps) < 100, "it was stopped"
 
 
+OPTIONS = "const options = «{}»;\ng();\n"
+SUMMARY = 'def f(x):\n    """«TODO»"""\n    return x\n'
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "filled_text"),
+    [
+        ("javascript", OPTIONS, "{\n  a: 1,\n  b: [\n    2],\n}", "{\n  a: 1,\n  b: [\n    2],\n}"),
+        ("javascript", OPTIONS, "{\n  a: 1,\n};\ng();\nh();\n", "{\n  a: 1,\n}"),
+        ("javascript", OPTIONS, "{ a: 1 };\nh();\n", "{ a: 1 }"),
+        ("javascript", OPTIONS, "/[(]/;\n((", "/[(]/"),
+        ("javascript", "if «(y)»\n  g();\n}\n", "(x) {\n  h();\n}\n", "(x) {"),
+        ("javascript", "/** «TODO» */\ng();\n", "Calls g.\n *\n * Twice.", "Calls g.\n *\n * Twice."),
+        ("python", "x = f(«1», 2)\n", "h(3)\nk(\n", "h(3)"),
+        ("python", "x = f(«1», 2)\n", "[\n    1,\n    2,\n]", "[\n    1,\n    2,\n]"),
+        ("python", SUMMARY, "X.\n\n    Args:\n        x: X.\n    ", "X.\n\n    Args:\n        x: X.\n    "),
+        ("python", SUMMARY, 'X.\n\n    Y.\n    """\n    return x\n', "X.\n\n    Y.\n    "),
+        ("python", "x = 1  # «TODO»\n", "one\ny = 2\n", "one"),
+    ],
+)
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_part_of_a_line_has_several_lines_where_one_is_wrong(
+    stand_in: StandIn, language: str, source: str, answer: str, filled_text: str, obeys: bool
+) -> None:
+    start, end = source.index("«"), source.index("»") - 1
+    document = Document(source.replace("«", "").replace("»", "").encode(), language)
+
+    def answer_up_to_stop(body: dict[str, Any]) -> None:
+        stops = body.get("stop") or body.get("options", {}).get("stop") or []
+        text = answer.partition("\n")[0] if obeys and "\n" in stops else answer
+        stand_in.parts = [text[at : at + 7] for at in range(0, len(text), 7)]
+
+    stand_in.refuse = answer_up_to_stop
+    with connect(stand_in) as client:
+        *_, filled = fill(document, [hole_at_range(document, start, end)], Options(repair=False), client)
+    assert isinstance(filled, Filled)
+    assert filled.patch.apply(document.data).decode() == f"{source[:start]}{filled_text}{source[end + 2 :]}"
+
+
 def test_the_files_own_text_replaces_only_what_fails(stand_in: StandIn) -> None:
     source = b"def count(rows):\n    return len(rows)\n\n\ndef count_all(rows):\n    ...\n"
     stand_in.parts = ["return unknown_name(rows)"]

@@ -7,6 +7,7 @@ on. Right answers have such lines too. So these go on for a while, and stay whol
 from typing import Final, Literal
 
 from midfill_engine.loops import find_loop, is_endless
+from midfill_infill.answers.openness import find_closing, find_text_end, leaves_open
 from midfill_infill.answers.wrapping import find_start, has_end
 
 Extent = Literal["rest", "statement", "block"]
@@ -26,13 +27,15 @@ _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")
 
 
 class EndFinder:
-    """Finds where one answer ends, while it is written. `extent`, `indent` and `behind` are those of `find_end`;
-    `knows_end`: the model was tuned to end its answers, so no number of lines ends them.
+    """Finds where one answer ends, while it is written. `extent`, `indent` and `behind` are those of `find_end`, and
+    `before` is the text before the hole; `knows_end`: the model was tuned to end its answers, so no number of lines
+    ends them.
     """
 
-    def __init__(self, extent: Extent, indent: str, behind: str, *, knows_end: bool) -> None:
+    def __init__(self, extent: Extent, indent: str, before: str, behind: str, *, knows_end: bool) -> None:
         self._extent: Extent = extent
         self._indent = indent
+        self._before = before
         self._behind = behind
         self._knows_end = knows_end
         self._num_read = 0  # characters that were judged
@@ -42,7 +45,9 @@ class EndFinder:
     def find(self, text: str, *, is_continuation: bool) -> int | None:
         """The position where an answer of which `text` is there is cut now; None while it may go on."""
         sure_end = find_sure_end(text, self._extent, self._indent, self._behind, is_continuation=is_continuation)
-        if sure_end is not None or self._extent == "rest":
+        if self._extent == "rest":
+            return self._find_end_of_part(text, sure_end)
+        if sure_end is not None:
             return sure_end
         has_new_line = "\n" in text[self._num_read :]
         self._num_read = len(text)
@@ -57,6 +62,23 @@ class EndFinder:
         if not self._knows_end and has_new_line:
             is_over = is_over or _is_far_beyond(text, self._extent, self._indent)
         return self.likely_end if is_over else None
+
+    def _find_end_of_part(self, text: str, line_end: int | None) -> int | None:
+        """The end of an answer for a part of a line: `line_end`, unless its text must or may have more lines."""
+        start = find_start(text)
+        if start is None or line_end is None or has_end(text):
+            return line_end
+        self.likely_end = line_end
+        closing = find_closing(self._before, self._behind)
+        if closing:
+            return find_text_end(text, start, closing)
+        if not leaves_open(text[start:line_end], self._before, self._behind):
+            return line_end
+        for offset, line in _list_code_lines(text, start):
+            end = offset + len(line)
+            if end > line_end and not leaves_open(text[start:end], self._before, self._behind):
+                return end
+        return None
 
 
 def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:

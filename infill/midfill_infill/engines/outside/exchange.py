@@ -17,6 +17,7 @@ from midfill_engine import wire
 from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.ending import EndFinder, Extent
 from midfill_infill.answers.markers import JOINER, restore
+from midfill_infill.answers.openness import find_closing, leaves_open
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
 from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, Call, HoleQuery, Piece, Protocol, Sources
@@ -67,7 +68,8 @@ class _Hole:
 
 class Exchange:
     """Talks to one engine, and remembers what it refused: those kinds of calls are not repeated. An engine that begins
-    a part of a line with a fence or a sentence is asked again, and from then on never stopped at line breaks.
+    a part of a line with a fence or a sentence is asked again, and from then on never stopped at line breaks. It is
+    asked again too for a part of a line whose bracket or string is still open at the line's end.
 
     `name` is the protocol's name, for messages. `wanted` is the number of tokens that should be sent; `limit` is the
     number that the engine takes together with its answer, None if it does not tell. `window` is the number of tokens
@@ -131,12 +133,13 @@ class Exchange:
             temperature = wire.ALTERNATIVE_TEMPERATURE
         extent = hole.find_extent(before, behind)
         stops: tuple[str, ...] = ()
-        if extent == "rest" and self._protocol.has_stops and not self._wraps_code:
+        is_text = bool(find_closing(before, behind))  # which may have several lines
+        if extent == "rest" and self._protocol.has_stops and not self._wraps_code and not is_text:
             stops = ("\n",)
         return HoleQuery(
             before,
             behind,
-            max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" else BLOCK_TOKENS),
+            max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" and not is_text else BLOCK_TOKENS),
             stops=stops,
             temperature=temperature,
             seed=(request.seed or 0) + alternative,
@@ -151,7 +154,7 @@ class Exchange:
         indent = hole.spec.indent or ""
         if query.extent == "statement":
             indent = query.before.rpartition("\n")[2]
-        finder = EndFinder(query.extent, indent, query.behind, knows_end=self._protocol.knows_end)
+        finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=self._protocol.knows_end)
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
                 text = middle.text + piece.text
@@ -167,6 +170,8 @@ class Exchange:
                     return
         if query.stops and is_wrapping(middle.text):
             self._wraps_code = True
+            yield from self._write(replace(query, stops=()), hole)
+        elif query.stops and leaves_open(middle.text, query.before, query.behind):
             yield from self._write(replace(query, stops=()), hole)
 
     def _read_accepted(self, query: HoleQuery) -> Generator[Piece, None, None]:
