@@ -175,6 +175,96 @@ def test_a_blank_line_takes_the_block_of_a_header(
     assert "\n" not in body.get("stop", body.get("options", {}).get("stop", []))
 
 
+STEPS = [f"    step_{name} = rows.pop()\n" for name in "one two three four five six seven eight nine ten".split()]
+REGISTERS = ["    registers = {}\n", *(f"    registers['r{n}'] = {n}\n" for n in range(14)), "    return registers\n"]
+SKIPS = ["    reader = iter(rows)\n", *["    next(reader)\n"] * 3, "    return next(reader)\n"]
+ROUND = ["    rows.sort()\n", "    total = sum(rows)\n", "    assert total\n", "    rows.clear()\n"]
+
+
+def fill_place(server: StandIn, source: str, mark: str = "@") -> str:
+    """The source after a fill of its `mark`."""
+    place = source.index(mark)
+    document = Document(source.replace(mark, "").encode(), "python")
+    with connect(server) as client:
+        *_, filled = fill(document, [hole_at_range(document, place, place)], Options(repair=False), client)
+    assert isinstance(filled, Filled)
+    return filled.patch.apply(document.data).decode()
+
+
+@pytest.mark.parametrize("lines", [STEPS, STEPS * 2, REGISTERS, SKIPS, [*ROUND * 2, "    rows.append(1)\n"]])
+@pytest.mark.parametrize("indent", ["", "    "])
+def test_an_answer_that_ends_by_itself_stays_whole(stand_in: StandIn, lines: list[str], indent: str) -> None:
+    text = "".join(lines)
+    stand_in.parts = [text[at : at + 7] for at in range(0, len(text), 7)]
+    if indent and name_of(stand_in) != "chat":  # a model that goes on where the cursor stands
+        stand_in.parts = [text[4:11], *(text[at : at + 7] for at in range(11, len(text), 7))]
+    source = f"def report(rows):\n    total = 0\n{indent}@\n    return total, mean, best, worst\n"
+    assert fill_place(stand_in, source) == source.replace(f"{indent}@\n", text)
+
+
+@pytest.mark.parametrize("lines", [SKIPS, REGISTERS])
+def test_a_body_with_repeated_lines_stays_whole(stand_in: StandIn, lines: list[str]) -> None:
+    text = "".join(lines)
+    stand_in.parts = [text[4:11], *(text[at : at + 7] for at in range(11, len(text), 7))]
+    filled, _ = fill_in(stand_in, temperature=0.0)
+    assert filled.fills[0].text == text.strip()
+
+
+def test_only_a_model_that_was_not_tuned_to_end_is_cut_by_its_lines(stand_in: StandIn) -> None:
+    stand_in.parts = [f"    value_{number * number} = rows[{number}:]\n" for number in range(60)]
+    after = fill_place(stand_in, "def report(rows):\n@\n    return 1\n")
+    assert after.count("value_") == (60 if name_of(stand_in) == "chat" else 5)
+
+
+def test_a_loop_that_does_not_end_is_cut_after_its_first_round(stand_in: StandIn) -> None:
+    stand_in.parts = ["    rows.sort()\n", *["    rows.remove(1)\n"] * 500]
+    after = fill_place(stand_in, "def report(rows):\n@\n    return 1\n")
+    assert after.count("rows.remove(1)") == 1
+    with connect(stand_in) as client:
+        hole = {"hole": {"indent": "    "}}
+        *steps, _ = client.infill(InfillRequest.model_validate({"segments": [{"text": "def f():\n    "}, hole]}))
+    assert len(steps) < 100, "it was stopped"
+
+
+OPTIONS = "const options = «{}»;\ng();\n"
+SUMMARY = 'def f(x):\n    """«TODO»"""\n    return x\n'
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "filled_text"),
+    [
+        ("javascript", OPTIONS, "{\n  a: 1,\n  b: [\n    2],\n}", "{\n  a: 1,\n  b: [\n    2],\n}"),
+        ("javascript", OPTIONS, "{\n  a: 1,\n};\ng();\nh();\n", "{\n  a: 1,\n}"),
+        ("javascript", OPTIONS, "{ a: 1 };\nh();\n", "{ a: 1 }"),
+        ("javascript", OPTIONS, "/[(]/;\n((", "/[(]/"),
+        ("javascript", "if «(y)»\n  g();\n}\n", "(x) {\n  h();\n}\n", "(x) {"),
+        ("javascript", "/** «TODO» */\ng();\n", "Calls g.\n *\n * Twice.", "Calls g.\n *\n * Twice."),
+        ("python", "x = f(«1», 2)\n", "h(3)\nk(\n", "h(3)"),
+        ("python", "x = f(«1», 2)\n", "[\n    1,\n    2,\n]", "[\n    1,\n    2,\n]"),
+        ("python", SUMMARY, "X.\n\n    Args:\n        x: X.\n    ", "X.\n\n    Args:\n        x: X.\n    "),
+        ("python", SUMMARY, 'X.\n\n    Y.\n    """\n    return x\n', "X.\n\n    Y.\n    "),
+        ("python", "x = 1  # «TODO»\n", "one\ny = 2\n", "one"),
+    ],
+)
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_part_of_a_line_has_several_lines_where_one_is_wrong(
+    stand_in: StandIn, language: str, source: str, answer: str, filled_text: str, obeys: bool
+) -> None:
+    start, end = source.index("«"), source.index("»") - 1
+    document = Document(source.replace("«", "").replace("»", "").encode(), language)
+
+    def answer_up_to_stop(body: dict[str, Any]) -> None:
+        stops = body.get("stop") or body.get("options", {}).get("stop") or []
+        text = answer.partition("\n")[0] if obeys and "\n" in stops else answer
+        stand_in.parts = [text[at : at + 7] for at in range(0, len(text), 7)]
+
+    stand_in.refuse = answer_up_to_stop
+    with connect(stand_in) as client:
+        *_, filled = fill(document, [hole_at_range(document, start, end)], Options(repair=False), client)
+    assert isinstance(filled, Filled)
+    assert filled.patch.apply(document.data).decode() == f"{source[:start]}{filled_text}{source[end + 2 :]}"
+
+
 def test_the_files_own_text_replaces_only_what_fails(stand_in: StandIn) -> None:
     source = b"def count(rows):\n    return len(rows)\n\n\ndef count_all(rows):\n    ...\n"
     stand_in.parts = ["return unknown_name(rows)"]

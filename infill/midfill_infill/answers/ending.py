@@ -1,8 +1,13 @@
-"""Tells where an answer may be cut while an engine writes it, because nothing of the hole can follow."""
+"""Tells where an answer may be cut while an engine writes it, because nothing of the hole can follow.
+
+After many lines or repeated lines a hole is likely over, because models that were not tuned to end their answers write
+on. Right answers have such lines too. So these go on for a while, and stay whole if they end by themselves.
+"""
 
 from typing import Final, Literal
 
 from midfill_engine.loops import find_loop, is_endless
+from midfill_infill.answers.openness import find_closing, find_text_end, leaves_open
 from midfill_infill.answers.wrapping import find_start, has_end
 
 Extent = Literal["rest", "statement", "block"]
@@ -11,37 +16,125 @@ Extent = Literal["rest", "statement", "block"]
 # So many lines may leave the hole before an answer is cut: they may be a string's, or it may begin at column 0.
 _LINES_BEHIND: Final = 12
 _LINES_REPEATED: Final = 3
+# With so many lines an answer does not end any more: hardly a gap has as many. They are less than half of the tokens
+# that an answer may take.
+_MAX_LINES_BEYOND: Final = 40
+# A loop is beyond doubt with so many repeated characters, some 400 tokens. Lines that count may be a table, which is
+# longer.
+_LOOP_CHARS: Final = 1200
+_COUNTING_CHARS: Final = 2400
 _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")", "]", "while", "case", "default")
 
 
+class EndFinder:
+    """Finds where one answer ends, while it is written. `extent`, `indent` and `behind` are those of `find_end`, and
+    `before` is the text before the hole; `knows_end`: the model was tuned to end its answers, so no number of lines
+    ends them.
+    """
+
+    def __init__(self, extent: Extent, indent: str, before: str, behind: str, *, knows_end: bool) -> None:
+        self._extent: Extent = extent
+        self._indent = indent
+        self._before = before
+        self._behind = behind
+        self._knows_end = knows_end
+        self._num_read = 0  # characters that were judged
+        self.likely_end: int | None = None
+        """Where to cut an answer that does not end by itself; None if nothing speaks for an end."""
+
+    def find(self, text: str, *, is_continuation: bool) -> int | None:
+        """The position where an answer of which `text` is there is cut now; None while it may go on."""
+        sure_end = find_sure_end(text, self._extent, self._indent, self._behind, is_continuation=is_continuation)
+        if self._extent == "rest":
+            return self._find_end_of_part(text, sure_end)
+        if sure_end is not None:
+            return sure_end
+        has_new_line = "\n" in text[self._num_read :]
+        self._num_read = len(text)
+        judged = text[: text.rfind("\n") + 1] if has_new_line else text
+        if self.likely_end is None:
+            self.likely_end = _find_end_by_lines(text, self._extent, self._indent)
+        if self.likely_end is None:
+            self.likely_end = find_loop_end(judged)
+        if self.likely_end is None:
+            return None
+        is_over = _is_long_loop(judged)
+        if not self._knows_end and has_new_line:
+            is_over = is_over or _is_far_beyond(text, self._extent, self._indent)
+        return self.likely_end if is_over else None
+
+    def _find_end_of_part(self, text: str, line_end: int | None) -> int | None:
+        """The end of an answer for a part of a line: `line_end`, unless its text must or may have more lines."""
+        start = find_start(text)
+        if start is None or line_end is None or has_end(text):
+            return line_end
+        self.likely_end = line_end
+        closing = find_closing(self._before, self._behind)
+        if closing:
+            return find_text_end(text, start, closing)
+        if not leaves_open(text[start:line_end], self._before, self._behind):
+            return line_end
+        for offset, line in _list_code_lines(text, start):
+            end = offset + len(line)
+            if end > line_end and not leaves_open(text[start:end], self._before, self._behind):
+                return end
+        return None
+
+
 def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
-    """The position where an answer may be cut, because what follows cannot belong to the hole; None while it can.
+    """The position where an answer is likely over, because what follows hardly belongs to the hole; None if it is not.
     `indent` is that of a block's lines, or of a statement's own line; `behind` is the text behind the hole.
     `is_continuation`: the model sees only the text before the hole and does not end by itself.
     """
+    sure_end = find_sure_end(text, extent, indent, behind, is_continuation=is_continuation)
+    return _find_end_by_lines(text, extent, indent) if sure_end is None else sure_end
+
+
+def find_sure_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
+    """As `find_end`, for an end that no right answer goes on behind."""
     if has_end(text):
         return len(text)
     start = find_start(text)
     if start is None:
         return None
-    only_continues = is_continuation and not text[:start].strip()  # a model that wraps its code does more
-    lines = [(start + offset, line) for offset, line in _list_whole_lines(text[start:]) if line.strip()]
+    lines = _list_code_lines(text, start)
     if not lines:
         return None
     if extent == "rest":
         offset, line = lines[0]
         return offset + len(line)
+    written = [line for _, line in lines]
+    if is_continuation and not text[:start].strip():  # a model that wraps its code does more than to continue
+        if extent == "block" and _leaves(written, indent, _LINES_REPEATED):
+            return len(text)
+        if extent == "statement":
+            return next(iter(_find_others(lines, indent)), None)
+    return len(text) if _repeats(written, behind) else None
+
+
+def _find_end_by_lines(text: str, extent: Extent, indent: str) -> int | None:
+    """The end of an answer with more lines than most holes have; None if it has no more."""
+    start = find_start(text)
+    lines = _list_code_lines(text, start) if start is not None else []
+    if not lines or extent == "rest":
+        return None
     if extent == "statement":
-        others = _find_others(lines, indent)
-        if only_continues:
-            return others[0] if others else None
         others_from_margin = _find_others(lines, "")  # if the answer is written from column 0
-        is_over = len(others_from_margin) > _LINES_REPEATED or len(others) > _LINES_BEHIND
+        is_over = len(others_from_margin) > _LINES_REPEATED or len(_find_others(lines, indent)) > _LINES_BEHIND
     else:
-        written = [line for _, line in lines]
-        max_outside = _LINES_REPEATED if only_continues else _LINES_BEHIND
-        is_over = _leaves(written, indent, max_outside) or _repeats(written, behind)
+        is_over = _leaves([line for _, line in lines], indent, _LINES_BEHIND)
     return len(text) if is_over else None
+
+
+def _is_far_beyond(text: str, extent: Extent, indent: str) -> bool:
+    """True if an answer has more lines than any hole has, so that its model does not end it."""
+    start = find_start(text)
+    lines = _list_code_lines(text, start) if start is not None else []
+    if not lines:
+        return False
+    if extent == "statement":
+        return len(_find_others(lines, indent)) > _MAX_LINES_BEYOND
+    return _leaves([line for _, line in lines], indent, _MAX_LINES_BEYOND)
 
 
 def find_loop_end(text: str) -> int | None:
@@ -58,6 +151,24 @@ def find_loop_end(text: str) -> int | None:
         return None
     offset, _ = lines[num_kept]
     return offset
+
+
+def _is_long_loop(text: str) -> bool:
+    """True if an answer repeats itself for so long that this is no right answer."""
+    start = find_loop_end(text)
+    if start is None:
+        return False
+    if start == len(text):  # its last line repeats itself
+        return len(text.rpartition("\n")[2]) >= _LOOP_CHARS
+    repeated = [line for line in text[start:].splitlines() if line.strip()]
+    sizes = range(1, len(repeated) // 2 + 1)
+    is_verbatim = any(repeated[-size:] == repeated[-2 * size : -size] for size in sizes)
+    return len(text) - start >= (_LOOP_CHARS if is_verbatim else _COUNTING_CHARS)
+
+
+def _list_code_lines(text: str, start: int) -> list[tuple[int, str]]:
+    """The whole lines of code from `start` on that are not blank, each with its offset."""
+    return [(start + offset, line) for offset, line in _list_whole_lines(text[start:]) if line.strip()]
 
 
 def _list_whole_lines(text: str) -> list[tuple[int, str]]:

@@ -162,6 +162,12 @@ class _Answer:
         return self.document.lines.at(self.hole.start_byte)
 
     @property
+    def _is_part_of_line(self) -> bool:
+        """True for a hole within one line that has other text, unless it is a body."""
+        replaced = self.document.decode(self.hole.start_byte, self.hole.end_byte)
+        return not self.hole.is_body and "\n" not in replaced and bool(self.before.strip() or self.behind.rest.strip())
+
+    @property
     def _leads_with_break(self) -> bool:
         """True if a line break in the lead separates the fill from the line that the hole begins on."""
         return "\n" in self.hole.lead
@@ -240,6 +246,10 @@ class _Answer:
             if inside is not None:
                 yield from self._lay_out_cuts(inside, first_indent)
             yield from self._lay_out_cuts(draft, first_indent)
+        if self._is_part_of_line:  # then lines behind the first one may be too many
+            for text in self._unwrap(answer):
+                draft = trim_answer(self.document, self.hole, text)
+                yield from self._cut_tails(trim_answer(self.document, self.hole, draft.lines()[0]))
 
     def _unwrap(self, answer: DraftText) -> Iterator[DraftText]:
         """The answer without what models write around code, and without what it repeats from before the hole."""

@@ -35,6 +35,7 @@ class Chat(Protocol):
     }
     needs_model = True
     has_stops = False  # an answer begins with a fence
+    knows_end = True
     context_tokens = 6144
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:

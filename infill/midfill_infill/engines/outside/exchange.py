@@ -1,7 +1,7 @@
 """Fills a request with another project's engine, one query per hole. Does no I/O.
 
-A query ends as soon as nothing of its hole can follow. Answers stay as they were written, because `answers.reading`
-finds the text of the hole in them.
+A query ends as soon as nothing of its hole can follow; an answer that ends by itself before stays whole. Answers stay
+as they were written, because `answers.reading` finds the text of the hole in them.
 """
 
 import math
@@ -15,8 +15,9 @@ from typing import Final
 
 from midfill_engine import wire
 from midfill_infill.answers.draft import DraftText
-from midfill_infill.answers.ending import Extent, find_end, find_loop_end
+from midfill_infill.answers.ending import EndFinder, Extent
 from midfill_infill.answers.markers import JOINER, restore
+from midfill_infill.answers.openness import find_closing, leaves_open
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
 from midfill_infill.engines.outside.protocol import (
@@ -78,7 +79,8 @@ class _Hole:
 
 class Exchange:
     """Talks to one engine, and remembers what it refused: those kinds of calls are not repeated. An engine that begins
-    a part of a line with a fence or a sentence is asked again, and from then on never stopped at line breaks.
+    a part of a line with a fence or a sentence is asked again, and from then on never stopped at line breaks. It is
+    asked again too for a part of a line whose bracket or string is still open at the line's end.
 
     `name` is the protocol's name, for messages. `wanted` is the number of tokens that should be sent; `limit` is the
     number that the engine takes together with its answer, None if it does not tell. `window` is the number of tokens
@@ -145,12 +147,13 @@ class Exchange:
             temperature = wire.ALTERNATIVE_TEMPERATURE
         extent = hole.find_extent(before, behind)
         stops: tuple[str, ...] = ()
-        if extent == "rest" and self._protocol.has_stops and not self._wraps_code:
+        is_text = bool(find_closing(before, behind))  # which may have several lines
+        if extent == "rest" and self._protocol.has_stops and not self._wraps_code and not is_text:
             stops = ("\n",)
         return HoleQuery(
             before,
             behind,
-            max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" else BLOCK_TOKENS),
+            max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" and not is_text else BLOCK_TOKENS),
             stops=stops,
             temperature=temperature,
             seed=(request.seed or 0) + alternative,
@@ -164,20 +167,30 @@ class Exchange:
         middle has the ending of the answer, unless its hole ended before.
         """
         middle, num_tokens, ending = Piece(), 0, ""
+        indent = hole.spec.indent or ""
+        if query.extent == "statement":
+            indent = query.before.rpartition("\n")[2]
+        finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=self._protocol.knows_end)
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
-                if piece.text and num_tokens >= query.max_tokens:  # some engines exceed it
-                    yield replace(middle, ending=CUT), 0
-                    return
-                middle, is_over = _append(middle, piece, query, hole)
-                ending = ending or piece.ending
+                is_full = bool(piece.text) and num_tokens >= query.max_tokens  # some engines exceed it
+                if is_full:
+                    piece = replace(piece, text="", logprobs=(), ending=CUT)
+                text = middle.text + piece.text
                 num_added = len(piece.logprobs) or int(bool(piece.text))
-                yield middle if is_over else replace(middle, ending=ending), num_added
                 num_tokens += num_added
-                if is_over:
+                ending = ending or piece.ending
+                end = finder.find(text, is_continuation=piece.is_continuation)
+                if end is None and ending == CUT:
+                    end = finder.likely_end
+                middle = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
+                yield middle if end is not None else replace(middle, ending=ending), num_added
+                if end is not None or is_full:
                     return
         if query.stops and is_wrapping(middle.text):
             self._wraps_code = True
+            yield from self._write(replace(query, stops=()), hole)
+        elif query.stops and leaves_open(middle.text, query.before, query.behind):
             yield from self._write(replace(query, stops=()), hole)
 
     def _read_accepted(self, query: HoleQuery) -> Generator[Piece, None, None]:
@@ -259,20 +272,6 @@ def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Pie
             token, logprob = logprobs[0]
             logprobs[0] = (token[num_shared:], logprob)
         yield replace(piece, text=piece.text[num_shared:], logprobs=tuple(logprobs), is_continuation=True)
-
-
-def _append(middle: Piece, piece: Piece, query: HoleQuery, hole: _Hole) -> tuple[Piece, bool]:
-    """The middle with a piece behind it, cut where the hole ends; and True if nothing of the hole can follow."""
-    text = middle.text + piece.text
-    indent = hole.spec.indent or ""
-    if query.extent == "statement":
-        indent = query.before.rpartition("\n")[2]
-    end = find_end(text, query.extent, indent, query.behind, is_continuation=piece.is_continuation)
-    if end is None and query.extent != "rest":
-        whole_lines = text[: text.rfind("\n") + 1]
-        end = find_loop_end(whole_lines if "\n" in piece.text else text)
-    longer = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
-    return longer, end is not None
 
 
 def _find_around(request: wire.InfillRequest, holes: Sequence[_Hole], middles: Sequence[str]) -> tuple[str, str]:

@@ -147,6 +147,8 @@ class Protocol:
     """True if every call names a model."""
     has_stops: ClassVar[bool] = True
     """False if no answer may be stopped at a line break, not even for a part of a line."""
+    knows_end: ClassVar[bool] = False
+    """True if all models behind it were tuned to end their answers, which then are never cut by their lines."""
     context_tokens: ClassVar[int] = 3072
     """How many tokens are sent at most by default: many engines take a few thousand and truncate the others silently.
     """

@@ -1,0 +1,79 @@
+"""Tells whether an answer for a part of a line may or must have several lines, by brackets and quotes. Knows no
+language, so `answers.reading` tries its first line too.
+"""
+
+import re
+from typing import Final
+
+_PAIRS: Final = {"(": ")", "[": "]", "{": "}"}
+# Texts that may have several lines: the closing by the opening. Prose in documentation has the others.
+_PROSE: Final = {'"""': '"""', "'''": "'''", "/*": "*/", "<!--": "-->"}
+_TEXTS: Final = {**_PROSE, "`": "`"}
+_TOKEN: Final = re.compile(
+    r'"""|\'\'\'|`|/\*|<!--'  # opens a text that may have several lines
+    r'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\''  # a string in one line
+    r"|[()\[\]{}]"
+)
+
+
+def leaves_open(text: str, before: str, behind: str) -> bool:
+    """True if a text for a part of a line leaves a bracket or a string open that nothing behind the hole closes. A
+    block that is indented below the line, or a bracket below it, belongs to what the text opens.
+    """
+    rest, _, below = behind.partition("\n")
+    if not _has_open(text) or not _has_open(text + rest):
+        return False
+    following = next((line for line in below.split("\n") if line.strip()), "")
+    own_width = _indent_width(before.rpartition("\n")[2])
+    width = _indent_width(following)
+    return not (width > own_width or (width == own_width and following.strip()[:1] in _PAIRS.values()))
+
+
+def find_closing(before: str, behind: str) -> str:
+    """What closes the comment or string that a hole stands in, if it opens and closes in the hole's line and may have
+    several lines; empty otherwise.
+    """
+    line = before.rpartition("\n")[2]
+    rest, _, _ = behind.partition("\n")
+    for opening, closing in _PROSE.items():
+        is_open = line.count(opening) % 2 == 1 if opening == closing else line.rfind(opening) > line.rfind(closing)
+        if is_open and closing in rest:
+            return closing
+    return ""
+
+
+def find_text_end(text: str, start: int, closing: str) -> int | None:
+    """The end of the whole line that holds the `closing` of a comment or string whose text begins at `start`; None
+    without one.
+    """
+    opening_end = start + len(text[start:]) - len(text[start:].lstrip())
+    if text.startswith(closing, opening_end):  # the answer repeats the opening
+        opening_end += len(closing)
+    position = text.find(closing, opening_end)
+    line_end = text.find("\n", position)
+    return line_end if position >= 0 and line_end >= 0 else None
+
+
+def _has_open(text: str) -> bool:
+    """True if a text opens a bracket or a string that it does not close."""
+    open_brackets: list[str] = []
+    position = 0
+    while (match := _TOKEN.search(text, position)) is not None:
+        token = match[0]
+        position = match.end()
+        closing = _TEXTS.get(token)
+        if closing:
+            end = text.find(closing, position)
+            if end < 0:
+                return True
+            position = end + len(closing)
+        elif token in _PAIRS:
+            open_brackets.append(_PAIRS[token])
+        elif open_brackets and token == open_brackets[-1]:
+            open_brackets.pop()
+    return bool(open_brackets)
+
+
+def _indent_width(line: str) -> int:
+    """The number of white characters that a line begins with."""
+    return len(line) - len(line.lstrip())
