@@ -94,8 +94,6 @@ def test_planted_bad_fills_are_rolled_back_and_no_other(tmp_path: Path, written:
     assert sum(data.count(b"total") for data in contents.values()) == (2 * len(good) if written else 0)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(0)
 def test_a_fill_that_is_no_longer_in_its_file_is_not_verified(tmp_path: Path) -> None:
     tree, _ = planted(tmp_path / "repo", 2, 2, 0)
     with tree.open() as journal:
@@ -107,6 +105,8 @@ def test_a_fill_that_is_no_longer_in_its_file_is_not_verified(tmp_path: Path) ->
         assert journal.counts() == {State.APPLIED: 2, State.VERIFIED: 2}
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(0)
 def test_two_hundred_bad_among_a_thousand(tmp_path: Path) -> None:
     tree, bad = planted(tmp_path / "repo", 100, 10, 200)
     began = time.perf_counter()

@@ -146,6 +146,7 @@ def test_fills_whose_tests_never_come_to_an_end_fail(root: Path, engine: Engine)
     assert "Cart.__init__: its tests stop in functions that are not filled" in result.stderr
 
 
+@pytest.mark.soak
 def test_hundreds_of_failing_tests_of_another_stub(root: Path, engine: Engine) -> None:
     engine.bodies = {"half": "return a / 2"}
     tests = (
