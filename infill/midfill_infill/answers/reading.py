@@ -34,10 +34,8 @@ _WHITE: Final = " \t\n"
 _MAX_ABOVE: Final = 40  # lines before a hole that an answer may repeat
 _MAX_BEHIND: Final = 8192  # bytes behind a hole that an answer may repeat
 _PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc", ".rmd", ".qmd")
-_BUILDS: Final = (
-    "BUILD",
-    "WORKSPACE",
-)  # files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE
+# Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
+_BUILDS: Final = ("BUILD", "WORKSPACE")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")

@@ -108,6 +108,7 @@ class Tester:
         self._files = {os.path.realpath(file.below(copy.root)): file for file in journal.files()}
         self._stops: dict[int, dict[int, Edit]] = {}  # by the ids of the file and the hole, of the planned bytes
         self._with_fills: dict[str, FileRow] = {}  # by the real path: the files of fills that passed
+        self._completed: dict[int, bytes] = {}  # by the id of the file, until its fills change
         self._unproven: dict[int, _Unproven] = {}  # by the id of the hole
         self.num_filled = 0
 
@@ -163,7 +164,7 @@ class Tester:
         row = self._journal.file(made.hole.file)
         with closing(Runner(self._copy, unproven.command)) as runner:
             files = self._write_files(unproven.tests)
-            files[row.path] = self._open(row).complete()
+            files[row.path] = self._complete(row)
             ran = runner.run(files)
             if not ran.is_good:
                 warm = runner.warm_up(files, ran)
@@ -179,6 +180,7 @@ class Tester:
             reason = f"its tests fail once others are filled: {sentence}"
         self._say(f"{name}: {reason}")
         del self._unproven[made.hole.id]
+        self._completed.pop(row.id, None)
         return replace(made, change=StateChange(made.hole.id, State.FAILED, reason))
 
     def _open(self, row: FileRow, hole: HoleRow | None = None) -> _File:
@@ -224,8 +226,14 @@ class Tester:
         for row in {**reached, **self._with_fills}.values():
             if row is not None:
                 with suppress(MidfillError, OSError):  # a file that has changed stays as the copy has it
-                    files[row.path] = self._open(row).complete()
+                    files[row.path] = self._complete(row)
         return files
+
+    def _complete(self, row: FileRow) -> bytes:
+        """A file's bytes for a run, with the fills that passed and the stops of its other stubs."""
+        if row.id not in self._completed:
+            self._completed[row.id] = self._open(row).complete()
+        return self._completed[row.id]
 
     def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> HoleResult | None:
         """Fills a hole until the command passes."""
@@ -263,6 +271,7 @@ class Tester:
             return made
         assert isinstance(tried.best, Try)
         self.num_filled += 1
+        self._completed.pop(file.row.id, None)
         self._with_fills[os.path.realpath(file.row.below(self._copy.root))] = file.row
         failed = tried.best.ran.failed or frozenset()
         has_passed = lab.touched.isdisjoint(failed)
