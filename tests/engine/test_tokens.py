@@ -98,6 +98,34 @@ def test_one_of_several_tokens_is_revoked_while_the_engine_runs(
     assert "stay as they were" in caplog.text and ANNA not in caplog.text
 
 
+def test_tokens_of_a_file_that_was_open_to_others_apply_once_it_is_closed(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    write(file, f"anna {ANNA}\n")
+    tokens = find_tokens(file, reload_s=0.0)
+    write(file, f"ben {BEN}\n")
+    file.chmod(0o644)
+    assert [tokens.find(token) for token in (ANNA, BEN)] == ["anna", None]
+    file.chmod(0o600)
+    assert [tokens.find(token) for token in (ANNA, BEN)] == [None, "ben"]
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [(f"{'n' * 65} {ANNA}", "more than 64 characters"), (f"anna {ANNA}\nanna {BEN}", "two tokens of one name")],
+)
+def test_what_is_wrong_with_a_name_is_said(tmp_path: Path, text: str, reason: str) -> None:
+    write(tmp_path / "token", text)
+    with pytest.raises(StartError, match=reason):
+        find_tokens(tmp_path / "token")
+
+
+def test_a_folder_that_others_may_write_to_is_refused_for_what_it_holds(tmp_path: Path) -> None:
+    tmp_path.chmod(0o770)
+    with pytest.raises(StartError, match="others may write") as caught:
+        find_tokens(tmp_path / "token")
+    assert "token file" in caught.value.next_step
+
+
 def test_the_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
     file = tmp_path / "new" / "token"
     tokens, token = find_tokens(file), file.read_text().strip()

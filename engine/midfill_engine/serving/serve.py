@@ -21,7 +21,7 @@ from midfill_engine.scheduling.scheduler import SHARED_ROWS, Scheduler
 from midfill_engine.serving.connection import ConnectionLimits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app
-from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, listen_tcp, listen_unix
+from midfill_engine.serving.sockets import EXIT_CANNOT_SERVE, listen_tcp, listen_unix
 from midfill_engine.serving.tokens import find_tokens
 from midfill_engine.starting import ServeOptions
 from midfill_engine.wire import ErrorCode, InfillRequest
@@ -152,7 +152,7 @@ def listen(options: ServeOptions) -> Iterator[tuple[socket.socket, Security]]:
         logger.warning("%s is open to the network, and what passes is not encrypted", options.host)
     name = f"[{options.host}]" if ":" in options.host else options.host
     logger.info("listening on %s://%s:%d", scheme, name, port)
-    logger.info("its bearer token is in %s", tokens.place)
+    logger.info("its bearer token is in %s", tokens.source)
     yield sock, Security.for_tcp(options.host, tokens, tuple(options.allowed_host or ()))
 
 
@@ -162,13 +162,13 @@ def check_certificate(options: ServeOptions) -> None:
         if options.keyfile is None:
             return
         message, next_step = "--keyfile needs --certfile", "give both, or a certfile that holds the key too"
-        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)
+        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_CANNOT_SERVE)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.certfile, options.keyfile, lambda: "")
     except (OSError, ssl.SSLError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         message = f"{options.certfile} is no certificate with the key of --keyfile: {reason}"
-        raise StartError(ErrorCode.BAD_REQUEST, message, "give both as PEM files", EXIT_BAD_SOCKET) from error
+        raise StartError(ErrorCode.BAD_REQUEST, message, "give both as PEM files", EXIT_CANNOT_SERVE) from error
 
 
 def load(state: EngineState, options: ServeOptions) -> None:

@@ -14,7 +14,7 @@ from platformdirs import user_runtime_path
 from midfill_engine.errors import StartError
 from midfill_engine.wire import ErrorCode
 
-EXIT_BAD_SOCKET: Final = 2
+EXIT_CANNOT_SERVE: Final = 2
 EXIT_ALREADY_RUNNING: Final = 4
 
 
@@ -23,7 +23,7 @@ def listen_unix(path: Path) -> Iterator[socket.socket]:
     """A listening socket with mode 0600 in a private folder, in place of one that a dead engine left. At the end its
     file is removed, unless another listener has replaced it. Raises StartError.
     """
-    prepare_folder(path.parent)
+    prepare_folder(path.parent, "put the socket into a folder of mode 0700")
     if path.is_socket():
         if answers(path):
             message = f"another engine answers on {path} already"
@@ -35,8 +35,8 @@ def listen_unix(path: Path) -> Iterator[socket.socket]:
         listener.bind(str(path))
     except OSError as error:
         listener.close()
-        message = f"the socket {path} cannot be made: {error.strerror or error}"
-        raise StartError(ErrorCode.BAD_REQUEST, message, "choose a shorter or another path", EXIT_BAD_SOCKET) from error
+        message, next_step = f"the socket {path} cannot be made: {error.strerror or error}", "choose a shorter path"
+        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_CANNOT_SERVE) from error
     finally:
         os.umask(old_mask)
     listener.listen(128)
@@ -49,17 +49,19 @@ def listen_unix(path: Path) -> Iterator[socket.socket]:
             path.unlink()
 
 
-def prepare_folder(folder: Path) -> None:
-    """Makes the folder with mode 0700 if it is missing. Raises StartError if others own it or may write to it."""
+def prepare_folder(folder: Path, next_step: str) -> None:
+    """Makes the folder with mode 0700 if it is missing. If others own it or may write to it, raises StartError with
+    `next_step`.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
     except OSError as error:
         message = f"the folder {folder} cannot be made: {error.strerror or error}"
-        raise StartError(ErrorCode.BAD_REQUEST, message, "choose another path", EXIT_BAD_SOCKET) from error
+        raise StartError(ErrorCode.BAD_REQUEST, message, "choose another path", EXIT_CANNOT_SERVE) from error
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         message = f"others may write to the folder {folder}"
-        raise StartError(ErrorCode.FORBIDDEN, message, "put the socket into a folder of mode 0700", EXIT_BAD_SOCKET)
+        raise StartError(ErrorCode.FORBIDDEN, message, next_step, EXIT_CANNOT_SERVE)
 
 
 def answers(path: Path) -> bool:
@@ -79,7 +81,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         message = f"{host}:{port} cannot be listened on: {error.strerror or error}"
-        raise StartError(ErrorCode.BAD_REQUEST, message, "choose another port", EXIT_BAD_SOCKET) from error
+        raise StartError(ErrorCode.BAD_REQUEST, message, "choose another port", EXIT_CANNOT_SERVE) from error
     listener.listen(128)
     return listener
 

@@ -10,35 +10,45 @@ from pathlib import Path
 from typing import Final
 
 from midfill_engine.errors import StartError
-from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, prepare_folder, runtime_folder
+from midfill_engine.serving.sockets import EXIT_CANNOT_SERVE, prepare_folder, runtime_folder
 from midfill_engine.wire import ErrorCode
 
 MIN_TOKEN_CHARACTERS: Final = 16
 MAX_NAME_CHARACTERS: Final = 64
 MAX_FILE_BYTES: Final = 1024 * 1024
 RELOAD_S: Final = 1.0
-ONLY_NAME: Final = ""  # name of the only token of a file
+ONLY_NAME: Final = ""  # the name of a token that stands alone
+
+Stamp = tuple[int, int]  # of a file: another one after each change of its text, its mode or its inode
 
 logger = logging.getLogger(__name__)
 
 
 class BearerTokens:
-    """The valid tokens. Changes of `file` apply after `reload_s`; while it is unusable the old tokens stay valid."""
+    """The valid tokens by name. If they are from a `file`, its changes apply at the first request that comes `reload_s`
+    after the last check; while it is unusable the old tokens stay valid. `stamp` is that of the file when it was read.
+    """
 
-    def __init__(self, by_name: Mapping[str, str], file: Path | None = None, reload_s: float = RELOAD_S) -> None:
+    def __init__(
+        self,
+        by_name: Mapping[str, str],
+        file: Path | None = None,
+        stamp: Stamp | None = None,
+        reload_s: float = RELOAD_S,
+    ) -> None:
         self._by_name = by_name
         self._file = file
+        self._stamp = stamp
         self._reload_s = reload_s
-        self._stamp = stamp_of(file)
         self._checked_s = time.monotonic()
 
     @property
-    def place(self) -> str:
-        """The place where the user finds the tokens."""
+    def source(self) -> str:
+        """Where the user finds the tokens: the variable or the file."""
         return "MIDFILL_TOKEN" if self._file is None else str(self._file)
 
     def find(self, given: str) -> str | None:
-        """The name of a token, None for a wrong one. Takes the same time for every wrong token."""
+        """The name of the token that a client gave, None for a wrong one, which takes the same time however wrong."""
         self._reload()
         given_bytes = given.encode()
         owners = [name for name, token in self._by_name.items() if secrets.compare_digest(given_bytes, token.encode())]
@@ -59,28 +69,27 @@ class BearerTokens:
             logger.warning("the tokens stay as they were: %s", error.message)
 
 
-def stamp_of(file: Path | None) -> tuple[int, int] | None:
-    """A value that changes with the file; None if there is none."""
-    if file is None:
-        return None
+def stamp_of(file: Path) -> Stamp | None:
+    """The file's stamp, None if it cannot be looked at."""
     try:
         status = file.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_ino
+    return status.st_ctime_ns, status.st_ino  # a new mode changes the ctime alone
 
 
 def find_tokens(file: Path | None, reload_s: float = RELOAD_S) -> BearerTokens:
     """MIDFILL_TOKEN, otherwise the tokens of `file`, which is made with mode 0600 if missing. Raises StartError."""
-    given = os.environ.get("MIDFILL_TOKEN")
-    if given is not None:
-        check_token(given, "choose a longer one, or unset MIDFILL_TOKEN")
-        return BearerTokens({ONLY_NAME: given})
+    from_environment = os.environ.get("MIDFILL_TOKEN")
+    if from_environment is not None:
+        check_token(from_environment, "choose a longer one, or unset MIDFILL_TOKEN")
+        return BearerTokens({ONLY_NAME: from_environment})
     path = file or runtime_folder() / "token"
-    prepare_folder(path.parent)
+    prepare_folder(path.parent, "put the token file into a folder that nobody else may write to")
     if not os.path.lexists(path):
         make_token_file(path)
-    return BearerTokens(parse_tokens(read_own_file(path), path), path, reload_s)
+    stamp = stamp_of(path)  # before the text is read, so that a change meanwhile is noticed
+    return BearerTokens(parse_tokens(read_own_file(path), path), path, stamp, reload_s)
 
 
 def parse_tokens(text: str, path: Path) -> dict[str, str]:
@@ -89,17 +98,22 @@ def parse_tokens(text: str, path: Path) -> dict[str, str]:
     """
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
-        message = f"the token file {path} holds no token"
-        raise StartError(ErrorCode.BAD_REQUEST, message, "delete it, and a new one is made", EXIT_BAD_SOCKET)
+        raise unusable_file(f"the token file {path} holds no token", "delete it, and a new one is made")
+    if len(lines) == 1 and len(lines[0]) == 1:
+        lines = [[ONLY_NAME, *lines[0]]]
     by_name: dict[str, str] = {}
     for words in lines:
-        is_bare = len(words) == 1 and len(lines) == 1
-        name = ONLY_NAME if is_bare else words[0]
-        if not (is_bare or len(words) == 2) or name in by_name or len(name) > MAX_NAME_CHARACTERS:
-            message = f"the token file {path} is neither one token nor lines of NAME TOKEN with different names"
-            raise StartError(ErrorCode.BAD_REQUEST, message, "write one name and one token a line", EXIT_BAD_SOCKET)
-        check_token(words[-1], f"mend {path}")
-        by_name[name] = words[-1]
+        if len(words) != 2:
+            message = f"the token file {path} is neither one token nor lines of NAME TOKEN"
+            raise unusable_file(message, "write one name and one token a line")
+        name, token = words
+        if len(name) > MAX_NAME_CHARACTERS:
+            message = f"the token file {path} has a name of more than {MAX_NAME_CHARACTERS} characters"
+            raise unusable_file(message, "choose a shorter one")
+        if name in by_name:
+            raise unusable_file(f"the token file {path} has two tokens of one name", "give each its own name")
+        check_token(token, f"mend {path}")
+        by_name[name] = token
     return by_name
 
 
@@ -107,7 +121,7 @@ def check_token(token: str, next_step: str) -> None:
     """Raises StartError for a token that is too short or has unusual characters."""
     if len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
         message = f"a token is not {MIN_TOKEN_CHARACTERS} or more printable ASCII characters"
-        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)
+        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_CANNOT_SERVE)
 
 
 def make_token_file(path: Path) -> None:
@@ -121,25 +135,30 @@ def make_token_file(path: Path) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise no_token_file(path, error) from error
+        raise inaccessible_file(path, error) from error
 
 
 def read_own_file(path: Path) -> str:
     """The text of a file. Raises StartError unless the file belongs to the user and is closed to all others."""
     try:
-        file = open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="utf-8", errors="replace")
+        file = open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb")
     except OSError as error:
-        raise no_token_file(path, error) from error
+        raise inaccessible_file(path, error) from error
     with file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             message = f"the token file {path} is open to others"
-            raise StartError(ErrorCode.FORBIDDEN, message, f"delete it, or chmod 600 {path}", EXIT_BAD_SOCKET)
-        return file.read(MAX_FILE_BYTES)
+            raise StartError(ErrorCode.FORBIDDEN, message, f"delete it, or chmod 600 {path}", EXIT_CANNOT_SERVE)
+        if status.st_size > MAX_FILE_BYTES:
+            raise unusable_file(f"the token file {path} is larger than {MAX_FILE_BYTES} bytes", "name another file")
+        return file.read().decode(errors="replace")
 
 
-def no_token_file(path: Path, error: OSError) -> StartError:
-    """The StartError for a token file that cannot be made or read."""
+def inaccessible_file(path: Path, error: OSError) -> StartError:
+    """The error for a token file that cannot be made or opened."""
     message = f"the token file {path} cannot be used: {error.strerror or error}"
-    next_step = "name a plain file, not a link, in a folder of your own, or set MIDFILL_TOKEN"
-    return StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)
+    return unusable_file(message, "name a plain file, not a link, in a folder of your own, or set MIDFILL_TOKEN")
+
+
+def unusable_file(message: str, next_step: str) -> StartError:
+    return StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_CANNOT_SERVE)
