@@ -65,7 +65,7 @@ class Engines:
                 return
         proposed = propose_fill(document, holes, options)
         if proposed is not None:
-            yield Preview.of(proposed, 0, is_proposed=True)
+            yield Preview.of(proposed, 0, None)
         yield from fill(document, holes, options, self._connect(model_and_device, say))
 
     def _connect(self, model_and_device: ModelAndDevice, say: Say) -> "EngineClient":

@@ -12,6 +12,7 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.filling import candidates
 from midfill_infill.filling.candidates import MAX_TRIED, MIN_WHOLE
 from midfill_infill.filling.fill import Filled, Options, Preview, fill, propose_fill
+from midfill_infill.filling.written import Written
 from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.splice import Sieve, Splicer
 from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_range
@@ -160,7 +161,7 @@ def test_the_first_sound_proposal_is_there_before_an_engine(
     propose_only(("rows = (", 0.9), ("rows = list(path)", 0.4))
     found = propose_fill(*make(), Options())
     assert found and [(each.text, each.certainty) for each in found.fills] == [("rows = list(path)", 0.4)] * 2
-    shown = Preview.of(found, 0, is_proposed=True)
+    shown = Preview.of(found, 0, None)
     assert [each.text for each in shown.holes] == ["rows = list(path)"] * 2 and not shown.is_chosen
     assert propose_fill(*make(), Options(max_tokens=99)) is None, "only an engine counts tokens"
     monkeypatch.setattr("midfill_infill.filling.fill.MAX_PROPOSED", 1)
@@ -169,6 +170,12 @@ def test_the_first_sound_proposal_is_there_before_an_engine(
     assert propose_fill(*one(), Options()) is None, "a fault is not shown"
     propose_only()
     assert propose_fill(*one(), Options()) is None
+
+
+def test_a_proposal_that_only_a_fill_of_midfill_supports_comes_behind_others(propose_only: Callable[..., None]) -> None:
+    propose_only(("rows = list(path)", 0.9), ("rows = sorted(path)", 0.4))
+    found = propose_fill(*one(), Options(written=Written.of(["rows = list(path)"])))
+    assert found and [(each.text, each.certainty) for each in found.fills] == [("rows = sorted(path)", 0.4)]
 
 
 def test_a_proposal_that_the_engine_ranks_first_wins(engine_client: Start, propose_only: Callable[..., None]) -> None:

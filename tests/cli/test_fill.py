@@ -91,7 +91,7 @@ def test_syntax_error_is_masked_again_and_the_rest_kept(engine_client: Start, tm
     previews, filled = run(engine_client(plan), document())
     assert filled.new_errors == 0
     assert b"d = 1" in filled.patch.apply(SOURCE)
-    assert [preview.repair for preview in previews] == [False] * 4 + [True] * 4 + [False]
+    assert [preview.is_repair for preview in previews] == [False] * 4 + [True] * 4 + [False]
     assert filled.stats.steps == 6
     request = read_record(record)[1]["request"]
     (hole,) = (segment["hole"] for segment in request["segments"] if "hole" in segment)
@@ -156,7 +156,7 @@ def test_alternative_without_errors_goes_first(engine_client: Start) -> None:
     previews, filled = run(engine_client(plan), document(), Options(n=3))
     assert filled.fills[0].text == "return a"
     assert [candidate.new_errors > 0 for candidate in filled.alternatives] == [True, True]
-    assert not any(preview.repair for preview in previews)
+    assert not any(preview.is_repair for preview in previews)
 
 
 def test_an_empty_body_is_no_alternative_to_sound_text(engine_client: Start) -> None:

@@ -36,11 +36,11 @@ class Store(Base):
 
 
 def render(segments: Segments) -> str:
-    return "".join(segment.text if isinstance(segment, TextSegment) else "<>" for segment in segments.segments)
+    return "".join(segment.text if isinstance(segment, TextSegment) else "<>" for segment in segments.in_turn)
 
 
 def size(segments: Segments) -> int:
-    return sum(len(segment.text) for segment in segments.segments if isinstance(segment, TextSegment))
+    return sum(len(segment.text) for segment in segments.in_turn if isinstance(segment, TextSegment))
 
 
 def test_a_small_file_is_shown_whole() -> None:
@@ -85,8 +85,8 @@ def test_the_budget_is_kept_and_lines_are_the_files_own(budget_chars: int, place
     segments = build_segments(document, holes, budget_chars)
     assert size(segments) <= budget_chars
     assert segments.holes == tuple(sorted(holes, key=lambda hole: hole.start_byte))
-    assert sum(isinstance(segment, HoleSegment) for segment in segments.segments) == len(holes)
-    for segment in segments.segments:
+    assert sum(isinstance(segment, HoleSegment) for segment in segments.in_turn) == len(holes)
+    for segment in segments.in_turn:
         if isinstance(segment, TextSegment) and budget_chars > 200:
             assert all(line in SOURCE for line in segment.text.split("\n"))
 
@@ -135,7 +135,7 @@ def test_anchors_are_kept_of_a_draft() -> None:
     document = Document("é = 1\r\nfoo(é, x)\r\nbar\r\n".encode(), "python")
     start, word, last = (document.offset_at(*place) for place in ((2, 1), (2, 5), (3, 1)))
     hole = Hole(start, last + 3, (Anchor(word, word + 2), Anchor(last, last + 3)))
-    (spec,) = (s.hole for s in build_segments(document, [hole], 100).segments if isinstance(s, HoleSegment))
+    (spec,) = (s.hole for s in build_segments(document, [hole], 100).in_turn if isinstance(s, HoleSegment))
     assert spec.draft == "foo(é, x)\nbar"
     assert [spec.draft[first:end] for first, end in spec.keep] == ["é", "bar"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_engine.wire import HoleState
+from midfill_engine.wire import HoleState, Keeps, ModelInfo, Wish
 from midfill_infill.context.segments import build_segments
 from midfill_infill.filling.fill import Options, Preview, _request, finish
 from midfill_infill.filling.reroll import keep_ranges
@@ -129,6 +129,11 @@ def test_limits_reach_every_hole() -> None:
     assert (hole.min_tokens, hole.max_tokens, hole.forbid) == (8, 8, ["\n"])
 
 
+def model_that(keeps: Keeps, *heeds: Wish) -> ModelInfo:
+    sizes = {"parameters": 1, "max_context_tokens": 2048, "max_hole_tokens": 512}
+    return ModelInfo(id="m", family="causal", device="cpu", dtype="fp32", keeps=keeps, heeds=heeds, **sizes)
+
+
 def test_a_fill_may_end_early_with_its_guesses() -> None:
     document = Document.from_text("def add(a, b):\n    ...\n", "python")
     holes = [body_named(document, "add")]
@@ -139,12 +144,16 @@ def test_a_fill_may_end_early_with_its_guesses() -> None:
         tokens=[(0, 6), (6, 8), (8, 12), (12, 13)],
         confidence=[0.9, 0.5, 0.4, 0.1],
     )
-    filled = finish(document, holes, Preview(2, 9, [shown]))
+    filled = finish(document, holes, Preview(2, 9, [shown], model=model_that("nothing", "seconds")))
     assert filled.patch.apply(document.data) == b"def add(a, b):\n    return a + b\n"
     assert filled.new_errors == 0 and filled.stats.steps == 2
     (fill,) = filled.fills
     assert (fill.tokens, fill.confidence) == (((0, 6), (6, 8), (8, 12)), (0.9, 0.5, 0.4)), "cut text has no token"
-    broken = finish(document, holes, Preview(1, 9, [HoleState(text="return (", settled=[], masked=3)]))
+    assert (filled.keeps, filled.heeds) == ("nothing", ("seconds",)), (
+        "what its model can do when the hole is filled again"
+    )
+    half = [HoleState(text="return (", settled=[], masked=3)]
+    broken = finish(document, holes, Preview(1, 9, half, model=model_that("tokens")))
     assert broken.new_errors > 0
 
 

@@ -92,7 +92,7 @@ def middle(rows):
     with EngineClient(parse_engine(f"llamacpp:{url}")) as client:
         *previews, filled = fill(document, [hole_at_cursor(document, source.index(b":\n\n") + 2)], Options(), client)
     assert isinstance(filled, Filled)
-    first_round = [each for each in previews if isinstance(each, Preview) and not (each.repair or each.is_chosen)]
+    first_round = [each for each in previews if isinstance(each, Preview) and not (each.is_repair or each.is_chosen)]
     assert first_round[-1].holes[0].text.strip().startswith("#"), "what the server says by itself"
     lines = filled.fills[0].text.splitlines()
     assert any(line.strip() and not line.strip().startswith("#") for line in lines)

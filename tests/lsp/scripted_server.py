@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from midfill_engine.wire import HoleState, Stats
+from midfill_engine.wire import HoleState, ModelInfo, Stats
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import Filled, Options, Preview
@@ -33,6 +33,15 @@ GUESSED = ((0, 6), (6, 9), (9, 11), (11, 14), (14, 16))
 CONFIDENCE = (0.9, 0.8, 0.7, 0.3, 0.2)
 DIES = "# the engine dies here"
 GROWS = "# every step guesses another length"
+MODEL = ModelInfo(
+    id="scripted",
+    family="scripted",
+    parameters=1,
+    device="cpu",
+    dtype="fp32",
+    max_context_tokens=2048,
+    max_hole_tokens=512,
+)
 
 
 def follow_script(
@@ -52,7 +61,7 @@ def follow_script(
         tokens = [(start, min(end, len(guess))) for start, end in GUESSED if start < len(guess)]
         confidence = list(CONFIDENCE[: len(tokens)])
         shown = HoleState(text=guess, settled=settled, masked=masked, tokens=tokens, confidence=confidence)
-        yield Preview(step, num_steps, [shown] * len(holes))
+        yield Preview(step, num_steps, [shown] * len(holes), model=MODEL)
         if (settings.model == "dies" or DIES in document.text) and step == 1:
             raise MidfillError("engine_died", "the engine ended in the middle of the fill")
         if settings.model == "breaks" and step == 1:

@@ -48,6 +48,6 @@ def test_a_recipe_that_is_not_understood(text: str, says: str) -> None:
 def test_a_model_writes_nothing_of_a_signature_but_types(signature: str, known: list[str]) -> None:
     document = Document(f"def run{signature}:\n    pass\n".encode(), "python")
     (hole,) = REGISTRY["add-type-hints"].find(document, "")
-    (spec,) = (each.hole for each in build_segments(document, [hole], 4000).segments if isinstance(each, HoleSegment))
+    (spec,) = (each.hole for each in build_segments(document, [hole], 4000).in_turn if isinstance(each, HoleSegment))
     assert [spec.draft[start:end] for start, end in spec.keep] == known
     assert set(spec.forbid) > set("=():")

@@ -58,7 +58,7 @@ class LiveView(FillView):
         frame: RenderableType = Text(f"{phrase} ...", style="dim")
         proposed = self._propose()
         if proposed:
-            frame = Group(self._render(Preview.of(proposed, 0, is_proposed=True)), frame)
+            frame = Group(self._render(Preview.of(proposed, 0, None)), frame)
         self._live.update(frame, refresh=True)
 
     def show(self, preview: Preview) -> None:
@@ -129,7 +129,7 @@ def _make_head(preview: Preview) -> Text:
     what = "draft"
     if preview.is_chosen:
         what = "fill"
-    elif preview.repair:
+    elif preview.is_repair:
         what = "repaired draft"
     head = Text(f"{what}, step {preview.step}", style="bold", no_wrap=True, overflow="ellipsis")
     masked = [hole.masked for hole in preview.holes]

@@ -35,7 +35,7 @@ class Segments:
     holes: tuple[Hole, ...]
 
     @property
-    def segments(self) -> list[Segment]:
+    def in_turn(self) -> list[Segment]:
         """Texts and holes in turn, as a request has them; empty texts are left out."""
         segments: list[Segment] = []
         for text, spec in zip_longest(self.texts, self.specs):

@@ -148,6 +148,10 @@ class Alternative:
         return self.new_errors, self.is_blank or self.is_idle
 
     @property
+    def has_fault(self) -> bool:
+        return any(self.faults)
+
+    @property
     def certainty(self) -> float | None:
         """Certainty of the least certain fill; None unless every fill has one."""
         certainties = [fill.certainty for fill in self.fills if fill.certainty is not None]
@@ -374,7 +378,7 @@ class CandidateSelector:
         for other in islice(self.splice_all(tried), max_parsed):
             if other.candidate.faults < best.candidate.faults:
                 best = other
-            if not any(best.candidate.faults):
+            if not best.candidate.has_fault:
                 break
         return best
 

@@ -90,35 +90,38 @@ class Options:
 class Preview:
     """What the holes hold after a step, in document order: drafts, or the texts of the fill if `is_chosen`.
 
-    `repair`: the step belongs to the second round, which fills the lines with errors again.
+    `is_repair`: the step belongs to the second round, which fills the lines with errors again. `model` has filled the
+    holes; None for proposals.
     """
 
     step: int
     num_steps: int
     holes: Sequence[wire.HoleState]
-    repair: bool = False
+    is_repair: bool = False
     is_chosen: bool = False
     is_proposed: bool = False  # shows proposals: no engine was asked yet
+    model: wire.ModelInfo | None = None
 
     @classmethod
-    def of(cls, alternative: Alternative, step: int, *, is_proposed: bool = False) -> "Preview":
-        """The preview of an alternative; its texts count as settled unless they are only proposed."""
+    def of(cls, alternative: Alternative, step: int, model: wire.ModelInfo | None) -> "Preview":
+        """The preview of an alternative that `model` has filled; without a model of proposals, which are not settled."""
         holes: list[wire.HoleState] = []
         for fill in alternative.fills:
             state = wire.HoleState(
                 text=fill.text,
-                settled=[] if is_proposed else [(0, len(fill.text))],
+                settled=[] if model is None else [(0, len(fill.text))],
                 masked=0,
                 tokens=list(fill.tokens),
                 confidence=list(fill.confidence),
             )
             holes.append(state)
-        return cls(step, max(1, step), holes, is_chosen=not is_proposed, is_proposed=is_proposed)
+        return cls(step, max(1, step), holes, is_chosen=model is not None, is_proposed=model is None, model=model)
 
 
 @dataclass(frozen=True)
 class Filled:
-    """Result of a fill: the best candidate, the other ones in falling order, and the stats of all rounds.
+    """Result of a fill: the best candidate, the others (those with the fewest faults first, equal ones as the engine
+    ranked them), and the stats of all rounds.
 
     `model` is the name that the engine's answer gives. `keeps` says which parts of a text the model can keep when it
     fills the hole again. `heeds` are the wishes that the model heeds, `left_out` those of settings that it does not.
@@ -167,20 +170,18 @@ def fill(
     heeded, left_out = _drop_unheeded(model, options)
     is_outside = client.endpoint.is_outside
     comment_mark = document.syntax.comment if document.syntax else "#"
-    if is_outside:
-        window_chars = client.window * CHARS_PER_TOKEN
-        excerpts = _find_excerpts(document, holes, heeded, window_chars)
-        budget_chars = window_chars - sum(len(excerpt.text) for excerpt in excerpts)
-    else:
-        excerpts = _find_excerpts(document, holes, heeded)
-        budget_chars = model.max_context_tokens * CHARS_PER_TOKEN
+    window_chars = client.window * CHARS_PER_TOKEN if is_outside else None
+    excerpts = _find_excerpts(document, holes, heeded, window_chars)
+    excerpt_texts = [excerpt.text for excerpt in excerpts]
+    budget_chars = model.max_context_tokens * CHARS_PER_TOKEN
+    if window_chars is not None:
+        budget_chars = window_chars - sum(map(len, excerpt_texts))
     segments = with_intent(build_segments(document, holes, budget_chars), comment_mark, heeded.intent)
     selector = CandidateSelector(document, segments.holes, heeded.written)
     bounds = _bound_lengths(selector, segments, heeded, model)
     proposals = _propose_within_bounds(selector, heeded, bounds)
     send: Send = client.infill
-    excerpt_texts = [excerpt.text for excerpt in excerpts]
-    if is_outside:
+    if is_outside:  # it ranks no proposals: these may only replace a fill that has a fault
         request = _request(segments, document, heeded, excerpts=excerpt_texts, bounds=bounds)
         origins = find_origins(document, comment_mark, excerpts, heeded.references)
         send = partial(client.infill_outside, origins=origins)
@@ -189,25 +190,29 @@ def fill(
     else:
         judge = certainty.load_judge(model)
         request = _request(segments, document, heeded, proposals, excerpt_texts, selector.needs, bounds, judge)
-    response = yield from _run(send, request, selector, repair=False)
+    response = yield from _run(send, request, selector, model)
     stats = response.stats
     selector.fits = certainty.load(model, response.model)
-    max_characters = heeded.max_tokens  # a token has at least one character
-    ranked = [rank(response, index, own, max_characters=max_characters) for index, own in enumerate(proposals)]
+    ranked: list[list[Answer]] = []
+    for index, hole_proposals in enumerate(proposals):  # a token mostly has one character or more
+        ranked.append(rank(response, index, hole_proposals, max_characters=heeded.max_tokens))
     combination = selector.choose([[answer for answer in answers if not answer.is_unranked] for answers in ranked])
-    if heeded.repair and any(combination.candidate.faults) and not combination.candidate.is_cut:
+    if heeded.repair and combination.candidate.has_fault and not combination.candidate.is_cut:
         try:
-            repair = _repair(selector, segments, combination, heeded, send, request.excerpts, one_by_one=is_outside)
+            repair = _repair(
+                selector, segments, combination, heeded, send, model, request.excerpts, one_by_one=is_outside
+            )
             combination, repair_stats = yield from repair
             stats = add_stats(stats, repair_stats)
         except MidfillError as error:
             if error.code == "cancelled":  # after any other failure the first fill is kept, its errors marked
                 raise
-    if any(combination.candidate.faults):
+    if combination.candidate.has_fault:
         combination = selector.choose(_add_unranked(combination, ranked))
-    combinations = selector.list_combinations(ranked, combination, heeded.n, every=heeded.every or any(bounds))
+    lists_all = heeded.every or any(bounds)  # with bounds all, because some of them may be outside
+    combinations = selector.list_combinations(ranked, combination, heeded.n, every=lists_all)
     best, *others = _choose_fitting([combination.candidate for combination in combinations], bounds, heeded)
-    yield Preview.of(best, stats.steps)
+    yield Preview.of(best, stats.steps, model)
     compared_texts = response.candidates
     yield Filled(best, tuple(others), stats, response.model, model.keeps, model.heeds, left_out, compared_texts)
 
@@ -240,8 +245,9 @@ def _bound_lengths(
 def _propose_within_bounds(
     selector: CandidateSelector, options: Options, bounds: Sequence[Bounds]
 ) -> list[list[Proposal]]:
-    """For every hole the proposals within its bounds, then missing imports. A hole with a minimum number of tokens gets
-    imports alone, because the number of tokens of a proposal is not known here.
+    """For every hole the proposals within its bounds, then missing imports. A hole for which `options.length` sets a
+    minimum number of tokens gets imports alone, because the number of tokens of a proposal is not known here; one with
+    `options.min_tokens` gets nothing.
     """
     listed: list[list[Proposal]] = []
     for proposals, bound in zip(_propose(selector, options), bounds, strict=True):
@@ -297,7 +303,7 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
         candidate = selector.choose(answers).candidate
     except MidfillError:  # none can be inserted
         return None
-    return None if any(candidate.faults) else candidate
+    return None if candidate.has_fault else candidate
 
 
 def _propose(selector: CandidateSelector, options: Options) -> list[list[Proposal]]:
@@ -311,9 +317,9 @@ def _propose(selector: CandidateSelector, options: Options) -> list[list[Proposa
         for proposal in propose(options.proposers, around, index):
             if options.single_line and "\n" in proposal.text:
                 continue
-            certainty = selector.doubts.weaken(proposal.text, proposal.certainty)
-            proposals.append(replace(proposal, certainty=certainty))
-        listed.append(proposals)
+            weakened = selector.doubts.weaken(proposal.text, proposal.certainty)
+            proposals.append(replace(proposal, certainty=weakened))
+        listed.append(sorted(proposals, key=lambda proposal: -proposal.certainty))
     return listed
 
 
@@ -331,6 +337,7 @@ def _repair(
     combination: Combination,
     options: Options,
     send: Send,
+    model: wire.ModelInfo,
     excerpts: Sequence[str],
     *,
     one_by_one: bool,
@@ -349,20 +356,22 @@ def _repair(
     best = combination
     stats = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0, cached_context=True)
     for round_options in rounds:
+        # Without bounds, which are those of whole texts: most of this one is anchored.
         request = _request(draft, selector.document, round_options, excerpts=excerpts)
-        response = yield from _run(send, request, selector, repair=True)
+        response = yield from _run(send, request, selector, model, is_repair=True)
         stats = add_stats(stats, response.stats)
         answers: list[list[Answer]] = []
         for filled_holes in (response.holes, *response.alternatives):
             answers.append([Answer(filled) for filled in recall(draft, combination, filled_holes)])
         best = min([best, *selector.splice_all(answers)], key=lambda tried: tried.candidate.faults)
-        if not any(best.candidate.faults):
+        if not best.candidate.has_fault:
             break
     return best, stats
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
-    """The result of a fill that the user ends early, with its guesses as they are. Raises MidfillError."""
+    """The result of a fill that the user ends early, with the drafts of `preview` as they are. Raises MidfillError."""
+    assert preview.model is not None
     ordered = sort_holes(document, list(holes))
     spliced = splice(document, ordered, [state.text for state in preview.holes])
     fills: list[PlacedFill] = []
@@ -371,7 +380,7 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
         fills.append(place_fill(hole, filled, spliced_fill))
     best = Alternative(spliced.patch, tuple(fills), spliced.new_errors)
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
-    return Filled(best, (), stats, "", "tokens")
+    return Filled(best, (), stats, "", preview.model.keeps, preview.model.heeds)
 
 
 def _request(
@@ -396,7 +405,7 @@ def _request(
         body_s, line_s = options.seconds
         times = {"body_ms": round(1000 * body_s), "line_ms": round(1000 * line_s)}
     return build_request(
-        replace(segments, specs=tuple(specs)).segments,
+        replace(segments, specs=tuple(specs)).in_turn,
         model=options.model,
         seed=options.seed,
         excerpts=excerpts,
@@ -450,10 +459,15 @@ def _complete_spec(
 
 
 def _run(
-    send: Send, request: wire.InfillRequest, selector: CandidateSelector, *, repair: bool
+    send: Send,
+    request: wire.InfillRequest,
+    selector: CandidateSelector,
+    model: wire.ModelInfo,
+    *,
+    is_repair: bool = False,
 ) -> Generator[Preview, None, wire.InfillResponse]:
-    """Sends one request: yields its steps, returns its answer. Prepares splicing while the engine computes its first
-    step. Closing the generator closes the connection.
+    """Sends one request: yields its steps, returns its answer. Prepares splicing after the first message, which
+    Midfill's engine sends before its first pass. Closing the generator closes the connection.
     """
     stream = send(request)
     try:
@@ -461,7 +475,7 @@ def _run(
             if isinstance(message, wire.InfillResponse):
                 _check_num_holes(message, len(selector.holes))
                 return message
-            yield Preview(message.step, message.num_steps, message.holes, repair)
+            yield Preview(message.step, message.num_steps, message.holes, is_repair, model=model)
             if index == 0:
                 selector.splicer.prepare()
     finally:
@@ -472,7 +486,9 @@ def _run(
 def _send_to_chat(
     send: Send, request: wire.InfillRequest
 ) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
-    """Sends a request to a chat. Its prompt demands a fence, which is no part of a text."""
+    """Sends a request to a chat. Its prompt demands a fence, which is no part of a text. If a hole keeps text, fences
+    stay, because that text may have its own.
+    """
     from midfill_infill.engines.outside.chat import take_off_fences
 
     messages = send(request)
