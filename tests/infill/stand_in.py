@@ -163,9 +163,11 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serve(protocol: str) -> Iterator[StandIn]:
     server = StandIn(protocol)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
