@@ -201,7 +201,7 @@ class Fills:
         made = Pending(id, pending.document, rotated, pending.seed, pending.newline)
 
         def find() -> tuple[list[Replacement], list[PendingHole]]:
-            return self._check_pending(pending).show(rotated)
+            return self._check_pending(pending).replace_by(rotated)
 
         result = await apply_fill(self._server, self._pending, made, find, "Midfill: next alternative")
         self._close(pending)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import count
+from typing import Final
 
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import Filled
@@ -14,10 +15,14 @@ from midfill_lsp.edits import FillFailed, Replacement
 from midfill_lsp.messages import DraftParams, Position
 from midfill_lsp.text import Moves, Span, SyncedDocument, Text, find_at, to_units, trim
 
+MAX_PENDING: Final = 64
+WEAK_SHARE: Final = 0.1  # of the tokens of a fill, the least certain first
+
 
 def find_hunks(old: str, new: str) -> list[tuple[Span, Span]]:
     """Pairs of a span of the old text and the span of the new text that replaced it, in order; one may be empty."""
     old_text, new_text = Text(old), Text(new)
+    # Blank lines are junk to the matcher: as they are equal everywhere, it would align unlike lines by them.
     matcher = SequenceMatcher(lambda line: not line.strip(), old_text.lines, new_text.lines, autojunk=False)
     hunks = []
     for tag, old_first, old_stop, new_first, new_stop in matcher.get_opcodes():
@@ -46,14 +51,11 @@ def _find_lines_and_end_before(text: Text, first: int, stop: int) -> Span:
     return text.line_end(first - 1), text.line_end(stop - 1)
 
 
-MAX_PENDING = 64
-WEAK_SHARE = 0.1  # of the tokens of a fill, the least certain first
-
-
 @dataclass(eq=False)
 class PendingHole:
     """A hole with its fill. `outer` spans all that the fill inserted into the current text, `inner` the fill without
-    lead and tail. `original` is the text that `outer` had before the first fill.
+    lead and tail. `original` is what discarding restores: the text before the first fill, with the hunks that were
+    accepted since.
     """
 
     outer: Span
@@ -73,8 +75,8 @@ class PendingHole:
 
         return [(move(first), move(last)) for first, last in spans]
 
-    def carry(self, moves: Moves) -> bool:
-        """Moves both spans as the edits of `moves` did; False if one of these crossed an end of a span."""
+    def stretch(self, moves: Moves) -> bool:
+        """Moves and resizes both spans as the edits of `moves` did; False if one of these crossed an end of a span."""
         outer, inner = moves.stretch(self.outer), moves.stretch(self.inner)
         if outer is None or inner is None:
             return False
@@ -103,7 +105,7 @@ class PendingHole:
         self.original = self.original[:first] + text[slice(*new)] + self.original[last:]
 
     def decided_ranges(self, source: str) -> list[Span]:
-        """Ranges of the inner text that the user has accepted: all text outside hunks, once a hunk was decided."""
+        """Ranges of the inner text that the user has accepted: once a hunk was decided, all text outside open hunks."""
         if not self.is_decided:
             return []
         start, end = self.inner
@@ -119,8 +121,9 @@ class PendingHole:
 class Pending:
     """One pending fill: the best candidate of `filled`, which is in the document or in an edit that is being applied.
 
-    That edit replaces the document's text `before` by `expected`, which is None once the client has reported it.
-    `moves` records what changed since. `weak` are the least certain tokens, `errors` what has syntax errors.
+    That edit replaces the document's text `before` by `expected`, which is None once the client has reported it. The
+    document records its changes in `moves`, until `follow` has applied them. `weak` are the least certain tokens,
+    `errors` what has syntax errors.
     """
 
     id: int
@@ -142,7 +145,7 @@ class Pending:
         for hole in self.holes:
             self.errors += hole.locate(hole.fill.errors, self.newline)
             tokens = hole.locate(hole.fill.tokens, self.newline)
-            by_confidence += zip(hole.fill.confidence, tokens, strict=False)
+            by_confidence += zip(hole.fill.confidence, tokens, strict=True)
         if self.filled.new_errors and not self.errors:
             self.errors = [hole.inner for hole in self.holes]
         by_confidence.sort()
@@ -161,7 +164,9 @@ class Pending:
         return Text(self.expected, self.document.text.encoding)
 
     def follow(self) -> bool:
-        """Moves all spans as the document's last changes did. False if the fill was undone or cannot be located."""
+        """Moves all spans as the document's last changes did. False if the fill was undone, every hole was put back, or
+        one of them cannot be located.
+        """
         source = self.document.source
         moves = self.moves
         if self.expected is not None:
@@ -174,21 +179,24 @@ class Pending:
             self.expected = None
         is_undone = moves and source == self.before  # clients report an undo as any change with this result
         self.narrow([hole for hole in self.holes if not hole.was_put_back(moves, source)])
-        is_located = not is_undone and bool(self.holes) and all(hole.carry(moves) for hole in self.holes)
+        is_located = not is_undone and bool(self.holes) and all(hole.stretch(moves) for hole in self.holes)
         self.weak = moves.carry_all(self.weak)
         self.errors = moves.carry_all(self.errors)
         moves.clear()
         return is_located
 
     def narrow(self, holes: Sequence[PendingHole]) -> None:
-        """Reduces the fill and its alternatives to some of its holes."""
+        """Reduces the fill and its alternatives to some of its holes. Their patches stay those of all holes."""
         if len(holes) == len(self.holes):
             return
         kept_indexes = [index for index, hole in enumerate(self.holes) if hole in holes]
         candidates = []
         for candidate in (self.filled.best, *self.filled.alternatives):
             fills = tuple(candidate.fills[index] for index in kept_indexes)
-            candidates.append(replace(candidate, fills=fills))
+            new_errors = candidate.new_errors
+            if any(fill.errors for fill in candidate.fills):  # otherwise nobody knows in which hole the errors are
+                new_errors = sum(len(fill.errors) for fill in fills)
+            candidates.append(replace(candidate, fills=fills, new_errors=new_errors))
         best, *others = candidates
         self.filled = replace(self.filled, best=best, alternatives=tuple(others))
         self.holes = [self.holes[index] for index in kept_indexes]
@@ -217,7 +225,7 @@ class Pending:
         return found[0]
 
     def decide(self, hole: PendingHole) -> None:
-        """Records that the user decided a hunk, and drops the alternatives, which would undo that."""
+        """Records that the user decided a hunk. Drops the alternatives, because one would replace the whole fill."""
         hole.is_decided = True
         self.filled = replace(self.filled, alternatives=())
 
@@ -226,7 +234,7 @@ class Pending:
         first, *others = self.filled.alternatives
         return replace(self.filled, best=first, alternatives=(*others, self.filled.best), passed_command="")
 
-    def show(self, filled: Filled) -> tuple[list[tuple[Span, str]], list[PendingHole]]:
+    def replace_by(self, filled: Filled) -> tuple[list[tuple[Span, str]], list[PendingHole]]:
         """The edits that replace the fill by `filled`, and the holes after these edits."""
         edits: list[tuple[Span, str]] = []
         holes: list[PendingHole] = []
@@ -275,6 +283,7 @@ class PendingStore:
     def add(self, pending: Pending) -> None:
         pending.mark()
         self._fills[pending.id] = pending
+        # The client has reported the edit before it answered, or the edit changed nothing and is never reported.
         if pending.moves or pending.document.source == pending.expected:
             self.follow(pending.document)
         while len(self._fills) > MAX_PENDING:
@@ -311,7 +320,7 @@ def place_holes(
         end = start + length
         lead = len(hole.lead.replace("\n", newline))
         tail = len(hole.tail.replace("\n", newline))
-        if hole.is_body and not fill.text:  # an empty fill keeps the body
+        if hole.is_body and not fill.text:  # an empty fill keeps the body, so lead and tail were not inserted either
             lead = tail = 0
         holes.append(PendingHole((start, end), (start + lead, end - tail), fill, original))
         shift += length - (last - first)

@@ -18,7 +18,7 @@ from midfill_engine.wire import StoredModel, StoredModels
 from midfill_infill import config
 from midfill_infill.cli import build_app
 from midfill_infill.engines import supervise
-from midfill_infill.engines.records import living
+from midfill_infill.engines.records import list_living
 from midfill_infill.engines.supervise import EngineSettings, claim_place, complete, ensure_engine, find_place
 from midfill_infill.errors import MidfillError
 
@@ -211,7 +211,7 @@ def test_a_list_says_where_more_is_and_what_is_removed_though_it_is_chosen_comes
 def test_the_chosen_model_is_what_every_caller_gets(fake_command: Path, user_file: Path) -> None:
     say("models", "use", HUB)
     ensure_engine()
-    assert [record.model for _, record in living()] == [HUB]
+    assert [record.model for _, record in list_living()] == [HUB]
     assert find_place(EngineSettings(HUB)) == find_place(EngineSettings())
     assert find_place(EngineSettings("embedded")) != find_place(EngineSettings())
 
@@ -302,16 +302,16 @@ def test_get_shows_progress_and_an_interrupt_says_how_to_go_on(midfill: Midfill,
 def test_an_idle_engine_of_the_model_ends_where_another_starts(fake_command: Path, set_plan: SetPlan) -> None:
     ensure_engine(EngineSettings("a", dtype="bf16"))
     ensure_engine(EngineSettings("a", dtype="fp32"))
-    assert len(list(living())) == 2, "the first was asked a moment ago"
+    assert len(list(list_living())) == 2, "the first was asked a moment ago"
     set_plan(idle_s=supervise.IDLE_S + 1)
     say("engine", "stop")
     ensure_engine(EngineSettings("a", dtype="bf16"))
     ensure_engine(EngineSettings("b"))
     ensure_engine(EngineSettings("a", dtype="fp32"))
     until = time.monotonic() + 60
-    while len(list(living())) > 2 and time.monotonic() < until:
+    while len(list(list_living())) > 2 and time.monotonic() < until:
         time.sleep(0.02)
-    assert sorted((record.model, record.dtype) for _, record in living()) == [("a", "fp32"), ("b", "")]
+    assert sorted((record.model, record.dtype) for _, record in list_living()) == [("a", "fp32"), ("b", "")]
 
 
 def test_files_of_engines_that_are_long_gone_are_swept(fake_command: Path) -> None:
@@ -338,6 +338,6 @@ def test_engines_are_listed_and_ended(fake_command: Path) -> None:
     lines = say("engine", "ps").splitlines()
     assert len(lines) == 2 and all(re.search(r" \d+ MB, up \d s, ends in 30 min unless asked$", line) for line in lines)
     assert "ended a" in say("engine", "stop", "a")
-    assert [record.model for _, record in living()] == ["b"]
+    assert [record.model for _, record in list_living()] == ["b"]
     assert "no engine of a runs" in say("engine", "stop", "a")
-    assert "ended b" in say("engine", "stop") and not list(living())
+    assert "ended b" in say("engine", "stop") and not list(list_living())

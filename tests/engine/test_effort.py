@@ -12,13 +12,13 @@ from tests.engine.requests import body, line, selection
 
 from midfill_engine.causal.continuing import limit_search, open_filler
 from midfill_engine.causal.effort import (
+    CLOCK_FACTOR,
     EFFORTS,
-    LAST,
-    LATE,
-    MOST_SMALLER,
+    MAX_EXTENSION,
+    MAX_LATENESS,
     SMALL,
     WHOLE,
-    WORTH,
+    WORTHWHILE,
     Effort,
     allow_small,
     choose_effort,
@@ -64,13 +64,13 @@ def test_narrower_searches_cost_less(is_body: bool) -> None:
 def test_a_search_is_narrower_only_if_it_would_be_much_too_late(is_body: bool) -> None:
     pace = Pace(0.02, 0.001)
     whole_s = WHOLE.estimate_s(pace, is_body=is_body)
-    assert choose_effort(pace, whole_s / LATE + 1e-9, is_body=is_body) == WHOLE
-    assert choose_effort(pace, whole_s / LATE - 1e-9, is_body=is_body) == EFFORTS[1]
+    assert choose_effort(pace, whole_s / MAX_LATENESS + 1e-9, is_body=is_body) == WHOLE
+    assert choose_effort(pace, whole_s / MAX_LATENESS - 1e-9, is_body=is_body) == EFFORTS[1]
     assert choose_effort(FREE, 1e-9, is_body=is_body) == WHOLE
     narrow_s, narrowest_s = (effort.estimate_s(SLOW, is_body=is_body) for effort in (EFFORTS[-2], EFFORTS[-1]))
-    assert choose_effort(SLOW, 1e-9, is_body=is_body) == EFFORTS[-2 if narrow_s <= WORTH * narrowest_s else -1]
+    assert choose_effort(SLOW, 1e-9, is_body=is_body) == EFFORTS[-2 if narrow_s <= WORTHWHILE * narrowest_s else -1]
     assert choose_effort(Pace(1.0, 1e-5), 1e-9, is_body=is_body) == WHOLE, "it would save nothing"
-    assert [allow_small(2.0, SMALL * share) for share in (9, 1, 0.5, 0.1)] == [2.0, 2.0, 4.0, 2 * MOST_SMALLER]
+    assert [allow_small(2.0, SMALL * share) for share in (9, 1, 0.5, 0.1)] == [2.0, 2.0, 4.0, 2 * MAX_EXTENSION]
     chosen = [EFFORTS.index(choose_effort(pace, whole_s * share / 100, is_body=is_body)) for share in range(100)]
     assert chosen == sorted(chosen, reverse=True) and len(set(chosen)) > 2
 
@@ -108,10 +108,10 @@ def test_lines_and_bodies_have_their_own_seconds(base: Runtime, monkeypatch: pyt
     whole, narrow = Stretch("x", "\n", single=True), Stretch("x", "\n", single=False, indent="    ")
     assert limit_search(base, request, whole) == (WHOLE, float("inf"))
     effort, most_s = limit_search(base, request, narrow)
-    assert effort.width < WHOLE.width and most_s == 3 * MOST_SMALLER
+    assert effort.width < WHOLE.width and most_s == 3 * MAX_EXTENSION
     request = body(HoleSpec(indent="    "), line_ms=500)
     effort, most_s = limit_search(base, request, whole)
-    assert effort.width < WHOLE.width and most_s == 0.5 * MOST_SMALLER
+    assert effort.width < WHOLE.width and most_s == 0.5 * MAX_EXTENSION
     assert limit_search(base, request, narrow) == (WHOLE, float("inf"))
 
 
@@ -121,9 +121,9 @@ def test_widths_do_not_depend_on_what_a_fill_takes(base: Runtime, monkeypatch: p
     request = body(HoleSpec(indent="    "), body_ms=1000)
     quick, num_rows = run(base, request)
     passes = quick.stats.forwards
-    slower, _ = run(base, request, pass_s=MOST_SMALLER * LAST / (passes + 1))
+    slower, _ = run(base, request, pass_s=MAX_EXTENSION * CLOCK_FACTOR / (passes + 1))
     assert slower.holes == quick.holes and not slower.holes[0].cut
-    cut, fewer = run(base, request, pass_s=MOST_SMALLER * LAST / (passes / 2))
+    cut, fewer = run(base, request, pass_s=MAX_EXTENSION * CLOCK_FACTOR / (passes / 2))
     assert cut.holes[0].cut and fewer < num_rows and cut.holes[0].text.strip()
     long_read, _ = run(base, body(HoleSpec(indent="    "), line_ms=1))
     assert not long_read.holes[0].cut

@@ -10,7 +10,15 @@ from tests.lsp.editor import BODY, SOURCE, Buffer, Editor, at, body, configure, 
 from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL, GUESS
 
+from midfill_engine.wire import FilledHole, Stats
+from midfill_infill.filling.candidates import Alternative, place_fill
+from midfill_infill.filling.fill import Filled
+from midfill_infill.splicing.splice import splice
+from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.diffs import common_prefix
+from midfill_infill.text.document import Document
+from midfill_lsp.pending import Pending, place_holes
+from midfill_lsp.text import SyncedDocument, Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -329,6 +337,27 @@ async def test_a_hole_that_is_undone_by_hand_is_let_go_alone(editor: Editor) -> 
     place = at(buffer, FILL)
     editor.edit(buffer, place, place + len(FILL), "...")
     await editor.wait_for(lambda: [len(fill.holes) for fill in editor.seen.pending[buffer.uri]] == [1])
+
+
+async def test_the_errors_of_a_hole_that_was_let_go_go_with_it() -> None:
+    document = Document.from_text(TWO, "python")
+    holes = [body_named(document, name) for name in ("first", "second")]
+    texts = ["return (", "return 1"]
+    spliced = splice(document, holes, texts)
+    filled = [FilledHole(text=text, tokens=[], confidence=[]) for text in texts]
+    fills = tuple(place_fill(*parts) for parts in zip(holes, filled, spliced.fills, strict=True))
+    best = Alternative(spliced.patch, fills, spliced.new_errors)
+    after = spliced.patch.apply(document.data).decode()
+    spans = [(hole.start_byte, hole.end_byte) for hole in holes]
+    placed = place_holes(best, spans, [TWO[slice(*span)] for span in spans], "\n")
+    synced = SyncedDocument("untitled:1", Text(after), 1, "python")
+    stats = Stats(steps=1, forwards=1, tokens=1, ms=1.0)
+    pending = Pending(1, synced, Filled(best, (), stats, "m"), 0, "\n", placed)
+    pending.mark()
+    assert best.new_errors and pending.errors and best.fills[0].errors
+    pending.narrow(placed[1:])
+    pending.mark()
+    assert pending.filled.new_errors == 0 and pending.errors == []
 
 
 async def test_what_is_around_a_place_and_a_document_that_is_in_no_language(editor: Editor) -> None:

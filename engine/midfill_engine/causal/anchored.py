@@ -10,7 +10,7 @@ from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.causal.branches import Beam, Path, find_likeliest, first_scores, read_prefix
-from midfill_engine.causal.effort import LAST
+from midfill_engine.causal.effort import CLOCK_FACTOR
 from midfill_engine.causal.filler import Filler
 from midfill_engine.causal.lines import MAX_LINE_TOKENS
 from midfill_engine.causal.split import find_unmatched
@@ -132,7 +132,7 @@ class AnchoredFiller(Filler):
     async def fill(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """Drafts that contain the anchors, best first. A hole that keeps anchors is given no texts."""
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
-        self.timer = self.timer.begin(LAST * self.allowed_s)
+        self.timer = self.timer.begin(CLOCK_FACTOR * self.allowed_s)
         ways = await self.cross(prefix)
         anchor_nats = 0.0
         if ways:

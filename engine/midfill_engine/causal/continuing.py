@@ -126,7 +126,7 @@ async def fill_hole(
     searched = replace(stretch, after=line_end + stretch.after)
     effort, allowed_s = limit_search(runtime, request, searched)
     if request.temperature:
-        drawing = replace(drawing, count=max(request.n, effort.drawn))
+        drawing = replace(drawing, count=max(request.n, effort.samples))
     filler = open_filler(runtime, searched, drawing, request.excerpts, spec, split, judge, timer, effort, allowed_s)
     filler.show = show
     proposed = []

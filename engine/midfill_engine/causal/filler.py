@@ -16,7 +16,7 @@ from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
 from midfill_engine.causal.branches import Beam, Path, read_prefix, score
-from midfill_engine.causal.effort import HEAD_TOKENS, LAST
+from midfill_engine.causal.effort import CLOCK_FACTOR, HEAD_TOKENS
 from midfill_engine.causal.lines import LineSearch
 from midfill_engine.causal.prompt import find_following
 from midfill_engine.causal.stretch import GrowingText
@@ -67,9 +67,9 @@ class Filler(TokenWriter):
         prefix, _ = await read_prefix(self.runtime, self.prompt.ids, is_over)
         if is_over():
             return self.rank(fitting)
-        self.timer = self.timer.begin(LAST * self.allowed_s)
+        self.timer = self.timer.begin(CLOCK_FACTOR * self.allowed_s)
         stretch = self.stretch
-        texts = fitting[: self.effort.judged]
+        texts = fitting[: self.effort.given_judged]
         weighing = self.weigh_likely(prefix, texts) if stretch.is_body else self.weigh(prefix, texts)
         begun_nats = 0.0
         if self.drawing.temperature and not (stretch.single and stretch.is_bounded):
@@ -187,7 +187,7 @@ class Filler(TokenWriter):
             nonblank = [text for text in texts if text.strip()]
             return list(dict.fromkeys(nonblank[: self.num_firsts]))
         firsts = texts[: self.num_firsts]
-        for candidate in given[: self.effort.begun]:
+        for candidate in given[: self.effort.given_first_lines]:
             first, _, _ = candidate.text.partition("\n")
             firsts.append(first)
         return list(dict.fromkeys(firsts))
@@ -270,7 +270,7 @@ class Filler(TokenWriter):
         """Drafts texts of several lines: continues the likeliest first tokens greedily up to the text after. A text may
         end at each of its lines (`GrowingText.endings`); texts that reached the text after come first.
         """
-        count = self.effort.through
+        count = self.effort.first_tokens
         num_begun = 0
 
         def choose(path: Path, logs: Tensor) -> int:

@@ -1,4 +1,6 @@
-"""SDAR (arXiv 2510.06303): Qwen3's shape or Qwen3-MoE's (128 experts), block-causal by 4 to 64, scores not shifted."""
+"""SDAR (arXiv 2510.06303): Qwen3's shape or Qwen3-MoE's (128 experts), block-causal in blocks of 4 to 64 tokens, whose
+size the configuration names. The state of a position scores that position.
+"""
 
 from dataclasses import replace
 from typing import Final
@@ -10,6 +12,7 @@ from midfill_engine.models.transformer import TransformerConfig
 
 
 def read_moe_shape(config: Values) -> TransformerConfig:
+    """Qwen3-MoE's shape. Raises CheckpointError unless all layers have experts."""
     refuse(config.get("decoder_sparse_step", 1) != 1 or bool(config.get("mlp_only_layers")), "layers without experts")
     moe = MoEConfig(
         num_experts=config["num_experts"],
@@ -28,6 +31,7 @@ SDAR: Final = Family(
     context_window=4096,
     model_types=("sdar",),
     block_size=lambda config: config.get("block_size") or config.get("block_length") or 4,
+    # Quality 0.8 is their threshold of 0.9, see `StepState.threshold`.
     authors=AuthorsSetting("JetAstra/SDAR, README: threshold 0.9", sampler="threshold", quality=0.8, temperature=1.0),
     known=(
         KnownModel("JetLM/SDAR-1.7B-Chat", 2.0, "Apache-2.0"),

@@ -42,7 +42,7 @@ def measure_pace(
 ) -> Pace:
     """The pace of a model, from the least times of a few rounds, because other work only adds to a time. On a CPU a
     time is that of the process divided by its threads, so that other processes hardly count. Times include the scores
-    of the next tokens.
+    of the next tokens. `reads_stacks`: passes take their past as `Stacks`, as the kernels do.
     """
     config, dtype, device = transformer.config, transformer.dtype, transformer.embedding.weight.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
@@ -52,13 +52,19 @@ def measure_pace(
     for _ in range(num_rounds):
         for size in ROWS:
             rows, attention_mask = torch.arange(size), torch.ones(size, PAST + size, dtype=torch.bool)
-            measured = Pass(rows, rows + PAST, rows, [(past, past)] * config.num_layers, attention_mask)
-            if reads_stacks:
+            measured = Pass(
+                ids=rows,
+                positions=rows + PAST,
+                wanted=rows,
+                past=[(past, past)] * config.num_layers,
+                attention_mask=attention_mask,
+            )
+            if reads_stacks:  # their mask leaves out the past
                 stacks = Stacks(past[None].expand(config.num_layers, 2, -1, -1, -1))
                 measured = replace(measured, past=None, attention_mask=attention_mask[:, PAST:], stacks=stacks)
             started_s = clock()
             (result,) = run([measured])
             score_rows(transformer, [result.hidden], operators)[0].float().log_softmax(dim=-1).cpu()
             least_s[size] = min(least_s[size], (clock() - started_s) / num_threads)
-    few, many = least_s.items()
+    few, many = ((size, least_s[size]) for size in ROWS)
     return Pace.of(few, many)

@@ -12,7 +12,7 @@ import typer
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint
-from midfill_infill.engines.records import EnginePlace, living
+from midfill_infill.engines.records import EnginePlace, list_living
 from midfill_infill.engines.supervise import SHIPPED, EngineSettings, probe
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.visible import duration
@@ -31,7 +31,7 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
     """List your engines: process, state, model, device, memory, age, and when they end by themselves."""
     with report_failures(as_json=json_output):
         rows = []
-        for place, record in living():
+        for place, record in list_living():
             idle_s, left_s = _find_times(place)
             numbers = {"bytes": place.resident_bytes, "age_s": place.age_s, "idle_s": idle_s, "left_s": left_s}
             facts = {"pid": place.pid, "state": _find_state(place), **asdict(record), "socket": str(place.socket)}
@@ -49,7 +49,9 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
 
 
 def _find_times(place: EnginePlace) -> tuple[float | None, float | None]:
-    """Seconds since an engine's last request, and seconds until it ends by itself; None for unknown, and for never."""
+    """Seconds since an engine's last request, None if it does not answer; and seconds until it ends by itself, None too
+    if it never does.
+    """
     try:
         with EngineClient(Endpoint(socket=place.socket)) as client:
             idle_s, limit_s = client.idle()
@@ -62,12 +64,12 @@ def _find_times(place: EnginePlace) -> tuple[float | None, float | None]:
 
 def _describe(row: dict[str, Any]) -> str:
     """The memory and the times of an engine, in words."""
-    facts = f"up {duration(row['age_s'])}"
+    words = f"up {duration(row['age_s'])}"
     if row["bytes"] is not None:
-        facts = f"{row['bytes'] / 1e6:.0f} MB, {facts}"
+        words = f"{row['bytes'] / 1e6:.0f} MB, {words}"
     if row["left_s"] is not None:
-        facts += f", ends in {duration(row['left_s'])} unless asked"
-    return facts
+        words += f", ends in {duration(row['left_s'])} unless asked"
+    return words
 
 
 def _find_state(place: EnginePlace) -> str:
@@ -84,9 +86,9 @@ def stop_command(
 ) -> None:
     """End your engines, with their fills. The next fill starts one again."""
     with report_failures():
-        wanted = None if model is None else EngineSettings(model).record.model
+        wanted = None if model is None else EngineSettings(model).record.model  # as records have it: "" for the default
         ended = 0
-        for place, record in list(living()):
+        for place, record in list(list_living()):
             if place.pid is not None and wanted in (None, record.model):
                 end(place, place.pid)
                 print(f"ended {record.model or SHIPPED} (process {place.pid})")

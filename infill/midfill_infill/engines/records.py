@@ -194,7 +194,7 @@ def sweep_dead(older_than_s: float) -> None:
                 EnginePlace.at(lock.with_suffix("")).sweep()
 
 
-def living() -> Iterator[tuple[EnginePlace, EngineRecord]]:
+def list_living() -> Iterator[tuple[EnginePlace, EngineRecord]]:
     """Yields the running engines of this user, also those that still load, the one that was started last first."""
     locks = sorted(runtime_folder().glob("engine-*.lock"), key=lambda lock: lock.stat().st_mtime_ns, reverse=True)
     for lock in locks:

@@ -31,7 +31,7 @@ from midfill_infill.engines.installed import (
     engine_environment,
     missing_engine_packages,
 )
-from midfill_infill.engines.records import OPTIONS, EnginePlace, EngineRecord, living, writable
+from midfill_infill.engines.records import OPTIONS, EnginePlace, EngineRecord, list_living, writable
 from midfill_infill.errors import MidfillError
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
@@ -114,7 +114,7 @@ def default_model() -> str | None:
 
 def _find_served(settings: EngineSettings) -> EngineSettings | None:
     """The settings with those of an engine that `midfill serve` runs and that fits them; None if there is none."""
-    for _, record in living():
+    for _, record in list_living():
         wanted = replace(settings.record, model=record.model)
         if record.is_served and record.serves(wanted):
             options: dict[str, Any] = {name: getattr(record, name) or None for name in OPTIONS}
@@ -171,7 +171,7 @@ def find_place(settings: EngineSettings) -> EnginePlace:
     exact_place = place_of(wanted)
     if exact_place.is_alive:
         return exact_place
-    return next((place for place, record in living() if record.serves(wanted)), exact_place)
+    return next((place for place, record in list_living() if record.serves(wanted)), exact_place)
 
 
 def place_of(record: EngineRecord) -> EnginePlace:
@@ -315,7 +315,7 @@ def _take_lock(place: EnginePlace) -> int | None:
 
 def end_idle(wanted: EngineRecord) -> None:
     """Ends engines of the same model that have been idle for a minute, except those that `midfill serve` runs."""
-    for place, record in living():
+    for place, record in list_living():
         if record.is_served or record.model != wanted.model or place.pid is None:
             continue
         with suppress(MidfillError, ProcessLookupError), EngineClient(Endpoint(socket=place.socket)) as client:

@@ -104,12 +104,12 @@ class Preview:
 
     @classmethod
     def of(cls, alternative: Alternative, step: int, model: wire.ModelInfo | None) -> "Preview":
-        """The preview of an alternative that `model` has filled; without a model of proposals, which are not settled."""
+        """The preview of an alternative that `model` has filled, or without a model of proposals."""
         holes: list[wire.HoleState] = []
         for fill in alternative.fills:
             state = wire.HoleState(
                 text=fill.text,
-                settled=[] if model is None else [(0, len(fill.text))],
+                settled=[] if model is None else [(0, len(fill.text))],  # what is only proposed is not settled
                 masked=0,
                 tokens=list(fill.tokens),
                 confidence=list(fill.confidence),
