@@ -72,7 +72,7 @@ def main() -> None:
                     stubs += 1
                     if options.show:
                         print(show(document, function))
-                elif function.path and function.statements and not (function.is_stub or function.is_deliberate):
+                elif function.path and function.statements and not (function.is_placeholder or function.is_deliberate):
                     assert document.path is not None
                     finished.append((document.path, function.head))
         print(f"{folder.name}: {functions} functions, {stubs} stubs", flush=True)

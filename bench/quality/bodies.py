@@ -89,7 +89,7 @@ def draw(
         task = files[group]
         source = task.program(task.middle).encode()
         document = Document(source, task.language)
-        found = [each for each in outline(document).functions if each.name and not each.is_stub]
+        found = [each for each in outline(document).functions if each.name and not each.is_placeholder]
         fitting = [each for each in found if each.body[1] - each.body[0] < max_bytes]
         if fitting:
             function = fitting[int(rng.integers(len(fitting)))]

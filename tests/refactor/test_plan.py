@@ -241,3 +241,11 @@ def test_links_that_lead_to_themselves_are_no_files_and_no_root(tmp_path: Path) 
     assert [planned.path for planned in find_holes(place, request, planning)] == ["t.py"]
     with pytest.raises(MidfillError, match="folder is not a folder"):
         find_place(tmp_path / "folder")
+
+
+def test_a_git_file_that_names_no_folder_makes_no_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("")
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    assert find_place(tmp_path).git_folders == ()
+    (tmp_path / ".git").write_text("gitdir: .\n")
+    assert find_place(tmp_path).git_folders == (tmp_path,)

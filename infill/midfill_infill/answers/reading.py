@@ -305,8 +305,8 @@ class _Answer:
         if not header:
             return None
         docstring: list[str] = []
-        if own.keep:
-            docstring = _list_filled(source[body_start : own.keep[1]].lstrip(b"{"))
+        if own.docstring:
+            docstring = _list_filled(source[body_start : own.docstring[1]].lstrip(b"{"))
         lines = bare.lines()
         filled = [number for number, line in enumerate(lines) if line.text.strip()]
         written = [lines[number].text.strip() for number in filled]

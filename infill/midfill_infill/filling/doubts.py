@@ -65,7 +65,7 @@ class Doubts:
         """For every function that has code its start, the names in its header, and its body without docstring."""
         functions: list[tuple[int, frozenset[str], str]] = []
         for function in outline(self.document).functions:
-            if function.statements and not function.is_stub:
+            if function.statements and not function.is_placeholder:
                 functions.append((function.start, *self._read(function)))
         return functions
 
@@ -74,8 +74,8 @@ class Doubts:
         source = self.document.source
         body_start, body_end = function.body
         header = source[function.head : body_start].decode("utf-8", "replace")
-        if function.keep:
-            _, body_start = function.keep
+        if function.docstring:
+            _, body_start = function.docstring
         body = source[body_start:body_end].decode("utf-8", "replace")
         return frozenset(_NAME.findall(header)), body.strip().strip("{}").strip()
 

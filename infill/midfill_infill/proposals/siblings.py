@@ -113,7 +113,7 @@ def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_
 
 def _read_function(source: bytes, function: Function) -> _FunctionText:
     body_start, body_end = function.body
-    keep_start, keep_end = function.keep or (body_start, body_start)
+    keep_start, keep_end = function.docstring or (body_start, body_start)
     header = source[function.head : body_start].decode("utf-8", "replace")
     docstring = source[keep_start:keep_end].decode("utf-8", "replace")
     return _FunctionText(
@@ -160,7 +160,7 @@ def _read_usable(source: bytes, functions: Sequence[Function]) -> list[_Function
     """Those of `functions` with a name, no syntax error, and at most MAX_LINES lines of statements that are no stub."""
     texts: list[_FunctionText] = []
     for function in functions:
-        if function.is_stub or function.is_broken or function.is_expression:
+        if function.is_placeholder or function.is_broken or function.is_expression:
             continue
         if not function.path or not function.statements:
             continue

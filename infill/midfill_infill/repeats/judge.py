@@ -107,10 +107,10 @@ class Trees:
     new: tree_sitter.Tree
 
 
-def judge(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: Trees, *, is_seen: bool) -> float:
-    """The probability that the edit belongs at `place`, one of the `places`. `is_seen`: the edit was made twice."""
+def judge(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: Trees, *, is_made_twice: bool) -> float:
+    """The certainty of the edit at `place`, one of the `places`. `is_made_twice`: the same edit was made before."""
     features = describe(change, place, places, trees)
-    features["seen"] = float(is_seen)
+    features["seen"] = float(is_made_twice)
     terms = [_WEIGHTS.get(name, 0.0) * value for name, value in features.items()]
     log_odds = _BIAS + sum(terms)
     return 1 / (1 + math.exp(-log_odds))

@@ -1,4 +1,4 @@
-"""Finds where the last edit can be repeated. Text gives the candidates, trees their probability, the parser a check."""
+"""Finds where the last edit can be repeated. Text gives the candidates, trees their certainty, the parser a check."""
 
 import re
 from dataclasses import dataclass, replace
@@ -21,9 +21,8 @@ from midfill_infill.text.spans import Edit
 
 MAX_BYTES: Final = 400_000
 MAX_CHECKED: Final = 30
-POSSIBLE: Final = 0.1  # the lowest probability of a repeat, which must also have half of the best one's
-LIKELY: Final = 0.7  # the lowest probability of a repeat that is shown unasked, after an edit that was made twice
-
+POSSIBLE: Final = 0.1  # the lowest certainty of a repeat, which must also have half of the best one's
+LIKELY: Final = 0.7  # the lowest certainty of a repeat that is shown unasked, after an edit that was made twice
 MIN_PART: Final = 3  # characters of a part that relates two names
 _NAME_PART: Final = re.compile(rb"[A-Z]?[a-z\x80-\xff]+|[A-Z]+(?![a-z])|\d+")
 
@@ -58,27 +57,28 @@ def find_repeats(
     language = after.syntax
     if language is None or max(len(before.source), len(after.source)) > MAX_BYTES:
         return ()
-    is_seen = earlier is not None and find_kinds(*earlier) == find_kinds(before.source, after.source)
-    if unasked and not is_seen:
+    is_made_twice = earlier is not None and find_kinds(*earlier) == find_kinds(before.source, after.source)
+    if unasked and not is_made_twice:
         return ()
     change_and_trees = read_change(language, before.source, after.source)
     if change_and_trees is None:
         return ()
     change, trees = change_and_trees
+    # Without those whose text has a byte that could not be decoded.
     places = [place for place in find_places(change) if UNDECODED.encode() not in place.text]
     if not places:
         return ()
-    certainties = [judge(change, place, places, trees, is_seen=is_seen) for place in places]
+    certainties = [judge(change, place, places, trees, is_made_twice=is_made_twice) for place in places]
     min_certainty = max(POSSIBLE, max(certainties) / 2)
     check = Check(language, change, trees)
-    change_end = change.new.spans[change.new_span.end - 1].end if change.new_span.end else 0
+    change_end = change.new.gap(change.new_span.end).start
     repeats: list[Repeat] = []
     for place, certainty in zip(places, certainties, strict=True):
         if certainty < min_certainty:
             continue
         adapted = _adapt(change, place)
         if _fits(check, adapted):
-            is_next = is_seen and adapted.span.start >= change_end
+            is_next = is_made_twice and adapted.span.start >= change_end
             repeats.append(_make_repeat(adapted, certainty, is_next=is_next))
     return tuple(_drop_errors(check, repeats))
 
@@ -98,25 +98,26 @@ def read_change(language: Language, before: bytes, after: bytes) -> tuple[Change
 
 
 def _fits(check: Check, place: EditPlace) -> bool:
-    """True if the edit of an adapted place may be made there. It must not be made already, and must break no statement
-    apart. Where the change drops single tokens, or changes more than words in a string, the roles must be the same.
+    """True if the edit of an adapted place may be made there. It must not be made already, break a statement apart or
+    give a JSX tag an attribute twice. If the change only drops single tokens, its first token and the place's must have
+    the same role; if it begins in a string or the like and changes more than words, nodes of the same kind.
     """
     change, trees = check.change, check.trees
-    number = place.tokens.start
+    place_token = place.tokens.start
     if place.tokens.is_empty:
         added = Tokens(place.text).texts
-        if is_inserted(change, number, added):
+        if is_inserted(change, place_token, added):
             return False
         if added[0] in _list_attributes(trees.new, place.span.start):
             return False
 
-    changed = change.old_span.start
-    changed_role = _find_role_at(change.old, trees.old, changed)
-    place_role = _find_role_at(change.new, trees.new, number)
+    first_changed = change.old_span.start
+    changed_role = _find_role_at(change.old, trees.old, first_changed)
+    place_role = _find_role_at(change.new, trees.new, place_token)
     drops_tokens = all(part.old.size == 1 and part.new.is_empty for part in change.parts)
     if drops_tokens and changed_role != place_role:
         return False
-    is_inert = changed in change.old.inert
+    is_inert = first_changed in change.old.inert
     if is_inert and not change.is_of_words and changed_role.kind != place_role.kind:
         return False
     return check.keeps_line_ends(Edit(*place.span, place.text))
@@ -178,8 +179,9 @@ def _drop_errors(check: Check, repeats: list[Repeat]) -> list[Repeat]:
 
 
 def _adapt(change: Change, place: EditPlace) -> EditPlace:
-    """The place with its text adapted to its line: where a new word comes from a word of the changed line, it has that
-    word's counterpart here. `unmatched` are the new words whose origin has no counterpart.
+    """The place with its text adapted to its line. An added word that was made from a word of the changed line gets
+    that word's counterpart here, unless this line has either already. It is `unmatched` if there is no word as
+    counterpart, or if the word that it was made from is no part of it.
     """
     changed_line, place_line = place.line_texts(change)
     counterparts = _match_tokens(changed_line, place_line)
@@ -191,7 +193,8 @@ def _adapt(change: Change, place: EditPlace) -> EditPlace:
             continue
         counterpart = counterparts.get(source)
         if counterpart is not None and is_word(counterpart) and source in word:
-            text = word.replace(source, counterpart).join(_match_whole(word).split(text))
+            adapted = word.replace(source, counterpart)
+            text = adapted.join(_match_whole(word).split(text))
         else:
             unmatched.append(word)
     spans: list[Span] = []
@@ -209,7 +212,9 @@ def _list_added_words(change: Change) -> list[bytes]:
 
 
 def _match_tokens(changed_line: list[bytes], place_line: list[bytes]) -> dict[bytes, bytes]:
-    """The counterpart on `place_line` of each token of `changed_line` that has another one in its place there."""
+    """The counterpart on `place_line` of each token of `changed_line` that has another one there: the lines differ in
+    runs of tokens, and those of equal length are paired.
+    """
     matcher = SequenceMatcher(None, changed_line, place_line, autojunk=False)
     counterparts: dict[bytes, bytes] = {}
     for tag, start, end, place_start, place_end in matcher.get_opcodes():
@@ -221,7 +226,9 @@ def _match_tokens(changed_line: list[bytes], place_line: list[bytes]) -> dict[by
 
 
 def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
-    """The word of `line` that a new word comes from: itself, or the longest that it contains or shares a part with."""
+    """The word of `line` that a new word was made from: itself; otherwise, of the words that share a part of `MIN_PART`
+    characters with it, the longest that it contains, else the longest.
+    """
     if word in line:
         return word
     parts = {part for part in _split_words(word) if len(part) >= MIN_PART}

@@ -9,7 +9,9 @@ from midfill_infill.errors import MidfillError
 
 @dataclass(frozen=True)
 class Repository:
-    """A tree of files: its root, and git's folder for it; None if it is in no git repository."""
+    """A tree of files: a git working tree with git's folder for it, which is a worktree's own one, not the shared one; or
+    a folder outside of any, with None.
+    """
 
     root: Path
     git_dir: Path | None
@@ -19,11 +21,11 @@ class Repository:
         """Git's folders for this tree: its own and, for a worktree, the one that all worktrees share."""
         if self.git_dir is None:
             return ()
-        shared_name = self.git_dir / "commondir"
-        if not shared_name.exists():
+        commondir_file = self.git_dir / "commondir"  # a worktree alone has one
+        if not commondir_file.exists():
             return (self.git_dir,)
-        shared = Path(os.path.realpath(self.git_dir / shared_name.read_text().strip()))
-        return tuple(dict.fromkeys((self.git_dir, shared)))
+        shared = Path(os.path.realpath(self.git_dir / commondir_file.read_text(errors="replace").strip()))
+        return self.git_dir, shared
 
 
 def find_place(start: Path) -> Repository:
@@ -38,11 +40,13 @@ def find_place(start: Path) -> Repository:
 
 
 def _git_dir(entry: Path) -> Path | None:
-    """The git directory that `.git` is, or that it names as a file (worktree, submodule); None if there is none."""
+    """The git directory that `.git` is, or that it names as a file (worktree, submodule); None if it does neither."""
     if entry.is_dir() and (entry / "HEAD").exists():
         return entry
     if not entry.is_file():
         return None
-    named = entry.read_text(errors="replace").removeprefix("gitdir:").strip()
-    folder = Path(os.path.realpath(entry.parent / named))
+    label, _, named = entry.read_text(errors="replace").partition(":")
+    if label != "gitdir":
+        return None
+    folder = Path(os.path.realpath(entry.parent / named.strip()))
     return folder if (folder / "HEAD").exists() else None

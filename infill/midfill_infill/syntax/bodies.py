@@ -57,8 +57,8 @@ def _find_body_indent(document: Document, function: Function, first: int, last: 
     """
     lines = document.source_lines
     language = require_syntax(document)
-    if function.first is not None and not function.is_broken:
-        return _indent_of(lines, function.first)
+    if function.first_opener is not None and not function.is_broken:
+        return _indent_of(lines, function.first_opener)
     columns = lines.columns(lines.at(function.head))
     filled = (number for number in range(first, last + 1) if not lines.is_blank(number))
     inside = [number for number in filled if lines.columns(number) > columns]
@@ -150,8 +150,8 @@ def _one_line_hole(document: Document, function: Function, header_end: int, inde
     last = header_end if function.is_broken else max(header_end, function.end)
     end = _text_end(lines, lines.at(last))
     lead = f"\n{indent}"
-    if function.keep:
-        keep_start, keep_end = function.keep
+    if function.docstring:
+        keep_start, keep_end = function.docstring
         docstring = document.normalized_text(document.to_raw(keep_start), document.to_raw(keep_end))
         if not is_decoded(docstring):  # undecodable bytes cannot move into the lead
             rest = lines.data[keep_end:end]
@@ -180,9 +180,9 @@ def _find_docstring_end(lines: Lines, function: Function, first: int | None) -> 
     if function.is_broken:
         match = _DOCSTRING.match(lines.data, lines.first_char(first))
         return match.end() if match else None
-    if function.keep is None:
+    if function.docstring is None:
         return None
-    _, end = function.keep
+    _, end = function.docstring
     return end
 
 
@@ -202,8 +202,8 @@ def _braced_hole(document: Document, function: Function) -> Hole:
     if first is not None:
         indent = _find_body_indent(document, function, first, last)
     start = opening
-    if function.keep and not function.is_broken:
-        keep_start, keep_end = function.keep
+    if function.docstring and not function.is_broken:
+        keep_start, keep_end = function.docstring
         if lines.at(keep_start) > header:
             start = keep_end
             first = _next_filled_line(lines, lines.at(start), last)

@@ -1,4 +1,4 @@
-"""Reads functions, scopes and imports from a tree by its captures. Knows no document and no particular language."""
+"""Reads functions, scopes and imports from a tree by the captures of its language's query. Knows no document."""
 
 import re
 from collections import defaultdict, deque
@@ -17,28 +17,30 @@ class Function:
     """One function that has a body. Offsets count bytes of the document's source."""
 
     path: tuple[str, ...]  # names of the classes, modules and functions around it, and its own name; () without a name
-    start: int  # of its decorators or of the statement around it
-    head: int  # where its definition starts, behind decorators
+    start: int  # of its decorators, `export` or `template`
+    head: int  # where its definition starts, behind these
     end: int
     body: Span  # empty if there is no code yet
-    keep: Span | None = None  # the docstring, which a fill of the body keeps
-    first: int | None = None  # where the first statement starts that opens its line, also behind a label or directive
+    docstring: Span | None = None  # a fill of the body keeps it
+    first_opener: int | None = None  # where the first statement starts that opens its line, for the body's indentation
     statements: int = 0  # the number of statements; docstring and comments do not count
-    is_stub: bool = False  # its only statement is a placeholder
+    is_placeholder: bool = False  # its only statement is one; `stubs.is_stub` says whether the function is a stub
     is_expression: bool = False  # its body is no block but an expression, as in a lambda
-    is_deliberate: bool = False  # never a stub
-    is_trivial: bool = False  # may be empty without being a stub
+    is_deliberate: bool = False  # short on purpose, as an abstract method is: never a stub
+    is_trivial: bool = False  # may be empty without being a stub, as a constructor or a nameless function
     is_broken: bool = False  # contains a syntax error, so its start and end may be wrong
 
     @property
     def name(self) -> str | None:
-        """The whole path, joined by dots; None for a function without a name."""
+        """The whole `path`, joined by dots; None for a function without a name."""
         return ".".join(self.path) or None
 
 
 @dataclass(frozen=True)
 class Outline:
-    """The functions, scopes and imports of a source, in text order. Scopes are spans and names, as of classes."""
+    """The functions, scopes and imports of a source, in text order. Scopes are spans and names of classes, modules and
+    the like.
+    """
 
     has_error: bool
     functions: tuple[Function, ...]
@@ -100,9 +102,9 @@ class _Captures:
         span = body.byte_range
         is_expression = span not in self.spans["block"]
         statements = [statement.byte_range for statement in list_statements(body)]
-        keep = None
+        docstring = None
         if statements and statements[0] in self.spans["keep"]:
-            keep = statements.pop(0)
+            docstring = statements.pop(0)
         whole = node
         if node.parent is not None and node.parent.byte_range in self.spans["whole"]:
             whole = node.parent
@@ -113,10 +115,10 @@ class _Captures:
             head=node.start_byte,
             end=node.end_byte,
             body=span,
-            keep=keep,
-            first=next(openers, None),
+            docstring=docstring,
+            first_opener=next(openers, None),
             statements=1 if is_expression else len(statements),
-            is_stub=not is_expression and len(statements) == 1 and statements[0] in self.spans["stub"],
+            is_placeholder=not is_expression and len(statements) == 1 and statements[0] in self.spans["stub"],
             is_expression=is_expression,
             is_deliberate=span in self.spans["deliberate"],
             is_trivial=span in self.spans["trivial"] or span not in self.paths,

@@ -74,7 +74,7 @@ def find_kin(document: Document, owner: str) -> Kin:
         if bases and base_definition.search(source):
             for function in read_outline(require_syntax(document), source).functions:
                 is_method = len(function.path) > 1 and function.path[-2] in bases
-                if is_method and function.statements and not (function.is_stub or function.is_deliberate):
+                if is_method and function.statements and not (function.is_placeholder or function.is_deliberate):
                     inherited.add(function.path[-1])
     return Kin(is_base, frozenset(name.decode() for name in derived), frozenset(inherited))
 

@@ -147,8 +147,8 @@ def _move(function: Function, offset: int) -> Function:
         head=function.head + offset,
         end=function.end + offset,
         body=move_span(function.body),
-        keep=move_span(function.keep) if function.keep else None,
-        first=None if function.first is None else function.first + offset,
+        docstring=move_span(function.docstring) if function.docstring else None,
+        first_opener=None if function.first_opener is None else function.first_opener + offset,
     )
 
 

@@ -85,7 +85,7 @@ def is_stub(document: Document, function: Function) -> bool:
     language = require_syntax(document)
     if function.is_deliberate or language.is_interface(document.name):
         return False
-    if function.statements and not function.is_stub:
+    if function.statements and not function.is_placeholder:
         return False
     unwritten = _Unwritten(document, function)
     if language.has_indented_blocks:
@@ -101,8 +101,8 @@ def is_stub(document: Document, function: Function) -> bool:
 def _inside(document: Document, function: Function) -> bytes:
     """The text of a body without its docstring, with comments and braces."""
     start, end = function.body
-    if function.keep:
-        _, start = function.keep
+    if function.docstring:
+        _, start = function.docstring
     return document.source[start : max(start, end)].strip()
 
 
@@ -113,7 +113,7 @@ def _decorators(document: Document, function: Function) -> bytes:
 
 def _has_code(function: Function) -> bool:
     """True for a function that has more than a placeholder."""
-    return bool(function.statements) and not function.is_stub
+    return bool(function.statements) and not function.is_placeholder
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _Unwritten:
         """The comments in the body and on its lines, without those for linters. The tree may end the function before
         the comment on its last line.
         """
-        start = self.function.keep[1] if self.function.keep else self.function.head
+        start = self.function.docstring[1] if self.function.docstring else self.function.head
         code = _LINTER_COMMENT.sub(b"", self.document.source[start : self.end])
         return b"\n".join(_COMMENT.findall(code))
 
@@ -248,7 +248,7 @@ class _Unwritten:
             return False
         num_alike = 0
         for method in self.methods:
-            if method.is_stub or not method.statements:
+            if method.is_placeholder or not method.statements:
                 num_alike += raises == bool(_RAISE.match(_inside(self.document, method)))
         return num_alike >= _ALIKE_ON_PURPOSE
 
@@ -262,7 +262,7 @@ class _Unwritten:
             return False
         if self.around:
             return True
-        alike = [function for function in self.functions if len(function.path) == 1 and function.is_stub]
+        alike = [function for function in self.functions if len(function.path) == 1 and function.is_placeholder]
         return len(self.function.path) == 1 and len(alike) >= _ALIKE_ON_PURPOSE
 
     @property
@@ -343,9 +343,9 @@ class _Unwritten:
     @property
     def docstring(self) -> bytes:
         """Its docstring with the quotes; empty without one."""
-        if self.function.keep is None:
+        if self.function.docstring is None:
             return b""
-        start, end = self.function.keep
+        start, end = self.function.docstring
         return self.document.source[start:end]
 
     def may_refuse(self) -> bool:

@@ -221,7 +221,7 @@ def _has_docstring(document: Document, function: Function) -> bool:
     lines = document.source_lines
     assert document.syntax is not None
     if document.syntax.has_indented_blocks:
-        return function.keep is not None
+        return function.docstring is not None
     above = lines.at(function.start) - 1
     for start, end in _comments(document):
         starts_its_line = lines.first_char(lines.at(start)) == start

@@ -30,7 +30,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
         is_nested = function.head < last_end
         last_end = max(last_end, function.end)
         is_exported = exported is None or function.path[0].encode() in exported
-        is_left_out = is_nested or not is_exported or function.is_broken or function.is_stub
+        is_left_out = is_nested or not is_exported or function.is_broken or function.is_placeholder
         if not (is_left_out or _is_private(document, function) or _is_described(document, function)):
             yield _hole(document, function)
 
@@ -60,7 +60,7 @@ def _is_private(document: Document, function: Function) -> bool:
 
 def _is_described(document: Document, function: Function) -> bool:
     """True if the function has a docstring. Bytes and f-strings are not docstrings."""
-    start, end = function.keep or (0, 0)
+    start, end = function.docstring or (0, 0)
     return start < end and not document.source[start:end].lower().startswith((b"b", b"f"))
 
 
