@@ -9,7 +9,7 @@ from midfill_infill.errors import MidfillError
 
 @dataclass(frozen=True)
 class Repository:
-    """A tree of files: a git working tree with git's folder for it, which is a worktree's own one, not the shared one; or
+    """A tree of files: a git working tree with git's folder for it (for a worktree its own one, not the shared one), or
     a folder outside of any, with None.
     """
 
