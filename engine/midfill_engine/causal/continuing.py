@@ -141,7 +141,7 @@ async def fill_hole(
     if request.temperature:
         candidates = shuffle(candidates, filler.kind, drawing, judge)
     fills = [split.to_whole(candidate) for candidate in candidates]
-    balanced_fills = [fill for fill in fills if split.balances(fill)]
+    balanced_fills = [fill for fill in fills if split.balances(fill.text)]
     return balanced_fills, filler.timer.is_over
 
 
