@@ -296,6 +296,13 @@ def test_what_is_not_computed_here_is_refused(tmp_path: Path, changes: dict[str,
         load(folder)
 
 
+def test_a_broken_tokenizer_is_told_before_any_weight_is_read(tmp_path: Path) -> None:
+    folder = copy_checkpoint("dream", tmp_path, num_hidden_layers=3)
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(CheckpointError, match="tokenizer"):
+        load(folder)
+
+
 def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
     folder = copy_checkpoint("dream", tmp_path)
     tensors = load_file(folder / "model.safetensors")
