@@ -107,7 +107,7 @@ class Store:
         return judge
 
     def _fit_judge(self, model: str) -> JudgeFit | None:
-        """None if those that ship choose as well, and for the default model: they were fitted for it, on more lines."""
+        """The weights fitted to the latest lines, if better. None for BASE, for which what ships was fitted on more."""
         if self._info.id == BASE:
             return None
         compared = [outcome for outcome in self._outcomes.values() if outcome.compared and outcome.model == model]
