@@ -245,7 +245,7 @@ def judge(document: Document, functions: list[Found], sample: list[Found]) -> It
         if offset is None:
             continue
         try:
-            hole = body_at(document, document.to_raw(offset))
+            hole = body_at(document, document.to_data(offset))
             verdict = "wrong" if not is_right(document, hole, function) else "right"
             if verdict == "right" and hole.start_byte < hole.end_byte and not comes_back(document, hole):
                 verdict = "not back"

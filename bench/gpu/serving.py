@@ -163,7 +163,7 @@ def open_runtime(loaded: LoadedModel, name: str, operators: str) -> Runtime:
     if operators == "int4":
         model = copy.deepcopy(loaded.model).bfloat16()
         loaded = replace(loaded, model=model)
-        chosen = Int4Operators(loaded.weight.device)
+        chosen = Int4Operators(loaded.embedding_weight.device)
         chosen.pack(model.transformer)
     runtime = Runtime.of(loaded, family=family, operators=chosen, kernels=operators == "kernels")
     return replace(runtime, names=(name,))

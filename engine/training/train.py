@@ -82,7 +82,7 @@ def train(config: RunConfig) -> Progress:
     if config.pack_length and config.pack_length < config.shape.room:
         raise ValueError(f"pack_length is {config.pack_length}, and a row may take {config.shape.room}: raise it.")
     config.out.mkdir(parents=True, exist_ok=True)
-    clear_scratch(config.out)
+    clear_scratch(config.out / SNAPSHOT)
     torch.manual_seed(config.seed)
     torch.set_num_threads(config.num_threads)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every shape anew, and ours differ from step to step

@@ -144,7 +144,7 @@ def test_a_part_balances_its_brackets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "left"), [("f(a[0], {})", ""), ("]f((", "](("), ("(]", "(]"), ("'(' + \")\" + `[`", "")]
+    ("text", "left"), [("f(a[0], {})", ""), ("]f((", "](("), ("(]", "(]"), ("'(' + \")\" + `[`", ""), ("# see (1", "(")]
 )
 def test_brackets_without_a_partner(text: str, left: str) -> None:
     assert find_unmatched(text) == left

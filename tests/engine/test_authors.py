@@ -131,11 +131,16 @@ def test_a_stored_tensor_that_nothing_reads_ends_loading(tmp_path: Path) -> None
     folder = copy_checkpoint("llada", tmp_path)
     tensors = load_file(folder / "model.safetensors")
     save_file({**tensors, "model.rotary_emb.inv_freq": torch.ones(4)}, folder / "model.safetensors")
-    assert load(folder).parameters > 0  # computed at load, whoever stored it
+    assert load(folder).num_parameters > 0  # computed at load, whoever stored it
     name = "model.transformer.blocks.0.attn_norm.bias"
     save_file({**tensors, name: torch.ones(32), "x.bias": torch.ones(1)}, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match=f"{name} and 1 more"):
         load(folder)
+
+
+def scale_queries_from(position: int) -> dict[str, Any]:
+    yarn = {"rope_type": "yarn", "factor": 16.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
+    return {**yarn, "original_max_position_embeddings": position}
 
 
 @pytest.mark.parametrize(
@@ -154,6 +159,8 @@ def test_a_stored_tensor_that_nothing_reads_ends_loading(tmp_path: Path) -> None
         ("llada2", {"use_qk_norm": False}, "without norms"),
         ("llada2", {"expert_capacity": 48}, "by the block, as LLaDA2.2"),
         ("llada2", {"split_token_id": 301}, "insert and delete, as LLaDA2.2"),
+        ("nemotron-diffusion", {"rope_parameters": scale_queries_from(2048)}, "scaled within its first 4096"),
+        ("nemotron-diffusion", {"rope_scaling": scale_queries_from(2048)}, "scaled within its first 4096"),
     ],
 )
 def test_what_the_authors_compute_otherwise_is_refused(
@@ -182,7 +189,7 @@ PUBLISHED_KEYS = {
 def test_a_published_configuration_is_read_without_a_word(
     family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert load(copy_checkpoint(family, tmp_path, **PUBLISHED_KEYS[family])).parameters > 0
+    assert load(copy_checkpoint(family, tmp_path, **PUBLISHED_KEYS[family])).num_parameters > 0
     assert not caplog.records
 
 

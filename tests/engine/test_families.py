@@ -249,7 +249,7 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
 def test_code_in_a_checkpoint_is_never_run(tmp_path: Path) -> None:
     folder = copy_checkpoint("dream", tmp_path, auto_map={"AutoModel": "modeling_dream.DreamModel"})
     (folder / "modeling_dream.py").write_text("raise SystemExit('this ran')\n")
-    assert load(folder).parameters > 0
+    assert load(folder).num_parameters > 0
     assert not any(module.endswith("modeling_dream") for module in sys.modules)
 
 
@@ -282,7 +282,7 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
         ({"rope_scaling": {"rope_type": "yarn"}}, "scaled rotary"),
         ({"use_sliding_window": True}, "sliding-window"),
         ({"hidden_act": "gelu"}, "gelu"),
-        ({"intermediate_size": 65}, "not"),
+        ({"intermediate_size": 65}, r"^blocks\.0\.mlp\..*, from model\..* has the shape \(64, 32\), not \(65, 32\)"),
         ({"num_hidden_layers": 3}, "lack"),
         ({"hidden_size": "wide"}, "not one of the family"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
@@ -293,6 +293,13 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
 def test_what_is_not_computed_here_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = copy_checkpoint("dream", tmp_path, **changes)
     with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+def test_a_broken_tokenizer_is_told_before_any_weight_is_read(tmp_path: Path) -> None:
+    folder = copy_checkpoint("dream", tmp_path, num_hidden_layers=3)
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(CheckpointError, match="tokenizer"):
         load(folder)
 
 

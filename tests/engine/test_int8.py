@@ -129,7 +129,7 @@ def test_rotated_rows_with_a_few_large_channels_keep_the_small_ones(coarse: Form
 def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Path) -> None:
     tiny.make_random(tmp_path, FAMILIES.find(family))
     plain, packed = (load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=name) for name in ("stored", "int8"))
-    assert plain.loaded.parameters == packed.loaded.parameters
+    assert plain.loaded.num_parameters == packed.loaded.num_parameters
     block = packed.loaded.model.transformer.blocks[0]
     assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == KEPT_VALUES
     transformer = packed.loaded.model.transformer
@@ -204,7 +204,7 @@ def test_the_embedding_is_looked_up_in_int8_and_the_head_stays_packed(is_tied: b
     transformer, operators = packed.loaded.model.transformer, packed.operators
     assert transformer.embedding.weight.dtype == torch.int8 and packed.info.dtype == "float32"
     assert isinstance(operators, Int8Operators) and id(head_weight(transformer)) in operators._packed
-    ids, stored = torch.arange(320), rotate(plain.loaded.weight)
+    ids, stored = torch.arange(320), rotate(plain.loaded.embedding_weight)
     error = (transformer.embedding(ids) - stored[ids]).abs()
     assert 0 < error.max() and (error <= stored.abs().amax(dim=1, keepdim=True) / 127 / 2 + 1e-6).all()
 

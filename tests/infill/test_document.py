@@ -89,14 +89,14 @@ def test_offsets_of_other_encodings_are_exact(encoding: str) -> None:
     assert document.text == text
     for index in range(len(text) + 1):
         raw, source = len(text[:index].encode(encoding)), len(text[:index].encode())
-        assert (document.to_source(raw), document.to_raw(source)) == (source, raw)
+        assert (document.to_source(raw), document.to_data(source)) == (source, raw)
 
 
 def test_undecodable_bytes_in_other_encodings_keep_their_places() -> None:
     data = b"# coding: shift_jis\nx = '\x93\xfa\xff\x96\x7b'\ny = 1\n"
     document = Document(data, "python")
     assert document.data[document.offset_at(3, 1) :] == b"y = 1\n"
-    assert document.to_raw(len(document.source)) == len(data)
+    assert document.to_data(len(document.source)) == len(data)
 
 
 @pytest.mark.parametrize(

@@ -200,9 +200,9 @@ def check_written(document: Document, hole: Hole, answer: str, declared: str | N
 def test_any_bytes_of_any_encoding_have_places(name: str, parts: list[bytes]) -> None:
     document = Document(b"# coding: " + name.encode() + b"\nx = 1\n" + b"".join(parts), "python")
     assert len(document.source_lines) == document.num_lines
-    assert document.to_raw(len(document.source)) == len(document.data)
+    assert document.to_data(len(document.source)) == len(document.data)
     for byte in range(len(document.data) + 1):
-        assert document.to_raw(document.to_source(document.snap(byte))) == document.snap(byte)
+        assert document.to_data(document.to_source(document.snap(byte))) == document.snap(byte)
     assert find_encoding(document.data, has_cookie=True) == document.encoding
     assert decode(document.data, document.encoding) == document.text
 

@@ -10,11 +10,11 @@ import pytest
 
 from midfill_engine.wire import BASE, ModelInfo
 from midfill_infill.errors import MidfillError
-from midfill_infill.filling.certainty import load_judge
+from midfill_infill.filling.certainty import MIN_MEASURED, load_judge
 from midfill_infill.measuring.gaps import Gap, draw_gaps
 from midfill_infill.measuring.judging import EXACT, MIN_LINES, ComparedText, fit_judge
 from midfill_infill.measuring.outcomes import GapOutcome, Store
-from midfill_infill.measuring.table import Measured, Share, choose, describe_sureness
+from midfill_infill.measuring.table import Measured, Share, describe_choice, describe_sureness
 from midfill_infill.repository.places import find_place
 from midfill_infill.splicing.splice import splice
 
@@ -198,7 +198,7 @@ def test_a_share_has_wilsons_interval() -> None:
 def test_the_better_model_is_chosen_although_it_is_slower() -> None:
     good = [outcome(str(number), right=number % 10 != 0, end_s=5.0) for number in range(60)]
     bad = [outcome(str(number), right=number % 3 == 0, end_s=0.5) for number in range(60)]
-    said = choose(
+    said = describe_choice(
         [Measured("floor", tuple(good), is_floor=True), Measured("bad", tuple(bad)), Measured("good", tuple(good))]
     )
     assert said == "choose good here: its fills are closer to what you wrote than those of bad"
@@ -207,14 +207,14 @@ def test_the_better_model_is_chosen_although_it_is_slower() -> None:
 def test_of_two_that_are_alike_the_faster_is_chosen() -> None:
     slow = [outcome(str(number), right=number % 2 == 0, end_s=5.0) for number in range(60)]
     fast = [outcome(str(number), right=number % 2 == 1 or number == 0, end_s=0.5) for number in range(60)]
-    said = choose([Measured("slow", tuple(slow)), Measured("fast", tuple(fast))])
+    said = describe_choice([Measured("slow", tuple(slow)), Measured("fast", tuple(fast))])
     assert said.startswith("choose fast here: a fill takes 0.5 s on average, 5.0 s with slow")
 
 
 def test_models_are_compared_on_the_gaps_that_both_have_filled() -> None:
     whole = [outcome(str(number), right=number < 30) for number in range(60)]
     part = [outcome(str(number), right=True, end_s=3.0) for number in range(30)]
-    said = choose([Measured("whole", tuple(whole)), Measured("part", tuple(part))])
+    said = describe_choice([Measured("whole", tuple(whole)), Measured("part", tuple(part))])
     assert said.startswith("choose whole here")
 
 
@@ -222,3 +222,16 @@ def test_an_engines_own_certainty_is_told_where_a_fit_gains_nothing() -> None:
     sure = [outcome(str(number), right=number % 5 != 0, told=0.8) for number in range(10)]
     assert describe_sureness(sure) == "sure 8 of 10 right; on average 80% sure, 80% right"
     assert describe_sureness([outcome("a", right=True)]) == ""
+
+
+def test_fills_of_one_file_tell_no_certainty_that_no_other_file_can_confirm() -> None:
+    fills = [outcome(str(number), right=number % 2 == 0) for number in range(MIN_MEASURED)]
+    assert describe_sureness(fills).endswith("50% right")
+    assert describe_sureness([replace(each, group="a.py") for each in fills]) == ""
+
+
+def test_fills_that_pass_are_better_not_closer_to_what_was_written() -> None:
+    passing = [replace(outcome(str(number), right=False), passes=True) for number in range(60)]
+    failing = [replace(each, passes=False) for each in passing]
+    said = describe_choice([Measured("failing", failing), Measured("passing", passing)])
+    assert said == "choose passing here: its fills are better than those of failing"

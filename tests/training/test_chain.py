@@ -90,6 +90,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_last_snapshot(
 def test_a_run_ends_at_the_moment_it_is_given(finished: RunConfig, tmp_path: Path) -> None:
     done = train(replace(finished, out=tmp_path, num_steps=0, deadline_s=600.0, end_at_s=time.time() - 1))
     assert done.step == 0 and (tmp_path / "snapshot/state.json").exists()
+    assert train(replace(finished, out=tmp_path, num_steps=1, resume=True)).step == 1
 
 
 @torch.no_grad()

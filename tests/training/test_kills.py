@@ -1,5 +1,6 @@
 """Whatever kills a run, its snapshots stay whole, readers never see half of one, and the next run goes on from them."""
 
+import json
 import os
 import random
 import shutil
@@ -14,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from training.snapshots import LEARNT, SCRATCH, Progress, read_progress, write_snapshot
+from training.snapshots import LEARNT, SCRATCH_PREFIX, STATE, Progress, clear_scratch, read_progress, write_snapshot
 from training.train import RunConfig, train
 
 ENGINE = Path(__file__).parents[2] / "engine"
@@ -88,10 +89,10 @@ def kill_and_resume(config: RunConfig, num_kills: int) -> None:
         assert kept.step > step or seed, "a kill may come before the next save"
         step = kept.step
         config = replace(config, resume=True)
-    (config.out / f"{SCRATCH}left").mkdir(exist_ok=True)
+    (config.out / f"{SCRATCH_PREFIX}left").mkdir(exist_ok=True)
     done = train(replace(config, num_steps=4))
     assert done.step == step + 4 == read_progress(config.out / "snapshot").step
-    assert not list(config.out.glob(f"{SCRATCH}*"))
+    assert not list(config.out.glob(f"{SCRATCH_PREFIX}*"))
 
 
 def test_a_killed_run_goes_on_from_its_last_snapshot(endless: RunConfig) -> None:
@@ -131,6 +132,10 @@ def test_snapshots_replace_each_other_and_torn_copies_are_refused(
     weights.unlink()
     with pytest.raises(ValueError, match="is missing"):
         read_progress(tmp_path / "copy")
+    state = json.loads((folder / STATE).read_text())
+    (folder / STATE).write_text(json.dumps({name: value for name, value in state.items() if name != "sha256"}))
+    with pytest.raises(ValueError, match="not whole"):
+        read_progress(folder)
 
 
 def test_snapshots_are_replaced_by_two_renames_where_names_cannot_be_exchanged(
@@ -140,3 +145,23 @@ def test_snapshots_are_replaced_by_two_renames_where_names_cannot_be_exchanged(
     for step in (1, 2):
         write(tmp_path / "snapshot", learnt, step)
     assert read_progress(tmp_path / "snapshot").step == 2 and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_snapshot_outlives_a_run_that_ends_between_the_two_renames(
+    learnt: dict[str, torch.nn.Parameter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, rename = tmp_path / "snapshot", Path.rename
+    write(folder, learnt, 1)
+
+    def end_at_second(path: Path, target: Path) -> Path:
+        if target == folder:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patches:
+        patches.setattr("training.snapshots._exchange", lambda first, second: False)
+        patches.setattr(Path, "rename", end_at_second)
+        with pytest.raises(KeyboardInterrupt):
+            write(folder, learnt, 2)
+    clear_scratch(folder)
+    assert read_progress(folder).step == 1 and [path.name for path in tmp_path.iterdir()] == ["snapshot"]

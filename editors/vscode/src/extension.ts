@@ -8,39 +8,43 @@ import { type PendingFill, type PreviewHole, type Range, type Repeat, shift } fr
 import { drawPending, fillsOf, findDocument, forgetPending, hover, takePending } from "./pending.ts";
 import { refreshOld, registerOld, toggleOld } from "./old.ts";
 import { findCommand, install, isOwn, offerInstall, offerUpdate, removeEverything, runDoctor, watchServer } from "./server.ts";
-import { showHoles, showPreview, showRepeats, toRange } from "./view.ts";
+import { editorsOf, showHoles, showPreview, showRepeats, toRange } from "./view.ts";
 
-interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: boolean; message: string; snoozing?: boolean }
+interface Status { kind: "Normal" | "Error" | "Inactive"; busy: boolean; message: string; snoozing?: boolean }
 type Arguments = Record<string, unknown>;
-interface Running { uri: string; cancel: vscode.CancellationTokenSource; animation?: Animation; holes: PreviewHole[] }
+/** A request that fills, and the holes of its last preview. */
+interface Running { uri: string; animation?: Animation; holes: PreviewHole[] }
 
-// Errors of a client whose server ended: it is started again by itself, a few times.
-const ENDED = [-32097, -32099];
+const REQUEST_CANCELLED = -32800;
+// PendingResponseRejected and MessageWriteError: the server ended. The client starts it again by itself, a few times.
+const SERVER_ENDED = [-32097, -32099];
 
-let context: vscode.ExtensionContext;
+let extension: vscode.ExtensionContext;
 let client: LanguageClient | undefined;
-let starts: Promise<void>; // one after the other
+let lastStart: Promise<void>; // the next one waits for it
 let log: vscode.LogOutputChannel;
 let item: vscode.StatusBarItem;
 let lastToken = 0;
 const running = new Map<number, Running>();
 const repeats = new Map<string, Repeat[]>(); // document -> where its last change may be made again
-const holes = new Map<string, vscode.Range[]>(); // document -> holes that wait
-let wide: { uri: string; version: number; ranges: vscode.Range[]; index: number; shown?: vscode.Range } | undefined;
+const waitingHoles = new Map<string, vscode.Range[]>(); // document -> holes that will be filled together
+// What `widen` chooses from, and the hole that waits by its choice. At the index -1 there is none: the next call asks anew.
+let widened: { version: number; ranges: vscode.Range[]; index: number; hole?: vscode.Range } | undefined;
 let isSnoozing = false;
-let asksAgain = false; // for ghost text that the engine has judged
+// The next request for ghost text is ours. VS Code calls it Invoke; told so, the server would ignore snooze and languages.
+let asksAgain = false;
 
 /** Waits for nothing: VS Code keeps keys back until it is done, and the cursor goes on meanwhile. */
 export function activate(activated: vscode.ExtensionContext): void {
-  context = activated;
+  extension = activated;
   log = vscode.window.createOutputChannel("Midfill", { log: true });
   item = vscode.window.createStatusBarItem("midfill.status", vscode.StatusBarAlignment.Right, 100);
   item.name = "Midfill";
   item.command = "midfill.showMenu";
   item.show();
-  void readKeys(context);
-  context.subscriptions.push(log, item, watchDocuments(), registerOld(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
-    vscode.workspace.onDidCloseTextDocument((document) => void holes.delete(document.uri.toString())),
+  void readKeys(extension);
+  extension.subscriptions.push(log, item, watchDocuments(), registerOld(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
+    vscode.workspace.onDidCloseTextDocument((document) => void waitingHoles.delete(document.uri.toString())),
     vscode.languages.registerHoverProvider({ pattern: "**" }, { provideHover: hover }),
     vscode.window.onDidChangeVisibleTextEditors(draw),
     vscode.window.onDidChangeActiveTextEditor(() => void setContexts()),
@@ -61,18 +65,18 @@ export function activate(activated: vscode.ExtensionContext): void {
     allEdits: () => repeat("all"),
     dismissEdits: () => repeat("dismiss"),
     showMenu,
-    finishFill: () => run("finish"),
-    acceptFill: () => run("accept"),
-    discardFill: () => run("discard"),
-    rerollFill: () => run("reroll"),
-    shorterFill: () => run("reroll", { length: "shorter" }),
-    longerFill: () => run("reroll", { length: "longer" }),
-    nextFill: () => run("next"),
+    finishFill: () => sendCommand("finish"),
+    acceptFill: () => sendCommand("accept"),
+    discardFill: () => sendCommand("discard"),
+    rerollFill: () => sendCommand("reroll"),
+    shorterFill: () => sendCommand("reroll", { length: "shorter" }),
+    longerFill: () => sendCommand("reroll", { length: "longer" }),
+    nextFill: () => sendCommand("next"),
     showOld: toggleOld,
-    acceptHole: () => run("accept", { part: "hole" }),
-    discardHole: () => run("discard", { part: "hole" }),
-    acceptHunk: () => run("accept", { part: "hunk" }),
-    discardHunk: () => run("discard", { part: "hunk" }),
+    acceptHole: () => sendCommand("accept", { part: "hole" }),
+    discardHole: () => sendCommand("discard", { part: "hole" }),
+    acceptHunk: () => sendCommand("accept", { part: "hunk" }),
+    discardHunk: () => sendCommand("discard", { part: "hunk" }),
     doctor: runDoctor,
     showLog: () => log.show(),
     restart,
@@ -80,10 +84,10 @@ export function activate(activated: vscode.ExtensionContext): void {
     removeEverything,
   };
   for (const [name, command] of Object.entries(commands)) {
-    context.subscriptions.push(vscode.commands.registerCommand(`midfill.${name}`, command));
+    extension.subscriptions.push(vscode.commands.registerCommand(`midfill.${name}`, command));
   }
-  watchServer(context, log, restart, stop);
-  starts = start();
+  watchServer(extension, log, restart, stop);
+  lastStart = start();
 }
 
 export async function deactivate(): Promise<void> {
@@ -92,8 +96,8 @@ export async function deactivate(): Promise<void> {
 }
 
 function restart(): Promise<void> {
-  starts = starts.then(start);
-  return starts;
+  lastStart = lastStart.then(start);
+  return lastStart;
 }
 
 async function stop(): Promise<void> {
@@ -108,8 +112,8 @@ async function start(): Promise<void> {
   if (!command) return void offerInstall();
   log.info(`starting ${command.join(" ")}`);
   item.text = "$(loading~spin) Midfill starts";
-  const [program, ...words] = command;
-  client = new LanguageClient("midfill", "Midfill", { command: program, args: words }, {
+  const [program, ...args] = command;
+  client = new LanguageClient("midfill", "Midfill", { command: program, args }, {
     documentSelector: [{ scheme: "file" }, { scheme: "untitled" }, { notebook: "*" }],
     outputChannel: log,
     middleware,
@@ -120,15 +124,16 @@ async function start(): Promise<void> {
   };
   client.registerFeature(feature);
   client.onNotification("midfill/preview", (params: { token: number; holes: PreviewHole[] }) => {
-    const fill = running.get(params.token);
-    if (fill?.animation?.isOver === false) void fill.animation.show(params.holes);
-    else if (fill && setting("preview") !== "off") {
-      fill.holes = params.holes;
-      drawPreviews(fill.uri);
+    const request = running.get(params.token);
+    if (request?.animation?.isOver === false) void request.animation.show(params.holes);
+    else if (request && setting("preview") !== "off") {
+      request.holes = params.holes;
+      drawPreviews(request.uri);
     }
   });
   client.onNotification("midfill/didChangePending", (params: { uri: string; fills: PendingFill[] }) => {
-    if (params.fills.length && !fillsOf(params.uri).length) void readKeys(context).then(drawPending);
+    const isFirst = params.fills.length > 0 && !fillsOf(params.uri).length;
+    if (isFirst) void readKeys(extension).then(drawPending); // its hints name keys, which may have changed
     takePending(params.uri, params.fills);
     refreshOld(params.uri);
     void setContexts();
@@ -141,7 +146,7 @@ async function start(): Promise<void> {
   client.onNotification("midfill/didJudge", ({ uri, position }: { uri: string; position: Range["start"] }) => {
     const editor = vscode.window.activeTextEditor;
     if (editor?.document.uri.toString() !== uri || !editor.selection.active.isEqual(new vscode.Position(position.line, position.character))) return;
-    asksAgain = true; // the command counts as a request of the user's
+    asksAgain = true;
     void vscode.commands.executeCommand("editor.action.inlineSuggest.trigger");
   });
   client.onNotification("midfill/didChangeStatus", showStatus);
@@ -164,12 +169,12 @@ async function start(): Promise<void> {
 
 // Code actions and lenses carry the server's commands: they take the same way as ours, with previews.
 const middleware: Middleware = {
-  executeCommand: async (command, words: Arguments[], next) => {
-    const [name, argument] = [command.replace("midfill.", ""), words[0] ?? {}];
+  executeCommand: async (command, values: Arguments[], next) => {
+    const [name, argument] = [command.replace("midfill.", ""), values[0] ?? {}];
     if (name === "fill") return fill(argument);
     if (name === "until") return fillUntil();
-    if (["accept", "discard", "reroll", "next", "finish"].includes(name)) return run(name, argument);
-    return next(command, words);
+    if (["accept", "discard", "reroll", "next", "finish"].includes(name)) return sendCommand(name, argument);
+    return next(command, values);
   },
   provideInlineCompletionItems: (document, position, context, token, next) => {
     const triggerKind = asksAgain ? vscode.InlineCompletionTriggerKind.Automatic : context.triggerKind;
@@ -189,7 +194,7 @@ const middleware: Middleware = {
   },
 };
 
-/** Tells the server of a document whose changes it was not told of. */
+/** Tells the server a document's text at the end of an animation, during which `didChange` is held back. */
 function tellText(document: vscode.TextDocument): void {
   const textDocument = { uri: document.uri.toString(), version: document.version };
   client?.sendNotification("textDocument/didChange", { textDocument, contentChanges: [{ text: document.getText() }] }).catch(() => {});
@@ -205,19 +210,19 @@ async function fillHere(what: string, more: Arguments = {}): Promise<void> {
 }
 
 /** Fills the body at the cursor until a command passes, which is asked for once and kept with a workspace that is trusted. */
-async function fillUntil(isNew = false): Promise<void> {
+async function fillUntil(asksAnew = false): Promise<void> {
   if (!vscode.workspace.isTrusted) {
     const choice = await vscode.window.showWarningMessage("Midfill: tests are code of this workspace; they run once it is trusted.", "Manage Workspace Trust");
     return void (choice && vscode.commands.executeCommand("workbench.trust.manage"));
   }
-  const known = isNew ? undefined : context.workspaceState.get<string>("until");
+  const known = asksAnew ? undefined : extension.workspaceState.get<string>("until");
   const guesses = known ? undefined : await client?.sendRequest<{ commands: string[] }>("midfill/tests", { uri: activeUri() }).catch(explain);
   const until = known ?? (await vscode.window.showInputBox({
     title: "Fill until this command passes", value: guesses?.commands[0],
     prompt: "It runs in a sandbox, on a copy of this folder. {tests} are those that import the file.",
   }));
   if (!until) return;
-  await context.workspaceState.update("until", until);
+  await extension.workspaceState.update("until", until);
   await fillHere("body", { until });
 }
 
@@ -225,29 +230,30 @@ function addHole(): void {
   const editor = vscode.window.activeTextEditor;
   if (!editor) return;
   const uri = editor.document.uri.toString();
-  keepHoles(uri, [...(holes.get(uri) ?? []), ...editor.selections.map((selection) => new vscode.Range(selection.start, selection.end))]);
+  setHoles(uri, [...(waitingHoles.get(uri) ?? []), ...editor.selections.map((selection) => new vscode.Range(selection.start, selection.end))]);
 }
 
-/** Shows a hole around the cursor, then with each call the next larger one, or the next smaller, at last none. */
+/** Adds a hole around the selection, then with each call the next larger one, or the next smaller, at last none. */
 async function widen(step: number): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   if (!editor || !client) return;
   const { document, selection } = editor;
   const uri = document.uri.toString();
-  const others = (holes.get(uri) ?? []).filter((hole) => hole !== wide?.shown);
-  if (wide?.uri === uri && wide.version === document.version && holes.get(uri)?.includes(wide.shown!)) {
-    wide.index = Math.min(wide.index + step, wide.ranges.length - 1);
+  const waiting = waitingHoles.get(uri) ?? [];
+  const others = waiting.filter((hole) => hole !== widened?.hole);
+  if (widened?.version === document.version && others.length < waiting.length) {
+    widened.index = Math.min(widened.index + step, widened.ranges.length - 1);
   } else {
     const asked = { uri, version: document.version, range: toJson(selection) };
     const found = await client.sendRequest<{ ranges: Range[] }>("midfill/holes", asked).catch(explain);
     if (!found?.ranges.length) return void (found && vscode.window.showInformationMessage("Midfill: nothing to fill is around the cursor."));
-    wide = { uri, version: document.version, ranges: found.ranges.map(toRange), index: 0 };
+    widened = { version: document.version, ranges: found.ranges.map(toRange), index: 0 };
   }
-  wide.shown = wide.ranges[wide.index];
-  keepHoles(uri, wide.shown ? [...others, wide.shown] : others);
+  widened.hole = widened.ranges[widened.index];
+  setHoles(uri, widened.hole ? [...others, widened.hole] : others);
 }
 
-/** What the status bar offers: no ghost text for a while, or in a language. */
+/** What the status bar offers: no ghost text for a while, or in a language; the doctor and the log. */
 async function showMenu(): Promise<void> {
   const language = vscode.window.activeTextEditor?.document.languageId ?? "*";
   const languages = vscode.workspace.getConfiguration("midfill").get<Record<string, boolean>>("languages") ?? {};
@@ -255,7 +261,7 @@ async function showMenu(): Promise<void> {
   const snooze = (minutes: number) => client?.sendRequest("workspace/executeCommand", { command: "midfill.snooze", arguments: [{ minutes }] }).catch(explain);
   const choices: Record<string, () => unknown> = {
     [isSnoozing ? "Ghost text again" : "No ghost text for 5 minutes"]: () => snooze(isSnoozing ? 0 : 5),
-    [`${isOn ? "No ghost" : "Ghost"} text in ${language}`]: () =>
+    [`${isOn ? "No ghost" : "Ghost"} text in ${language === "*" ? "all languages" : language}`]: () =>
       vscode.workspace.getConfiguration("midfill").update("languages", { ...languages, [language]: !isOn }, vscode.ConfigurationTarget.Global),
     Doctor: runDoctor,
     "Show Log": () => log.show(),
@@ -266,43 +272,48 @@ async function showMenu(): Promise<void> {
 
 async function fillHoles(): Promise<void> {
   const editor = vscode.window.activeTextEditor;
-  const waiting = editor && holes.get(editor.document.uri.toString());
-  if (!waiting?.length) return void vscode.window.showInformationMessage("Midfill: add holes first.");
-  keepHoles(editor!.document.uri.toString(), []);
-  await fill({ uri: editor!.document.uri.toString(), what: "selection", version: editor!.document.version, ranges: waiting.map(toJson) });
+  const uri = activeUri();
+  const waiting = waitingHoles.get(uri);
+  if (!editor || !waiting?.length) return void vscode.window.showInformationMessage("Midfill: add holes first.");
+  setHoles(uri, []);
+  await fill({ uri, what: "selection", version: editor.document.version, ranges: waiting.map(toJson) });
 }
 
-function keepHoles(uri: string, now: vscode.Range[]): void {
-  holes.set(uri, now);
-  vscode.window.visibleTextEditors.filter((editor) => editor.document.uri.toString() === uri).forEach((editor) => showHoles(editor, now));
+function setHoles(uri: string, holes: vscode.Range[]): void {
+  waitingHoles.set(uri, holes);
+  for (const editor of editorsOf(uri)) showHoles(editor, holes);
   void setContexts();
 }
 
-/** Holes that wait move with the text; one that an edit touches is let go. */
+/** Holes that wait move with the text; one that an edit touches is let go. A save is an event without changes. */
 function carryHoles(event: vscode.TextDocumentChangeEvent): void {
   const uri = event.document.uri.toString();
-  const waiting = holes.get(uri);
-  if (!waiting?.length) return;
-  const carry = (hole: vscode.Range) => event.contentChanges.reduce<Range | undefined>((range, change) => range && shift(range, change), toJson(hole));
-  keepHoles(uri, waiting.flatMap((hole) => carry(hole) ?? []).map(toRange));
+  const waiting = waitingHoles.get(uri);
+  if (!waiting?.length || !event.contentChanges.length) return;
+  setHoles(uri, waiting.flatMap((hole) => {
+    const range = event.contentChanges.reduce<Range | undefined>((range, change) => range && shift(range, change), toJson(hole));
+    const moved = range && toRange(range);
+    if (widened?.hole === hole) widened.hole = moved;
+    return moved ?? [];
+  }));
 }
 
 async function fill(params: Arguments): Promise<void> {
   await ask("midfill/fill", String(params.uri), (previewToken) => ({ alternatives: 3, ...params, apply: true, previewToken }),
-    setting("preview") === "buffer" && !params.confirm);
+    setting("preview") === "buffer" && !params.confirm); // what the user has still to confirm is not written before
 }
 
-/** Runs one of the server's commands on the fill that it names, by default the one at the cursor. */
-async function run(name: string, argument: Arguments = {}): Promise<void> {
+/** Runs one of the server's commands on the fill that it names, by default the one at the selection's start. */
+async function sendCommand(name: string, argument: Arguments = {}): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   const uri = findDocument(argument.id) ?? activeUri();
-  const place = argument.id === undefined && editor ? { uri, position: toJson(editor.selections[0]).start } : {};
-  const send = (previewToken?: number) => ({ command: `midfill.${name}`, arguments: [{ ...argument, ...place, previewToken }] });
+  const target = argument.id === undefined && editor ? { uri, position: toJson(editor.selections[0]).start } : {};
+  const send = (previewToken?: number) => ({ command: `midfill.${name}`, arguments: [{ ...argument, ...target, previewToken }] });
   if (["reroll", "next"].includes(name)) return ask("workspace/executeCommand", uri, send);
   await client?.sendRequest("workspace/executeCommand", send()).catch(explain);
 }
 
-/** Makes the last change again at the cursor's line, and goes to the next place. */
+/** "next" makes the last change again at the selection's line and goes to the next place, "all" everywhere; "dismiss" forgets it. */
 async function repeat(action: string): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   if (!editor) return;
@@ -318,23 +329,23 @@ function drawRepeats(): void {
 function explain(error: unknown): void {
   const { code, message } = error as { code?: number; message?: string };
   log.warn(String(error));
-  if (code === -32800) return;
-  const isDead = code !== undefined && ENDED.includes(code);
-  void vscode.window.showErrorMessage(isDead ? "Midfill: the server ended; it is started again. Fill again." : message ?? String(error));
+  if (code === REQUEST_CANCELLED) return;
+  const isDead = code !== undefined && SERVER_ENDED.includes(code);
+  void vscode.window.showErrorMessage(isDead ? "Midfill: the server ended; it is started again. Try again." : message ?? String(error));
 }
 
+/** Sends a request that fills; while it runs, keys and previews know of it. */
 async function ask(method: string, uri: string, make: (token: number) => Arguments, isAnimated = false): Promise<void> {
   if (!client) return offerInstall();
   const token = ++lastToken;
-  const cancel = new vscode.CancellationTokenSource();
   await findAnimation(uri)?.stop();
   const animation = isAnimated ? openAnimation(uri, tellText) : undefined;
-  running.set(token, { uri, cancel, animation, holes: [] });
+  running.set(token, { uri, animation, holes: [] });
   await setContexts();
   try {
     await client.start();
     await new Promise(setImmediate); // documents are opened behind what waited for the start
-    await client.sendRequest(method, make(token), cancel.token);
+    await client.sendRequest(method, make(token));
   } catch (error) {
     explain(error);
   } finally {
@@ -347,7 +358,7 @@ async function ask(method: string, uri: string, make: (token: number) => Argumen
 
 /** What runs in a document as it looks now, all of it together. */
 function drawPreviews(uri: string): void {
-  showPreview(uri, [...running.values()].filter((fill) => fill.uri === uri).flatMap((fill) => fill.holes));
+  showPreview(uri, [...running.values()].filter((request) => request.uri === uri).flatMap((request) => request.holes));
 }
 
 /** Everything in all editors, as one that was split or shown again has nothing yet. */
@@ -356,7 +367,7 @@ function draw(): void {
   drawRepeats();
   for (const editor of vscode.window.visibleTextEditors) {
     const uri = editor.document.uri.toString();
-    showHoles(editor, holes.get(uri) ?? []);
+    showHoles(editor, waitingHoles.get(uri) ?? []);
     drawPreviews(uri);
   }
   void setContexts();
@@ -369,9 +380,12 @@ function activeUri(): string {
 /** What the keys go by: what there is in the active editor. */
 async function setContexts(): Promise<void> {
   const uri = activeUri();
-  const isRunning = [...running.values()].some((fill) => fill.uri === uri);
+  const isRunning = [...running.values()].some((request) => request.uri === uri);
   const offers = (length: string) => fillsOf(uri).some(({ lengths }) => lengths?.includes(length));
-  const contexts = { running: isRunning, pending: fillsOf(uri).length > 0, canShorten: offers("shorter"), canLengthen: offers("longer"), holes: Boolean(holes.get(uri)?.length), repeats: Boolean(repeats.get(uri)?.length) };
+  const contexts = {
+    running: isRunning, pending: fillsOf(uri).length > 0, canShorten: offers("shorter"), canLengthen: offers("longer"),
+    holes: Boolean(waitingHoles.get(uri)?.length), repeats: Boolean(repeats.get(uri)?.length),
+  };
   for (const [name, value] of Object.entries(contexts)) await vscode.commands.executeCommand("setContext", `midfill.${name}`, value);
 }
 
@@ -396,6 +410,6 @@ function setting(key: string): unknown {
 }
 
 function toJson(range: vscode.Range): Range {
-  const place = (end: vscode.Position) => ({ line: end.line, character: end.character });
-  return { start: place(range.start), end: place(range.end) };
+  const copy = ({ line, character }: vscode.Position) => ({ line, character });
+  return { start: copy(range.start), end: copy(range.end) };
 }

@@ -27,7 +27,7 @@ export function toRange(range: Range): vscode.Range {
   return new vscode.Range(range.start.line, range.start.character, range.end.line, range.end.character);
 }
 
-function editorsOf(uri: string): vscode.TextEditor[] {
+export function editorsOf(uri: string): vscode.TextEditor[] {
   return vscode.window.visibleTextEditors.filter((editor) => editor.document.uri.toString() === uri);
 }
 

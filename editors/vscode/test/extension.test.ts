@@ -121,7 +121,7 @@ test("keys are the user's own", () => {
 test("what goes wrong is one sentence, a dead server too, a cancelled fill is none", async () => {
   goTo(a);
   a.selections = [range(0, 0, 0)];
-  for (const [code, wanted] of [[-32803, ["as it is"]], [-32800, []], [-32097, ["Midfill: the server ended; it is started again. Fill again."]]] as const) {
+  for (const [code, wanted] of [[-32803, ["as it is"]], [-32800, []], [-32097, ["Midfill: the server ended; it is started again. Try again."]]] as const) {
     told.length = 0;
     const done = command("fillBody");
     while (!client().requests.length) await rest();
@@ -175,6 +175,33 @@ test("holes that wait move with the text, in a hidden document too", async () =>
   while (!client().requests.length) await rest();
   const { ranges } = client().requests[0].params as { ranges: unknown };
   assert.deepEqual(ranges, [{ start: { line: 1, character: 8 }, end: { line: 1, character: 9 } }]);
+});
+
+test("a hole that is widened stays one hole, through a save and an edit elsewhere too", async () => {
+  goTo(a);
+  a.selections = [range(2, 2, 2)];
+  const widen = async () => {
+    const done = command("widenHole");
+    for (let turn = 0; turn < 3; turn++) await rest();
+    const found = [range(2, 1, 3), range(2, 0, 5)].map(({ start, end }) => ({ start: { ...start }, end: { ...end } }));
+    client().requests.shift()?.answer({ ranges: found });
+    await done;
+  };
+  const fill = async () => {
+    void command("fillHoles");
+    while (!client().requests.length) await rest();
+    return (client().requests.shift()!.params as { ranges: { start: Position; end: Position }[] }).ranges.map(({ start, end }) => [start.line, start.character, end.character]);
+  };
+  await widen();
+  tellChanges(a.document, []);
+  await widen();
+  assert.deepEqual(await fill(), [[2, 0, 5]]);
+  await widen();
+  a.document.version++;
+  tellChanges(a.document, edits);
+  a.selections = [range(3, 2, 2)];
+  await widen();
+  assert.equal((await fill()).length, 1);
 });
 
 test("until tests pass: only in a trusted workspace, asked once, a dismissed question fills nothing", async () => {

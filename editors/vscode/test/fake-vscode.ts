@@ -165,6 +165,7 @@ export class FakeDocument {
 
 export class FakeEditor {
   selections: Range[] = [];
+  get selection(): Range { return this.selections[0]; }
   constructor(readonly document: FakeDocument) {}
   shown = new Map<object, unknown[]>();
   setDecorations(type: object, options: unknown[]): void { this.shown.set(type, options); }

@@ -141,7 +141,7 @@ async def fill_hole(
     if request.temperature:
         candidates = shuffle(candidates, filler.kind, drawing, judge)
     fills = [split.to_whole(candidate) for candidate in candidates]
-    balanced_fills = [fill for fill in fills if split.balances(fill)]
+    balanced_fills = [fill for fill in fills if split.balances(fill.text)]
     return balanced_fills, filler.timer.is_over
 
 
@@ -215,7 +215,7 @@ def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> 
     allowed_ms = request.line_ms if stretch.single else request.body_ms
     if allowed_ms is None:
         return WHOLE, math.inf
-    allowed_s = allow_small(allowed_ms / 1000, runtime.loaded.parameters)
+    allowed_s = allow_small(allowed_ms / 1000, runtime.loaded.num_parameters)
     return choose_effort(runtime.pace, allowed_s, is_body=not stretch.single), allowed_s
 
 

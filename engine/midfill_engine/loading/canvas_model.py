@@ -39,7 +39,7 @@ class CanvasModel:
     model: Any
     tokenizer: Tokenizer
     config: ModelConfig
-    parameters: int
+    num_parameters: int
     files: CheckpointFiles
     canvas_length: int
     num_steps: int
@@ -48,13 +48,13 @@ class CanvasModel:
     stop_entropy: float
 
     @property
-    def weight(self) -> Tensor:
+    def embedding_weight(self) -> Tensor:
         """The embedding, which is on the model's device, in the model's type."""
         return self.model.model.decoder.embed_tokens.weight  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.weight.dtype
+        return self.embedding_weight.dtype
 
     @cached_property
     def _past_name(self) -> str:
@@ -65,7 +65,7 @@ class CanvasModel:
     @torch.inference_mode()
     def run(self, pass_: CanvasPass) -> Any:
         """The result of a pass, as CanvasPass describes it."""
-        ids = pass_.ids.to(self.weight.device)[None]
+        ids = pass_.ids.to(self.embedding_weight.device)[None]
         if pass_.past is None:
             return getattr(self.model.model.encoder(input_ids=ids), self._past_name)
         last_scores = None if pass_.scores is None else pass_.scores[None].to(self.dtype)
@@ -95,7 +95,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
         model=model,
         tokenizer=read_hub_tokenizer(files, shape.vocab_size),
         config=ModelConfig(shape, files.name, max_context, canvas_length // 2),
-        parameters=sum(part.numel() for part in model.parameters()),
+        num_parameters=sum(part.numel() for part in model.parameters()),
         files=files,
         canvas_length=canvas_length,
         num_steps=int(settings["max_denoising_steps"]),

@@ -27,17 +27,17 @@ DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bi
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in memory, with its tokenizer. `parameters` is their number."""
+    """A model in memory, with its tokenizer."""
 
     model: Model
     tokenizer: Tokenizer
     config: ModelConfig
-    parameters: int
+    num_parameters: int
     files: CheckpointFiles
 
     @property
-    def weight(self) -> Tensor:
-        """The embedding's weight, which is on the model's device."""
+    def embedding_weight(self) -> Tensor:
+        """On the model's device; its type may differ from `dtype`."""
         return self.model.transformer.embedding.weight
 
     @property
@@ -54,51 +54,53 @@ def load(
 ) -> LoadedModel:
     """Loads a checkpoint in evaluation mode. Raises CheckpointError.
 
-    Two threads load a layer each at a time, so that memory never holds all weights twice. They call `shrink`, which
-    packs matrices, with the transformer for the embedding and the head, and with each layer.
+    Two threads load a layer each at a time, so that memory never holds all weights twice. `shrink` packs the loaded
+    matrices of a module in place: those of the transformer before any layer is loaded, then those of each layer.
     """
     config = read_config(files, family)
+    tokenizer = read_hub_tokenizer(files, config.transformer.vocab_size)  # before the weights, which take minutes
     with torch.device("meta"):
         model = Model(config)
     shapes = {name: tuple(value.shape) for name, value in model.transformer.state_dict().items()}
     sources = {name: source_of(name, family.tensors, config.transformer) for name in shapes}
-    used = {part for source in sources.values() for part in source.names}
-    check_changes(files, family, config, used)
+    used = {stored_name for source in sources.values() for stored_name in source.names}
+    refuse_unmergeable(files, family, config, used)
     refuse_unread_tensors(files, used)
 
     def load_layer(layer: int) -> None:
         """Loads the tensors of a layer; -1 means those outside of all layers."""
         names = [name for name in shapes if _layer_of(name) == layer]
-        stored = files.read_plain(sorted({part for name in names for part in sources[name].names}))
+        stored = files.read_plain(sorted({stored_name for name in names for stored_name in sources[name].names}))
         for name in names:
             value = sources[name].assemble(stored)
             if tuple(value.shape) != shapes[name]:
-                message = f"The tensor {sources[name].names[0]} in {files.folder} is not {shapes[name]} in shape."
-                raise CheckpointError(message)
+                origin = f"{sources[name].names[0]} in {files.folder}"
+                raise CheckpointError(f"{name}, from {origin}, has the shape {tuple(value.shape)}, not {shapes[name]}.")
+            # `shrink` packs from the stored values. The embedding stays whole, so a wider one is narrowed first.
             is_wider = name == "embedding.weight" and value.itemsize > dtype.itemsize
-            is_for_shrink = shrink is not None and value.dim() == 2 and not is_wider
-            _assign(model.transformer, name, value if is_for_shrink else value.to(device, dtype))
+            stays_as_stored = shrink is not None and value.dim() == 2 and not is_wider
+            _assign(model.transformer, name, value if stays_as_stored else value.to(device, dtype))
         del stored, value
         if shrink is None:
             return
-        part_name = "" if layer < 0 else f"blocks.{layer}"
-        part = model.transformer.get_submodule(part_name)
-        shrink(part)
-        parameters = dict(part.named_parameters(part_name))
-        for name in names:  # those that `shrink` has not packed
+        module_name = "" if layer < 0 else f"blocks.{layer}"
+        module = model.transformer.get_submodule(module_name)
+        shrink(module)
+        parameters = dict(module.named_parameters(module_name))
+        # Packed matrices are cut or gone. A packed tied head is found by the embedding's weight, which must stay.
+        for name in names:
             if name in parameters and parameters[name].shape == shapes[name] and name != "embedding.weight":
                 _assign(model.transformer, name, parameters[name].to(device, dtype))
 
-    with ThreadPoolExecutor(NUM_LOADERS) as pool, single_threaded():
-        load_layer(-1)  # first, because `shrink` packs all matrices of the transformer that are loaded
+    with ThreadPoolExecutor(NUM_LOADERS) as pool, _single_threaded():
+        load_layer(-1)  # first, while `shrink` skips the layers, which are still on "meta"
         list(pool.map(load_layer, range(config.transformer.num_layers)))
     model = model.eval().requires_grad_(False)
-    tokenizer = read_hub_tokenizer(files, config.transformer.vocab_size)
     return LoadedModel(model, tokenizer, config, sum(map(prod, shapes.values())), files)
 
 
 @contextmanager
-def single_threaded() -> Iterator[None]:
+def _single_threaded() -> Iterator[None]:
     """Inside the `with` block each torch operator uses one thread, because two lose a fifth on one layer."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -110,16 +112,17 @@ def single_threaded() -> Iterator[None]:
 
 def read_config(files: CheckpointFiles, family: Family) -> ModelConfig:
     """The configuration of a checkpoint of a published family. Raises CheckpointError."""
-    shape, block_size = read_shape(files, family)
+    transformer, block_size = read_sizes(files, family)
     # A checkpoint may store a head although its configuration ties it (tiny-a2d), so the weights decide.
-    shape = replace(shape, tied_head=family.tensors["head.weight"] not in files.shards)
+    transformer = replace(transformer, tied_head=family.tensors["head.weight"] not in files.shards)
     window = min(family.context_window, files.config.get("max_position_embeddings") or family.context_window)
-    max_hole = min(family.max_hole, window // 4)
-    return ModelConfig(shape, files.name, window - max_hole, max_hole, block_size=block_size)
+    max_hole = min(family.max_hole, window // 4)  # leaves most of a short window to the context
+    max_context = window - max_hole
+    return ModelConfig(transformer, files.name, max_context=max_context, max_hole=max_hole, block_size=block_size)
 
 
-def read_shape(files: CheckpointFiles, family: Family) -> tuple[TransformerConfig, int]:
-    """The transformer's shape and block size. Raises CheckpointError for unknown or unsupported configurations."""
+def read_sizes(files: CheckpointFiles, family: Family) -> tuple[TransformerConfig, int]:
+    """The transformer's sizes and its block size. Raises CheckpointError for unknown or unsupported configurations."""
     try:
         return family.shape(files.config), family.block_size(files.config)
     except CheckpointError:
@@ -140,12 +143,13 @@ def refuse_unread_tensors(files: CheckpointFiles, used: set[str]) -> None:
         )
 
 
-def check_changes(files: CheckpointFiles, family: Family, config: ModelConfig, used: set[str]) -> None:
+def refuse_unmergeable(files: CheckpointFiles, family: Family, config: ModelConfig, used: set[str]) -> None:
     """Raises CheckpointError if an adapter changes a tensor that the model lacks, or an embedding that is its head."""
     unknown = sorted(files.merges.keys() - used)
     if unknown:
         message = f"The adapter {files.name} changes {unknown[0]}, which its base at {files.folder} does not have."
         raise CheckpointError(message)
+    # The change would also change the head.
     if config.transformer.tied_head and family.tensors["embedding.weight"] in files.merges:
         raise CheckpointError(f"The adapter {files.name} changes an embedding that is its base's head too.")
 
@@ -169,19 +173,20 @@ def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) 
     pattern = LAYER.sub("blocks.{i}.", name)
     if pattern not in tensors:
         raise CheckpointError(f"The family has no name for the tensor {name}.")
-    stored_pattern, _, part = tensors[pattern].partition("#")
-    stored = stored_pattern.replace("{i}", str(_layer_of(name)))
-    if "{e}" in stored:
+    stored_pattern, _, row_group = tensors[pattern].partition("#")  # "NAME#q": rows of a fused matrix
+    stored_name = stored_pattern.replace("{i}", str(_layer_of(name)))
+    if "{e}" in stored_name:
         assert config.moe is not None
-        return TensorSource(tuple(stored.replace("{e}", str(e)) for e in range(config.moe.num_experts)), is_stack=True)
-    return TensorSource((stored,), rows=fused_rows(part, config) if part else None)
+        names = tuple(stored_name.replace("{e}", str(expert)) for expert in range(config.moe.num_experts))
+        return TensorSource(names, is_stack=True)
+    return TensorSource((stored_name,), rows=fused_rows(row_group, config) if row_group else None)
 
 
-def fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
-    """The first row of a `part` ("q", "k" or "v") of a fused matrix, and the row behind its last one."""
+def fused_rows(row_group: str, config: TransformerConfig) -> tuple[int, int]:
+    """The first row of the queries "q", the keys "k" or the values "v" in a fused matrix, and the row behind them."""
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     bounds = {"q": (0, queries), "k": (queries, queries + keys), "v": (queries + keys, queries + 2 * keys)}
-    return bounds[part]
+    return bounds[row_group]
 
 
 def _layer_of(name: str) -> int:
@@ -214,18 +219,18 @@ def load_embedded(folder: Path, device: torch.device | str = "cpu", dtype: torch
     except RuntimeError as error:
         raise CheckpointError(f"The weights in {folder} do not fit their config.json.") from error
     model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
-    return LoadedModel(model, tokenizer, config, sum(part.numel() for part in model.parameters()), files)
+    return LoadedModel(model, tokenizer, config, sum(parameter.numel() for parameter in model.parameters()), files)
 
 
 def _read_embedded_config(files: CheckpointFiles) -> tuple[ModelConfig, str]:
     """The configuration, and the SHA-256 of the tokenizer of the training. Raises CheckpointError."""
     path, values = files.folder / "config.json", dict(files.config)
     try:
-        family, tokenizer_sha256 = values.pop("family"), values.pop("tokenizer_sha256")
+        family_name, tokenizer_sha256 = values.pop("family"), values.pop("tokenizer_sha256")
         values.pop("training", None)
         config = ModelConfig(TransformerConfig(**values.pop("transformer")), **values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not the configuration of an embedded checkpoint: {error}") from error
-    if family != EMBEDDED.name:
-        raise CheckpointError(f"{path} is of the family {family!r}, not {EMBEDDED.name!r}.")
+    if family_name != EMBEDDED.name:
+        raise CheckpointError(f"{path} is of the family {family_name!r}, not {EMBEDDED.name!r}.")
     return config, tokenizer_sha256

@@ -85,7 +85,7 @@ class Runtime:
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
-        operators = operators or TorchOperators(loaded.weight.device, loaded.dtype)
+        operators = operators or TorchOperators(loaded.embedding_weight.device, loaded.dtype)
         is_causal = family.attention == "causal"
         fused = None
         if kernels:
@@ -95,7 +95,7 @@ class Runtime:
 
     @property
     def device(self) -> torch.device:
-        return self.loaded.weight.device
+        return self.loaded.embedding_weight.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -137,7 +137,7 @@ class Runtime:
         return ModelInfo(
             id=self.names[0],
             family=self.family.name,
-            parameters=self.loaded.parameters,
+            parameters=self.loaded.num_parameters,
             device=str(self.device),
             dtype=str(self.dtype).removeprefix("torch."),
             max_context_tokens=self.loaded.config.max_context,
@@ -164,7 +164,7 @@ class Runtime:
     @cached_property
     def _weights_digest(self) -> str:
         """A hash of the first rows of the embedding and of the beginning of every tensor. Training changes it."""
-        digest = hashlib.sha256(self.loaded.weight[:64].to(self.dtype).float().cpu().numpy().tobytes())
+        digest = hashlib.sha256(self.loaded.embedding_weight[:64].to(self.dtype).float().cpu().numpy().tobytes())
         for value in self.loaded.model.parameters():
             first_rows = value[:KEPT_VALUES] if value.dim() else value  # flatten would copy an embedding in a file
             digest.update(first_rows.flatten()[:KEPT_VALUES].to(self.dtype).float().cpu().numpy().tobytes())
@@ -300,7 +300,7 @@ def check_fits(
     try:
         family = find_family(files)
         if family.attention not in ("canvas", "context_frozen"):
-            checkpoints.read_shape(files, family)
+            checkpoints.read_sizes(files, family)
     except (CheckpointError, UnknownName) as error:
         next_step = "see `midfill models list --published` for those that can be loaded"
         raise unknown_model(f"It was not fetched: {error}", next_step) from error

@@ -154,7 +154,9 @@ class AuthorsSetting:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A published checkpoint, for the list of models. `parameters` in billions; `licence` as its authors state it."""
+    """A published checkpoint, for the list of models. `parameters` in billions; `licence` as its authors state it, or
+    where they do.
+    """
 
     hub_id: str
     parameters: float

@@ -202,7 +202,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
         backend.check_variants(runtime, options.cache, options.lengths)
     except RequestError as error:
         raise StartError(error.code, error.message, error.next_step) from error
-    torch.set_num_threads(choose_num_threads(runtime.device, runtime.loaded.parameters, torch.get_num_threads()))
+    torch.set_num_threads(choose_num_threads(runtime.device, runtime.loaded.num_parameters, torch.get_num_threads()))
 
     if "seconds" in runtime.family.heeds:
         logger.info("a pass costs %.4f s and %.4f s a row", runtime.pace.pass_s, runtime.pace.row_s)

@@ -90,7 +90,7 @@ def measure_command(
             show(gaps, measured, comparison.skipped)
         if was_interrupted:
             raise typer.Exit(INTERRUPTED)
-        if all(each.error for each in measured if not each.is_floor):
+        if all(each.stopped_by for each in measured if not each.is_floor):
             raise typer.Exit(1)
 
 
@@ -254,14 +254,14 @@ def open_meter(total: int, *, is_quiet: bool) -> "Iterator[Count]":
 
 def describe_all(gaps: "Sequence[Gap]", measured: "Sequence[Measured]") -> dict[str, Any]:
     """Everything that was measured, as values for JSON; no code."""
-    from midfill_infill.measuring.table import choose, describe
+    from midfill_infill.measuring.table import describe, describe_choice
 
     return {
         "lines": sum(gap.kind == "line" for gap in gaps),
         "bodies": sum(gap.kind == "body" for gap in gaps),
         "files": len({gap.name for gap in gaps}),
         "models": [describe(each) for each in measured],
-        "choice": choose(measured),
+        "choice": describe_choice(measured),
     }
 
 
@@ -311,8 +311,8 @@ def list_cells(measured: "Measured", has_tests: bool) -> list[str]:
     """The cells of a model's row in the table; `has_tests` adds the one for bodies with which the command passes."""
     from midfill_infill.measuring.table import Summary
 
-    line = Summary.of(measured.of("line"))
-    body = Summary.of(measured.of("body"))
+    line = Summary.build(measured.outcomes_of("line"))
+    body = Summary.build(measured.outcomes_of("body"))
     num_bytes = measured.num_bytes
 
     def show_times(summary: Summary | None) -> str:

@@ -83,18 +83,20 @@ class PlacedFill:
         return self.certainty is not None and self.certainty < LIKELY and not self.is_exempt
 
 
+def certainty_word(certainty: float) -> str:
+    if certainty >= SURE:
+        return "sure"
+    return "likely" if certainty >= LIKELY else SUGGESTION
+
+
 def describe_certainty(certainty: float | None, *, is_suggestion: bool) -> str:
     """The label shown to users, such as "likely (exact in 62%)": how often such a fill equals what people wrote. It is
     empty without a certainty, and "exact in 20%" alone for an unlikely fill that is no suggestion.
     """
     if certainty is None:
         return ""
-    share = f"exact in {certainty:.0%}"
-    if certainty >= SURE:
-        return f"sure ({share})"
-    if certainty >= LIKELY:
-        return f"likely ({share})"
-    return f"{SUGGESTION} ({share})" if is_suggestion else share
+    share, word = f"exact in {certainty:.0%}", certainty_word(certainty)
+    return share if word == SUGGESTION and not is_suggestion else f"{word} ({share})"
 
 
 def describe_fill(fill: PlacedFill) -> str:

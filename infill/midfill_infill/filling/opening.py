@@ -18,36 +18,38 @@ from midfill_infill.filling.fill import Options
 from midfill_infill.text.document import Document
 
 
-def read_options(quality: config.Quality = None, **chosen: Any) -> Options:
-    """The options of a fill: the chosen ones, and what the settings say about quality and seconds."""
+def read_options(flag: config.Quality = None, **chosen: Any) -> Options:
+    """The options of a fill: the chosen ones, and quality and seconds by the settings of the folder in which the user
+    works; a quality that is given as `flag` comes first.
+    """
     seconds, is_set = config.choose_seconds(Path.cwd())
     presets: list[Wish] = []
-    if quality is None:
-        presets.append("quality")
+    if flag is None:
+        presets.append("quality")  # even if no setting has one: then nothing is asked
     if is_set:
         presets.append("seconds")
-    used_quality = config.choose_quality(quality, Path.cwd())
-    return Options(quality=used_quality, seconds=seconds, presets=tuple(presets), **chosen)
+    quality = config.choose_quality(flag, Path.cwd())
+    return Options(quality=quality, seconds=seconds, presets=tuple(presets), **chosen)
 
 
 @contextmanager
 def open_engine(
     document: Document, settings: EngineSettings, options: Options, note: supervise.Progress
 ) -> Iterator[tuple[EngineClient, Options]]:
-    """Yields a client of the engine, and `options` with related files and the lines of Midfill that nobody accepted;
-    for an engine that the user names, with the model of `settings` too.
+    """Yields a client of the engine, and `options` with related files and the lines that Midfill wrote and nobody has
+    accepted. For an engine that the user names, the model of `settings` replaces that of `options`, even by None.
 
     Starts the engine if none runs; `note` is called with a message about work that takes long. Raises MidfillError.
     """
     endpoint = supervise.ensure_engine(settings, note)
     warning = offer.tell_where(endpoint.remote_host)
-    if warning is not None:
+    if warning is not None:  # not by `note`, which may show nothing, because it comes only once
         print(f"midfill: {warning}", file=sys.stderr)
     # An engine that Midfill starts has one model, others may have several.
     model = options.model if endpoint.url is None else settings.model
     with EngineClient(endpoint) as client:
-        file = document.path.absolute() if document.path else Path.cwd()
         references: tuple[Reference, ...] = ()
-        if config.shows_related(file.parent):
+        # The project of the file, wherever the user works, says whether its files are shown.
+        if document.path and config.shows_related(document.path.absolute().parent):
             references = find_references(document, document.path)
         yield client, replace(options, model=model, references=references, written=written.load())

@@ -141,7 +141,7 @@ class Measuring:
     def _fill(self, gap: Gap) -> GapOutcome:
         """Fills a gap and measures its outcome, which may be an error. Raises MidfillError for errors of all gaps."""
         options = replace(self._options, references=self._context.of(gap), written=written.load())
-        outcome = GapOutcome(gap.id, gap.kind, gap.name, how=self._how(gap), at=time.time())
+        outcome = GapOutcome(gap.id, gap.kind, group=gap.name, how=self._how(gap), at=time.time())
         started_s, preview_s, filled = time.perf_counter(), None, None
         try:
             with closing(fill(gap.document, (gap.hole,), options, self._client)) as events:
@@ -188,7 +188,7 @@ def compare(gap: Gap, alternative: Alternative, outcome: GapOutcome) -> GapOutco
 def copy_from_files(gaps: Sequence[Gap], context: Context) -> Iterator[GapOutcome]:
     """The outcomes of what the files alone propose, without a model: a model should do better."""
     for gap in gaps:
-        started_s, outcome = time.perf_counter(), GapOutcome(gap.id, gap.kind, gap.name)
+        started_s, outcome = time.perf_counter(), GapOutcome(gap.id, gap.kind, group=gap.name)
         proposed = propose_fill(gap.document, (gap.hole,), Options(references=context.of(gap)))
         if proposed is not None:
             outcome = compare(gap, proposed, outcome)

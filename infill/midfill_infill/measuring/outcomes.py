@@ -1,4 +1,4 @@
-"""Keeps how fills of gaps turned out from run to run: one file per model in the user's data folder. Holds no code."""
+"""Keeps outcomes of fills from run to run, one file per model; fits certainties and judges to them. Holds no code."""
 
 import hashlib
 import json
@@ -16,18 +16,19 @@ from midfill_infill.filling import certainty
 from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
 from midfill_infill.measuring.judging import ComparedText, JudgeFit, fit_judge
 
-FRESH_S: Final = 24 * 3600.0
+FRESH_S: Final = 24 * 3600.0  # how long an outcome spares the next runs the fill
 MAX_FITTED: Final = 600  # the latest fills of one kind that a fit uses
 
 
 @dataclass(frozen=True)
 class GapOutcome:
-    """The outcome of one fill. `gap` is the gap's id, `group` the path of its file. `is_right`: the fill is the text
-    that was there; `similar` is how similar it is, in [0, 1]; `parses`: it adds no syntax error. `preview_s` and
-    `end_s` are the seconds from the request to the first text and to the end; `num_bytes` is the engine's memory, None
-    if unknown. `told` is the engine's own certainty, `compared` the texts that it compared for a line. `passes`: the
-    user's command passes, None if that is unknown. `error` is the code of a failure, "" without one. `model` is how the
-    model names itself, `how` the settings in words, and `at` the time, in seconds since 1970.
+    """The outcome of one fill; the fields are the keys of the stored lines. `gap` is the gap's id, `group` the path of
+    its file. `is_right`: the fill is the text that was there; `similar` is how similar it is, in [0, 1]; `parses`: it
+    adds no syntax error. `preview_s` and `end_s` are the seconds from the request to the first text and to the end;
+    `num_bytes` is the engine's memory, None if unknown. `told` is the engine's own certainty, as a probability;
+    `compared` are the texts that it compared for a line. `passes`: the user's command passes, None if unknown. `error`
+    is the code of a failure, "" without one. `model` is how the model names itself, `how` the settings in words, and
+    `at` the time, in seconds since 1970.
     """
 
     gap: str
@@ -55,7 +56,9 @@ class GapOutcome:
 
 
 class Store:
-    """The outcomes of one model, the latest one of each gap. Writes each outcome at once, so an abort loses none."""
+    """The outcomes of one engine's model, the latest one of each gap. Appends each outcome to its file at once, so an
+    abort loses none. `model` is the name in the engine's answers, which may change.
+    """
 
     def __init__(self, info: ModelInfo) -> None:
         self._info = info
@@ -74,7 +77,7 @@ class Store:
         self._outcomes[outcome.gap] = outcome
 
     def find(self, gap: str, model: str, how: str) -> GapOutcome | None:
-        """The outcome of the gap with the id `gap`, if the same model filled it within a day with the same settings."""
+        """The outcome of the gap with the id `gap`, if `model` filled it within a day with the settings `how`."""
         outcome = self._outcomes.get(gap)
         if outcome is None or (outcome.model, outcome.how) != (model, how):
             return None
@@ -89,16 +92,14 @@ class Store:
                 file.write(json.dumps(asdict(outcome)) + "\n")
 
     def fit(self, model: str) -> JudgeFit | None:
-        """Fits to the outcomes of a model how likely its fills are right and what decides among the texts of a line.
-        Keeps both for later fills; returns the second, None for what ships. Raises MidfillError if they cannot be kept.
+        """Fits two things to the outcomes of `model`: certainties, and the weights that decide among the texts of a
+        line. Keeps both; returns the second, None for what ships. Raises MidfillError if they cannot be kept.
         """
         fits: dict[Kind, Fit] = {}
+        filled = [outcome for outcome in self._outcomes.values() if outcome.model == model and not outcome.error]
         for kind in KINDS:
-            of_kind = [
-                outcome for outcome in self._outcomes.values() if outcome.kind == kind and outcome.model == model
-            ]
-            fills = [outcome for outcome in of_kind if not outcome.error][-MAX_FITTED:]
-            if len(fills) >= certainty.MIN_MEASURED and rate_better(fills) is not None:
+            fills = [outcome for outcome in filled if outcome.kind == kind][-MAX_FITTED:]
+            if rate_if_better(fills) is not None:
                 fits[kind] = certainty.fit([(outcome.evidence, outcome.is_right) for outcome in fills])
         judge = self._fit_judge(model)
         with _raising_write_failed(self._path):
@@ -106,7 +107,7 @@ class Store:
         return judge
 
     def _fit_judge(self, model: str) -> JudgeFit | None:
-        """None for the default model: the weights that ship were fitted for it, on more lines."""
+        """The weights fitted to the latest lines, if better. None for BASE, for which what ships was fitted on more."""
         if self._info.id == BASE:
             return None
         compared = [outcome for outcome in self._outcomes.values() if outcome.compared and outcome.model == model]
@@ -130,15 +131,18 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def rate_better(fills: Sequence[GapOutcome]) -> list[float] | None:
-    """The certainty of each fill, fitted on fills in other files; None if the engine's own is at least as good."""
+def rate_if_better(fills: Sequence[GapOutcome]) -> list[float] | None:
+    """The certainty of each fill, fitted on fills in other files. None if fills or files are too few, or if the engine
+    has told its own for all fills, and these are at least as good.
+    """
+    groups = [outcome.group for outcome in fills]
+    if len(fills) < certainty.MIN_MEASURED or len(set(groups)) < 2:
+        return None
     rights = [outcome.is_right for outcome in fills]
-    pairs = [(outcome.evidence, outcome.is_right) for outcome in fills]
-    rated = certainty.rate_unseen(pairs, [outcome.group for outcome in fills])
-    if any(outcome.told is None for outcome in fills):
-        return rated
-    own_loss = certainty.lose([outcome.told or 0.0 for outcome in fills], rights)
-    return rated if certainty.lose(rated, rights) < own_loss else None
+    rated = certainty.rate_unseen([(outcome.evidence, outcome.is_right) for outcome in fills], groups)
+    told = [outcome.told for outcome in fills if outcome.told is not None]
+    is_better = len(told) < len(fills) or certainty.lose(rated, rights) < certainty.lose(told, rights)
+    return rated if is_better else None
 
 
 def _read_lines(path: Path) -> list[str]:

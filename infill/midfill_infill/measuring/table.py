@@ -6,26 +6,24 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
-from midfill_infill.filling.candidates import LIKELY, SURE
-from midfill_infill.filling.certainty import KINDS, MIN_MEASURED, Kind
+from midfill_infill.filling.candidates import SUGGESTION, certainty_word
+from midfill_infill.filling.certainty import KINDS, Kind
 from midfill_infill.measuring.judging import JudgeFit
-from midfill_infill.measuring.outcomes import GapOutcome, rate_better
+from midfill_infill.measuring.outcomes import GapOutcome, rate_if_better
 
 Z: Final = 1.96  # the half width of a 95 % interval, in standard deviations
-# What a certainty is called, from its lowest value up to but not including its highest.
-_WORDS: Final = (("sure", SURE, 1.01), ("likely", LIKELY, SURE), ("a suggestion", 0.0, LIKELY))
 
 
 @dataclass(frozen=True)
 class Measured:
     """A model as the user named it, and its outcomes so far. `is_floor`: no model, but what the files alone propose.
-    `error` is the sentence that ended its measurement early. `judge` decides among the texts of its lines from now on;
-    None for the weights that ship.
+    `stopped_by` is the sentence that ended its measurement early. `judge` decides among the texts of its lines from now
+    on; None for the weights that ship.
     """
 
     name: str
     outcomes: Sequence[GapOutcome] = ()
-    error: str = ""
+    stopped_by: str = ""
     is_floor: bool = False
     judge: JudgeFit | None = None
 
@@ -34,7 +32,7 @@ class Measured:
         """The most memory that its engine took; None if unknown."""
         return max((outcome.num_bytes for outcome in self.outcomes if outcome.num_bytes is not None), default=None)
 
-    def of(self, kind: Kind) -> list[GapOutcome]:
+    def outcomes_of(self, kind: Kind) -> list[GapOutcome]:
         return [outcome for outcome in self.outcomes if outcome.kind == kind]
 
 
@@ -70,7 +68,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a model's fills of one kind are worth: mean `similar`, share `parses`, both in percent; median times in
+    """How good a model's fills of one kind are: mean `similar`, share `parses`, both in percent; median times in
     seconds.
     """
 
@@ -82,11 +80,12 @@ class Summary:
     passes: Share | None = None
 
     @classmethod
-    def of(cls, outcomes: Sequence[GapOutcome]) -> "Summary | None":
+    def build(cls, outcomes: Sequence[GapOutcome]) -> "Summary | None":
+        """None if there are no outcomes."""
         exact = Share.count([outcome.is_right for outcome in outcomes])
         if exact is None:
             return None
-        done = [outcome for outcome in outcomes if not outcome.error] or outcomes
+        done = [outcome for outcome in outcomes if not outcome.error] or outcomes  # a failure's time is no fill's
         return cls(
             exact=exact,
             similar=round(100 * math.fsum(outcome.similar for outcome in outcomes) / len(outcomes), 1),
@@ -99,10 +98,11 @@ class Summary:
 
 def list_certainties(outcomes: Sequence[GapOutcome]) -> list[tuple[float, bool]]:
     """The certainty of each fill of one kind, and whether it is right. The certainty is by a fit on other files or, if
-    that is no better or fills are too few, the engine's own; fills without one are left out.
+    that is no better or not possible, the engine's own; fills without one are left out.
     """
     fills = [outcome for outcome in outcomes if not outcome.error]
-    if len(fills) >= MIN_MEASURED and (rated := rate_better(fills)) is not None:
+    rated = rate_if_better(fills)
+    if rated is not None:
         return list(zip(rated, (outcome.is_right for outcome in fills), strict=True))
     return [(outcome.told, outcome.is_right) for outcome in fills if outcome.told is not None]
 
@@ -113,10 +113,10 @@ def describe_sureness(outcomes: Sequence[GapOutcome]) -> str:
     if not pairs:
         return ""
     parts = []
-    for word, low, high in _WORDS:
-        inside = [is_right for chance, is_right in pairs if low <= chance < high]
-        if inside:
-            parts.append(f"{word} {sum(inside)} of {len(inside)} right")
+    for word in ("sure", "likely", SUGGESTION):
+        rights = [is_right for chance, is_right in pairs if certainty_word(chance) == word]
+        if rights:
+            parts.append(f"{word} {sum(rights)} of {len(rights)} right")
     mean_certainty = math.fsum(chance for chance, _ in pairs) / len(pairs)
     share_right = sum(is_right for _, is_right in pairs) / len(pairs)
     return f"{', '.join(parts)}; on average {mean_certainty:.0%} sure, {share_right:.0%} right"
@@ -128,8 +128,10 @@ def describe_judge(judge: JudgeFit) -> str:
     return f"the texts of its lines are judged by weights fitted here from now on ({rights})"
 
 
-def choose(measured: Sequence[Measured]) -> str:
-    """The sentence that says which model to choose on this machine, and why; empty without a model to choose."""
+def describe_choice(measured: Sequence[Measured]) -> str:
+    """The sentence that says which model to choose on this machine, and why; empty if no model has outcomes, or if
+    several have none of the same gap.
+    """
     models = [model for model in measured if not model.is_floor and model.outcomes]
     if not models:
         return ""
@@ -147,7 +149,9 @@ def choose(measured: Sequence[Measured]) -> str:
     alike = [model.name for model in others if model.name not in worse]
     reasons = []
     if worse:
-        reasons.append(f"its fills are closer to what you wrote than those of {' and '.join(worse)}")
+        has_tests = any(outcome.passes is not None for model in models for outcome in model.outcomes)
+        gain = "better" if has_tests else "closer to what you wrote"
+        reasons.append(f"its fills are {gain} than those of {' and '.join(worse)}")
     if alike:
         mean_s = _mean_seconds(fastest, shared)
         times_of_alike = ", ".join(
@@ -179,15 +183,15 @@ def _mean_seconds(model: Measured, shared: set[str]) -> float:
 
 
 def describe(measured: Measured) -> dict[str, Any]:
-    """The summary of a model as JSON."""
-    summaries = {kind: Summary.of(measured.of(kind)) for kind in KINDS}
+    """The summary of a model, as values for JSON, whose keys the fields of Summary and Share are."""
+    summaries = {kind: Summary.build(measured.outcomes_of(kind)) for kind in KINDS}
     return {
         "name": measured.name,
         "is_floor": measured.is_floor,
-        "error": measured.error,
+        "error": measured.stopped_by,
         "bytes": measured.num_bytes,
         "lines": asdict(summaries["line"]) if summaries["line"] else None,
         "bodies": asdict(summaries["body"]) if summaries["body"] else None,
-        "certainty": {kind: describe_sureness(measured.of(kind)) for kind in KINDS},
+        "certainty": {kind: describe_sureness(measured.outcomes_of(kind)) for kind in KINDS},
         "judge": measured.judge.as_json() if measured.judge else None,
     }

@@ -217,7 +217,7 @@ def _open_near(document: Document, holes: tuple[Hole, ...], hole: Hole) -> Trial
     window = _find_window(document, hole)
     if window is None:
         return None
-    start, end = map(document.to_raw, window)
+    start, end = map(document.to_data, window)
     inside = tuple(other for other in holes if start <= other.start_byte and other.end_byte <= end)
     return Trials(document, language, inside, window)
 

@@ -39,8 +39,8 @@ def body_hole(document: Document, function: Function) -> Hole:
         hole = _keep_comments(lines, hole)
     return replace(
         hole,
-        start_byte=document.to_raw(hole.start_byte),
-        end_byte=document.to_raw(hole.end_byte),
+        start_byte=document.to_data(hole.start_byte),
+        end_byte=document.to_data(hole.end_byte),
         kind=kind,
         name=function.name,
     )
@@ -152,7 +152,7 @@ def _one_line_hole(document: Document, function: Function, header_end: int, inde
     lead = f"\n{indent}"
     if function.docstring:
         keep_start, keep_end = function.docstring
-        docstring = document.normalized_text(document.to_raw(keep_start), document.to_raw(keep_end))
+        docstring = document.normalized_text(document.to_data(keep_start), document.to_data(keep_end))
         if not is_decoded(docstring):  # undecodable bytes cannot move into the lead
             rest = lines.data[keep_end:end]
             start = end - len(rest.lstrip(b" \t;"))

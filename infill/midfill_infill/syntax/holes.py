@@ -298,7 +298,7 @@ def _is_within(path: tuple[str, ...], longer: tuple[str, ...]) -> bool:
 
 def _name_with_line(document: Document, function: Function) -> str:
     """A function's name and line, for a message."""
-    line = document.lines.at(document.to_raw(function.head))
+    line = document.lines.at(document.to_data(function.head))
     return f"{function.name} in line {line + 1}"
 
 
@@ -429,4 +429,4 @@ def _list_blocks(document: Document, first: int, last: int) -> Iterator[Span]:
 
 def _raw_span(document: Document, start: int, end: int) -> Span:
     """A range of the document's source as a range of the document's bytes."""
-    return document.to_raw(start), document.to_raw(end)
+    return document.to_data(start), document.to_data(end)

@@ -1,4 +1,4 @@
-"""Holds one source file as bytes, plus its language: a document. Knows text, lines and positions, nothing of syntax."""
+"""Holds one source file as bytes: a document. Knows text, lines and positions; of syntax only strings and comments."""
 
 import stat
 from collections.abc import Callable, Hashable, Sequence
@@ -27,7 +27,8 @@ class Document:
     """One source file. All offsets are bytes of `data`, a byte order mark included.
 
     `language` is an id of the registry. In a document without a language, ranges can be filled, but no functions are
-    found. `stored_as` names the encoding if the bytes themselves do not tell it.
+    found. `stored_as` names the encoding if the bytes themselves do not tell it. A Notebook, whose file is JSON around
+    the bytes of `data`, overrides what reads and writes the file, and what tells positions to users.
     Raises MidfillError `file_binary` for binary data and `unknown_language` for an unknown id.
     """
 
@@ -50,7 +51,7 @@ class Document:
     @classmethod
     def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> Self:
         """A document of `data`, which the file at `path` need not have. Raises MidfillError."""
-        if len(data) > cls.max_bytes:
+        if len(data) > MAX_DOCUMENT_BYTES:
             raise _too_large_error(path.name, len(data))
         return cls(data, language or find_language(path, data), path)
 
@@ -66,11 +67,13 @@ class Document:
 
     @cached_property
     def _derived(self) -> tuple[RLock, dict[tuple[object, ...], Any]]:
-        """A lock and the results that `derive` keeps, by function and arguments."""
+        """A lock, which `read` may take again, and the results that `derive` keeps, by function and arguments."""
         return RLock(), {}
 
     def derive(self, read: Callable[..., T], *arguments: Hashable) -> T:
-        """The result of `read(document, *arguments)`, which is computed once and kept with the document."""
+        """The result of `read(document, *arguments)`, which is computed once and kept with the document. `read` is a
+        function of a module: a lambda would never be found again.
+        """
         lock, derived = self._derived
         key = (read, *arguments)
         with lock:
@@ -85,7 +88,7 @@ class Document:
 
     @property
     def original(self) -> bytes:
-        """The bytes of the file on disk."""
+        """The file's bytes before any fill."""
         return self.data
 
     def apply(self, patch: Patch) -> bytes:
@@ -99,6 +102,7 @@ class Document:
 
     @cached_property
     def syntax(self) -> Language | None:
+        """What is registered for the id `language`."""
         if self.language is None:
             return None
         return get_language(self.language)
@@ -122,7 +126,7 @@ class Document:
 
     @cached_property
     def lines(self) -> Lines:
-        return Lines(self.data, self._find_inert)
+        return Lines(self.data, self._find_inert_lines)
 
     @cached_property
     def newline(self) -> str:
@@ -136,15 +140,15 @@ class Document:
 
     @cached_property
     def source(self) -> bytes:
-        """The document in UTF-8 as the parser reads it. `to_source` and `to_raw` convert offsets."""
+        """The document in UTF-8 as the parser reads it. `to_source` and `to_data` convert offsets."""
         return encodings.to_source(encodings.decode(self.data, self.encoding))
 
     @cached_property
     def source_lines(self) -> Lines:
         """Lines of `source`, numbered as those of `data` are."""
-        return Lines(self.source, self._find_inert)
+        return Lines(self.source, self._find_inert_lines)
 
-    def _find_inert(self) -> frozenset[int]:
+    def _find_inert_lines(self) -> frozenset[int]:
         """The lines that begin inside of a string or comment; none without a grammar."""
         if self.syntax is None:
             return frozenset()
@@ -162,17 +166,17 @@ class Document:
             return None
         return encodings.OffsetMap.build(self.data, self.encoding)
 
-    def to_source(self, raw_byte: int) -> int:
+    def to_source(self, data_byte: int) -> int:
         """The offset in `source` of the character that an offset in `data` is in."""
         if self._offsets is None:
-            return raw_byte
-        return self._offsets.to_source(raw_byte)
+            return data_byte
+        return self._offsets.to_source(data_byte)
 
-    def to_raw(self, source_byte: int) -> int:
+    def to_data(self, source_byte: int) -> int:
         """The offset in `data` of the character that an offset in `source` is in."""
         if self._offsets is None:
             return source_byte
-        return self._offsets.to_raw(source_byte)
+        return self._offsets.to_data(source_byte)
 
     def decode(self, start_byte: int, end_byte: int) -> str:
         """The text of a byte range that starts and ends between characters."""
@@ -202,15 +206,15 @@ class Document:
         """
         data = encodings.encode(text.replace("\n", self.newline), self.encoding)
         non_ascii = next((char for char in text if not char.isascii() and encodings.is_decoded(char)), None)
-        if non_ascii is not None and self._is_wrong:
+        if non_ascii is not None and self._is_invalid_utf8:
             message = f"the fill holds U+{ord(non_ascii):04X}, and {self.name} is not valid UTF-8"
             raise MidfillError("file_encoding", message)
-        if self.encoding == "ascii":
+        if self.encoding == "ascii":  # it stands in for a codec that is not read, such as UTF-7, where "+" means more
             encodings.check_ascii(text, encodings.find_cookie(self.data))
         return data
 
     @cached_property
-    def _is_wrong(self) -> bool:
+    def _is_invalid_utf8(self) -> bool:
         """True for a file that claims to be UTF-8 and has bytes that are not."""
         return self.stored_as is None and self.encoding == "utf-8" and not encodings.is_decoded(self.text)
 
@@ -235,7 +239,7 @@ class Document:
             message = f"line {line} of {self.name} ends at column {len(text) + 1}"
             raise MidfillError("position_outside", f"{message}, column {column} is outside")
         before = encodings.to_source(text[: column - 1])
-        return self.to_raw(self.to_source(start) + len(before))
+        return self.to_data(self.to_source(start) + len(before))
 
     def position_at(self, byte: int) -> tuple[int, int]:
         """Line and column of a byte of the document, both counted from 1, columns in code points."""
@@ -261,8 +265,8 @@ class Document:
         byte = max(byte, len(self.bom))
         if self.data[byte - 1 : byte + 1] == b"\r\n":
             return byte - 1
-        if self._offsets:
-            return self.to_raw(self.to_source(byte))
+        if self._offsets is not None:
+            return self.to_data(self.to_source(byte))
         for start in range(byte - 1, max(byte - 4, -1), -1):
             if _splits_character(self.data, start, byte):
                 return start
@@ -296,6 +300,6 @@ def read_bytes(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise MidfillError("file_missing", f"{path} does not exist") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # ValueError for a path with a NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise MidfillError("file_unreadable", f"{path} cannot be read: {reason}") from None

@@ -144,25 +144,25 @@ def to_visible(text: str) -> str:
 class OffsetMap:
     """The starts of each character in the document's bytes and in its UTF-8 source; both lists end with the length."""
 
-    raw_starts: list[int]
+    data_starts: list[int]
     source_starts: list[int]
 
     @classmethod
     def build(cls, data: bytes, encoding: str) -> "OffsetMap":
-        raw_starts, source_starts = [0], [0]
+        data_starts, source_starts = [0], [0]
         for char, size in _decode_each(data, encoding):
-            raw_starts.append(raw_starts[-1] + size)
+            data_starts.append(data_starts[-1] + size)
             source_starts.append(source_starts[-1] + len(to_source(char)))
-        assert raw_starts[-1] == len(data)
-        return cls(raw_starts, source_starts)
+        assert data_starts[-1] == len(data)
+        return cls(data_starts, source_starts)
 
-    def to_raw(self, source_byte: int) -> int:
+    def to_data(self, source_byte: int) -> int:
         """The start in the document's bytes of the character that an offset in the source is in."""
-        return self.raw_starts[bisect_right(self.source_starts, source_byte) - 1]
+        return self.data_starts[bisect_right(self.source_starts, source_byte) - 1]
 
-    def to_source(self, raw_byte: int) -> int:
+    def to_source(self, data_byte: int) -> int:
         """The start in the source of the character that an offset in the document's bytes is in."""
-        return self.source_starts[bisect_right(self.raw_starts, raw_byte) - 1]
+        return self.source_starts[bisect_right(self.data_starts, data_byte) - 1]
 
 
 def _decode_each(data: bytes, encoding: str) -> list[tuple[str, int]]:

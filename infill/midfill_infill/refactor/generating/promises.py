@@ -164,9 +164,9 @@ def _list_functions(
     outside: Counter[Header] = Counter()
     around: list[Header] = []
     for function in outline(document).functions:
-        first = document.to_raw(function.start)
-        head = document.to_raw(function.head)
-        last = document.to_raw(_find_end(document, function))
+        first = document.to_data(function.start)
+        head = document.to_data(function.head)
+        last = document.to_data(_find_end(document, function))
         header = _read_header(document, function, span, cut=cut)
         if first < start or end < last:
             outside[header] += 1
@@ -189,11 +189,11 @@ def _read_header(document: Document, function: Function, span: tuple[int, int], 
     assert document.syntax is not None
     start, end = span
     if document.syntax.has_indented_blocks:
-        first = document.to_raw(function.start)
-        last = document.to_raw(find_header_end(document.source_lines, function))
+        first = document.to_data(function.start)
+        last = document.to_data(find_header_end(document.source_lines, function))
     else:
-        first = document.to_raw(function.head)
-        last = document.to_raw(function.body[0])
+        first = document.to_data(function.head)
+        last = document.to_data(function.body[0])
     if last <= start or end < first:
         return function.path, b""
     if cut and first <= start and end <= last:
@@ -205,7 +205,7 @@ def _count_arms(document: Document, start: int, end: int) -> int:
     """The number of arms of a `match` that begin before a range and include it."""
     num_arms = 0
     for match in find_matches(document, "(case_clause) @arm"):
-        first, last = map(document.to_raw, match["arm"][0].byte_range)
+        first, last = map(document.to_data, match["arm"][0].byte_range)
         if first < start and end <= last:
             num_arms += 1
     return num_arms
@@ -241,7 +241,7 @@ def _list_call_spans(document: Document) -> set[tuple[int, int]]:
     spans: set[tuple[int, int]] = set()
     for call in find_calls(document):
         if not call.name.endswith(")"):
-            spans.add((document.to_raw(call.start), document.to_raw(call.end)))
+            spans.add((document.to_data(call.start), document.to_data(call.end)))
     return spans
 
 

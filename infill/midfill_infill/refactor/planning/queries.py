@@ -51,4 +51,4 @@ def find_holes(document: Document, query: str) -> Iterator[Hole]:
 
 def raw_range(document: Document, node: tree_sitter.Node) -> tuple[int, int]:
     """A node's range in the document's own bytes."""
-    return document.to_raw(node.start_byte), document.to_raw(node.end_byte)
+    return document.to_data(node.start_byte), document.to_data(node.end_byte)

@@ -81,7 +81,7 @@ class Selection:
         recipe, word = get_recipe(self.recipe)
         for at, reason in recipe.list_unfollowed(document, word):
             if not (self.names or self.where or self.stubs) or self._takes(document, path, _around(document, at)):
-                yield document.to_raw(at), reason
+                yield document.to_data(at), reason
 
     def _find(self, document: Document) -> Iterator[tuple[Hole, list[Function]]]:
         """All holes, each with the functions around it, the innermost first; a body only with its own function."""

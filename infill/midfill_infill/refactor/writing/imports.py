@@ -114,9 +114,9 @@ def put_in(document: Document, statement: str) -> Edit | None:
         text = text.rstrip("\n")
         if at:
             text = "\n" + text
-    raw = document.to_raw(at)
+    start = document.to_data(at)
     try:
-        return Edit(raw, raw, document.encode(text))
+        return Edit(start, start, document.encode(text))
     except MidfillError:
         return None
 
@@ -146,7 +146,7 @@ def take_out(document: Document, statement: str) -> Edit | None:
         if start and end == len(document.source) and not _ends_with_newline(document):
             lines = document.source_lines
             start = lines.end(lines.at(start) - 1)
-    return Edit(document.to_raw(start), document.to_raw(end), b"")
+    return Edit(document.to_data(start), document.to_data(end), b"")
 
 
 def weave(document: Document, regions: Regions, wanted: Collection[str], unwanted: Collection[str] = ()) -> Regions:

@@ -76,11 +76,11 @@ def _hole(document: Document, function: Function) -> Hole:
         start, end = colon, function.body[0]
         indent = lines.indent(lines.at(function.head)).replace(b"\f", b"").decode("ascii") + document.indent_unit
         before_body = f"\n{indent}"
-    raw_start, raw_end = document.to_raw(start), document.to_raw(end)
+    data_start, data_end = document.to_data(start), document.to_data(end)
     return Hole(
-        raw_start,
-        raw_end,
-        kind="cursor" if raw_start == raw_end else "range",
+        data_start,
+        data_end,
+        kind="cursor" if data_start == data_end else "range",
         name=function.name,
         lead=f'\n{indent}"""',
         tail=f'"""{before_body}',

@@ -28,7 +28,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
     for call, spelling in _list_calls(document, word):
         if isinstance(spelling, str):  # the reason why it is left
             continue
-        hole = hole_at_range(document, document.to_raw(call.start), document.to_raw(call.end))
+        hole = hole_at_range(document, document.to_data(call.start), document.to_data(call.end))
         text = " ".join(document.source[call.start : call.end].decode("utf-8", "replace").split())
         callee, imports = spelling
         if not callee:

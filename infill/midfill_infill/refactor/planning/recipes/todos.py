@@ -32,7 +32,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
     stubs = tree_sitter.QueryCursor(language.query).captures(root).get("stub", [])
     nodes = sorted([*find_comments(document), *stubs], key=lambda node: node.start_byte)
     for index, node in enumerate(nodes):
-        start = document.to_raw(node.start_byte)
+        start = document.to_data(node.start_byte)
         around = [body for body in bodies if body.start_byte <= start <= body.end_byte]
         if around and _is_todo(document, node) and _is_alone(document, node):
             hole = _hole(document, language, _gather(document, nodes[index:]))
@@ -50,8 +50,8 @@ def _gather(document: Document, nodes: list[tree_sitter.Node]) -> list[tree_sitt
 
 
 def _hole(document: Document, language: Language, group: list[tree_sitter.Node]) -> Hole:
-    start = document.to_raw(group[0].start_byte)
-    end = document.to_raw(group[-1].end_byte)
+    start = document.to_data(group[0].start_byte)
+    end = document.to_data(group[-1].end_byte)
     hole = hole_at_range(document, start, end)
     text = "\n".join(_comment_text(document, node) for node in group if _is_comment(node))
     comments: list[str] = []

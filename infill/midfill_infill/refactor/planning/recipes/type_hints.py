@@ -38,7 +38,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
         bracket_end = parameters.end_byte if result is None else None
         anchors: list[Anchor] = []
         for start, end, lead, tail in _split(parameters.start_byte + 1, bare, bracket_end, colon.end_byte):
-            anchors.append(Anchor(document.to_raw(start), document.to_raw(end), lead, tail))
+            anchors.append(Anchor(document.to_data(start), document.to_data(end), lead, tail))
         yield Hole(
             anchors[0].start_byte,
             anchors[-1].end_byte,
