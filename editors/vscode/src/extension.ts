@@ -239,16 +239,19 @@ async function widen(step: number): Promise<void> {
   if (!editor || !client) return;
   const { document, selection } = editor;
   const uri = document.uri.toString();
-  const waiting = waitingHoles.get(uri) ?? [];
-  const others = waiting.filter((hole) => hole !== widened?.hole);
-  if (widened?.version === document.version && others.length < waiting.length) {
+  const isShown = waitingHoles.get(uri)?.some((hole) => hole === widened?.hole);
+  let previous = widened?.hole;
+  if (isShown && widened?.version === document.version) {
     widened.index = Math.min(widened.index + step, widened.ranges.length - 1);
   } else {
     const asked = { uri, version: document.version, range: toJson(selection) };
     const found = await client.sendRequest<{ ranges: Range[] }>("midfill/holes", asked).catch(explain);
-    if (!found?.ranges.length) return void (found && vscode.window.showInformationMessage("Midfill: nothing to fill is around the cursor."));
-    widened = { version: document.version, ranges: found.ranges.map(toRange), index: 0 };
+    if (!found || document.version !== asked.version) return; // the answer is for another text
+    if (!found.ranges.length) return void vscode.window.showInformationMessage("Midfill: nothing to fill is around the cursor.");
+    previous = widened?.hole;
+    widened = { version: asked.version, ranges: found.ranges.map(toRange), index: 0 };
   }
+  const others = (waitingHoles.get(uri) ?? []).filter((hole) => hole !== previous);
   widened.hole = widened.ranges[widened.index];
   setHoles(uri, widened.hole ? [...others, widened.hole] : others);
 }
