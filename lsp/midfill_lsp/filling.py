@@ -208,6 +208,7 @@ class FillJob:
             length=params.length,
             sizes=tuple(len(hole.fill.tokens) for hole in self._rerolled_holes),
             n=params.alternatives,
+            spares_queries=True,
         )
 
     def _preview(self, previews: PreviewSender, event: Preview) -> None:

@@ -196,7 +196,7 @@ class Fills:
         """Shows a fill's next alternative; the current one becomes the last."""
         pending = self._find_pending(params)
         if not pending.filled.alternatives:
-            raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
+            raise FillFailed("Midfill: this fill has no alternatives; reroll for another text.")
         id, rotated = next(self._pending.ids), pending.rotated()
         made = Pending(id, pending.document, rotated, pending.seed, pending.newline)
 

@@ -159,6 +159,7 @@ class GhostRequest:
             presets=("steps",),
             max_tokens=settings.max_hole_tokens,
             n=NUM_INVOKED if invoked else 1,
+            spares_queries=True,
             single_line=bool(view.text.source[offset:].partition("\n")[0].strip()),
             repair=False,
         )

@@ -121,6 +121,11 @@ def test_kept_text_at_the_edges_is_part_of_the_text_around(stand_in: StandIn) ->
     assert len(stand_in.asked) == 1
 
 
+def test_alternatives_that_take_queries_of_their_own_may_be_spared(stand_in: StandIn) -> None:
+    filled, _ = fill_in(stand_in, n=3, spares_queries=True, repair=False)
+    assert (len(stand_in.asked), filled.alternatives) == (1, ())
+
+
 def test_the_first_fill_is_the_likeliest_and_alternatives_are_drawn(stand_in: StandIn) -> None:
     answer = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}], n=2)
     assert [answer.holes[0].text, answer.alternatives[0][0].text] == ["<1>", "<2>"]

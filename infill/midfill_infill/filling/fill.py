@@ -52,14 +52,15 @@ REPAIR_ALTERNATIVES: Final = 4
 class Options:
     """What the user asks of a fill; None leaves the choice to the engine.
 
-    `n` is the number of candidates to return; `every` returns all that were found. `min_tokens` and `max_tokens` bound
-    each hole. `length` asks for texts that are shorter or longer than the holes' present texts, which have `sizes`
-    tokens, if known. `single_line` forbids line breaks. `seconds` is how long a body and a line should take. `presets`
-    are the wishes that come from settings: a model that does not heed them fills without them, while it refuses other
-    wishes. `intent` is text for the model, shown as comments above each hole; it is part of no fill. `references` are
-    related files, the most important first. `shown` holds the excerpts of the document's last fill: this fill may keep
-    them, and stores its own there. `proposers` are the names of those whose texts are added to the engine's. `written`
-    are lines that Midfill wrote and nobody has accepted. `repair` allows a second round for a fill with a fault.
+    `n` is the number of candidates to return; `every` returns all that were found. With `spares_queries` it is 1 for an
+    engine of another project, where each takes a query of its own. `min_tokens` and `max_tokens` bound each hole.
+    `length` asks for texts that are shorter or longer than the holes' present texts, which have `sizes` tokens, if
+    known. `single_line` forbids line breaks. `seconds` is how long a body and a line should take. `presets` are the
+    wishes that come from settings: a model that does not heed them fills without them, while it refuses other wishes.
+    `intent` is text for the model, shown as comments above each hole; it is part of no fill. `references` are related
+    files, the most important first. `shown` holds the excerpts of the document's last fill: this fill may keep them,
+    and stores its own there. `proposers` are the names of those whose texts are added to the engine's. `written` are
+    lines that Midfill wrote and nobody has accepted. `repair` allows a second round for a fill with a fault.
 
     Seed 0 means the most likely fill, every other seed a sampled one. `temperature`, if set, applies to all seeds.
     """
@@ -69,6 +70,7 @@ class Options:
     steps: int | None = None
     quality: Quality = None
     n: int = 1
+    spares_queries: bool = False
     max_tokens: int | None = None
     temperature: float | None = None
     repair: bool = True
@@ -169,6 +171,8 @@ def fill(
     model = find_model(client, options.model)
     heeded, left_out = _drop_unheeded(model, options)
     is_outside = client.endpoint.is_outside
+    if is_outside and heeded.spares_queries:
+        heeded = replace(heeded, n=1)
     comment_mark = document.syntax.comment if document.syntax else "#"
     window_chars = client.window * CHARS_PER_TOKEN if is_outside else None
     excerpts = _find_excerpts(document, holes, heeded, window_chars)

@@ -158,7 +158,7 @@ def _make_rounds(
     `tries` is the caller's list, which grows meanwhile: each fill uses those that were made when it begins.
     """
     document, holes = selector.document, selector.holes
-    yield make(document, holes, replace(options, n=NUM_ASKED, every=True))
+    yield make(document, holes, replace(options, n=NUM_ASKED, every=True, spares_queries=True))  # tried soon
     if len(holes) > 1 and tries:
         yield _mix(selector, tries)
     refilled: set[int] = set()  # numbers of tries
