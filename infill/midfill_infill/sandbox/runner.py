@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -75,9 +74,8 @@ class Runner:
         if self._warm is not None and not cold:
             try:
                 only = None if self.only is None else sorted(self.only)
-                told = self._warm.run(self.command.timeout_s, marker=str(self.copy.root / MARKER), only=only)
-                ran = _read(told)
-                return replace(ran, reached=marker.exists())
+                told = self._warm.run(self.command, marker=str(self.copy.root / MARKER), only=only)
+                return replace(_read(told), reached=marker.exists())
             except WarmEnded:
                 self.close()
                 self.copy.put(files)
@@ -95,14 +93,19 @@ class Runner:
         if not can_be_warm(self.command):
             return expected
         self.copy.put(files)
-        with suppress(WarmEnded):
+        try:
             self._warm = WarmPytest(self.copy, self.command)
-            told = self._warm.run(self.command.timeout_s, wants_modules=True)
-            self._warm.take_in(told)
+            told = self._warm.run(self.command, wants_modules=True)
+            self._warm.take_in(told, self.command)
             self.copy.put(files)
-            ran = _read(self._warm.run(self.command.timeout_s))
+            ran = _read(self._warm.run(self.command))
             if ran.code == expected.code:
                 return ran
+        except WarmEnded:
+            pass
+        except MidfillError:
+            self.close()
+            raise
         self.close()
         return expected
 

@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +40,9 @@ def can_be_warm(command: Command) -> bool:
 
 
 class WarmPytest:
-    """A warm process. Its start, `run` and `take_in` raise WarmEnded if it fails, and MidfillError `cancelled`."""
+    """A warm process. Its start, `run` and `take_in` raise WarmEnded if it fails, and MidfillError `cancelled`; then it
+    must be closed.
+    """
 
     def __init__(self, copy: Copy, command: Command) -> None:
         self._mark = secrets.token_hex(16)  # begins each answer; the tests do not know it
@@ -55,37 +58,43 @@ class WarmPytest:
             f"MIDFILL_WARM_SPACE={os.readlink('/proc/self/ns/pid')}",
             f"MIDFILL_WARM_ROOT={copy.root}",
         )
-        self._command = replace(command, variables=variables, allowed=(*command.allowed, folder))
+        with_plugin = replace(command, variables=variables, allowed=(*command.allowed, folder))
         self._unread = b""  # output behind the last answer
         with ExitStack() as stack:
+            # Bubblewrap ends with the thread that has started it, so that thread waits for the end.
+            thread = stack.enter_context(ThreadPoolExecutor(1, "midfill-warm"))
+            started = run.start_command(with_plugin, copy.tree, stdin=subprocess.PIPE)
             try:
-                self._process = stack.enter_context(run.start_command(self._command, copy.tree, stdin=subprocess.PIPE))
+                self._process = thread.submit(stack.enter_context, started).result()
             except OSError as error:
                 raise WarmEnded(str(error)) from None
-            self._read(_START_S)
+            self._read(command, _START_S)
             self._stack = stack.pop_all()
 
     def run(
-        self, timeout_s: float, *, marker: str = "", wants_modules: bool = False, only: Sequence[str] | None = None
+        self, command: Command, *, marker: str = "", wants_modules: bool = False, only: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """Runs the tests once, of these `only` the given ones. Code that is to be noticed creates the file `marker`.
+        """Runs the tests once, of these `only` the given ones, until `command` has no more time or is cancelled. Code
+        that is to be noticed creates the file `marker`.
 
         Returns `code` (None after the timeout), `output`, `seconds`, `passed`, `failures`, `failed` and `reached`, as
         the plugin's `Recorder` reports them, and with `wants_modules` also what `take_in` needs.
         """
-        request = {"timeout_s": timeout_s, "marker": marker, "wants_modules": wants_modules, "only": only}
-        return self._ask(request, timeout_s + _CLEANUP_S)
+        limit_s = command.timeout_s
+        request = {"timeout_s": limit_s, "marker": marker, "wants_modules": wants_modules, "only": only}
+        return self._ask(request, command, limit_s + _CLEANUP_S)
 
-    def take_in(self, report: dict[str, Any]) -> None:
-        """Imports and compiles in advance the modules that a `wants_modules` run reported."""
+    def take_in(self, report: dict[str, Any], command: Command) -> None:
+        """Imports and compiles in advance the modules that a `wants_modules` run of `command` reported."""
         request = {name: report.get(name, []) for name in ("modules", "sources", "paths")}
-        if not self._ask(request, _START_S)["ready"]:
+        if not self._ask(request, command, _START_S)["ready"]:
             raise WarmEnded("a module starts threads")
 
     def close(self) -> None:
-        self._stack.close()
+        with suppress(BrokenPipeError):  # if it has ended with a request unread
+            self._stack.close()
 
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], command: Command, timeout_s: float) -> dict[str, Any]:
         """Sends a request to the plugin, and returns its answer."""
         assert self._process.stdin is not None
         try:
@@ -93,9 +102,9 @@ class WarmPytest:
             self._process.stdin.flush()
         except OSError:
             raise WarmEnded("it has ended") from None
-        return self._read(timeout_s)
+        return self._read(command, timeout_s)
 
-    def _read(self, timeout_s: float) -> dict[str, Any]:
+    def _read(self, command: Command, timeout_s: float) -> dict[str, Any]:
         """Waits for the next answer. Its `output` is the end of what was printed before it."""
         mark, deadline_s = b"\n" + self._mark.encode(), time.monotonic() + timeout_s
         while True:
@@ -105,7 +114,7 @@ class WarmPytest:
                 return {**json.loads(line), "output": output[-_TAIL_BYTES:].decode(errors="replace")}
             if not has_mark:
                 self._unread = self._unread[-_TAIL_BYTES:]
-            self._command.check_cancelled()
+            command.check_cancelled()
             piece = run.read_piece(self._process, run.POLL_S)
             if piece == b"":
                 raise WarmEnded("it has ended")

@@ -69,9 +69,9 @@ def find_unrelated(asis: Ran, probed: Ran) -> dict[str, str] | None:
 
 def excuse(ran: Ran, unrelated: Mapping[str, str]) -> Ran:
     """The run with the tests excused that are `unrelated` to the holes and fail as they do without a fill, or that stop
-    in a NOT_FILLED_BODY.
+    in a NOT_FILLED_BODY. Only a warm run tells enough for that.
     """
-    if ran.failed is None:
+    if not ran.is_warm or ran.failed is None:
         return ran
     excused: set[str] = set()
     blamed: list[Failure] = []
@@ -125,20 +125,22 @@ class Lab:
     def start(
         self, holes: Sequence[Hole], say: Callable[[str], None] = lambda _: None, *, timeout_s: float | None = None
     ) -> None:
-        """Runs the command on the tree as it is and prepares the runner: warm, and with a time limit for each try.
+        """Runs the command on the tree as it is and prepares the runner, unless it is warm already: it gets warm, and a
+        time limit for each try.
 
         A command that does not end fails; `say` gets a sentence about it. The time limit of a try then depends on a run
         in which the holes raise an error at once; without such a run it is that of the first run. Raises MidfillError
         `until_passes`, `verify_flaky`, `until_unreached` and `bad_request` where no fill can help.
         """
         runner, asis, probe = self.runner, self._files(Patch(())), self._make_probe(holes)
+        runner.only = None
         first = runner.run(asis)
         self._check_starts(first)
         if first.code is None:
             limit = f"{runner.command.timeout_s:.4g} s"
             say(f"`{runner.command.line}` is too slow on the code as it is ({limit}): counts as failing")
             probed = runner.run(probe) if probe is not None else None
-            if probe is not None and probed is not None and probed.code is not None:
+            if probe is not None and probed is not None and probed.code is not None and not probed.is_warm:
                 self._prepare(probe, probed, probed.seconds, timeout_s)
         else:
             first = self._run_again(asis, first, timeout_s)
@@ -151,6 +153,8 @@ class Lab:
         """Runs the command once more, by warm pytest if that ends as the `first` run did; returns the run to compare
         others with. Raises `verify_flaky` or `until_passes`.
         """
+        if first.is_warm and not first.is_good:
+            return first
         if not first.is_good:
             warm = self._prepare(asis, first, first.seconds, timeout_s)
             if warm.is_warm:
@@ -204,9 +208,8 @@ class Lab:
             reason = ran.failures[0].sentence if ran.failures else output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
         unrelated = find_unrelated(asis, ran) if self._is_partial else None
-        if unrelated is not None and asis.failed is not None:
-            stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message}
-            stopped -= ran.reached_by or frozenset()
+        if unrelated is not None and asis.failed is not None and ran.reached_by is not None:
+            stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message} - ran.reached_by
             self.unrelated, self.touched = unrelated, asis.failed - unrelated.keys() - stopped
             if not self.touched and stopped:
                 raise MidfillError("until_unreached", f"tests that come to {names} stop before in other functions")
@@ -222,17 +225,14 @@ class Lab:
                 raise MidfillError("until_unreached", f"`{line}` fails in {test}: {failure.sentence}")
 
     def _leave_out_tests(self, files: Mapping[str, bytes], asis: Ran, probed: Ran) -> None:
-        """From now on warm runs are only for the tests that come to the holes, if these end alone as with the others.
-        A suite that is quick runs whole.
+        """From now on warm runs are only for the tests that come to the holes and those that fail, if these end alone
+        as with the others. A suite that is quick runs whole.
         """
-        unrelated = find_unrelated(asis, probed)
-        if unrelated is None or probed.reached_by is None or probed.seconds < _LONG_S:
+        if asis.failed is None or probed.failed is None or probed.reached_by is None or probed.seconds < _LONG_S:
             return
-        assert asis.failed is not None and probed.failed is not None
-        touched = (probed.reached_by | asis.failed | probed.failed) - unrelated.keys()
-        self.runner.only = touched
+        self.runner.only = probed.reached_by | asis.failed | probed.failed
         alone = self.runner.run(files)
-        if not alone.is_warm or alone.failed != asis.failed & touched:
+        if not alone.is_warm or alone.failed != asis.failed:
             self.runner.only = None
 
     def find_examples(self, holes: Sequence[Hole]) -> tuple[Hole, ...]:
@@ -276,7 +276,7 @@ class Lab:
     def _start_beside(
         self, holes: Sequence[Hole], say: Callable[[str], None], timeout_s: float | None
     ) -> Iterator[Future[None]]:
-        """Runs `start` in a thread. At exit the thread ends, with the command that it runs; then nothing is warm."""
+        """Runs `start` in a thread. At exit the thread ends, with the command that it runs."""
         command, ended = self.runner.command, threading.Event()
         self.runner.command = replace(command, is_cancelled=lambda: ended.is_set() or command.is_cancelled())
         try:
@@ -286,13 +286,14 @@ class Lab:
                 finally:
                     ended.set()
         finally:
-            self.runner.close()
             self.runner.command = replace(self.runner.command, is_cancelled=command.is_cancelled)
 
     def run(self, candidate: Alternative) -> Ran:
         """Runs the command on a candidate; one that passes is run again from a cold start. Raises `verify_flaky`."""
         files = self._files(candidate.patch)
-        ran = self._excuse(self.runner.run(files))
+        ran = self.runner.run(files)
+        if self._is_partial:
+            ran = excuse(ran, self.unrelated)
         if not ran.is_good:
             return self._count_from_top(ran, candidate.patch)
         again = replace(self.runner.run(files, cold=True), excused=ran.excused)
@@ -302,9 +303,6 @@ class Lab:
         if not again.is_good:
             raise MidfillError("verify_flaky", f"`{self.runner.command.line}` passes and fails with the same fill")
         return ran
-
-    def _excuse(self, ran: Ran) -> Ran:
-        return excuse(ran, self.unrelated) if self._is_partial and ran.is_warm else ran
 
     def is_document(self, path: str) -> bool:
         """True if a path that a traceback shows is the document."""
