@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.refactor.workers import use_workers
 from tests.until.quick import QuickRunner, use_quick_runner
+from tests.until.runs import Engine, generate, run, states
 from tests.until.shops import needs_bubblewrap
-from tests.until.test_partial_runs import Engine, generate, run, states
 
 from midfill_infill.refactor.generating import until
 
