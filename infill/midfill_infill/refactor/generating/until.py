@@ -181,9 +181,9 @@ class Tester:
         if not quiet:
             self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
         line = self._goal.command.line
-        if not names and takes_tests(line):
+        if not names and takes_tests(line, self._copy.root):
             raise MidfillError("until_unreached", _NO_TEST)
-        runner = self._open_runner(read_words(add_tests(line, names)))
+        runner = self._open_runner(read_words(add_tests(line, names, self._copy.root)))
 
         def complete(patch: Patch) -> bytes:
             imports = set(hole.hole.imports)
