@@ -16,7 +16,7 @@ from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.sandbox.copy import Copy, scratch_folder
 from midfill_infill.sandbox.runner import Ran, Runner
-from midfill_infill.sandbox.warm import can_be_warm
+from midfill_infill.sandbox.warm import tell_why_cold
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
@@ -156,8 +156,8 @@ def test_which_commands_are_kept_warm() -> None:
         ("pytest -q", True), (".venv/bin/pytest tests", True), ("python -m pytest -x", True), ("make test", False),
         ("uv run pytest", True), ("pytest -n 4", False), ("cd a && pytest", False), ("python check.py", False),
     ):  # fmt: skip
-        assert can_be_warm(read_command(line, 9)) is expected, line
-    assert not can_be_warm(read_command("pytest", 9, sandboxed=False))
+        assert (not tell_why_cold(read_command(line, 9))) is expected, line
+    assert "leave out --no-sandbox" in tell_why_cold(read_command("pytest", 9, sandboxed=False))
 
 
 @pytest.mark.parametrize("line", [UNITTEST, f"{PYTEST} -p no:midfill_warm", f"{PYTEST} -p xdist.plugin -n 2"])

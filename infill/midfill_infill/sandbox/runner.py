@@ -1,19 +1,21 @@
 """Runs the user's command repeatedly over one copy; pytest is kept warm. Knows files and outcomes, nothing of fills."""
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.repository.content import read_content
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
-from midfill_infill.sandbox.failures import Failure, Frame, read_failed_tests, read_output
-from midfill_infill.sandbox.run import Outcome
-from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
+from midfill_infill.sandbox.failures import Failure, Frame, read_output
+from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, add_plugin, tell_why_cold
 
-TESTS_FAILED: Final = 1  # the exit code of pytest and unittest if all tests ran and some failed
+TESTS_FAILED: Final = 1  # the exit code of pytest if all tests ran and some failed
 MARKER: Final = ".midfill-reached"
+_REPORT: Final = ".midfill-report"
 # A shell's exit codes for a command that is missing or cannot be started.
 _NOT_FOUND: Final = (126, 127)
 
@@ -35,13 +37,6 @@ class Ran:
     failed: frozenset[str] | None = None
     excused: frozenset[str] = frozenset()
     reached_by: frozenset[str] | None = None
-
-    @classmethod
-    def of(cls, outcome: Outcome, seconds: float, *, reached: bool = False) -> Self:
-        """Reads the output of a run that is not warm."""
-        output = outcome.output
-        passed, failures = read_output(output)
-        return cls(outcome.code, output, seconds, passed, failures, reached=reached, failed=read_failed_tests(output))
 
     @property
     def is_good(self) -> bool:
@@ -82,15 +77,23 @@ class Runner:
             except MidfillError:  # cancelled: a late answer would be taken for the next one
                 self.close()
                 raise
+        command = replace(self.command, timeout_s=max(self.command.timeout_s, self.start_s if cold else 0.0))
+        if not tell_why_cold(command):
+            command = add_plugin(command, self.copy, REPORT=str(self.copy.root / _REPORT))
         began_s = time.perf_counter()
-        timeout_s = max(self.command.timeout_s, self.start_s if cold else 0.0)
-        outcome = self.copy.run(replace(self.command, timeout_s=timeout_s))
+        outcome = self.copy.run(command)
         seconds, reached = time.perf_counter() - began_s, marker.exists()
-        return Ran.of(outcome, seconds, reached=reached)
+        try:
+            report = json.loads(read_content(self.copy.mirror.work / _REPORT).data)
+            told = {**report, "code": outcome.code, "output": outcome.output, "seconds": seconds}
+            return replace(_read(told), reached=reached, is_warm=False)
+        except (OSError, ValueError, TypeError, KeyError):  # it is no pytest, did not come to its end, or was disturbed
+            passed, failures = read_output(outcome.output)
+            return Ran(outcome.code, outcome.output, seconds, passed, failures, reached)
 
     def warm_up(self, files: Mapping[str, bytes], expected: Ran) -> Ran:
         """Keeps the command warm from now on, if a warm run ends as `expected`; that run, or `expected`."""
-        if not can_be_warm(self.command):
+        if tell_why_cold(self.command):
             return expected
         self.copy.put(files)
         try:

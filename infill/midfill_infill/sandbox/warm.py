@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any, Final
 from midfill_infill.sandbox import run
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
+from midfill_infill.sandbox.view import choose_variables
 
 _PLUGIN: Final = Path(__file__).with_name("warm_plugin.py")
 _PLUGIN_NAME: Final = "midfill_warm"
@@ -31,12 +31,33 @@ class WarmEnded(Exception):
     """The warm process failed; later runs must start the command."""
 
 
-def can_be_warm(command: Command) -> bool:
-    """True if the command is a single pytest. Workers of xdist are separate processes and cannot be forked."""
+def tell_why_cold(command: Command) -> str:
+    """Why a command cannot be kept warm: what the user can do about it; "" if it can."""
     words = [os.path.basename(word) for word in command.words]
-    is_pytest = "pytest" in words or "py.test" in words
-    has_workers = any(word.startswith(("-n", "--numprocesses", "--dist", "--forked")) for word in command.words)
-    return command.sandboxed and is_pytest and words[0] != "sh" and not has_workers
+    if words[0] == "sh" or not ("pytest" in words or "py.test" in words):
+        return "only a single pytest tells what each test runs"
+    if any(word.startswith(("-n", "--numprocesses", "--dist", "--forked")) for word in command.words):
+        return "leave out -n: workers are separate processes and cannot be forked"
+    if not command.sandboxed:
+        return "leave out --no-sandbox: only in the sandbox pytest tells what each test runs"
+    return ""
+
+
+def add_plugin(command: Command, copy: Copy, **variables: str) -> Command:
+    """A command of pytest with the plugin, which gets these variables with `MIDFILL_WARM_` before their names."""
+    folder = copy.folder / "plugin"
+    if not folder.is_dir():
+        folder.mkdir()
+        (folder / f"{_PLUGIN_NAME}.py").write_bytes(_PLUGIN.read_bytes())
+    known = choose_variables(os.environ, command.variables)
+    own = {
+        "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [known.get("PYTHONPATH")])]),
+        "PYTEST_PLUGINS": ",".join([_PLUGIN_NAME, *filter(None, [known.get("PYTEST_PLUGINS")])]),
+        "MIDFILL_WARM_ROOT": str(copy.root),
+        **{f"MIDFILL_WARM_{name}": value for name, value in variables.items()},
+    }
+    added = (f"{name}={value}" for name, value in own.items())
+    return replace(command, variables=(*command.variables, *added), allowed=(*command.allowed, folder))
 
 
 class WarmPytest:
@@ -46,19 +67,7 @@ class WarmPytest:
 
     def __init__(self, copy: Copy, command: Command) -> None:
         self._mark = secrets.token_hex(16)  # begins each answer; the tests do not know it
-        folder = Path(tempfile.mkdtemp(prefix="warm-", dir=copy.folder))
-        (folder / f"{_PLUGIN_NAME}.py").write_bytes(_PLUGIN.read_bytes())
-        paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-        plugins = [_PLUGIN_NAME, *filter(None, [os.environ.get("PYTEST_PLUGINS")])]
-        variables = (
-            *command.variables,
-            f"PYTHONPATH={os.pathsep.join(paths)}",
-            f"PYTEST_PLUGINS={','.join(plugins)}",
-            f"MIDFILL_WARM_MARK={self._mark}",
-            f"MIDFILL_WARM_SPACE={os.readlink('/proc/self/ns/pid')}",
-            f"MIDFILL_WARM_ROOT={copy.root}",
-        )
-        with_plugin = replace(command, variables=variables, allowed=(*command.allowed, folder))
+        with_plugin = add_plugin(command, copy, MARK=self._mark, SPACE=os.readlink("/proc/self/ns/pid"))
         self._unread = b""  # output behind the last answer
         with ExitStack() as stack:
             # Bubblewrap ends with the thread that has started it, so that thread waits for the end.

@@ -19,6 +19,7 @@ from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.sandbox.failures import Failure, Frame
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.view import find_homes
+from midfill_infill.sandbox.warm import tell_why_cold
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
@@ -69,9 +70,9 @@ def find_unrelated(asis: Ran, probed: Ran) -> dict[str, str] | None:
 
 def excuse(ran: Ran, unrelated: Mapping[str, str]) -> Ran:
     """The run with the tests excused that are `unrelated` to the holes and fail as they do without a fill, or that stop
-    in a NOT_FILLED_BODY. Only a warm run tells enough for that.
+    in a NOT_FILLED_BODY.
     """
-    if not ran.is_warm or ran.failed is None:
+    if ran.failed is None:
         return ran
     excused: set[str] = set()
     blamed: list[Failure] = []
@@ -81,6 +82,24 @@ def excuse(ran: Ran, unrelated: Mapping[str, str]) -> Ran:
         else:
             blamed.append(failure)
     return replace(ran, failures=tuple(blamed), excused=frozenset(excused.difference(f.test for f in blamed)))
+
+
+def why_strict(command: Command, probed: Ran | None) -> str:
+    """Why every test counts if `find_unrelated` returns None, and what to do about it. `probed` is None if there is no
+    body that leaves a mark.
+    """
+    why_cold = tell_why_cold(command)
+    if why_cold:
+        return why_cold
+    if probed is None:
+        return "not every hole is a body of a Python function, which can leave a mark"
+    if not probed.is_warm:
+        return "pytest ends in another way when it is kept warm"
+    if probed.failed is None:
+        return "leave out -x: pytest has to run all tests"
+    if probed.reached_by is None:
+        return "a module or a fixture that several tests share runs the function"
+    return "the command does not end without a fill"
 
 
 def splice_probe(document: Document, holes: Sequence[Hole], tree: Path) -> Patch | None:
@@ -145,8 +164,12 @@ class Lab:
         else:
             first = self._run_again(asis, first, timeout_s)
             probed = runner.run(probe) if probe is not None else None
+        unrelated = None if probed is None else find_unrelated(first, probed)
+        if self._is_partial and unrelated is None:
+            why = why_strict(runner.command, probed)
+            say(f"every test counts, and none may stop in a function that is not filled: {why}")
         if probed is not None:
-            self._check_reach(holes, first, probed)
+            self._check_reach(holes, first, probed, unrelated)
             self._leave_out_tests(asis, first, probed)
 
     def _run_again(self, asis: Mapping[str, bytes], first: Ran, timeout_s: float | None) -> Ran:
@@ -194,9 +217,9 @@ class Lab:
         probe = splice_probe(self._document, holes, tree)
         return None if probe is None else self._files(probe)
 
-    def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran) -> None:
+    def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran, unrelated: Mapping[str, str] | None) -> None:
         """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that.
-        `ran` is the probe's run.
+        `ran` is the probe's run, `unrelated` as in `find_unrelated`.
         """
         line = self.runner.command.line
         names = ", ".join(hole.name or "the hole" for hole in holes)
@@ -207,8 +230,7 @@ class Lab:
             output = ran.output.strip().splitlines() or ["it prints nothing"]
             reason = ran.failures[0].sentence if ran.failures else output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
-        unrelated = find_unrelated(asis, ran) if self._is_partial else None
-        if unrelated is not None and asis.failed is not None and ran.reached_by is not None:
+        if self._is_partial and unrelated is not None and asis.failed is not None and ran.reached_by is not None:
             stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message} - ran.reached_by
             self.unrelated, self.touched = unrelated, asis.failed - unrelated.keys() - stopped
             if not self.touched and stopped:
@@ -292,11 +314,13 @@ class Lab:
         """Runs the command on a candidate; one that passes is run again from a cold start. Raises `verify_flaky`."""
         files = self._files(candidate.patch)
         ran = self.runner.run(files)
-        if self._is_partial:
+        if self._is_partial and ran.is_warm:
             ran = excuse(ran, self.unrelated)
         if not ran.is_good:
             return self._count_from_top(ran, candidate.patch)
-        again = replace(self.runner.run(files, cold=True), excused=ran.excused)
+        again = self.runner.run(files, cold=True)
+        if ran.excused:
+            again = excuse(again, self.unrelated)
         if not again.is_good and ran.is_warm:
             self.runner.close()
             return again

@@ -29,16 +29,15 @@ from midfill_infill.refactor.journal.records import (
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.reopening import reopen_stale
+from midfill_infill.refactor.writing.stops import find_stub_stops
 from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner
-from midfill_infill.splicing.splice import splice
-from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
 from midfill_infill.until.choosing import ReachingTests, add_tests, takes_tests, with_examples
-from midfill_infill.until.lab import NOT_FILLED_BODY, Lab
+from midfill_infill.until.lab import Lab
 from midfill_infill.until.trying import Goal, Tried, Try
 
 Say = Callable[[str], None]
@@ -218,22 +217,11 @@ class Tester:
         return _File(row, planned, Patch.of(edits), frozenset(imports), tuple(stops.values()))
 
     def _find_stops(self, row: FileRow, planned: bytes) -> Mapping[int, Edit]:
-        """For each hole of a file that is a stub: the edit that makes it raise an error for tests. The number of lines
-        stays, except for stubs on the line of their header.
-        """
-        if row.id not in self._stops and row.language == "python":
+        """As `find_stub_stops`, for all holes of a file."""
+        if row.id not in self._stops:
             document = Document(planned, row.language, Path(row.path))
-            stubs = {(stub.start_byte, stub.end_byte) for stub in find_stubs(document)}
-            holes = [hole for hole in self._journal.holes(row.id) if (hole.start_byte, hole.end_byte) in stubs]
-            spliced = splice(document, [hole.hole for hole in holes], [NOT_FILLED_BODY] * len(holes))
-            by_start = {edit.start_byte: edit for edit in spliced.patch.edits}
-            stops: dict[int, Edit] = {}
-            for hole in holes:
-                edit = by_start[hole.start_byte]
-                num_missing = planned.count(b"\n", edit.start_byte, edit.end_byte) - edit.replacement.count(b"\n")
-                stops[hole.id] = replace(edit, replacement=edit.replacement + b"\n" * num_missing)
-            self._stops[row.id] = stops
-        return self._stops.get(row.id, {})
+            self._stops[row.id] = find_stub_stops(document, self._journal.holes(row.id))
+        return self._stops[row.id]
 
     def _write_files(self, tests: Sequence[Path]) -> dict[str, bytes]:
         """The planned files that these tests reach, and those with fills that passed, by their names in the copy."""
