@@ -41,7 +41,7 @@ def make(folder: Path, tests: str, fills: dict[int, bytes]) -> Tree:
 def run(tree: Tree) -> tuple[Verdict, Report]:
     with tree.open() as journal:
         suspects = [hole.id for hole in journal.holes_in(State.ACCEPTED)]
-        return verify(tree.place, journal, Writer(journal, tree.root), suspects, Command(("pytest",)), print)
+        return verify(tree.place, journal, Writer(journal, tree.root), suspects, Command(("pytest",)))
 
 
 def test_a_test_that_only_a_stub_without_a_fill_stops_does_not_count(tmp_path: Path) -> None:

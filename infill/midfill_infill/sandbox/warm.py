@@ -32,14 +32,16 @@ class WarmEnded(Exception):
 
 
 def tell_why_cold(command: Command) -> str:
-    """Why a command cannot be kept warm: what the user can do about it; "" if it can."""
+    """Why a command cannot be kept warm, and what to do about it; "" if it can. Workers of xdist are processes of their
+    own and cannot be forked.
+    """
     words = [os.path.basename(word) for word in command.words]
     if words[0] == "sh" or not ("pytest" in words or "py.test" in words):
-        return "only a single pytest tells what each test runs"
+        return "only a single pytest tells what each test runs; give such a command"
     if any(word.startswith(("-n", "--numprocesses", "--dist", "--forked")) for word in command.words):
-        return "leave out -n: workers are separate processes and cannot be forked"
+        return "the workers of -n do not tell what each test runs; leave out -n"
     if not command.sandboxed:
-        return "leave out --no-sandbox: only in the sandbox pytest tells what each test runs"
+        return "without the sandbox nothing tells what each test runs; leave out --no-sandbox"
     return ""
 
 

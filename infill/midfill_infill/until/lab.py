@@ -92,11 +92,11 @@ def why_strict(command: Command, probed: Ran | None) -> str:
     if why_cold:
         return why_cold
     if probed is None:
-        return "not every hole is a body of a Python function, which can leave a mark"
+        return "not every hole is a body of a Python function"
     if not probed.is_warm:
         return "pytest ends in another way when it is kept warm"
     if probed.failed is None:
-        return "leave out -x: pytest has to run all tests"
+        return "pytest stops at a failure; leave out -x"
     if probed.reached_by is None:
         return "a module or a fixture that several tests share runs the function"
     return "the command does not end without a fill"
@@ -167,7 +167,7 @@ class Lab:
         unrelated = None if probed is None else find_unrelated(first, probed)
         if self._is_partial and unrelated is None:
             why = why_strict(runner.command, probed)
-            say(f"every test counts, and none may stop in a function that is not filled: {why}")
+            say(f"every test that fails counts, because {why}")
         if probed is not None:
             self._check_reach(holes, first, probed, unrelated)
             self._leave_out_tests(asis, first, probed)

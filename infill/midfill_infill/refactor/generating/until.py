@@ -98,6 +98,7 @@ class Tester:
         self._filler = filler
         self._goal = goal
         self._say = say
+        self._said: set[str] = set()  # remarks about commands
         self._runner: Runner | None = None  # of the last command, which it may keep warm for the next hole
         self._reaching_tests = ReachingTests(copy.place)
         self._files = {os.path.realpath(file.below(copy.root)): file for file in journal.files()}
@@ -139,7 +140,7 @@ class Tester:
                 self._say(f"{name} passes with the others")
                 return made
             moved = file.move(hole.hole)
-            lab.start((moved,), self._say, timeout_s=self._goal.timeout_s)
+            lab.start((moved,), self._say_once, timeout_s=self._goal.timeout_s)
             ran = lab.run(Alternative(Patch((Edit(moved.start_byte, moved.end_byte, made.fill.new),)), (), 0))
         except MidfillError as error:
             return self._refuse(name, self._fail(hole, error))
@@ -192,6 +193,11 @@ class Tester:
 
         others = self._write_files(tests)
         return Lab(runner, file.document, file.row.path, others, complete, is_partial=True), file, tests
+
+    def _say_once(self, remark: str) -> None:
+        if remark not in self._said:
+            self._said.add(remark)
+            self._say(f"  {remark}")
 
     def _open_runner(self, words: tuple[str, ...]) -> Runner:
         """The runner of a command; the last one, which may be warm, if that has the same words."""
@@ -251,7 +257,7 @@ class Tester:
             wanted,
             make,
             self._goal.num_tries,
-            lambda remark: self._say(f"  {remark}"),
+            self._say_once,
             timeout_s=self._goal.timeout_s,
         )
         with closing(events):

@@ -5,9 +5,10 @@ The user's tree is written once, at the end, and only by `apply.Writer`.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
@@ -28,6 +29,9 @@ from midfill_infill.text.visible import plural
 from midfill_infill.until.lab import excuse, find_unrelated, splice_probe, why_strict
 
 Test = Callable[[Sequence[int]], bool]
+# The time limit of a run with fills, as a multiple of one without.
+_SLOWER: Final = 5.0
+_LEAST_S: Final = 60.0
 
 
 @dataclass
@@ -98,6 +102,7 @@ class Verifier:
         self.note = note
         self.runner = Runner(copy, command)
         self.num_runs = 0
+        self.is_slow = False  # a run without any fill came to its time limit
         self.troubles: list[Trouble] = []
         self._journal = journal
         self._mirror = copy.mirror
@@ -218,11 +223,19 @@ class Verifier:
         self.note(f"run {self.num_runs}: {plural(len(chosen), 'fill')}, {state}")
         return ran
 
-    def check_baseline(self) -> None:
-        """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes."""
+    def check_baseline(self, first_s: float | None) -> None:
+        """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes.
+        With `first_s` it gets that time, and from then on a multiple of what it took.
+        """
+        self.runner.command = replace(self.command, timeout_s=first_s or self.command.timeout_s)
         baseline = [self.run([]) for _ in range(self.command.flake_runs)]
+        self.runner.command = self.command
+        self.is_slow = any(ran.code is None for ran in baseline)
         failed = [ran for ran in baseline if not ran.is_good]
         if not failed:
+            if first_s is not None:
+                longest_s = max(_LEAST_S, _SLOWER * max(ran.seconds for ran in baseline))
+                self.runner.command = replace(self.command, timeout_s=min(self.command.timeout_s, longest_s))
             return
         if len(failed) < len(baseline):
             often = f"{len(failed)} of {len(baseline)} times"
@@ -230,6 +243,10 @@ class Verifier:
         self._failed_before = failed[0].failed
         for line in self.copy.explain(self.command, failed[0].output):
             self.note(line)
+        if self.is_slow:
+            limit = f"{first_s or self.command.timeout_s:.4g} s"
+            message = f"the command does not end in {limit} without any fill"
+            raise MidfillError("verify_baseline", message, "give it a longer --timeout-s")
         output = failed[0].output.strip().splitlines() or ["it prints nothing"]
         raise MidfillError("verify_baseline", f"the command fails without any fill: {output[-1]}")
 
@@ -251,7 +268,7 @@ class Verifier:
             self.num_runs += 2
         unrelated = None if probed is None else find_unrelated(warm, probed)
         if unrelated is None:
-            self.note(f"every test counts: {why_strict(self.command, probed)}")
+            self.note(f"every test that fails counts, because {why_strict(self.command, probed)}")
             return False
         self._unrelated = unrelated
         if unrelated:
@@ -340,8 +357,11 @@ def verify(
     suspects: Sequence[int],
     command: Command,
     note: Note = lambda _: None,
+    *,
+    first_s: float | None = None,
 ) -> tuple[Verdict, Report]:
-    """Finds the guilty ones of the holes `suspects` (ids), and rolls them back; the caller holds the lock.
+    """Finds the guilty ones of the holes `suspects` (ids), and rolls them back; the caller holds the lock. With
+    `first_s` the command gets that time without any fill, and then a multiple of what it took.
 
     Holes of files that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
@@ -350,7 +370,7 @@ def verify(
         open_copy(repository, sandboxed=command.sandboxed) as copy,
         closing(Verifier(copy, journal, suspects, command, note)) as verifier,
     ):
-        verdict = _search(verifier)
+        verdict = _search(verifier, first_s)
         verdict.num_runs = verifier.num_runs
         suspects_left = set(verifier.suspects)  # without those of files that failed in between
         verdict.good = [hole_id for hole_id in verdict.good if hole_id in suspects_left]
@@ -365,14 +385,16 @@ def verify(
     return verdict, report
 
 
-def _search(verifier: Verifier) -> Verdict:
+def _search(verifier: Verifier, first_s: float | None) -> Verdict:
     """Finds the guilty fills, and makes sure of the good ones. Raises as `verify` does."""
     try:
-        verifier.check_baseline()
+        verifier.check_baseline(first_s)
     except MidfillError as error:
         if error.code != "verify_baseline" or not verifier.suspects:
             raise
         if not verifier.passes(verifier.suspects):
+            if verifier.is_slow and first_s is not None:
+                return _search(verifier, None)  # it may end after all
             return _search_beside_stubs(verifier, error)
         verdict = Verdict(good=list(verifier.suspects))  # only the fills make the command pass
     else:
