@@ -132,7 +132,8 @@ def test_a_command_that_fails_without_fills_is_refused(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-def test_tests_that_come_to_no_fill_may_fail(tmp_path: Path) -> None:
+def test_tests_that_come_to_no_fill_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     functions = b"def f(a, b):\n    ...\n\n\ndef g(a, b):\n    ...\n\n\ndef h(a, b):\n    ...\n"
     tree = make_tree(tmp_path / "repo", {"m.py": functions})
     tests = "def test_old(): assert 0\n" + "".join(f"def test_{name}(): assert m.{name}(1, 2) != 9\n" for name in "fgh")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.until.shops import PYTEST, SHOP, UNITTEST, needs_bubblewrap
@@ -17,6 +18,7 @@ from midfill_infill.sandbox.command import read_command
 from midfill_infill.sandbox.copy import Copy, scratch_folder
 from midfill_infill.sandbox.runner import Ran, Runner
 from midfill_infill.sandbox.warm import tell_why_cold
+from midfill_infill.sandbox.warm_plugin import Recorder
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
@@ -87,6 +89,18 @@ def test_a_long_suite_runs_only_as_far_as_it_comes_to_the_hole(shop: Path) -> No
         wrong, right = run("return 90"), run("return price * (1 - rate / 100)")
     assert wrong.seconds < 1 and wrong.passed == 1 and wrong.failed == {"tests/test_slow.py::test_zero"}
     assert right.is_good and right.passed == 2
+
+
+@pytest.mark.parametrize(("scope", "is_shared"), [("function", False), ("session", True)])
+def test_what_a_fixture_of_several_tests_runs_is_theirs(tmp_path: Path, scope: str, is_shared: bool) -> None:
+    """Also after a test has come to the hole by itself."""
+    marker = tmp_path / "marker"
+    recorder = Recorder(lambda data, code: None, str(marker))
+    marker.touch()
+    setup = recorder.pytest_fixture_setup(SimpleNamespace(scope=scope))
+    next(setup)
+    marker.touch()
+    assert list(setup) == [] and recorder._is_shared is is_shared and marker.exists()
 
 
 def test_a_try_writes_only_its_own_copy_and_none_sees_another_one(runner: Runner, shop: Path) -> None:

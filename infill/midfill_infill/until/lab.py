@@ -97,9 +97,7 @@ def why_strict(command: Command, probed: Ran | None) -> str:
         return "pytest ends in another way when it is kept warm"
     if probed.failed is None:
         return "pytest stops at a failure; leave out -x"
-    if probed.reached_by is None:
-        return "a module or a fixture that several tests share runs the function"
-    return "the command does not end without a fill"
+    return "a module or a fixture that several tests share runs the function"
 
 
 def splice_probe(document: Document, holes: Sequence[Hole], tree: Path) -> Patch | None:
@@ -144,8 +142,7 @@ class Lab:
     def start(
         self, holes: Sequence[Hole], say: Callable[[str], None] = lambda _: None, *, timeout_s: float | None = None
     ) -> None:
-        """Runs the command on the tree as it is and prepares the runner, unless it is warm already: it gets warm, and a
-        time limit for each try.
+        """Runs the command on the tree as it is and prepares the runner: warm, and with a time limit for each try.
 
         A command that does not end fails; `say` gets a sentence about it. The time limit of a try then depends on a run
         in which the holes raise an error at once; without such a run it is that of the first run. Raises MidfillError
@@ -159,13 +156,14 @@ class Lab:
             limit = f"{runner.command.timeout_s:.4g} s"
             say(f"`{runner.command.line}` is too slow on the code as it is ({limit}): counts as failing")
             probed = runner.run(probe) if probe is not None else None
-            if probe is not None and probed is not None and probed.code is not None and not probed.is_warm:
+            if probe is not None and probed is not None and probed.code is not None:
                 self._prepare(probe, probed, probed.seconds, timeout_s)
         else:
             first = self._run_again(asis, first, timeout_s)
             probed = runner.run(probe) if probe is not None else None
         unrelated = None if probed is None else find_unrelated(first, probed)
-        if self._is_partial and unrelated is None:
+        is_python = self._document.language in _PROBES
+        if self._is_partial and unrelated is None and is_python and first.code is not None:
             why = why_strict(runner.command, probed)
             say(f"every test that fails counts, because {why}")
         if probed is not None:
@@ -176,8 +174,6 @@ class Lab:
         """Runs the command once more, by warm pytest if that ends as the `first` run did; returns the run to compare
         others with. Raises `verify_flaky` or `until_passes`.
         """
-        if first.is_warm and not first.is_good:
-            return first
         if not first.is_good:
             warm = self._prepare(asis, first, first.seconds, timeout_s)
             if warm.is_warm:
@@ -203,12 +199,14 @@ class Lab:
             raise MidfillError("until_passes", f"`{line}` passes already, without a fill")
 
     def _prepare(self, files: Mapping[str, bytes], ran: Ran, seconds: float, timeout_s: float | None) -> Ran:
-        """Limits each try by the `seconds` of a run that ended, and keeps the command warm, as in `Runner.warm_up`."""
+        """Limits each try by the `seconds` of a run that ended, and keeps the command warm, as in `Runner.warm_up`,
+        unless it is.
+        """
         longest = max(_LEAST_S, _SLOWER * seconds)
         limit_s = timeout_s or min(self.runner.command.timeout_s, longest)
         self.runner.command = replace(self.runner.command, timeout_s=limit_s)
         self.runner.start_s = longest
-        return self.runner.warm_up(files, ran)
+        return ran if ran.is_warm else self.runner.warm_up(files, ran)
 
     def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
         """The files with bodies that leave a mark and raise an error; None if there are none in this language."""

@@ -201,9 +201,11 @@ class Tester:
 
     def _open_runner(self, words: tuple[str, ...]) -> Runner:
         """The runner of a command; the last one, which may be warm, if that has the same words."""
+        command = replace(self._goal.command, words=words)
         if self._runner is None or self._runner.command.words != words:
             self.close()
-            self._runner = Runner(self._copy, replace(self._goal.command, words=words))
+            self._runner = Runner(self._copy, command)
+        self._runner.command = command  # with its whole time: tests go further than for the last hole
         return self._runner
 
     def _open(self, row: FileRow, hole: HoleRow | None = None) -> _File:

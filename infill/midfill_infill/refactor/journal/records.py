@@ -105,11 +105,6 @@ class HoleRow:
         """True if it has a fill that `generate --until` has still to prove."""
         return self.state is State.PLANNED and self.reason in (UNPROVEN, BESIDE_UNPROVEN)
 
-    @property
-    def is_lost(self) -> bool:
-        """True if its place is unknown because somebody else changed the region."""
-        return self.at < 0
-
 
 @dataclass(frozen=True)
 class FillRow:

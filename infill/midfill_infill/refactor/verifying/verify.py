@@ -23,7 +23,7 @@ from midfill_infill.repository.content import digest, read_content
 from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, open_copy
-from midfill_infill.sandbox.runner import Ran, Runner
+from midfill_infill.sandbox.runner import TESTS_FAILED, Ran, Runner
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
 from midfill_infill.until.lab import excuse, find_unrelated, splice_probe, why_strict
@@ -343,7 +343,9 @@ class Verifier:
         for name, data in self._without_stops.items():
             self._mirror.write(name, data)
         ran = self.run(chosen, cold=True)
-        return ran.failed is not None and self._failed_before is not None and ran.failed <= self._failed_before
+        if ran.code not in (0, TESTS_FAILED) or ran.failed is None or self._failed_before is None:
+            return False
+        return ran.failed <= self._failed_before
 
     def close(self) -> None:
         """Ends the command that is kept warm."""
