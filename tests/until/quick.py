@@ -71,17 +71,17 @@ def _run_tests(tree: Path, paths: list[Path], marker: Path, *, is_warm: bool) ->
 
 @contextmanager
 def _modules_of(tree: Path) -> Iterator[None]:
-    """Imports from a tree, and forgets the modules at the end."""
-    known, own_test = set(sys.modules), os.environ.pop("PYTEST_CURRENT_TEST", None)
-    sys.path[:0] = sorted({str(path.parent) for path in tree.rglob("*.py")})
-    path_before = sys.path[len({path.parent for path in tree.rglob("*.py")}) :]
-    bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    """Imports from a tree, and forgets its modules at the end. Other threads may import others meanwhile."""
+    own_test = os.environ.pop("PYTEST_CURRENT_TEST", None)
+    folders = sorted({str(path.parent) for path in tree.rglob("*.py")})
+    sys.path[:0] = folders
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path[:], sys.dont_write_bytecode = path_before, bytecode
-        for name in sys.modules.keys() - known:
-            del sys.modules[name]
+        sys.path[:] = [folder for folder in sys.path if folder not in folders]
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(f"{tree}/"):
+                del sys.modules[name]
         if own_test is not None:
             os.environ["PYTEST_CURRENT_TEST"] = own_test

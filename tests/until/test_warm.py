@@ -73,6 +73,15 @@ def test_the_same_warm_and_cold(runner: Runner) -> None:
         ] or text in (")", "import nowhere", "return 90")
 
 
+def test_tests_are_told_where_pytest_takes_another_folder_for_the_root(shop: Path) -> None:
+    (shop / "api").mkdir()
+    (shop / "api/pytest.ini").write_text("[pytest]\n")
+    (shop / "api/test_api.py").write_text("def test_api(): assert 1 == 2\n")
+    for runner in open_runner(shop, f"{PYTEST} -qq --color=yes api/test_api.py"):
+        ran = runner.run({})
+        assert ran.failed == {"test_api.py::test_api"} and ran.failures[0].sentence == "assert 1 == 2"
+
+
 def test_a_long_suite_runs_only_as_far_as_it_comes_to_the_hole(shop: Path) -> None:
     (shop / "tests/test_slow.py").write_text(
         "import time, shop\ndef test_slow(): time.sleep(1.5)\ndef test_zero(): assert not shop.discount(0, 10)\n"

@@ -35,8 +35,7 @@ _compiled: dict[tuple[str, bytes], Any] = {}  # by path and source
 class Recorder:
     """The plugin of one run. At the end it calls `tell` with a report of the failures, as JSON, and the exit code.
     Code that is to be noticed creates the file `marker`; the report says which tests did so, unless that is shared. It
-    names tests as pytest's summary does, and all that failed unless pytest stopped early. Runs the tests `only`, all if
-    that is None.
+    names all tests that failed, unless pytest stopped early. Runs the tests `only`, all if that is None.
     """
 
     def __init__(
@@ -86,8 +85,8 @@ class Recorder:
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         self._is_shared |= self._has_marker()
         if self._only is not None:
-            left_out = [item for item in items if config.cwd_relative_nodeid(item.nodeid) not in self._only]
-            items[:] = [item for item in items if config.cwd_relative_nodeid(item.nodeid) in self._only]
+            left_out = [item for item in items if item.nodeid not in self._only]
+            items[:] = [item for item in items if item.nodeid in self._only]
             config.hook.pytest_deselected(items=left_out)
 
     @pytest.hookimpl(hookwrapper=True)
@@ -121,19 +120,18 @@ class Recorder:
             self._reached.add(test)
 
     @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self, config: Any) -> None:
+    def pytest_unconfigure(self) -> None:
         """Tells the report."""
         if self._reached:
             open(self._marker, "w").close()
         for failure in self._failures:
             knows_reach = self._marker and not self._is_shared
             failure["reached"] = failure["test"] in self._reached if knows_reach else None
-            failure["test"] = config.cwd_relative_nodeid(failure["test"])
         report: dict[str, Any] = {"passed": self._passed, "failures": self._failures}
         if self._marker and not self._is_shared:
-            report["reached"] = [config.cwd_relative_nodeid(test) for test in self._reached]
+            report["reached"] = list(self._reached)
         if not self._stopped_early:
-            report["failed"] = [config.cwd_relative_nodeid(test) for test in self._failed]
+            report["failed"] = list(self._failed)
         if self._wants_modules:
             report["paths"] = sys.path
             report["modules"] = [name for name, module in list(sys.modules.items()) if _is_installed(module)]
