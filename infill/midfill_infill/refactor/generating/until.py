@@ -302,6 +302,8 @@ def generate_until(
     Raises `sandbox_missing`, `disk_full` and `git_failed`.
     """
     reopen_stale(journal, place.root)
+    # After an interruption nobody knows what each of these passed beside.
+    journal.set_states([StateChange(hole.id, State.PLANNED, UNPROVEN) for hole in _list_unproven(journal)])
     pending = [hole for hole in journal.holes_in(State.PLANNED) if not hole.is_unproven]
     progress, began_s = start(journal), time.perf_counter()
     filler = RunFiller(journal, place.root, engine, options)
@@ -312,8 +314,9 @@ def generate_until(
 
         def settle(results: Sequence[HoleResult]) -> None:
             nonlocal progress
-            progress = record(journal, results, progress, began_s)
-            show(progress)
+            if results:
+                progress = record(journal, results, progress, began_s)
+                show(progress)
 
         has_filled = True
         while pending and has_filled:

@@ -107,14 +107,16 @@ class Verifier:
         self._journal = journal
         self._mirror = copy.mirror
         self._originals = copy.folder / "firsts"
+        self._failed_before: frozenset[str] | None = (
+            None  # ids of tests that fail without any fill, None if they are unknown
+        )
+        self._unrelated: Mapping[str, str] = {}  # as in `find_unrelated`
+        self._without_stops: dict[str, bytes] = {}  # by their names: the other files with stops as they were
         # By the id of a file:
         self._names: dict[int, str] = {}
         self._suspects: dict[int, list[HoleRow]] = {}
         self._standing: dict[int, frozenset[int] | None] = {}  # the holes whose fills are in the copy's file
-        self._failed_before: frozenset[str] | None = None  # ids of tests, None if they are unknown
-        self._unrelated: Mapping[str, str] = {}  # as in `find_unrelated`
         self._stops: dict[int, dict[int, bytes]] = {}  # by the id of the hole, too: the stops of stubs without a fill
-        self._without_stops: dict[str, bytes] = {}  # by their names: the other files with stops as they were
         self._added: dict[int, set[str]] = {}  # the imports that the run added to the tree's file
         self._originals.mkdir()
         for hole_id in suspects:
