@@ -82,6 +82,13 @@ def test_tests_are_told_where_pytest_takes_another_folder_for_the_root(shop: Pat
         assert ran.failed == {"test_api.py::test_api"} and ran.failures[0].sentence == "assert 1 == 2"
 
 
+def test_a_python_that_ignores_its_variables_runs_without_the_plugin(shop: Path) -> None:
+    (shop / "test_alone.py").write_text("def test_alone(): assert 1 == 2\n")
+    for runner in open_runner(shop, f"{PYTEST.replace(' -m ', ' -I -m ')} test_alone.py"):
+        ran = runner.run({})
+        assert ran.code == 1 and ran.failures[0].sentence == "assert 1 == 2" and ran.failed is None
+
+
 def test_a_long_suite_runs_only_as_far_as_it_comes_to_the_hole(shop: Path) -> None:
     (shop / "tests/test_slow.py").write_text(
         "import time, shop\ndef test_slow(): time.sleep(1.5)\ndef test_zero(): assert not shop.discount(0, 10)\n"

@@ -11,7 +11,7 @@ from midfill_infill.repository.content import read_content
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
-from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, add_plugin, tell_why_cold
+from midfill_infill.sandbox.warm import PLUGIN_NAME, WarmEnded, WarmPytest, add_plugin, tell_why_cold
 
 TESTS_FAILED: Final = 1  # the exit code of pytest if all tests ran and some failed
 MARKER: Final = ".midfill-reached"
@@ -59,6 +59,7 @@ class Runner:
     def __init__(self, copy: Copy, command: Command) -> None:
         self.copy, self.command = copy, command
         self._warm: WarmPytest | None = None
+        self._takes_plugin = True  # until pytest complains about it
         self.only: frozenset[str] | None = None  # the ids of the tests that warm runs are for, None for all
         self.start_s = 0.0  # minimum time limit of a run with `cold=True`
 
@@ -78,7 +79,8 @@ class Runner:
                 self.close()
                 raise
         command = replace(self.command, timeout_s=max(self.command.timeout_s, self.start_s if cold else 0.0))
-        if not tell_why_cold(command):
+        is_reported = self._takes_plugin and not tell_why_cold(command)
+        if is_reported:
             command = add_plugin(command, self.copy, REPORT=str(self.copy.root / _REPORT))
         began_s = time.perf_counter()
         outcome = self.copy.run(command)
@@ -88,6 +90,9 @@ class Runner:
             told = {**report, "code": outcome.code, "output": outcome.output, "seconds": seconds}
             return replace(_read(told), reached=reached, is_warm=False)
         except (OSError, ValueError, TypeError, KeyError):  # it is no pytest, did not come to its end, or was disturbed
+            if is_reported and PLUGIN_NAME in outcome.output:  # as of a Python that ignores its variables
+                self._takes_plugin = False
+                return self.run(files, cold=True)
             passed, failures = read_output(outcome.output)
             return Ran(outcome.code, outcome.output, seconds, passed, failures, reached)
 

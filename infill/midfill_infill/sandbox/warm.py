@@ -21,7 +21,7 @@ from midfill_infill.sandbox.copy import Copy
 from midfill_infill.sandbox.view import choose_variables
 
 _PLUGIN: Final = Path(__file__).with_name("warm_plugin.py")
-_PLUGIN_NAME: Final = "midfill_warm"
+PLUGIN_NAME: Final = "midfill_warm"
 _TAIL_BYTES: Final = 16_000  # of the output of a run
 _START_S: Final = 60.0
 _CLEANUP_S: Final = 30.0  # how long an answer may take beyond the time limit of its run
@@ -50,11 +50,11 @@ def add_plugin(command: Command, copy: Copy, **variables: str) -> Command:
     folder = copy.folder / "plugin"
     if not folder.is_dir():
         folder.mkdir()
-        (folder / f"{_PLUGIN_NAME}.py").write_bytes(_PLUGIN.read_bytes())
+        (folder / f"{PLUGIN_NAME}.py").write_bytes(_PLUGIN.read_bytes())
     known = choose_variables(os.environ, command.variables)
     own = {
         "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [known.get("PYTHONPATH")])]),
-        "PYTEST_PLUGINS": ",".join([_PLUGIN_NAME, *filter(None, [known.get("PYTEST_PLUGINS")])]),
+        "PYTEST_PLUGINS": ",".join([PLUGIN_NAME, *filter(None, [known.get("PYTEST_PLUGINS")])]),
         "MIDFILL_WARM_ROOT": str(copy.root),
         **{f"MIDFILL_WARM_{name}": value for name, value in variables.items()},
     }
