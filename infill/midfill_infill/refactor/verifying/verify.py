@@ -270,7 +270,8 @@ class Verifier:
             self.num_runs += 2
         unrelated = None if probed is None else find_unrelated(warm, probed)
         if unrelated is None:
-            self.note(f"every test that fails counts, because {why_strict(self.command, probed)}")
+            if any(self._journal.file(file_id).language == "python" for file_id in self._suspects):
+                self.note(f"every test that fails counts, because {why_strict(self.command, probed)}")
             return False
         self._unrelated = unrelated
         if unrelated:
@@ -292,7 +293,7 @@ class Verifier:
             regions = Regions(data, {hole.id: (hole.start_byte, hole.end_byte - hole.start_byte) for hole in holes})
         else:
             return
-        suspects = set(self.suspects)
+        suspects = {hole.id for hole in self._suspects.get(file.id, ())}
         stops: dict[int, bytes] = {}
         for hole_id, edit in find_stub_stops(Document(planned, file.language, Path(file.path)), holes).items():
             if hole_id in suspects or regions.text(hole_id) == planned[edit.start_byte : edit.end_byte]:
