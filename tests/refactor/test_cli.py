@@ -597,6 +597,16 @@ def test_runs_are_listed_and_deleted(root: Path, generated: None) -> None:
     assert list_runs(find_place(root)) == ids[2:] and (root / "a.py").read_text() == CODE
 
 
+def test_runs_with_fills_in_their_files_are_kept(root: Path, generated: None) -> None:
+    run("apply", "--all")
+    (run_id,) = list_runs(find_place(root))
+    kept = run("runs", "--keep", "0")
+    assert kept.exit_code == 0 and f"kept {run_id}, because `undo` needs it for 2 fills" in kept.stderr
+    assert list_runs(find_place(root)) == [run_id]
+    assert f"deleted {run_id}, " in run("runs", "--keep", "0", "--delete", run_id).stdout
+    assert run("runs").stderr == "there is no run: `midfill refactor plan` makes one\n"
+
+
 def test_what_is_not_filled_yet_is_said(root: Path) -> None:
     run("plan", "--stubs")
     for words in (["apply", "--all"], ["review"]):

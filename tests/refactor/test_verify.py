@@ -16,6 +16,7 @@ from tests.refactor.trees import Tree, accepted, make_tree
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, Report, State
+from midfill_infill.refactor.verifying import verify as verifying
 from midfill_infill.refactor.verifying.verify import Verdict, find_guilty, verify
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.sandbox import run as sandbox
@@ -24,7 +25,8 @@ from midfill_infill.sandbox.command import Command
 needs_bubblewrap = pytest.mark.skipif(sandbox.find_bubblewrap() is None, reason="bubblewrap does not work here")
 
 # Reads every file and fails where a fill says that it is bad: as fast as a test suite can be.
-CODE = "import pathlib, sys; sys.exit(any(b'BAD' in p.read_bytes() for p in pathlib.Path('.').rglob('*.py')))"
+FILES = "pathlib.Path('.').rglob('*.py')"
+CODE = f"import pathlib, sys; sys.exit(any(b'BAD' in p.read_bytes() for p in {FILES}))"
 COMMAND = (sys.executable, "-I", "-S", "-c", CODE)
 
 
@@ -71,13 +73,16 @@ def planted(folder: Path, num_files: int, per_file: int, num_bad: int, seed: int
     return tree, bad
 
 
-def run(tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, **options: int) -> tuple[Verdict, Report]:
+def run(
+    tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, first_s: float | None = None, **options: int
+) -> tuple[Verdict, Report]:
     with tree.open() as journal:
         writer = Writer(journal, tree.root)
         if written:
             writer.apply(accepted(journal), is_git=False)
         suspects = [hole.id for hole in journal.holes_in(State.ACCEPTED, State.APPLIED)]
-        return verify(tree.place, journal, writer, suspects, Command(tuple(command), **{"sandboxed": False, **options}))  # type: ignore[arg-type]
+        chosen = Command(tuple(command), **{"sandboxed": False, **options})  # type: ignore[arg-type]
+        return verify(tree.place, journal, writer, suspects, chosen, first_s=first_s)
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["applied", "accepted"])
@@ -127,7 +132,8 @@ def test_a_command_that_fails_without_fills_is_refused(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-def test_tests_that_come_to_no_fill_may_fail(tmp_path: Path) -> None:
+def test_tests_that_come_to_no_fill_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     functions = b"def f(a, b):\n    ...\n\n\ndef g(a, b):\n    ...\n\n\ndef h(a, b):\n    ...\n"
     tree = make_tree(tmp_path / "repo", {"m.py": functions})
     tests = "def test_old(): assert 0\n" + "".join(f"def test_{name}(): assert m.{name}(1, 2) != 9\n" for name in "fgh")
@@ -147,6 +153,23 @@ def test_a_flaky_command_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MidfillError) as raised:
         run(tree, written=True, command=(sys.executable, "-c", code), flake_runs=3)
     assert raised.value.code == "verify_flaky" and "1 of 3" in raised.value.message
+
+
+def test_a_fill_that_hangs_costs_a_multiple_of_a_run_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "_LEAST_S", 0.3)
+    tree, bad = planted(tmp_path / "repo", 1, 2, 1)
+    code = f"import time; time.sleep(99 * any(b'BAD' in p.read_bytes() for p in {FILES}))"
+    verdict, _ = run(tree, written=False, command=(*COMMAND[:-1], f"import pathlib; {code}"), first_s=60.0)
+    assert set(verdict.guilty) == bad and len(verdict.good) == 1
+
+
+def test_stubs_that_hang_do_not_keep_their_fills_waiting(tmp_path: Path) -> None:
+    tree, _ = planted(tmp_path / "repo", 1, 2, 0)
+    code = f"import time; time.sleep(99 * any(b'...' in p.read_bytes() for p in {FILES}))"
+    verdict, _ = run(tree, written=False, command=(*COMMAND[:-1], f"import pathlib; {code}"), first_s=0.5)
+    assert len(verdict.good) == 2 and verdict.num_runs == 2
 
 
 def test_a_command_that_does_not_exist(tmp_path: Path) -> None:

@@ -126,10 +126,20 @@ def test_which_tests_reach_a_function(root: Path) -> None:
         ("npm test", "npm test"),
         ("cd api && pytest -q", "cd api && pytest -q"),
         ("pytest -q | tail -3", "pytest -q | tail -3"),
+        ("pytest -q tests", "pytest -q tests"),
+        ("python -m pytest -k half", "python -m pytest -k half tests/a.py tests/b.py"),
     ],
 )
-def test_where_the_tests_go_in_a_command(line: str, expected: str) -> None:
-    assert add_tests(line, ["tests/a.py", "tests/b.py"]) == expected
+def test_where_the_tests_go_in_a_command(root: Path, line: str, expected: str) -> None:
+    assert add_tests(line, ["tests/a.py", "tests/b.py"], root) == expected
+
+
+def test_a_src_folder_below_the_root(root: Path) -> None:
+    for name, text in (("api/src/money.py", ""), ("api/tests/test_money.py", "from money import add\n")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    found = ReachingTests(place(root)).find((root / "api/src/money.py").resolve())
+    assert [path.name for path in found] == ["test_money.py"]
 
 
 def test_commands_that_run_tests_are_guessed_from_the_files_of_a_repository(root: Path) -> None:

@@ -1,23 +1,15 @@
 """`midfill refactor generate --until` where tests come to several stubs, or fail for reasons of their own."""
 
-import json
-import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from tests.refactor.trees import init_git
 from tests.refactor.workers import use_workers
+from tests.until.runs import PYTEST, Engine, generate, run, states
 from tests.until.shops import needs_bubblewrap
-from typer.testing import CliRunner
-
-from midfill_engine.wire import InfillRequest, TextSegment
-from midfill_infill.cli import build_app
 
 pytestmark = needs_bubblewrap
-PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 CART = """class Cart:
     def __init__(self):
         ...
@@ -48,21 +40,6 @@ RIGHT_CART = {
 }
 
 
-class Engine:
-    """Answers by the name of the function; of functions in `drawn` only the drafts that are drawn are right."""
-
-    def __init__(self) -> None:
-        self.bodies: dict[str, str] = {}
-        self.drawn: set[str] = set()
-
-    def __call__(self, request: InfillRequest) -> str:
-        before = "".join(segment.text for segment in request.segments[:1] if isinstance(segment, TextSegment))
-        name = re.findall(r"def (\w+)\(", before)[-1]
-        if name not in self.bodies or (name in self.drawn and not request.seed):
-            return f"return {request.seed or 7}"
-        return self.bodies[name]
-
-
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "repo"
@@ -77,26 +54,6 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     engine = Engine()
     use_workers(monkeypatch, engine)
     return engine
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(build_app(), ["refactor", *words])
-
-
-def generate(root: Path, files: dict[str, str], command: str = PYTEST, *options: str) -> Result:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    init_git(root)
-    os.environ.pop("PYTEST_CURRENT_TEST", None)  # of the pytest that runs this test
-    run("plan", "--stubs")
-    return run("generate", "--until", command, "--tries", "4", *options)
-
-
-def states() -> dict[str, int]:
-    counts: dict[str, int] = json.loads(run("status", "--json").stdout)["holes"]
-    return counts
 
 
 def test_each_stub_is_judged_by_the_tests_that_come_to_it(root: Path, engine: Engine) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.until.shops import PYTEST, SHOP, UNITTEST, needs_bubblewrap
@@ -16,7 +17,8 @@ from midfill_infill.repository.places import find_place
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.sandbox.copy import Copy, scratch_folder
 from midfill_infill.sandbox.runner import Ran, Runner
-from midfill_infill.sandbox.warm import can_be_warm
+from midfill_infill.sandbox.warm import tell_why_cold
+from midfill_infill.sandbox.warm_plugin import Recorder
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
@@ -71,6 +73,22 @@ def test_the_same_warm_and_cold(runner: Runner) -> None:
         ] or text in (")", "import nowhere", "return 90")
 
 
+def test_tests_are_told_where_pytest_takes_another_folder_for_the_root(shop: Path) -> None:
+    (shop / "api").mkdir()
+    (shop / "api/pytest.ini").write_text("[pytest]\n")
+    (shop / "api/test_api.py").write_text("def test_api(): assert 1 == 2\n")
+    for runner in open_runner(shop, f"{PYTEST} -qq --color=yes api/test_api.py"):
+        ran = runner.run({})
+        assert ran.failed == {"test_api.py::test_api"} and ran.failures[0].sentence == "assert 1 == 2"
+
+
+def test_a_python_that_ignores_its_variables_runs_without_the_plugin(shop: Path) -> None:
+    (shop / "test_alone.py").write_text("def test_alone(): assert 1 == 2\n")
+    for runner in open_runner(shop, f"{PYTEST.replace(' -m ', ' -I -m ')} test_alone.py"):
+        ran = runner.run({})
+        assert ran.code == 1 and ran.failures[0].sentence == "assert 1 == 2" and ran.failed is None
+
+
 def test_a_long_suite_runs_only_as_far_as_it_comes_to_the_hole(shop: Path) -> None:
     (shop / "tests/test_slow.py").write_text(
         "import time, shop\ndef test_slow(): time.sleep(1.5)\ndef test_zero(): assert not shop.discount(0, 10)\n"
@@ -87,6 +105,18 @@ def test_a_long_suite_runs_only_as_far_as_it_comes_to_the_hole(shop: Path) -> No
         wrong, right = run("return 90"), run("return price * (1 - rate / 100)")
     assert wrong.seconds < 1 and wrong.passed == 1 and wrong.failed == {"tests/test_slow.py::test_zero"}
     assert right.is_good and right.passed == 2
+
+
+@pytest.mark.parametrize(("scope", "is_shared"), [("function", False), ("session", True)])
+def test_what_a_fixture_of_several_tests_runs_is_theirs(tmp_path: Path, scope: str, is_shared: bool) -> None:
+    """Also after a test has come to the hole by itself."""
+    marker = tmp_path / "marker"
+    recorder = Recorder(lambda data, code: None, str(marker))
+    marker.touch()
+    setup = recorder.pytest_fixture_setup(SimpleNamespace(scope=scope))
+    next(setup)
+    marker.touch()
+    assert list(setup) == [] and recorder._is_shared is is_shared and marker.exists()
 
 
 def test_a_try_writes_only_its_own_copy_and_none_sees_another_one(runner: Runner, shop: Path) -> None:
@@ -156,8 +186,8 @@ def test_which_commands_are_kept_warm() -> None:
         ("pytest -q", True), (".venv/bin/pytest tests", True), ("python -m pytest -x", True), ("make test", False),
         ("uv run pytest", True), ("pytest -n 4", False), ("cd a && pytest", False), ("python check.py", False),
     ):  # fmt: skip
-        assert can_be_warm(read_command(line, 9)) is expected, line
-    assert not can_be_warm(read_command("pytest", 9, sandboxed=False))
+        assert (not tell_why_cold(read_command(line, 9))) is expected, line
+    assert "leave out --no-sandbox" in tell_why_cold(read_command("pytest", 9, sandboxed=False))
 
 
 @pytest.mark.parametrize("line", [UNITTEST, f"{PYTEST} -p no:midfill_warm", f"{PYTEST} -p xdist.plugin -n 2"])

@@ -176,7 +176,15 @@ AllowOption = Annotated[list[Path] | None, option("PATH", "Let the command read 
 EnvOption = Annotated[
     list[str] | None, option("NAME[=VALUE]", "Pass this variable to the command. Repeatable.", "--env")
 ]
-TimeoutOption = Annotated[float, option("S", "Time limit of one run of the command.", "--timeout-s", min=1)]
+TimeoutOption = Annotated[
+    float | None,
+    option(
+        "S",
+        "Time limit of one run of the command; the default is 5 times what it takes without any fill.",
+        "--timeout-s",
+        min=1,
+    ),
+]
 UntilOption = Annotated[str | None, option("COMMAND", "Try candidates until this command passes, such as 'pytest -q'.")]
 TriesOption = Annotated[int, option("N", "With --until: at most this many candidates.", min=1, max=1000)]
 CommandTimeoutOption = Annotated[

@@ -22,7 +22,7 @@ _SCRIPT_ENDINGS: Final = (".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".mts", 
 
 def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
     """Existing files that `document`, which is stored at `path`, imports; at most 64, in import order. Modules of
-    Python are searched in the folders from that of `path` up to `root`, and in `root/src`.
+    Python are searched in the folders from that of `path` up to `root`, then in the `src` folders of these.
     """
     find = _FINDERS.get(document.language or "")
     if find is None:
@@ -36,7 +36,8 @@ def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
 def _find_python(text: str, folder: Path, root: Path) -> Iterator[Path]:
     """Yields the files of the modules that the import statements in `text` name, for a file in `folder`."""
     above = [folder, *folder.parents]
-    bases = [*(base for base in above if base.is_relative_to(root)), root / "src"]
+    bases = [base for base in above if base.is_relative_to(root)]
+    bases += [base / "src" for base in bases if (base / "src").is_dir()]
     joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), text)  # names in brackets on one line
     for match in _PYTHON.finditer(joined):
         for name in _split_names(match["modules"] or ""):

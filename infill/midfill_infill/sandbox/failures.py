@@ -29,14 +29,6 @@ _PASSED: Final = re.compile(r"(?<![\w.])(\d+) (?:passed|passing)\b")
 # unittest's last lines: "Ran 5 tests in 0.1s", and "FAILED (failures=1, errors=1, skipped=1)" or "OK".
 _UNITTEST: Final = re.compile(r"^Ran (?P<all>\d+) tests? in .*\n+(?:OK|FAILED)(?: \((?P<others>.*)\))?", re.MULTILINE)
 _NUMBER: Final = re.compile(r"=(\d+)")
-# pytest's short summary, what it prints where it stopped early, and its last line: "2 failed, 5 passed in 0.12s".
-_SUMMARY_TITLE: Final = "short test summary info"
-_STOPPED: Final = "!!!!!!"
-_SUMMARY: Final = re.compile(
-    r"^(?:FAILED|SUBFAILED.*?[)\]]|ERROR) (?P<test>[^\[\n]+?(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE
-)
-_SUMMARY_END: Final = re.compile(r"^(?=.*\d (?:failed|errors?)\b)(?P<counts>.+) in \d+\.\d+s\b", re.MULTILINE)
-_FAILED_COUNT: Final = re.compile(r"(\d+) (?:failed|errors?)\b")
 
 
 @dataclass(frozen=True)
@@ -85,24 +77,6 @@ def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
         if failure is not None:
             failures.append(failure)
     return _count_passed(output), tuple(failures)
-
-
-def read_failed_tests(output: str) -> frozenset[str] | None:
-    """Returns the ids of all tests that failed, as pytest's summary or unittest names them; None if the output does not
-    name as many as it counts, or if tests were left out.
-    """
-    ran = _UNITTEST.search(output)
-    if ran is not None:
-        tests = [match["unittest"] for match in _SECTION.finditer(output) if match["unittest"]]
-        counts = re.findall(r"(?:failures|errors)=(\d+)", ran["others"] or "")
-    else:
-        _, _, summary = output.rpartition(_SUMMARY_TITLE)
-        tests = [match["test"] for match in _SUMMARY.finditer(summary)]
-        end = _SUMMARY_END.search(summary)
-        counts = _FAILED_COUNT.findall(end["counts"]) if end is not None else []
-        if _STOPPED in summary:
-            return None
-    return frozenset(tests) if tests and len(tests) == sum(map(int, counts)) else None
 
 
 def _count_passed(output: str) -> int | None:

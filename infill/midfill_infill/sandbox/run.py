@@ -27,7 +27,7 @@ from midfill_infill.sandbox.view import CopiedTree
 
 _MAX_FILE_BYTES: Final = 2 << 30
 _MAX_NEW_PROCESSES: Final = 512
-_TAIL_BYTES: Final = 200_000  # room for the names of some 2,000 tests that failed
+_TAIL_BYTES: Final = 200_000  # of the output, which alone tells the failures of what is no pytest
 POLL_S: Final = 0.05
 # How long to read output after the command has ended: other processes may hold the pipe open.
 _DRAIN_S: Final = 1.0

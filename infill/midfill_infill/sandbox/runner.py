@@ -1,20 +1,21 @@
 """Runs the user's command repeatedly over one copy; pytest is kept warm. Knows files and outcomes, nothing of fills."""
 
+import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.repository.content import read_content
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
-from midfill_infill.sandbox.failures import Failure, Frame, read_failed_tests, read_output
-from midfill_infill.sandbox.run import Outcome
-from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
+from midfill_infill.sandbox.failures import Failure, Frame, read_output
+from midfill_infill.sandbox.warm import PLUGIN_NAME, WarmEnded, WarmPytest, add_plugin, tell_why_cold
 
-TESTS_FAILED: Final = 1  # the exit code of pytest and unittest if all tests ran and some failed
+TESTS_FAILED: Final = 1  # the exit code of pytest if all tests ran and some failed
 MARKER: Final = ".midfill-reached"
+_REPORT: Final = ".midfill-report"
 # A shell's exit codes for a command that is missing or cannot be started.
 _NOT_FOUND: Final = (126, 127)
 
@@ -37,13 +38,6 @@ class Ran:
     excused: frozenset[str] = frozenset()
     reached_by: frozenset[str] | None = None
 
-    @classmethod
-    def of(cls, outcome: Outcome, seconds: float, *, reached: bool = False) -> Self:
-        """Reads the output of a run that is not warm."""
-        output = outcome.output
-        passed, failures = read_output(output)
-        return cls(outcome.code, output, seconds, passed, failures, reached=reached, failed=read_failed_tests(output))
-
     @property
     def is_good(self) -> bool:
         if self.code == TESTS_FAILED and self.failed:
@@ -65,6 +59,7 @@ class Runner:
     def __init__(self, copy: Copy, command: Command) -> None:
         self.copy, self.command = copy, command
         self._warm: WarmPytest | None = None
+        self._takes_plugin = True  # until pytest complains about it
         self.only: frozenset[str] | None = None  # the ids of the tests that warm runs are for, None for all
         self.start_s = 0.0  # minimum time limit of a run with `cold=True`
 
@@ -75,34 +70,50 @@ class Runner:
         if self._warm is not None and not cold:
             try:
                 only = None if self.only is None else sorted(self.only)
-                told = self._warm.run(self.command.timeout_s, marker=str(self.copy.root / MARKER), only=only)
-                ran = _read(told)
-                return replace(ran, reached=marker.exists())
+                told = self._warm.run(self.command, marker=str(self.copy.root / MARKER), only=only)
+                return replace(_read(told), reached=marker.exists())
             except WarmEnded:
                 self.close()
                 self.copy.put(files)
             except MidfillError:  # cancelled: a late answer would be taken for the next one
                 self.close()
                 raise
+        command = replace(self.command, timeout_s=max(self.command.timeout_s, self.start_s if cold else 0.0))
+        is_reported = self._takes_plugin and not tell_why_cold(command)
+        if is_reported:
+            command = add_plugin(command, self.copy, REPORT=str(self.copy.root / _REPORT))
         began_s = time.perf_counter()
-        timeout_s = max(self.command.timeout_s, self.start_s if cold else 0.0)
-        outcome = self.copy.run(replace(self.command, timeout_s=timeout_s))
+        outcome = self.copy.run(command)
         seconds, reached = time.perf_counter() - began_s, marker.exists()
-        return Ran.of(outcome, seconds, reached=reached)
+        try:
+            report = json.loads(read_content(self.copy.mirror.work / _REPORT).data)
+            told = {**report, "code": outcome.code, "output": outcome.output, "seconds": seconds}
+            return replace(_read(told), reached=reached, is_warm=False)
+        except (OSError, ValueError, TypeError, KeyError):  # it is no pytest, did not come to its end, or was disturbed
+            if is_reported and PLUGIN_NAME in outcome.output:  # as of a Python that ignores its variables
+                self._takes_plugin = False
+                return self.run(files, cold=True)
+            passed, failures = read_output(outcome.output)
+            return Ran(outcome.code, outcome.output, seconds, passed, failures, reached)
 
     def warm_up(self, files: Mapping[str, bytes], expected: Ran) -> Ran:
         """Keeps the command warm from now on, if a warm run ends as `expected`; that run, or `expected`."""
-        if not can_be_warm(self.command):
+        if tell_why_cold(self.command):
             return expected
         self.copy.put(files)
-        with suppress(WarmEnded):
+        try:
             self._warm = WarmPytest(self.copy, self.command)
-            told = self._warm.run(self.command.timeout_s, wants_modules=True)
-            self._warm.take_in(told)
+            told = self._warm.run(self.command, wants_modules=True)
+            self._warm.take_in(told, self.command)
             self.copy.put(files)
-            ran = _read(self._warm.run(self.command.timeout_s))
+            ran = _read(self._warm.run(self.command))
             if ran.code == expected.code:
                 return ran
+        except WarmEnded:
+            pass
+        except MidfillError:
+            self.close()
+            raise
         self.close()
         return expected
 

@@ -2,7 +2,8 @@
 
 It runs in the sandbox, in the user's Python, and imports nothing of Midfill. Requests are lines of JSON on standard
 input. An answer is a line on standard output that begins with a mark that tests do not know. A request with "modules"
-imports them in advance; any other one runs the tests.
+imports them in advance; any other one runs the tests. Given the name of a file instead of a mark, the plugin only
+writes there what the one run of the command found.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,14 +33,19 @@ _compiled: dict[tuple[str, bytes], Any] = {}  # by path and source
 
 
 class Recorder:
-    """The plugin of one run, in its child. It writes a report of the failures to `descriptor`, which the server reads.
+    """The plugin of one run. At the end it calls `tell` with a report of the failures, as JSON, and the exit code.
     Code that is to be noticed creates the file `marker`; the report says which tests did so, unless that is shared. It
-    names tests as pytest's summary does, and all that failed unless pytest stopped early. Runs the tests `only`, all if
-    that is None.
+    names all tests that failed, unless pytest stopped early. Runs the tests `only`, all if that is None.
     """
 
-    def __init__(self, descriptor: int, marker: str, wants_modules: bool, only: list[str] | None) -> None:
-        self._descriptor, self._marker, self._wants_modules = descriptor, marker, wants_modules
+    def __init__(
+        self,
+        tell: Callable[[bytes, int | None], None],
+        marker: str = "",
+        wants_modules: bool = False,
+        only: list[str] | None = None,
+    ) -> None:
+        self._tell, self._marker, self._wants_modules = tell, marker, wants_modules
         self._only = None if only is None else set(only)
         self._is_shared = False  # a module or a fixture of several tests created the marker
         self._passed = 0
@@ -78,15 +85,19 @@ class Recorder:
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         self._is_shared |= self._has_marker()
         if self._only is not None:
-            left_out = [item for item in items if config.cwd_relative_nodeid(item.nodeid) not in self._only]
-            items[:] = [item for item in items if config.cwd_relative_nodeid(item.nodeid) in self._only]
+            left_out = [item for item in items if item.nodeid not in self._only]
+            items[:] = [item for item in items if item.nodeid in self._only]
             config.hook.pytest_deselected(items=left_out)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Any:
         had_marker = self._has_marker()
+        if had_marker:
+            os.unlink(self._marker)  # so that it tells what this fixture does
         yield
-        self._is_shared |= fixturedef.scope != "function" and self._has_marker() and not had_marker
+        self._is_shared |= fixturedef.scope != "function" and self._has_marker()
+        if had_marker:
+            open(self._marker, "w").close()
 
     def _has_marker(self) -> bool:
         return bool(self._marker) and os.path.exists(self._marker)
@@ -109,29 +120,23 @@ class Recorder:
             self._reached.add(test)
 
     @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self, config: Any) -> None:
-        """Writes the report, and ends the child."""
+    def pytest_unconfigure(self) -> None:
+        """Tells the report."""
         if self._reached:
             open(self._marker, "w").close()
         for failure in self._failures:
-            failure["reached"] = None if self._is_shared else failure["test"] in self._reached
-            failure["test"] = config.cwd_relative_nodeid(failure["test"])
+            knows_reach = self._marker and not self._is_shared
+            failure["reached"] = failure["test"] in self._reached if knows_reach else None
         report: dict[str, Any] = {"passed": self._passed, "failures": self._failures}
         if self._marker and not self._is_shared:
-            report["reached"] = [config.cwd_relative_nodeid(test) for test in self._reached]
+            report["reached"] = list(self._reached)
         if not self._stopped_early:
-            report["failed"] = [config.cwd_relative_nodeid(test) for test in self._failed]
+            report["failed"] = list(self._failed)
         if self._wants_modules:
             report["paths"] = sys.path
             report["modules"] = [name for name, module in list(sys.modules.items()) if _is_installed(module)]
             report["sources"] = [path for module in list(sys.modules.values()) if (path := _own_source(module))]
-        data = json.dumps(report).encode()
-        while data:
-            data = data[os.write(self._descriptor, data) :]
-        if self._code is not None:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(self._code)  # interpreter shutdown takes a fifth of a short run
+        self._tell(json.dumps(report).encode(), self._code)
 
 
 def _is_installed(module: Any) -> bool:
@@ -281,9 +286,17 @@ def _become_child(write: int, request: dict[str, Any]) -> None:
     importlib.invalidate_caches()
     global pytest_configure
 
+    def tell(data: bytes, code: int | None) -> None:
+        """Writes to the server, and ends this child."""
+        while data:
+            data = data[os.write(write, data) :]
+        if code is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)  # interpreter shutdown takes a fifth of a short run
+
     def pytest_configure(config: Any) -> None:
-        marker, wants_modules, only = request["marker"], request["wants_modules"], request["only"]
-        recorder = Recorder(write, marker, wants_modules, only)
+        recorder = Recorder(tell, request["marker"], request["wants_modules"], request["only"])
         config.option.tbstyle = "line"  # the report says more, and many long tracebacks take longer than their tests
         config.pluginmanager.register(recorder, "midfill-recorder")
 
@@ -295,7 +308,14 @@ def _answer(descriptor: int, mark: str, answer: dict[str, Any]) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-_mark, _client_space, _root = (os.environ.pop(f"MIDFILL_WARM_{name}", "") for name in ("MARK", "SPACE", "ROOT"))
+def _write_report(data: bytes, code: int | None) -> None:
+    with open(_report, "wb") as file:
+        file.write(data)
+
+
+_mark, _client_space, _root, _report = (
+    os.environ.pop(f"MIDFILL_WARM_{name}", "") for name in ("MARK", "SPACE", "ROOT", "REPORT")
+)
 _others = [name for name in os.environ.pop("PYTEST_PLUGINS", "").split(",") if name not in ("", __name__)]
 if _others:
     os.environ["PYTEST_PLUGINS"] = ",".join(_others)
@@ -304,3 +324,7 @@ if _mark and os.readlink("/proc/self/ns/pid") != _client_space:
     _compile_anew = importlib.machinery.SourceFileLoader.source_to_code
     importlib.machinery.SourceFileLoader.source_to_code = _compile  # type: ignore[method-assign, assignment]
     _serve(_mark)
+elif _report:
+
+    def pytest_configure(config: Any) -> None:
+        config.pluginmanager.register(Recorder(_write_report), "midfill-recorder")

@@ -83,23 +83,26 @@ def _read(path: Path) -> str:
     return read_text(path) or ""
 
 
-def add_tests(line: str, tests: Sequence[str]) -> str:
-    """The command `line` for these test files: they replace `{tests}`, or are added to a pytest that names no files."""
+def add_tests(line: str, tests: Sequence[str], folder: Path) -> str:
+    """The command `line` for these test files, to be run in `folder`: they replace `{tests}`, or are added to a pytest
+    that names no files.
+    """
     joined_tests = shlex.join(tests)
     if PLACEHOLDER in line:
         return line.replace(PLACEHOLDER, joined_tests)
-    return f"{line} {joined_tests}" if tests and takes_tests(line) else line
+    return f"{line} {joined_tests}" if tests and takes_tests(line, folder) else line
 
 
-def takes_tests(line: str) -> bool:
+def takes_tests(line: str, folder: Path) -> bool:
     """True if `add_tests` adds test files to a command."""
-    if _SHELL.search(line):
+    if PLACEHOLDER in line or _SHELL.search(line):
         return PLACEHOLDER in line
     words = line.split()
-    is_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in words)
-    arguments = [word for word in words[1:] if not word.startswith("-")]
-    has_files = any("/" in word or word.endswith(".py") for word in arguments)
-    return PLACEHOLDER in line or (is_pytest and not has_files)
+    is_pytest = [os.path.basename(word) in ("pytest", "py.test") for word in words]
+    if True not in is_pytest:
+        return False
+    arguments = [word for word in words[is_pytest.index(True) + 1 :] if not word.startswith("-")]
+    return not any("/" in word or word.endswith(".py") or (folder / word).exists() for word in arguments)
 
 
 def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: Path) -> str:
@@ -116,7 +119,7 @@ def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: 
         tests |= dict.fromkeys(reaching_tests.find(file, name))
     if not tests:
         raise MidfillError("bad_request", f"no test imports {file.name}", "name the tests in the command")
-    return add_tests(line, [os.path.relpath(test, real_folder) for test in tests])
+    return add_tests(line, [os.path.relpath(test, real_folder) for test in tests], real_folder)
 
 
 def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:

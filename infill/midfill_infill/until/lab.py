@@ -19,6 +19,7 @@ from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.sandbox.failures import Failure, Frame
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.view import find_homes
+from midfill_infill.sandbox.warm import tell_why_cold
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
@@ -83,6 +84,22 @@ def excuse(ran: Ran, unrelated: Mapping[str, str]) -> Ran:
     return replace(ran, failures=tuple(blamed), excused=frozenset(excused.difference(f.test for f in blamed)))
 
 
+def why_strict(command: Command, probed: Ran | None) -> str:
+    """Why every test counts if `find_unrelated` returns None, and what to do about it. `probed` is None if there is no
+    body that leaves a mark.
+    """
+    why_cold = tell_why_cold(command)
+    if why_cold:
+        return why_cold
+    if probed is None:
+        return "not every hole is a body of a Python function"
+    if not probed.is_warm:
+        return "pytest ends in another way when it is kept warm"
+    if probed.failed is None:
+        return "pytest stops at a failure; leave out -x"
+    return "a module or a fixture that several tests share runs the function"
+
+
 def splice_probe(document: Document, holes: Sequence[Hole], tree: Path) -> Patch | None:
     """The patch for bodies that raise an error and leave a mark in the tree where the command sees it. None if not all
     holes are bodies, or there are no such bodies in the document's language.
@@ -132,6 +149,7 @@ class Lab:
         `until_passes`, `verify_flaky`, `until_unreached` and `bad_request` where no fill can help.
         """
         runner, asis, probe = self.runner, self._files(Patch(())), self._make_probe(holes)
+        runner.only = None
         first = runner.run(asis)
         self._check_starts(first)
         if first.code is None:
@@ -143,8 +161,13 @@ class Lab:
         else:
             first = self._run_again(asis, first, timeout_s)
             probed = runner.run(probe) if probe is not None else None
+        unrelated = None if probed is None else find_unrelated(first, probed)
+        is_python = self._document.language in _PROBES
+        if self._is_partial and unrelated is None and is_python and first.code is not None:
+            why = why_strict(runner.command, probed)
+            say(f"every test that fails counts, because {why}")
         if probed is not None:
-            self._check_reach(holes, first, probed)
+            self._check_reach(holes, first, probed, unrelated)
             self._leave_out_tests(asis, first, probed)
 
     def _run_again(self, asis: Mapping[str, bytes], first: Ran, timeout_s: float | None) -> Ran:
@@ -176,12 +199,14 @@ class Lab:
             raise MidfillError("until_passes", f"`{line}` passes already, without a fill")
 
     def _prepare(self, files: Mapping[str, bytes], ran: Ran, seconds: float, timeout_s: float | None) -> Ran:
-        """Limits each try by the `seconds` of a run that ended, and keeps the command warm, as in `Runner.warm_up`."""
+        """Limits each try by the `seconds` of a run that ended, and keeps the command warm, as in `Runner.warm_up`,
+        unless it is.
+        """
         longest = max(_LEAST_S, _SLOWER * seconds)
         limit_s = timeout_s or min(self.runner.command.timeout_s, longest)
         self.runner.command = replace(self.runner.command, timeout_s=limit_s)
         self.runner.start_s = longest
-        return self.runner.warm_up(files, ran)
+        return ran if ran.is_warm else self.runner.warm_up(files, ran)
 
     def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
         """The files with bodies that leave a mark and raise an error; None if there are none in this language."""
@@ -190,9 +215,9 @@ class Lab:
         probe = splice_probe(self._document, holes, tree)
         return None if probe is None else self._files(probe)
 
-    def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran) -> None:
+    def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran, unrelated: Mapping[str, str] | None) -> None:
         """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that.
-        `ran` is the probe's run.
+        `ran` is the probe's run, `unrelated` as in `find_unrelated`.
         """
         line = self.runner.command.line
         names = ", ".join(hole.name or "the hole" for hole in holes)
@@ -203,10 +228,8 @@ class Lab:
             output = ran.output.strip().splitlines() or ["it prints nothing"]
             reason = ran.failures[0].sentence if ran.failures else output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
-        unrelated = find_unrelated(asis, ran) if self._is_partial else None
-        if unrelated is not None and asis.failed is not None:
-            stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message}
-            stopped -= ran.reached_by or frozenset()
+        if self._is_partial and unrelated is not None and asis.failed is not None and ran.reached_by is not None:
+            stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message} - ran.reached_by
             self.unrelated, self.touched = unrelated, asis.failed - unrelated.keys() - stopped
             if not self.touched and stopped:
                 raise MidfillError("until_unreached", f"tests that come to {names} stop before in other functions")
@@ -222,17 +245,14 @@ class Lab:
                 raise MidfillError("until_unreached", f"`{line}` fails in {test}: {failure.sentence}")
 
     def _leave_out_tests(self, files: Mapping[str, bytes], asis: Ran, probed: Ran) -> None:
-        """From now on warm runs are only for the tests that come to the holes, if these end alone as with the others.
-        A suite that is quick runs whole.
+        """From now on warm runs are only for the tests that come to the holes and those that fail, if these end alone
+        as with the others. A suite that is quick runs whole.
         """
-        unrelated = find_unrelated(asis, probed)
-        if unrelated is None or probed.reached_by is None or probed.seconds < _LONG_S:
+        if asis.failed is None or probed.failed is None or probed.reached_by is None or probed.seconds < _LONG_S:
             return
-        assert asis.failed is not None and probed.failed is not None
-        touched = (probed.reached_by | asis.failed | probed.failed) - unrelated.keys()
-        self.runner.only = touched
+        self.runner.only = probed.reached_by | asis.failed | probed.failed
         alone = self.runner.run(files)
-        if not alone.is_warm or alone.failed != asis.failed & touched:
+        if not alone.is_warm or alone.failed != asis.failed:
             self.runner.only = None
 
     def find_examples(self, holes: Sequence[Hole]) -> tuple[Hole, ...]:
@@ -276,7 +296,7 @@ class Lab:
     def _start_beside(
         self, holes: Sequence[Hole], say: Callable[[str], None], timeout_s: float | None
     ) -> Iterator[Future[None]]:
-        """Runs `start` in a thread. At exit the thread ends, with the command that it runs; then nothing is warm."""
+        """Runs `start` in a thread. At exit the thread ends, with the command that it runs."""
         command, ended = self.runner.command, threading.Event()
         self.runner.command = replace(command, is_cancelled=lambda: ended.is_set() or command.is_cancelled())
         try:
@@ -286,25 +306,25 @@ class Lab:
                 finally:
                     ended.set()
         finally:
-            self.runner.close()
             self.runner.command = replace(self.runner.command, is_cancelled=command.is_cancelled)
 
     def run(self, candidate: Alternative) -> Ran:
         """Runs the command on a candidate; one that passes is run again from a cold start. Raises `verify_flaky`."""
         files = self._files(candidate.patch)
-        ran = self._excuse(self.runner.run(files))
+        ran = self.runner.run(files)
+        if self._is_partial and ran.is_warm:
+            ran = excuse(ran, self.unrelated)
         if not ran.is_good:
             return self._count_from_top(ran, candidate.patch)
-        again = replace(self.runner.run(files, cold=True), excused=ran.excused)
+        again = self.runner.run(files, cold=True)
+        if ran.excused:
+            again = excuse(again, self.unrelated)
         if not again.is_good and ran.is_warm:
             self.runner.close()
             return again
         if not again.is_good:
             raise MidfillError("verify_flaky", f"`{self.runner.command.line}` passes and fails with the same fill")
         return ran
-
-    def _excuse(self, ran: Ran) -> Ran:
-        return excuse(ran, self.unrelated) if self._is_partial and ran.is_warm else ran
 
     def is_document(self, path: str) -> bool:
         """True if a path that a traceback shows is the document."""

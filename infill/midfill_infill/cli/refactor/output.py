@@ -15,7 +15,7 @@ from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, 
 from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, print_left_out, read_selection
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.journal.records import WRITTEN, State
 from midfill_infill.refactor.journal.runs import delete_run, find_run, journal_of, list_runs
 from midfill_infill.refactor.planning.plan import Planning, Request
 from midfill_infill.refactor.planning.recipes import REGISTRY
@@ -66,17 +66,22 @@ def _describe_run(journal: Journal) -> dict[str, Any]:
 def runs_command(
     root: RootOption = Path("."),
     delete: Annotated[list[str] | None, option("ID", "Delete this run, by the start of its id. Repeatable.")] = None,
-    keep: Annotated[int | None, option("N", "Delete all but the latest N runs.", min=0)] = None,
+    keep: Annotated[
+        int | None, option("N", "Keep the latest N runs and those with fills in their files; delete the others.", min=0)
+    ] = None,
     json_output: Annotated[bool, flag("--json", "Print one JSON object per run.")] = False,
 ) -> None:
     """List the runs, the oldest first, or delete some. What a deleted run has written stays, and cannot be undone."""
     with reported():
         place = find_place(root)
         runs = [journal_of(place, run_id) for run_id in list_runs(place)]
+        if not runs:
+            say("there is no run: `midfill refactor plan` makes one")
         is_deleting = delete is not None or keep is not None
+        named = [find_run(place, run_id) for run_id in delete or ()]
         if is_deleting:
-            old = runs if keep == 0 else runs[:-keep] if keep else []
-            runs = list(dict.fromkeys([*old, *(find_run(place, run_id) for run_id in delete or ())]))
+            old = runs[: len(runs) - keep] if keep is not None and keep < len(runs) else []
+            runs = list(dict.fromkeys([*old, *named]))
         for path in runs:
             try:
                 with Journal(path, read_only=True) as journal:
@@ -85,6 +90,11 @@ def runs_command(
                 if error.code != "run_damaged":
                     raise
                 facts = {"run": path.parent.name, "error": error.message}
+            num_written = sum(facts.get("holes", {}).get(str(state), 0) for state in WRITTEN)
+            if is_deleting and num_written and path not in named:
+                why = f"`undo` needs it for {plural(num_written, 'fill')}"
+                say(f"kept {path.parent.name}, because {why}; --delete ID deletes it all the same")
+                continue
             if is_deleting and facts.get("unsettled_writes"):
                 message = f"run {path.parent.name} was interrupted while it wrote"
                 raise MidfillError("tree_locked", message, "run `midfill refactor apply` or `undo` for it first")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from midfill_infill.cli import options
 from midfill_infill.cli.options import flag, option
@@ -20,7 +20,9 @@ from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.refactor.writing.reopening import note_put_back, reopen_stale
 from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command, read_command
+from midfill_infill.until.lab import FIRST_S
 
+_LONGEST_S: Final = 600.0  # the time limit of a run by default
 FlakeOption = Annotated[
     int, option("N", "Run the command this often at start and end.", "--flake-check", min=1, max=100)
 ]
@@ -52,7 +54,7 @@ def apply_command(
     min_certainty: options.MinCertaintyOption = None,
     hole: Annotated[list[int] | None, option("N", "Only this hole, by number. Repeatable.")] = None,
     command: Annotated[str | None, option("COMMAND", "Test first, and write only what passes.", "--verify")] = None,
-    timeout_s: options.TimeoutOption = 600.0,
+    timeout_s: options.TimeoutOption = None,
     flake_check: FlakeOption = 1,
     sandbox: options.SandboxOption = True,
     allow: options.AllowOption = None,
@@ -64,7 +66,8 @@ def apply_command(
     with reported():
         test = None
         if command is not None:
-            test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
+            limit_s = timeout_s or _LONGEST_S
+            test = read_command(command, limit_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         guards = {"allow_dirty": allow_dirty, "include_generated": include_generated}
         with _writing(root, run, "apply", **guards) as (place, journal, writer):
             reopen_stale(journal, place.root)
@@ -74,7 +77,7 @@ def apply_command(
             troubles: list[Trouble] = []
             if test is not None:
                 suspects = [*journal.holes_in(*WRITTEN), *rows]
-                verdict, troubles = _verify(place, journal, writer, suspects, test)
+                verdict, troubles = _verify(place, journal, writer, suspects, test, is_timed=timeout_s is not None)
                 rows = [row for row in rows if row.id in set(verdict.good)]
                 has_guilty = bool(verdict.guilty)
             unseen = [row.id for row in rows if row.state is not State.ACCEPTED and test is None]
@@ -131,7 +134,7 @@ def verify_command(
     command: Annotated[str, option("COMMAND", "The command that must pass, such as `pytest -q`.", "--command", "-c")],
     root: RootOption = Path("."),
     run: RunOption = None,
-    timeout_s: options.TimeoutOption = 600.0,
+    timeout_s: options.TimeoutOption = None,
     flake_check: FlakeOption = 1,
     sandbox: options.SandboxOption = True,
     allow: options.AllowOption = None,
@@ -139,21 +142,25 @@ def verify_command(
 ) -> None:
     """Run a command over a copy of the tree, and roll back only the fills it fails with."""
     with reported():
-        test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
+        limit_s = timeout_s or _LONGEST_S
+        test = read_command(command, limit_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         with _writing(root, run, "verify") as (place, journal, writer):
             suspects = list(journal.holes_in(State.ACCEPTED, *WRITTEN))
-            verdict, troubles = _verify(place, journal, writer, suspects, test)
+            verdict, troubles = _verify(place, journal, writer, suspects, test, is_timed=timeout_s is not None)
         report_troubles(troubles, verify_failed=bool(verdict.guilty))
 
 
 def _verify(
-    place: Repository, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: Command
+    place: Repository, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: Command, *, is_timed: bool
 ) -> tuple[Verdict, list[Trouble]]:
-    """Verifies the fills of `suspects` by the command `test`, rolls back the guilty ones, and prints which."""
+    """Verifies the fills of `suspects` by the command `test`, rolls back the guilty ones, and prints which. `is_timed`:
+    the user has set the time limit.
+    """
     warn_of(test)
     if not suspects:
         say("no fill is accepted or written: the command runs without any")
-    verdict, report = verify(place, journal, writer, [row.id for row in suspects], test, say)
+    ids = [row.id for row in suspects]
+    verdict, report = verify(place, journal, writer, ids, test, say, first_s=None if is_timed else FIRST_S)
     num_kept, num_out = len(verdict.good), report.count(State.ROLLED_BACK)
     say(f"{num_kept} kept, {num_out} rolled back, {plural(verdict.num_runs, 'run')} of the command")
     guilty = [journal.hole(hole_id) for hole_id in verdict.guilty]

@@ -1,42 +1,50 @@
 """Fills the holes of a run one at a time until the user's command passes with the tests that reach each.
 
-Each hole is journaled before the next one begins, unless it has to wait for others. Fills that passed stay in the copy
-in which the next is tried.
+Each hole is journaled before the next one begins. Fills that passed stay in the copy in which the next is tried. A fill
+of which tests have yet to tell, because they stop in functions that are not filled, is journaled as not proven.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Options, fill
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import HoleResult, Progress, RunFiller, Show, record, start
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
+from midfill_infill.refactor.journal.records import (
+    BESIDE_UNPROVEN,
+    UNPROVEN,
+    FileRow,
+    HoleRow,
+    State,
+    StateChange,
+)
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.reopening import reopen_stale
+from midfill_infill.refactor.writing.stops import find_stub_stops
 from midfill_infill.repository.places import Repository
-from midfill_infill.sandbox.command import Command, read_words
+from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner
-from midfill_infill.splicing.splice import splice
-from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
 from midfill_infill.until.choosing import ReachingTests, add_tests, takes_tests, with_examples
-from midfill_infill.until.lab import NOT_FILLED_BODY, Lab, excuse
+from midfill_infill.until.lab import Lab
 from midfill_infill.until.trying import Goal, Tried, Try
 
 Say = Callable[[str], None]
 # The copy contains the fills of holes in these states.
 _STANDING = (State.GENERATED, State.ACCEPTED, State.APPLIED, State.VERIFIED)
 _NO_EDITS = Patch(())
+_NO_TEST = "no test imports its file"
 # Errors that fail one hole; the run continues with the next.
 _OF_A_HOLE = (
     "hole_stale", "until_passes", "until_unreached", "verify_flaky", "hole_too_large", "file_encoding", "engine_error",
@@ -81,20 +89,6 @@ class _File:
         return weave(document, Regions(data, {}), self.imports | imports).data
 
 
-@dataclass(frozen=True)
-class _Unproven:
-    """A fill of which tests have yet to tell: they stopped in functions that were not filled then, behind the hole or
-    before it. `passed` if all that came to the hole passed: such a fill is journaled already.
-    """
-
-    passed: bool
-    made: HoleResult
-    command: Command
-    tests: Sequence[Path]
-    touched: frozenset[str]  # as in `Lab`
-    unrelated: Mapping[str, str]
-
-
 class Tester:
     """One copy of the tree for all holes of a run. Until a stub is filled, tests that come to it stop there."""
 
@@ -104,52 +98,72 @@ class Tester:
         self._filler = filler
         self._goal = goal
         self._say = say
+        self._said: set[str] = set()  # remarks about commands
+        self._runner: Runner | None = None  # of the last command, which it may keep warm for the next hole
         self._reaching_tests = ReachingTests(copy.place)
         self._files = {os.path.realpath(file.below(copy.root)): file for file in journal.files()}
         self._stops: dict[int, dict[int, Edit]] = {}  # by the ids of the file and the hole, of the planned bytes
-        self._with_fills: dict[str, FileRow] = {}  # by the real path: the files of fills that passed
         self._completed: dict[int, bytes] = {}  # by the id of the file, until its fills change
-        self._unproven: dict[int, _Unproven] = {}  # by the id of the hole
-        self.num_filled = 0
+        self._clean: set[tuple[str, ...]] = set()  # words of commands in which every test passes with all fills
+        with_fills = journal.files(State.GENERATED, State.ACCEPTED, State.PLANNED)
+        self._with_fills = {row.id: row for row in with_fills if any(map(_stands, journal.holes(row.id)))}
 
-    def fill(self, hole: HoleRow) -> HoleResult | None:
-        """Fills a hole until the command passes. None if that must wait for other holes: if the command does not come
-        to the hole yet, or its tests go on into one of them; see `settle`. Raises MidfillError for errors that other
-        holes would have too.
+    def close(self) -> None:
+        """Ends the command that is kept warm."""
+        if self._runner is not None:
+            self._runner.close()
+
+    def fill(self, hole: HoleRow) -> tuple[HoleResult, bool]:
+        """Fills a hole until the command passes. The result's reason is one of records.py if it has a fill that `prove`
+        has still to prove. True if the command does not come to the hole, but may once others are filled. Raises
+        MidfillError for errors that other holes would have too.
         """
         try:
-            file = self._open(self._journal.file(hole.file), hole)
-            path = file.row.below(self._copy.root)
-            tests = self._reaching_tests.find(Path(os.path.realpath(path)), hole.name)
-            names = [test.relative_to(self._copy.root).as_posix() for test in tests]
-            self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
-            command = self._goal.command
-            if not names and takes_tests(command.line):
-                return self._fail(hole, MidfillError("until_unreached", "no test imports its file"))
-            command = replace(command, words=read_words(add_tests(command.line, names)))
-            with closing(Runner(self._copy, command)) as runner:
-                return self._try(hole, file, runner, tests)
+            lab, file, tests = self._open_lab(hole)
+            return self._try(hole, lab, file, tests), False
         except MidfillError as error:
-            result = self._fail(hole, error)
             self._say(f"  {error.message}")
-            return None if error.code == "until_unreached" else result
+            return self._fail(hole, error), error.code == "until_unreached" and error.message != _NO_TEST
 
-    def is_filled(self, hole: HoleRow) -> bool:
-        """True for a hole whose fill is still to be proven."""
-        return hole.id in self._unproven
-
-    def settle(self, waiting: Sequence[HoleRow]) -> Iterator[tuple[HoleResult, bool]]:
-        """Yields what came of the holes that had to wait, when nothing more is filled, and True for those of which
-        `fill` has given a result before. `waiting` are those to which the command never came. A fill whose tests went
-        on passes if one of them passes now, and none fails behind it.
+    def prove(self, hole: HoleRow) -> HoleResult:
+        """Tries the fill of a hole once more, with those of the others: one of its tests must pass, and none may fail
+        but in functions that are not filled.
         """
-        for hole in waiting:
-            yield self._fail(hole, MidfillError("until_unreached", "the command fails before it comes to it")), False
-        for unproven in list(self._unproven.values()):
-            try:
-                yield self._prove(unproven), unproven.passed
-            except MidfillError as error:
-                yield self._fail(unproven.made.hole, error), unproven.passed
+        name = f"{self._journal.file(hole.file).path}: {hole.name or hole.kind}"
+        try:
+            made = self.read_result(hole)
+            assert made.fill is not None, "an unproven hole has a fill"
+            lab, file, tests = self._open_lab(hole, quiet=True)
+            words = lab.runner.command.words
+            if words in self._clean or lab.runner.run(self._write_files(tests), cold=True).is_good:
+                self._clean.add(words)
+                self._say(f"{name} passes with the others")
+                return made
+            moved = file.move(hole.hole)
+            lab.start((moved,), self._say_once, timeout_s=self._goal.timeout_s)
+            ran = lab.run(Alternative(Patch((Edit(moved.start_byte, moved.end_byte, made.fill.new),)), (), 0))
+        except MidfillError as error:
+            return self._refuse(name, self._fail(hole, error))
+        if ran.is_good and not (ran.failed and lab.touched <= ran.failed):
+            self._say(f"{name} passes with the others")
+            return made
+        reason = "its tests stop in functions that are not filled"
+        if not ran.is_good:
+            sentence = ran.failures[0].sentence if ran.failures else ran.verdict
+            reason = f"its tests fail once others are filled: {sentence}"
+        return self._refuse(name, replace(made, change=StateChange(hole.id, State.FAILED, reason)))
+
+    def _refuse(self, name: str, result: HoleResult) -> HoleResult:
+        """The result for a fill that is not proven: from now on it is not in the copy."""
+        assert result.change is not None
+        self._say(f"{name}: {result.change.reason}")
+        self._completed.pop(result.hole.file, None)
+        self._clean.clear()
+        return result
+
+    def read_result(self, hole: HoleRow) -> HoleResult:
+        """The result for a hole that has a fill in the journal. Raises MidfillError `hole_stale`."""
+        return HoleResult(hole, self._journal.fill(hole), self._filler.read_planned(self._journal.file(hole.file)))
 
     def _fail(self, hole: HoleRow, error: MidfillError) -> HoleResult:
         """The result of a hole that failed; raises the error if it is not the hole's alone."""
@@ -158,30 +172,41 @@ class Tester:
         state = State.STALE if error.code == "hole_stale" else State.FAILED
         return HoleResult(hole, change=StateChange(hole.id, state, error.message))
 
-    def _prove(self, unproven: _Unproven) -> HoleResult:
-        """Tries a fill with those of the other holes."""
-        made = unproven.made
-        row = self._journal.file(made.hole.file)
-        with closing(Runner(self._copy, unproven.command)) as runner:
-            files = self._write_files(unproven.tests)
-            files[row.path] = self._complete(row)
-            ran = runner.run(files)
-            if not ran.is_good:
-                warm = runner.warm_up(files, ran)
-                ran = excuse(warm, unproven.unrelated) if warm.is_warm else ran
-        name = f"{row.path}: {made.hole.name or made.hole.kind}"
-        if ran.is_good and not (ran.failed and unproven.touched <= ran.failed):
-            if not unproven.passed:
-                self._say(f"{name} passes with the others")
-            return made
-        reason = "its tests stop in functions that are not filled"
-        if not ran.is_good:
-            sentence = ran.failures[0].sentence if ran.failures else ran.verdict
-            reason = f"its tests fail once others are filled: {sentence}"
-        self._say(f"{name}: {reason}")
-        del self._unproven[made.hole.id]
-        self._completed.pop(row.id, None)
-        return replace(made, change=StateChange(made.hole.id, State.FAILED, reason))
+    def _open_lab(self, hole: HoleRow, *, quiet: bool = False) -> tuple[Lab, _File, list[Path]]:
+        """A lab for a hole, its file, and the tests that reach it, which are told unless `quiet`."""
+        file = self._open(self._journal.file(hole.file), hole)
+        path = file.row.below(self._copy.root)
+        tests = self._reaching_tests.find(Path(os.path.realpath(path)), hole.name)
+        names = [test.relative_to(self._copy.root).as_posix() for test in tests]
+        if not quiet:
+            self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
+        line = self._goal.command.line
+        if not names and takes_tests(line, self._copy.root):
+            raise MidfillError("until_unreached", _NO_TEST)
+        runner = self._open_runner(read_words(add_tests(line, names, self._copy.root)))
+
+        def complete(patch: Patch) -> bytes:
+            imports = set(hole.hole.imports)
+            for edit in patch.edits:
+                imports.update(self._filler.find_imports(file.document, hole, edit))
+            return file.complete(patch, frozenset(imports))
+
+        others = self._write_files(tests)
+        return Lab(runner, file.document, file.row.path, others, complete, is_partial=True), file, tests
+
+    def _say_once(self, remark: str) -> None:
+        if remark not in self._said:
+            self._said.add(remark)
+            self._say(f"  {remark}")
+
+    def _open_runner(self, words: tuple[str, ...]) -> Runner:
+        """The runner of a command; the last one, which may be warm, if that has the same words."""
+        command = replace(self._goal.command, words=words)
+        if self._runner is None or self._runner.command.words != words:
+            self.close()
+            self._runner = Runner(self._copy, command)
+        self._runner.command = command  # with its whole time: tests go further than for the last hole
+        return self._runner
 
     def _open(self, row: FileRow, hole: HoleRow | None = None) -> _File:
         """A file as the fills that passed left it, with the stops of its other stubs than `hole`."""
@@ -190,43 +215,30 @@ class Tester:
         imports: set[str] = set()
         stops = dict(self._find_stops(row, planned))
         for other in self._journal.holes(row.id):
-            unproven = self._unproven.get(other.id)
-            fill = unproven.made.fill if unproven is not None else None
-            if other.state in _STANDING:
-                fill = self._journal.fill(other)
+            is_open = hole is not None and other.id == hole.id
+            fill = self._journal.fill(other) if _stands(other) and not is_open else None
             if fill is not None:
                 edits.append(Edit(other.start_byte, other.end_byte, fill.new))
                 imports.update(fill.imports)
-            if fill is not None or (hole is not None and other.id == hole.id):
+            if fill is not None or is_open:
                 stops.pop(other.id, None)
         return _File(row, planned, Patch.of(edits), frozenset(imports), tuple(stops.values()))
 
     def _find_stops(self, row: FileRow, planned: bytes) -> Mapping[int, Edit]:
-        """For each hole of a file that is a stub: the edit that makes it raise an error for tests. The number of lines
-        stays, except for stubs on the line of their header.
-        """
-        if row.id not in self._stops and row.language == "python":
+        """As `find_stub_stops`, for all holes of a file."""
+        if row.id not in self._stops:
             document = Document(planned, row.language, Path(row.path))
-            stubs = {(stub.start_byte, stub.end_byte) for stub in find_stubs(document)}
-            holes = [hole for hole in self._journal.holes(row.id) if (hole.start_byte, hole.end_byte) in stubs]
-            spliced = splice(document, [hole.hole for hole in holes], [NOT_FILLED_BODY] * len(holes))
-            by_start = {edit.start_byte: edit for edit in spliced.patch.edits}
-            stops: dict[int, Edit] = {}
-            for hole in holes:
-                edit = by_start[hole.start_byte]
-                num_missing = planned.count(b"\n", edit.start_byte, edit.end_byte) - edit.replacement.count(b"\n")
-                stops[hole.id] = replace(edit, replacement=edit.replacement + b"\n" * num_missing)
-            self._stops[row.id] = stops
-        return self._stops.get(row.id, {})
+            self._stops[row.id] = find_stub_stops(document, self._journal.holes(row.id))
+        return self._stops[row.id]
 
     def _write_files(self, tests: Sequence[Path]) -> dict[str, bytes]:
         """The planned files that these tests reach, and those with fills that passed, by their names in the copy."""
-        reached = {str(path): self._files.get(str(path)) for path in self._reaching_tests.find_files(tests)}
+        reached = map(str, self._reaching_tests.find_files(tests))
+        rows = {row.id: row for path in reached if (row := self._files.get(path)) is not None}
         files: dict[str, bytes] = {}
-        for row in {**reached, **self._with_fills}.values():
-            if row is not None:
-                with suppress(MidfillError, OSError):  # a file that has changed stays as the copy has it
-                    files[row.path] = self._complete(row)
+        for row in {**rows, **self._with_fills}.values():
+            with suppress(MidfillError, OSError):  # a file that has changed stays as the copy has it
+                files[row.path] = self._complete(row)
         return files
 
     def _complete(self, row: FileRow) -> bytes:
@@ -235,19 +247,10 @@ class Tester:
             self._completed[row.id] = self._open(row).complete()
         return self._completed[row.id]
 
-    def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> HoleResult | None:
+    def _try(self, hole: HoleRow, lab: Lab, file: _File, tests: list[Path]) -> HoleResult:
         """Fills a hole until the command passes."""
         document = file.document
         moved = file.move(hole.hole)
-
-        def complete(patch: Patch) -> bytes:
-            imports = set(hole.hole.imports)
-            for edit in patch.edits:
-                imports.update(self._filler.find_imports(document, hole, edit))
-            return file.complete(patch, frozenset(imports))
-
-        others = self._write_files(tests)
-        lab = Lab(runner, document, file.row.path, others, complete, is_partial=True)
         references = self._filler.find_references(document, file.row)
         wanted = self._filler.options(document, file.row, hole, references)
         make = partial(fill, client=self._filler.engine)
@@ -256,7 +259,7 @@ class Tester:
             wanted,
             make,
             self._goal.num_tries,
-            lambda remark: self._say(f"  {remark}"),
+            self._say_once,
             timeout_s=self._goal.timeout_s,
         )
         with closing(events):
@@ -270,19 +273,24 @@ class Tester:
         if made.change is not None:
             return made
         assert isinstance(tried.best, Try)
-        self.num_filled += 1
         self._completed.pop(file.row.id, None)
-        self._with_fills[os.path.realpath(file.row.below(self._copy.root))] = file.row
+        self._with_fills[file.row.id] = file.row
+        number = tried.best.number
         failed = tried.best.ran.failed or frozenset()
-        has_passed = lab.touched.isdisjoint(failed)
+        if lab.touched.isdisjoint(failed):
+            self._say(f"  passes at try {number}")
+        else:
+            self._say(f"  goes on at try {number} into functions that are not filled yet")
         if not failed <= lab.unrelated.keys():
-            unproven = _Unproven(has_passed, made, runner.command, tests, lab.touched, lab.unrelated)
-            self._unproven[hole.id] = unproven
-        if has_passed:
-            self._say(f"  passes at try {tried.best.number}")
-            return made
-        self._say(f"  goes on at try {tried.best.number} into functions that are not filled yet")
-        return None
+            return replace(made, change=StateChange(hole.id, State.PLANNED, UNPROVEN))
+        if _list_unproven(self._journal):
+            return replace(made, change=StateChange(hole.id, State.PLANNED, BESIDE_UNPROVEN))
+        return made
+
+
+def _stands(hole: HoleRow) -> bool:
+    """True for a hole whose fill is in the copy."""
+    return hole.state in _STANDING or hole.is_unproven
 
 
 def generate_until(
@@ -294,31 +302,51 @@ def generate_until(
     Raises `sandbox_missing`, `disk_full` and `git_failed`.
     """
     reopen_stale(journal, place.root)
-    pending = list(journal.holes_in(State.PLANNED))
+    # After an interruption nobody knows what each of these passed beside.
+    journal.set_states([StateChange(hole.id, State.PLANNED, UNPROVEN) for hole in _list_unproven(journal)])
+    pending = [hole for hole in journal.holes_in(State.PLANNED) if not hole.is_unproven]
     progress, began_s = start(journal), time.perf_counter()
-    with open_copy(place, sandboxed=goal.command.sandboxed) as copy:
-        tester = Tester(journal, copy, RunFiller(journal, place.root, engine, options), goal, say)
+    filler = RunFiller(journal, place.root, engine, options)
+    with (
+        open_copy(place, sandboxed=goal.command.sandboxed) as copy,
+        closing(Tester(journal, copy, filler, goal, say)) as tester,
+    ):
 
-        def settle(made: HoleResult) -> None:
+        def settle(results: Sequence[HoleResult]) -> None:
             nonlocal progress
-            progress = record(journal, [made], progress, began_s)
-            show(progress)
+            if results:
+                progress = record(journal, results, progress, began_s)
+                show(progress)
 
-        num_filled = -1
-        while pending and tester.num_filled > num_filled:
-            num_filled = tester.num_filled
-            waiting: list[HoleRow] = []
+        has_filled = True
+        while pending and has_filled:
+            has_filled = False
+            waiting: list[HoleResult] = []
             for hole in pending:
-                made = tester.fill(hole)
-                if made is not None:
-                    settle(made)
-                elif not tester.is_filled(hole):
-                    waiting.append(hole)
-            pending = waiting
-        for result, was_journaled in tester.settle(pending):
-            if not was_journaled:
-                settle(result)
-            elif result.change is not None:
-                journal.set_states([result.change])
-                progress = replace(progress, accepted=progress.accepted - 1, failed=progress.failed + 1)
+                result, must_wait = tester.fill(hole)
+                if must_wait:
+                    waiting.append(result)
+                elif result.change is not None and result.change.state is State.PLANNED:
+                    has_filled = True
+                    record(journal, [result], progress, began_s)  # it counts when it is proven
+                else:
+                    has_filled |= result.is_good
+                    settle([result])
+            if not has_filled:
+                settle(waiting)
+            pending = [result.hole for result in waiting]
+        unproven = [hole for hole in _list_unproven(journal) if hole.reason == UNPROVEN]
+        while unproven:
+            has_refused = False
+            for hole in unproven:
+                result = tester.prove(hole)
+                if result.change is not None:
+                    has_refused = True
+                    settle([result])
+            unproven = _list_unproven(journal) if has_refused else []  # those may have passed only with the refused
+        settle([tester.read_result(hole) for hole in _list_unproven(journal)])
     return progress
+
+
+def _list_unproven(journal: Journal) -> list[HoleRow]:
+    return [hole for hole in journal.holes_in(State.PLANNED) if hole.is_unproven]

@@ -35,6 +35,10 @@ class State(StrEnum):
 WRITTEN = (State.APPLIED, State.VERIFIED)
 """The states of holes whose fills are in their files."""
 
+UNPROVEN: Final = "it has a fill that is not proven yet"
+BESIDE_UNPROVEN: Final = "its fill passes, with others that are not proven yet"
+"""The reasons of planned holes that have a fill which `generate --until` has still to prove, or makes anew."""
+
 
 @dataclass(frozen=True)
 class FileRow:
@@ -97,9 +101,9 @@ class HoleRow:
         return self.state in WRITTEN
 
     @property
-    def is_lost(self) -> bool:
-        """True if its place is unknown because somebody else changed the region."""
-        return self.at < 0
+    def is_unproven(self) -> bool:
+        """True if it has a fill that `generate --until` has still to prove."""
+        return self.state is State.PLANNED and self.reason in (UNPROVEN, BESIDE_UNPROVEN)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 The user's tree is written once, at the end, and only by `apply.Writer`.
 """
 
-import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
@@ -17,28 +17,33 @@ from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, St
 from midfill_infill.refactor.writing.apply import Writer, choose_added
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.refactor.writing.stops import find_stub_stops, read_stops
 from midfill_infill.repository import guards
-from midfill_infill.repository.content import read_content
+from midfill_infill.repository.content import digest, read_content
 from midfill_infill.repository.places import Repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, open_copy
-from midfill_infill.sandbox.runner import Ran, Runner
+from midfill_infill.sandbox.runner import TESTS_FAILED, Ran, Runner
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
-from midfill_infill.until.lab import find_unrelated, plain, splice_probe
+from midfill_infill.until.lab import excuse, find_unrelated, splice_probe, why_strict
 
 Test = Callable[[Sequence[int]], bool]
+# The time limit of a run with fills, as a multiple of one without.
+_SLOWER: Final = 5.0
+_LEAST_S: Final = 60.0
 
 
 @dataclass
 class Verdict:
     """The result of a search, as ids of holes. `good` passes as a whole; adding any of `guilty` to it failed twice. Of
-    `doubtful` the same test both passed and failed. `num_runs` counts the tests.
+    `doubtful` the same test both passed and failed. No test that passes runs `unproven`. `num_runs` counts the tests.
     """
 
     good: list[int] = field(default_factory=list)
     guilty: list[int] = field(default_factory=list)
     doubtful: list[int] = field(default_factory=list)
+    unproven: list[int] = field(default_factory=list)
     num_runs: int = 0
 
 
@@ -84,6 +89,9 @@ Note = Callable[[str], None]
 class Verifier:
     """Runs the command over a copy of the tree with any choice of fills in it, and counts the runs. Files that fills
     cannot be put into, and holes whose text is not found, are added to `troubles` and are no suspects.
+
+    After `stop_unfilled` stubs without a fill stop the tests that come to them; these do not count then, nor those that
+    fail without coming to a fill, as long as they fail in the same way.
     """
 
     def __init__(
@@ -92,17 +100,23 @@ class Verifier:
         self.copy = copy
         self.command = command
         self.note = note
+        self.runner = Runner(copy, command)
         self.num_runs = 0
+        self.is_slow = False  # a run without any fill came to its time limit
         self.troubles: list[Trouble] = []
         self._journal = journal
         self._mirror = copy.mirror
         self._originals = copy.folder / "firsts"
+        self._failed_before: frozenset[str] | None = (
+            None  # ids of tests that fail without any fill, None if they are unknown
+        )
+        self._unrelated: Mapping[str, str] = {}  # as in `find_unrelated`
+        self._without_stops: dict[str, bytes] = {}  # by their names: the other files with stops as they were
         # By the id of a file:
         self._names: dict[int, str] = {}
         self._suspects: dict[int, list[HoleRow]] = {}
         self._standing: dict[int, frozenset[int] | None] = {}  # the holes whose fills are in the copy's file
-        self._baseline: list[Ran] = []  # the runs without any fill
-        self._unrelated: frozenset[str] = frozenset()  # ids of tests that fail, but come to no fill
+        self._stops: dict[int, dict[int, bytes]] = {}  # by the id of the hole, too: the stops of stubs without a fill
         self._added: dict[int, set[str]] = {}  # the imports that the run added to the tree's file
         self._originals.mkdir()
         for hole_id in suspects:
@@ -173,7 +187,8 @@ class Verifier:
         file = self._journal.file(file_id)
         data = (self._originals / str(file_id)).read_bytes()
         regions = self._find_regions(file, data)
-        texts: dict[int, bytes] = {}
+        stops = self._stops.get(file_id, {})
+        texts = dict(stops)
         wanted: set[str] = set()
         unwanted: set[str] = set()
         for hole in self._suspects[file_id]:
@@ -183,7 +198,7 @@ class Verifier:
                 texts[hole.id] = fill.new
                 wanted.update(fill.imports)
             else:
-                texts[hole.id] = fill.old
+                texts[hole.id] = stops.get(hole.id, fill.old)
                 unwanted |= self._added[file_id].intersection(fill.imports)
         after = regions.replace(texts)
         if wanted or unwanted:
@@ -192,74 +207,103 @@ class Verifier:
         self._mirror.write(self._names[file_id], after.data)
         self._standing[file_id] = chosen
 
-    def passes(self, chosen: Sequence[int]) -> bool:
-        return self.run(chosen).is_good
+    def passes(self, chosen: Sequence[int], *, cold: bool = False) -> bool:
+        return self.run(chosen, cold=cold).is_good
 
-    def run(self, chosen: Sequence[int]) -> Ran:
+    def run(self, chosen: Sequence[int], *, cold: bool = False) -> Ran:
         """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
         self.put(chosen)
-        return self._run(plural(len(chosen), "fill"))
-
-    def _run(self, what: str) -> Ran:
-        """Runs the command over the copy as it is; `what` says what is in it."""
         self.num_runs += 1
-        began_s = time.perf_counter()
-        outcome = self.copy.run(self.command)
-        ran = Ran.of(outcome, time.perf_counter() - began_s)
-        if self._unrelated and self._fails_as_before(ran):
-            ran = replace(ran, excused=self._unrelated)
+        ran = self.runner.run({}, cold=cold)
+        if self._stops:
+            ran = excuse(ran, self._unrelated)
         state = "fails"
         if ran.is_good:
             state = "passes"
         elif ran.code is None:
             state = "does not end in time"
-        self.note(f"run {self.num_runs}: {what}, {state}")
+        self.note(f"run {self.num_runs}: {plural(len(chosen), 'fill')}, {state}")
         return ran
 
-    def _fails_as_before(self, ran: Ran) -> bool:
-        """True if no test that the run shows fails in another way than in the baseline."""
-        before = {(failure.test, plain(failure)) for failure in self._baseline[0].failures}
-        return before.issuperset((failure.test, plain(failure)) for failure in ran.failures)
-
-    def check_baseline(self) -> None:
-        """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes."""
-        self._baseline = [self.run([]) for _ in range(self.command.flake_runs)]
-        failed = [ran for ran in self._baseline if not ran.is_good]
+    def check_baseline(self, first_s: float | None) -> None:
+        """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes.
+        With `first_s` it gets that time, and from then on a multiple of what it took.
+        """
+        self.runner.command = replace(self.command, timeout_s=first_s or self.command.timeout_s)
+        baseline = [self.run([]) for _ in range(self.command.flake_runs)]
+        self.runner.command = self.command
+        self.is_slow = any(ran.code is None for ran in baseline)
+        failed = [ran for ran in baseline if not ran.is_good]
         if not failed:
+            if first_s is not None:
+                longest_s = max(_LEAST_S, _SLOWER * max(ran.seconds for ran in baseline))
+                self.runner.command = replace(self.command, timeout_s=min(self.command.timeout_s, longest_s))
             return
-        if len(failed) < len(self._baseline):
-            often = f"{len(failed)} of {len(self._baseline)} times"
+        if len(failed) < len(baseline):
+            often = f"{len(failed)} of {len(baseline)} times"
             raise MidfillError("verify_flaky", f"the command fails {often} without fills")
+        self._failed_before = failed[0].failed
         for line in self.copy.explain(self.command, failed[0].output):
             self.note(line)
+        if self.is_slow:
+            limit = f"{first_s or self.command.timeout_s:.4g} s"
+            message = f"the command does not end in {limit} without any fill"
+            raise MidfillError("verify_baseline", message, "give it a longer --timeout-s")
         output = failed[0].output.strip().splitlines() or ["it prints nothing"]
         raise MidfillError("verify_baseline", f"the command fails without any fill: {output[-1]}")
 
-    def excuse_unrelated(self) -> bool:
-        """Finds out which tests fail in the baseline without coming to a suspect: from now on these do not count. True
-        if the baseline passes with that. Only for pytest that can be kept warm, which tells what each test runs.
+    def stop_unfilled(self) -> bool:
+        """From now on stubs without a fill stop tests, and tests that fail without coming to a suspect do not count.
+        False if that cannot be: only pytest that can be kept warm tells what each test runs.
         """
-        baseline = self._baseline[0]
-        with closing(Runner(self.copy, self.command)) as runner:
-            warm = runner.warm_up({}, baseline)
-            if not warm.is_warm or baseline.failed is None:
-                return False
-            self._mirror.reset()
-            files: dict[str, bytes] = {}
-            for file_id in self._suspects:
-                probe = self._make_probe(file_id)
-                if probe is None:
-                    return False
-                files[self._names[file_id]] = probe
-            unrelated = find_unrelated(warm, runner.run(files))
-            self.num_runs += 1
-        self._standing = dict.fromkeys(self._standing)
-        if not unrelated:
+        for file in self._journal.files():
+            with suppress(MidfillError, OSError):  # a file that cannot be read has no stubs
+                self._find_stops(file)
+        self._standing.clear()
+        warm = self.runner.warm_up({}, self.run([]))
+        probed = None
+        if warm.is_warm:
+            probe = {self._names[file_id]: self._make_probe(file_id) for file_id in self._suspects}
+            files = {name: data for name, data in probe.items() if data is not None}
+            probed = self.runner.run(files) if len(files) == len(probe) else None
+            self._standing.clear()
+            self.num_runs += 2
+        unrelated = None if probed is None else find_unrelated(warm, probed)
+        if unrelated is None:
+            if any(self._journal.file(file_id).language == "python" for file_id in self._suspects):
+                self.note(f"every test that fails counts, because {why_strict(self.command, probed)}")
             return False
-        self._unrelated = frozenset(unrelated)
-        verb = "does" if len(unrelated) == 1 else "do"
-        self.note(f"{plural(len(unrelated), 'test')} that {verb} not come to a fill: not counted")
-        return all(ran.failed and ran.failed <= self._unrelated for ran in self._baseline)
+        self._unrelated = unrelated
+        if unrelated:
+            verb = "does" if len(unrelated) == 1 else "do"
+            self.note(f"{plural(len(unrelated), 'test')} that {verb} not come to a fill: not counted")
+        return True
+
+    def _find_stops(self, file: FileRow) -> None:
+        """Finds the stops of a file's stubs without a fill; puts them into the copy unless the file has suspects."""
+        target = guards.find_target(self.copy.root, file.below(self.copy.root))
+        is_suspect = file.id in self._suspects
+        data = (self._originals / str(file.id)).read_bytes() if is_suspect else read_content(target).data
+        holes = self._journal.holes(file.id)
+        planned = self._journal.snapshot(file.planned_hash)
+        if planned is not None:
+            regions = self._find_regions(file, data)
+        elif digest(data) == file.planned_hash:
+            planned = data
+            regions = Regions(data, {hole.id: (hole.start_byte, hole.end_byte - hole.start_byte) for hole in holes})
+        else:
+            return
+        suspects = {hole.id for hole in self._suspects.get(file.id, ())}
+        stops: dict[int, bytes] = {}
+        for hole_id, edit in find_stub_stops(Document(planned, file.language, Path(file.path)), holes).items():
+            if hole_id in suspects or regions.text(hole_id) == planned[edit.start_byte : edit.end_byte]:
+                stops[hole_id] = edit.replacement
+        if is_suspect:
+            self._stops[file.id] = stops
+        elif stops:
+            name = target.relative_to(self.copy.root).as_posix()
+            self._without_stops[name] = data
+            self._mirror.write(name, regions.replace(stops).data)
 
     def _make_probe(self, file_id: int) -> bytes | None:
         """A file in which the suspects leave marks and raise errors; None if there is no such body for one of them."""
@@ -274,7 +318,41 @@ class Verifier:
             return None
         probe_at = {edit.start_byte: edit.replacement for edit in patch.edits}
         regions = self._find_regions(file, (self._originals / str(file_id)).read_bytes())
-        return regions.replace({hole.id: probe_at[hole.start_byte] for hole in holes}).data
+        probes = {hole.id: probe_at[hole.start_byte] for hole in holes}
+        return regions.replace({**self._stops.get(file_id, {}), **probes}).data
+
+    def find_unproven(self, good: Sequence[int]) -> list[int]:
+        """Those of the fills `good` that no test runs which passes with all of them, if stubs stop some tests."""
+        full = self.run(good)
+        if full.failed is not None and full.failed <= self._unrelated.keys():
+            return []
+        proven: set[int] = set()
+        while True:
+            # Of each test this tells the next function that it comes to, behind those that are proven.
+            self.put([hole_id for hole_id in good if hole_id in proven])
+            self.num_runs += 1
+            stopped_in: set[int] = set()
+            for failure in self.runner.run({}).failures:
+                if full.failed is not None and failure.test not in full.failed:
+                    stopped_in |= read_stops(failure.message)
+            if not (stopped_in & set(good)) - proven:
+                return [hole_id for hole_id in good if hole_id not in proven]
+            proven |= stopped_in & set(good)
+
+    def keeps_passing(self, chosen: Sequence[int]) -> bool:
+        """True if all tests that pass without any fill pass with `chosen`, too, in the tree as it is."""
+        self._stops.clear()
+        self._standing.clear()
+        for name, data in self._without_stops.items():
+            self._mirror.write(name, data)
+        ran = self.run(chosen, cold=True)
+        if ran.code not in (0, TESTS_FAILED) or ran.failed is None or self._failed_before is None:
+            return False
+        return ran.failed <= self._failed_before
+
+    def close(self) -> None:
+        """Ends the command that is kept warm."""
+        self.runner.close()
 
 
 def verify(
@@ -284,41 +362,76 @@ def verify(
     suspects: Sequence[int],
     command: Command,
     note: Note = lambda _: None,
+    *,
+    first_s: float | None = None,
 ) -> tuple[Verdict, Report]:
-    """Finds the guilty ones of the holes `suspects` (ids), and rolls them back; the caller holds the lock.
+    """Finds the guilty ones of the holes `suspects` (ids), and rolls them back; the caller holds the lock. With
+    `first_s` the command gets that time without any fill, and then a multiple of what it took.
 
     Holes of files that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
-    with open_copy(repository, sandboxed=command.sandboxed) as copy:
-        verifier = Verifier(copy, journal, suspects, command, note)
-        try:
-            verifier.check_baseline()
-        except MidfillError as error:
-            if error.code != "verify_baseline" or not verifier.suspects:
-                raise
-            if verifier.excuse_unrelated():
-                verdict = find_guilty(verifier.suspects, verifier.passes)
-            elif verifier.passes(verifier.suspects):
-                verdict = Verdict(good=list(verifier.suspects))  # only the fills make the command pass
-            else:
-                raise
-        else:
-            verdict = find_guilty(verifier.suspects, verifier.passes)
-        if verdict.doubtful:
-            ids = ", ".join(map(str, verdict.doubtful))
-            raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {ids})")
-        repeats = [verifier.passes(verdict.good) for _ in range(command.flake_runs - 1)]
-        if not all(repeats):
-            often = f"{repeats.count(False)} of {len(repeats)} times"
-            raise MidfillError("verify_flaky", f"the command fails {often} at the end")
+    with (
+        open_copy(repository, sandboxed=command.sandboxed) as copy,
+        closing(Verifier(copy, journal, suspects, command, note)) as verifier,
+    ):
+        verdict = _search(verifier, first_s)
         verdict.num_runs = verifier.num_runs
         suspects_left = set(verifier.suspects)  # without those of files that failed in between
         verdict.good = [hole_id for hole_id in verdict.good if hole_id in suspects_left]
         verdict.guilty = [hole_id for hole_id in verdict.guilty if hole_id in suspects_left]
     report = _settle(journal, writer, verdict)
     report.troubles += verifier.troubles
+    for hole in map(journal.hole, verdict.unproven):
+        path = journal.file(hole.file).path
+        message = f"hole {hole.id} of {path} is left out: no test that passes runs it"
+        next_step = "its tests stop in functions that are not filled: fill those, too"
+        report.troubles.append(Trouble(path, "holes_failed", message, next_step))
     return verdict, report
+
+
+def _search(verifier: Verifier, first_s: float | None) -> Verdict:
+    """Finds the guilty fills, and makes sure of the good ones. Raises as `verify` does."""
+    try:
+        verifier.check_baseline(first_s)
+    except MidfillError as error:
+        if error.code != "verify_baseline" or not verifier.suspects:
+            raise
+        if not verifier.passes(verifier.suspects):
+            if verifier.is_slow and first_s is not None:
+                return _search(verifier, None)  # it may end after all
+            return _search_beside_stubs(verifier, error)
+        verdict = Verdict(good=list(verifier.suspects))  # only the fills make the command pass
+    else:
+        verdict = find_guilty(verifier.suspects, verifier.passes)
+    _refuse_flaky(verifier, verdict, verifier.command.flake_runs - 1)
+    return verdict
+
+
+def _search_beside_stubs(verifier: Verifier, baseline: MidfillError) -> Verdict:
+    """As `_search`, where the command fails both without any fill and with all: some stubs may have no fill, and some
+    tests fail for reasons of their own. Raises the error of the `baseline` if no fill is proven.
+    """
+    if not verifier.stop_unfilled():
+        raise baseline
+    verdict = find_guilty(verifier.suspects, verifier.passes)
+    verdict.unproven = verifier.find_unproven(verdict.good)
+    verdict.good = [hole_id for hole_id in verdict.good if hole_id not in verdict.unproven]
+    _refuse_flaky(verifier, verdict, max(1, verifier.command.flake_runs - 1))
+    if not verdict.good or not verifier.keeps_passing(verdict.good):
+        raise baseline
+    return verdict
+
+
+def _refuse_flaky(verifier: Verifier, verdict: Verdict, num_repeats: int) -> None:
+    """Raises `verify_flaky` if a fill is doubtful, or if the command fails with the good ones after all."""
+    if verdict.doubtful:
+        ids = ", ".join(map(str, verdict.doubtful))
+        raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {ids})")
+    repeats = [verifier.passes(verdict.good, cold=True) for _ in range(num_repeats)]
+    if not all(repeats):
+        often = f"{repeats.count(False)} of {len(repeats)} times"
+        raise MidfillError("verify_flaky", f"the command fails {often} at the end")
 
 
 def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:

@@ -137,7 +137,8 @@ class Regions:
         for hole in holes:
             length = hole.end_byte - hole.start_byte
             at = planned.find(hole.start_byte, length) if hole.id not in places else None
-            if at is not None and not any(at < end and start < at + length for start, end in _spans(places)):
+            taken = ((start, start + size) for start, size in places.values())
+            if at is not None and not any(at < end and start < at + length for start, end in taken):
                 places[hole.id] = (at, length)
         order = {hole.id: number for number, hole in enumerate(holes)}
         return cls(data, dict(sorted(places.items(), key=lambda place: (place[1][0], order[place[0]]))))
@@ -187,11 +188,6 @@ def _read_snapshot(journal: Journal, content_hash: bytes) -> bytes:
     data = journal.snapshot(content_hash)
     assert data is not None, "a file with fills has a snapshot"
     return data
-
-
-def _spans(places: Mapping[int, tuple[int, int]]) -> list[tuple[int, int]]:
-    """The start and the end of each place."""
-    return [(at, at + length) for at, length in places.values()]
 
 
 def _overlaps(edit: Edit, start: int, end: int) -> bool:
