@@ -15,6 +15,7 @@ from midfill_infill.measuring.gaps import Gap, draw_gaps
 from midfill_infill.measuring.judging import EXACT, MIN_LINES, ComparedText, fit_judge
 from midfill_infill.measuring.outcomes import GapOutcome, Store
 from midfill_infill.measuring.table import Measured, Share, choose, describe_sureness
+from midfill_infill.repository.changes import find_changed
 from midfill_infill.repository.places import find_place
 from midfill_infill.splicing.splice import splice
 
@@ -136,6 +137,16 @@ def test_only_changed_lines_and_new_files_are_drawn(root: Path, draw: Callable[.
     assert {gap.name for gap in gaps if gap.kind == "body"} == {"d.c", "new.py"}
     with pytest.raises(MidfillError, match="no revision"):
         draw(changed="nope")
+
+
+def test_lines_are_counted_as_git_counts_them(root: Path) -> None:
+    data = b"a = 'x\ry\rz'\nb = 1\nc = 2\n"
+    (root / "a.py").write_bytes(data)
+    run_git(root, "commit", "-qam", "second")
+    (root / "a.py").write_bytes(data := data.replace(b"b = 1", b"b = 3"))
+    changed = find_changed(root, "HEAD")
+    at = data.index(b"b")
+    assert changed.touches("a.py", data, at, at + 1) and not changed.touches("a.py", data, at + 6, len(data) - 1)
 
 
 def test_what_is_ignored_secret_generated_or_broken_is_left_out(root: Path, draw: Callable[..., list[Gap]]) -> None:

@@ -8,28 +8,24 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.repository import git
-from midfill_infill.text.lines import Lines
 
 _HUNK: Final = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
 @dataclass(frozen=True)
 class ChangedLines:
-    """Changed lines by path relative to the root: ranges, from 0, with an exclusive end. None means the whole file."""
+    """Changed lines by path relative to the root: ranges, from 0, with an exclusive end. None means the whole file.
+    A line ends at a line feed alone, as in git.
+    """
 
     ranges: dict[str, tuple[tuple[int, int], ...] | None]
 
     def touches(self, path: str, data: bytes, start: int, end: int) -> bool:
         """True if one of the lines of the bytes `start` to `end` changed, in a file with the content `data`."""
-        if self.ranges.get(path, ()) is None:
-            return True
-        lines = Lines(data)
-        return self.has(path, lines.at(start), lines.at(end))
-
-    def has(self, path: str, first: int, last: int) -> bool:
-        """True if one of the lines from `first` to `last`, both included, changed."""
         ranges = self.ranges.get(path, ())
-        return ranges is None or any(start <= last and first < end for start, end in ranges)
+        first = data.count(b"\n", 0, start)
+        last = data.count(b"\n", 0, end)
+        return ranges is None or any(above <= last and first < below for above, below in ranges)
 
 
 def find_changed(root: Path, reference: str) -> ChangedLines:
