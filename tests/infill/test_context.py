@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midfill_engine.wire import HoleSegment, TextSegment
-from midfill_infill.context.segments import Segments, build_segments
+from midfill_infill.context.segments import Segments, build_segments, with_intent
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
@@ -129,6 +129,12 @@ def test_holes_on_one_line() -> None:
     segments = build_segments(document, [Hole(9, 10), Hole(6, 7)], 100)
     assert render(segments) == "x = f(<>, <>)\n"
     assert [hole.start_byte for hole in segments.holes] == [6, 9]
+
+
+def test_comments_stand_above_the_line_of_their_holes() -> None:
+    document = Document(b"x = f(a, b)\n  y = c\n", "python")
+    segments = build_segments(document, [Hole(6, 7), Hole(9, 10, note="why"), Hole(18, 19)], 100)
+    assert render(with_intent(segments, "#", "to do")) == "# to do\n# why\nx = f(<>, <>)\n  # to do\n  y = <>\n"
 
 
 def test_anchors_are_kept_of_a_draft() -> None:

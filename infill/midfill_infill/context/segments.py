@@ -235,15 +235,18 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
 
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
-    """The segments with `intent` and the hole's note as comments above the line of each hole; `mark` starts a comment.
-    Raises MidfillError `hole_too_large` if a text gets too long.
+    """The segments with `intent` and the notes of a line's holes as comments above each line that holes begin on;
+    `mark` starts a comment. Raises MidfillError `hole_too_large` if a text gets too long.
     """
     texts = list(segments.texts)
-    for index, hole in enumerate(segments.holes):
-        remarks = [*intent.splitlines(), *hole.note.splitlines()]
-        if remarks:
-            comments = [f"{mark} {remark}" for remark in remarks]
-            texts[index] = clean_text(_add_comments(texts[index], comments))
+    remarks_of: dict[int, list[str]] = {}  # by the index of the text in which the holes' line begins
+    index = 0
+    for hole_index, hole in enumerate(segments.holes):
+        if "\n" in texts[hole_index]:
+            index = hole_index
+        remarks_of.setdefault(index, intent.splitlines()).extend(hole.note.splitlines())
+    for index, remarks in remarks_of.items():
+        texts[index] = clean_text(_add_comments(texts[index], [f"{mark} {remark}" for remark in remarks]))
     return replace(segments, texts=tuple(texts))
 
 
