@@ -93,6 +93,14 @@ def test_runs_are_counted_from_the_gap() -> None:
     assert shape_of("a.bc(d1)") == shape_of("x.y(z)") != shape_of("x.y[z]")
 
 
+def test_a_line_of_an_empty_block_is_indented_as_the_file_is() -> None:
+    source = b"function a() {\n  run();\n}\n\nfunction b() {\n\n}\n"
+    at = source.index(b"\n}\n", 30)
+    around = Surroundings(Document(source, "javascript"), (Hole(at, at, kind="line", indent="  "),))
+    texts = [each.text for each in propose_lines(around, 0)]
+    assert "  run();" in texts and "    run();" not in texts
+
+
 def test_lines_of_other_files_are_proposed() -> None:
     prefix, suffix = "x = 1\ncall_zero(x)\ncall_first(x)\n", "\ncall_third(x)\ncall_last(x)\n"
     other = "def f():\n    call_zero(x)\n    call_first(x)\n    call_second(x)\n    call_third(x)\n    call_last(x)\n"

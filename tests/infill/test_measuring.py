@@ -11,6 +11,7 @@ import pytest
 from midfill_engine.wire import BASE, ModelInfo
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.certainty import load_judge
+from midfill_infill.measuring import gaps as drawing
 from midfill_infill.measuring.gaps import Gap, draw_gaps
 from midfill_infill.measuring.judging import EXACT, MIN_LINES, ComparedText, fit_judge
 from midfill_infill.measuring.outcomes import GapOutcome, Store
@@ -147,6 +148,14 @@ def test_lines_are_counted_as_git_counts_them(root: Path) -> None:
     changed = find_changed(root, "HEAD")
     at = data.index(b"b")
     assert changed.touches("a.py", data, at, at + 1) and not changed.touches("a.py", data, at + 6, len(data) - 1)
+
+
+def test_a_new_file_is_among_those_that_were_changed_last(
+    root: Path, draw: Callable[..., list[Gap]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "new.py").write_text("def late(x):\n    return x.late_value\n")
+    monkeypatch.setattr(drawing, "MAX_FILES", 1)
+    assert {gap.name for gap in draw()} == {"new.py"}
 
 
 def test_what_is_ignored_secret_generated_or_broken_is_left_out(root: Path, draw: Callable[..., list[Gap]]) -> None:

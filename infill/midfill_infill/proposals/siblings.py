@@ -192,7 +192,7 @@ def _rename(sibling: _FunctionText, target: _FunctionText, is_in_sight: Callable
 
 
 def _parameter_names(header: Sequence[str]) -> set[str]:
-    """The names of a header's parameters, without types and defaults."""
+    """The first word of each of a header's parameters, and words behind `*` and `&`: names, or types in C and Java."""
     parameters: set[str] = set()
     depth = 0
     for before, token in pairwise(header):
