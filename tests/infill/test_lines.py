@@ -90,6 +90,9 @@ def test_runs_are_counted_from_the_gap() -> None:
     assert not site.is_line
     site = Site.of("if a:\n", "\n        b")
     assert site.is_line and site.indents[0] == "        " and not site.has_block_below()
+    long = "    data = [" + "1, " * 2000 + "]"
+    site = Site.of(f"{long}\n", f"\n{long}\n")
+    assert (site.indents, site.above, site.below) == (("    ",), long.strip(), long.strip())
     assert shape_of("a.bc(d1)") == shape_of("x.y(z)") != shape_of("x.y[z]")
 
 

@@ -18,6 +18,7 @@ from midfill_infill.measuring.outcomes import GapOutcome, Store
 from midfill_infill.measuring.table import Measured, Share, choose, describe_sureness
 from midfill_infill.repository.changes import find_changed
 from midfill_infill.repository.places import find_place
+from midfill_infill.repository.walk import list_files
 from midfill_infill.splicing.splice import splice
 
 SOURCES = {
@@ -138,6 +139,25 @@ def test_only_changed_lines_and_new_files_are_drawn(root: Path, draw: Callable[.
     assert {gap.name for gap in gaps if gap.kind == "body"} == {"d.c", "new.py"}
     with pytest.raises(MidfillError, match="no revision"):
         draw(changed="nope")
+
+
+def test_changed_lines_are_found_whatever_the_name_and_the_configuration(root: Path) -> None:
+    odd = 'a"\\\tö.py'
+    (root / odd).write_text("".join(f"x{number} = 1\n" for number in range(20)))
+    run_git(root, "add", "-A")
+    run_git(root, "commit", "-qm", "second")
+    run_git(root, "config", "diff.interHunkContext", "10")
+    (root / odd).write_text((root / odd).read_text().replace("x3 = 1", "x3 = 2").replace("x9 = 1", "x9 = 2"))
+    (root / "a.py").unlink()
+    assert find_changed(root, "HEAD").ranges == {odd: ((3, 4), (9, 10))}
+
+
+def test_folders_are_named_as_they_are(root: Path) -> None:
+    for name in ("[a]/x.py", "a/x.py", ":b/x.py"):
+        (root / name).parent.mkdir()
+        (root / name).write_text("x = 1\n")
+    for name in ("[a]", ":b"):
+        assert list_files(find_place(root), root / name) == [f"{name}/x.py"]
 
 
 def test_lines_are_counted_as_git_counts_them(root: Path) -> None:

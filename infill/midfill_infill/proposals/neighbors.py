@@ -20,7 +20,7 @@ REACH: Final = 4  # neighbors compared on either side
 MAX_POSITIONS: Final = 1000  # positions examined per neighbor
 MAX_SOURCES: Final = 40  # lines in which names are replaced
 MAX_RENAMED: Final = 40  # different lines that result
-MAX_SEARCHED: Final = 4096  # characters that are searched for the filled line above and below a gap
+MAX_SEARCHED: Final = 4096  # characters, in whole lines, that are searched for the filled line above and below a gap
 MIN_INNER: Final = 3  # minimum length of a name that is also replaced inside longer names
 OPENERS: Final = (":", "{", "(", "[")
 _ALIKE: Final = str.maketrans(dict.fromkeys(string.ascii_letters + string.digits + "_", "w"))
@@ -78,8 +78,10 @@ class Site:
         is_line = not left.strip() and (not right.strip() or needs_line_break)
         if needs_line_break:
             right, behind_line = "", after
-        above = _first_filled(reversed(before_line[-MAX_SEARCHED:].split("\n")))
-        below = _first_filled(behind_line[:MAX_SEARCHED].split("\n"))
+        start = before_line.rfind("\n", 0, -MAX_SEARCHED) + 1
+        above = _first_filled(reversed(before_line[start:].split("\n")))
+        last_line, _, _ = behind_line[MAX_SEARCHED:].partition("\n")
+        below = _first_filled((behind_line[:MAX_SEARCHED] + last_line).split("\n"))
         indents = [""]
         if not left:
             indents = list(dict.fromkeys(_indents(above, below, unit)))

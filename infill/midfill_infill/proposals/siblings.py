@@ -129,6 +129,7 @@ def _unwrap(source: bytes, start: int, end: int) -> str:
     """The body at bytes `start` to `end` without its braces, and without its first line's indentation in any line."""
     text = source[start:end].strip()
     if text.startswith(b"{") and text.endswith(b"}"):
+        start = source.index(b"{", start) + 1
         text = text[1:-1].strip()
     first_line, *lines = text.split(b"\n")
     text_start = source.find(first_line, start)

@@ -25,7 +25,7 @@ def list_files(repository: Repository, folder: Path | None = None) -> list[str]:
     below = Path(os.path.realpath(folder or repository.root)).relative_to(repository.root)
     if repository.git_dir is None:
         return sorted(_walk(repository.root, below))
-    options = ("--cached", "--others", "--exclude-standard", "--deduplicate", "--", str(below))
+    options = ("--cached", "--others", "--exclude-standard", "--deduplicate", "--", f":(literal){below}")
     return sorted(git.list_files(repository.root, *options))
 
 
