@@ -146,6 +146,13 @@ def test_anchors_are_kept_of_a_draft() -> None:
     assert [spec.draft[first:end] for first, end in spec.keep] == ["é", "bar"]
 
 
+def test_what_a_hole_forbids_is_asked_for_with_and_without_anchors() -> None:
+    document = Document(b"x = 1\n", "python")
+    for anchors in ((), (Anchor(4, 5),)):
+        segments = build_segments(document, [Hole(4, 5, anchors, forbid=("#",))], 100)
+        assert segments.specs[0].forbid == ["#"]
+
+
 def test_a_hole_says_nothing_of_what_it_replaces() -> None:
     document = Document(b"def f():\n    return secret\n", "python")
     segments = build_segments(document, [body_named(document, "f")], 100)

@@ -216,10 +216,10 @@ def _find_header(lines: Lines, function: Function) -> tuple[int, int]:
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
     """The spec of a hole; a hole with anchors gets its text as draft, in which the anchors are kept."""
+    forbid = list(hole.forbid)
     if not hole.anchors:
-        if hole.is_at_cursor or is_line_of_code(document, hole):
-            return build_hole(indent=None)
-        return build_hole(indent=hole.indent)
+        is_single_line = hole.is_at_cursor or is_line_of_code(document, hole)
+        return build_hole(forbid=forbid, indent=None if is_single_line else hole.indent)
     draft = ""
     keep: list[tuple[int, int]] = []
     position = hole.start_byte
@@ -231,7 +231,7 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
             keep.append((start, len(draft)))
         position = anchor.end_byte
     draft += document.visible_text(position, hole.end_byte)
-    return build_hole(draft=draft, keep=keep, forbid=list(hole.forbid), indent=hole.indent)
+    return build_hole(draft=draft, keep=keep, forbid=forbid, indent=hole.indent)
 
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:

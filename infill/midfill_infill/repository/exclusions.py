@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.repository import git
@@ -47,7 +47,16 @@ class _Folder:
 
 Stamps = dict[str, _Folder]
 """What was read of folders, by path. Calls that share it read each folder once."""
-_Place = tuple[str, str, tuple[int, ...]]  # a repository's root, a path relative to it, the stamp of the path's folder
+
+
+class _Place(NamedTuple):
+    """A path by its `name` relative to the root of its repository, and the stamp of its folder."""
+
+    root: str
+    name: str
+    stamp: tuple[int, ...]
+
+
 _answers: dict[_Place, bool] = {}  # whether git ignores a place
 
 
@@ -99,7 +108,7 @@ def _list_names(path: str, stamps: Stamps) -> list[str]:
 def _find_place(path: str, stamps: Stamps) -> _Place | None:
     """Where a path without links is in its repository; None outside of one."""
     folder = _find_folder(os.path.dirname(path), stamps)
-    return None if folder.root is None else (folder.root, os.path.relpath(path, folder.root), folder.stamp)
+    return None if folder.root is None else _Place(folder.root, os.path.relpath(path, folder.root), folder.stamp)
 
 
 def _find_folder(folder: str, stamps: Stamps) -> _Folder:
@@ -134,13 +143,13 @@ def _find_ignored(places: Collection[_Place]) -> set[_Place]:
     """The places that git ignores. Where git fails or is not installed, the files `.gitignore` decide."""
     answers = {place: _answers.get(place) for place in places}
     unknown = [place for place, answer in answers.items() if answer is None]
-    for root in {root for root, _, _ in unknown}:
-        names = [name for other_root, name, _ in unknown if other_root == root]
+    for root in {place.root for place in unknown}:
+        names = [place.name for place in unknown if place.root == root]
         try:
             ignored = git.find_ignored(Path(root), names)
         except MidfillError:
             ignored = {name for name in names if is_ignored(Path(root, name), Path(root))}
-        answers |= {place: place[1] in ignored for place in unknown if place[0] == root}
+        answers |= {place: place.name in ignored for place in unknown if place.root == root}
     if len(_answers) > _MAX_NUM_ANSWERS:
         _answers.clear()
     _answers.update((place, bool(answers[place])) for place in unknown)
