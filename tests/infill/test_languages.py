@@ -1,5 +1,6 @@
 """The registry: every language loads, ships its queries and is found by name."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def test_every_query_file_and_module_is_used() -> None:
 )  # fmt: skip
 def test_file_names_tell_languages(name: str, language: str | None) -> None:
     assert find_language(Path(name)) == language
+
+
+def test_a_header_of_many_definitions_is_read_at_once() -> None:
+    source = b"".join(b"#define REGISTER_%d %d\n" % (number, number) for number in range(8000))
+    start_s = time.process_time()
+    assert find_language(Path("a.h"), source) == "c"
+    assert find_language(Path("a.h"), source + b"\n \tnamespace a {}\n") == "cpp"
+    assert time.process_time() - start_s < 2
 
 
 def test_an_unknown_language_is_answered_with_the_known() -> None:

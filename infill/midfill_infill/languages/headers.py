@@ -13,7 +13,7 @@ from midfill_infill.languages.language import weigh_errors
 
 _NO_CODE: Final = re.compile(rb'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#[^\n]*', re.DOTALL | re.MULTILINE)
 _CPP_ONLY: Final = re.compile(
-    rb"^\s*(?:template\s*<|namespace\b[\s\w:]*\{|class\s+\w|using\s+\w|(?:public|private|protected)\s*:)"
+    rb"^[^\S\n]*(?:template\s*<|namespace\b[\s\w:]*\{|class\s+\w|using\s+\w|(?:public|private|protected)\s*:)"
     rb"|\b\w+::~?\w|\boperator\s*[^\w\s;,)]|\b(?:virtual|noexcept|decltype|static_cast)\b",
     re.MULTILINE,
 )
