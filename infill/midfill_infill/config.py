@@ -235,21 +235,53 @@ def _check(file: Path, name: str, value: Any) -> None:
 
 
 def set_for_user(name: str, value: str | None) -> Path:
-    """Writes one setting into the user's file, None removes it; other lines stay. Returns the file."""
+    """Writes one setting into the user's file, None removes it; other lines stay. Follows a link to the file, and keeps
+    its mode. Returns the file. Raises MidfillError `bad_config` and `write_failed`.
+    """
+    import json  # not needed to read settings
+    import tomllib
+
     file = user_file()
     _read(file, "user")
-    parsed = None if value is None else _parse(KEYS[name], value, name)
-    old_lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    lines = [line for line in old_lines if line.partition("=")[0].strip() != name]
-    if parsed is not None:
-        import json  # not needed to read settings
-
-        lines.insert(0, f"{name} = {json.dumps(parsed, ensure_ascii=False)}")  # JSON escapes are valid in TOML strings
+    text = file.read_bytes().decode() if file.exists() else ""
+    lines = _without(text.splitlines(keepends=True), name)
+    if value is not None:
+        parsed = _parse(KEYS[name], value, name)
+        lines.insert(
+            0, f"{name} = {json.dumps(parsed, ensure_ascii=False)}\n"
+        )  # JSON escapes are valid in TOML strings
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f"{file.name}.part")
-        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        temporary.replace(file)
+        data = "".join(lines).encode()
+        tomllib.loads(data.decode())
+    except ValueError:  # an undecodable byte or a control character
+        raise MidfillError("bad_config", f"{value!r} has a character that no settings file can hold") from None
+    try:
+        target = Path(os.path.realpath(file))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{target.name}.part")
+        temporary.write_bytes(data)
+        if target.exists():
+            temporary.chmod(target.stat().st_mode)
+        temporary.replace(target)
     except OSError as error:
         raise MidfillError("write_failed", f"{file} cannot be written ({error.strerror})") from None
     return file
+
+
+def _without(lines: list[str], name: str) -> list[str]:
+    """The lines of a settings file without those of one setting, whose value may be a list on several lines."""
+    import tomllib
+
+    left = tomllib.loads("".join(lines))
+    if name not in left:
+        return lines
+    del left[name]
+    for start, line in enumerate(lines):
+        if line.partition("=")[0].strip(" \t'\"") != name:
+            continue
+        for end in range(start + 1, len(lines) + 1):
+            others = [*lines[:start], *lines[end:]]
+            with suppress(ValueError):
+                if tomllib.loads("".join(others)) == left:
+                    return others
+    return lines

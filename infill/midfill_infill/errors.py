@@ -131,6 +131,11 @@ def is_disk_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def _without_period(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith("...") else text.removesuffix(".")
+
+
 class MidfillError(Exception):
     """An error that a user can cause or must know of. `code` is a key of `TABLE`.
 
@@ -142,8 +147,8 @@ class MidfillError(Exception):
         assert code in TABLE, code
         super().__init__(message)
         self.code = code
-        self.message = message.strip().removesuffix(".")
-        self.next_step = (next_step or TABLE[code].next_step).strip().removesuffix(".")
+        self.message = _without_period(message)
+        self.next_step = _without_period(next_step or TABLE[code].next_step)
 
     @property
     def title(self) -> str:

@@ -118,6 +118,7 @@ def test_every_row_of_the_table_continues_a_sentence() -> None:
         sentence = MidfillError(code, "something is wrong.").sentence
         assert sentence == f"something is wrong; {entry.next_step}."
         assert entry.next_step[0].islower() and "\n" not in sentence
+    assert MidfillError("internal", "these changed: a, b, ...").message == "these changed: a, b, ..."
 
 
 def test_a_target_is_a_file_with_a_line_and_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

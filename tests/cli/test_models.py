@@ -72,6 +72,30 @@ def test_every_setting_says_where_it_comes_from(user_file: Path, monkeypatch: py
     assert user_file.read_text() == 'model = "user/model"\n'
 
 
+@pytest.mark.parametrize(
+    "old", ["seconds = [\n  3.0, # seconds\n  1.0,\n]\n", "'seconds' = 3\n", '"seconds"= [3, 1]\r\n']
+)
+def test_a_setting_is_replaced_however_it_is_written(user_file: Path, old: str) -> None:
+    user_file.parent.mkdir()
+    user_file.write_bytes(f"# seconds\u2028 = 4\r\n{old}model = 'x'".encode())
+    user_file.chmod(0o600)
+    linked = user_file.rename(user_file.with_name("mine.toml"))
+    user_file.symlink_to(linked.name)
+    say("config", "seconds", "2")
+    assert user_file.is_symlink() and linked.stat().st_mode & 0o777 == 0o600
+    assert linked.read_bytes().decode() == "seconds = 2.0\n# seconds\u2028 = 4\r\nmodel = 'x'"
+    say("config", "seconds", "--unset")
+    assert linked.read_bytes().decode() == "# seconds\u2028 = 4\r\nmodel = 'x'"
+
+
+@pytest.mark.parametrize("value", ["a\udcff", "a\x7f"])
+def test_what_no_file_can_hold_changes_nothing(user_file: Path, value: str) -> None:
+    say("config", "model", "user/model")
+    with pytest.raises(MidfillError, match="no settings file can hold"):
+        config.set_for_user("model", value)
+    assert user_file.read_text() == 'model = "user/model"\n'
+
+
 def test_a_project_may_turn_the_context_off_and_not_on(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.shows_related() and config.shows_related(Path.cwd())
     say("config", "context", "off")

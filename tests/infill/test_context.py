@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midfill_engine.wire import HoleSegment, TextSegment
-from midfill_infill.context.segments import Segments, build_segments
+from midfill_infill.context.segments import Segments, build_segments, with_intent
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
@@ -131,6 +131,12 @@ def test_holes_on_one_line() -> None:
     assert [hole.start_byte for hole in segments.holes] == [6, 9]
 
 
+def test_comments_stand_above_the_line_of_their_holes() -> None:
+    document = Document(b"x = f(a, b)\n  y = c\n", "python")
+    segments = build_segments(document, [Hole(6, 7), Hole(9, 10, note="why"), Hole(18, 19)], 100)
+    assert render(with_intent(segments, "#", "to do")) == "# to do\n# why\nx = f(<>, <>)\n  # to do\n  y = <>\n"
+
+
 def test_anchors_are_kept_of_a_draft() -> None:
     document = Document("é = 1\r\nfoo(é, x)\r\nbar\r\n".encode(), "python")
     start, word, last = (document.offset_at(*place) for place in ((2, 1), (2, 5), (3, 1)))
@@ -138,6 +144,13 @@ def test_anchors_are_kept_of_a_draft() -> None:
     (spec,) = (s.hole for s in build_segments(document, [hole], 100).in_turn if isinstance(s, HoleSegment))
     assert spec.draft == "foo(é, x)\nbar"
     assert [spec.draft[first:end] for first, end in spec.keep] == ["é", "bar"]
+
+
+def test_what_a_hole_forbids_is_asked_for_with_and_without_anchors() -> None:
+    document = Document(b"x = 1\n", "python")
+    for anchors in ((), (Anchor(4, 5),)):
+        segments = build_segments(document, [Hole(4, 5, anchors, forbid=("#",))], 100)
+        assert segments.specs[0].forbid == ["#"]
 
 
 def test_a_hole_says_nothing_of_what_it_replaces() -> None:

@@ -32,6 +32,18 @@ def test_far_lines_of_the_file_are_shown_and_near_ones_are_not() -> None:
     assert find_texts([filler[-NEAR // 2 :] + call + BEFORE, "\n" + call], []) == []
 
 
+def test_far_lines_are_whole_and_the_last_one_is_among_them() -> None:
+    filler = "".join(f"name_{number} = {number}\n" for number in range(300))
+    (found,) = find_texts([BEFORE, "\n" + filler + "last = parse_invoice(1)\x0c(2)\n"], [])
+    assert found.endswith("last = parse_invoice(1)\x0c(2)")
+    cut = ("other = parse_invoice(1)\x0c" * NEAR)[: NEAR + 100]
+    assert not any("invoice" in text for text in find_texts([BEFORE, cut + "\n" + filler], []))
+
+
+def test_words_of_lines_that_are_not_shown_do_not_count() -> None:
+    assert find_texts([BEFORE, "\n"], ["# parse_invoice \udcff\n"]) == []
+
+
 def test_the_next_line_of_a_place_that_is_alike_is_in_view() -> None:
     rows = [f"number_{index} = {index}" for index in range(60)]
     rows[30:32] = ["    rows = parse_invoice(other)", "    return the_answer"]

@@ -11,7 +11,7 @@ import pytest
 from midfill_infill.context.references import find_references
 from midfill_infill.errors import MidfillError
 from midfill_infill.repository import exclusions, git
-from midfill_infill.repository.exclusions import Stamps, find_exclusion, find_exclusions
+from midfill_infill.repository.exclusions import Stamps, find_exclusion, find_exclusions, is_ignored
 from midfill_infill.repository.places import find_place
 from midfill_infill.repository.walk import find_ignored
 from midfill_infill.text.document import Document
@@ -157,6 +157,23 @@ def test_related_files_are_asked_for_together(root: Path, record_calls: Callable
         found = find_references(Document.read(root / "own.py"), root / "own.py")
         assert len(found) > 10 and not [each for each in found if "mine" in each.text]
     assert len(asked) == 1
+
+
+def test_an_answer_that_is_known_counts_after_many_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / ".gitignore").write_text("mine*\n")
+    monkeypatch.setattr(exclusions, "_MAX_NUM_ANSWERS", 1)
+    assert ask(root, ["mine.py", "a.py", "b.py"]) == {"mine.py"}
+    assert set(find_exclusions([root / "mine.py", root / "new.py"])) == {root / "mine.py"}
+
+
+def test_a_list_that_is_replaced_by_one_of_the_same_time_is_read_again(root: Path) -> None:
+    ignore = root / ".gitignore"
+    ignore.write_text("nothing\n")
+    assert find_exclusion(root / "mine.py") is None and not is_ignored(root / "mine.py", root)
+    time_ns = ignore.stat().st_mtime_ns
+    ignore.write_text("mine.py\n")
+    os.utime(ignore, ns=(time_ns, time_ns))
+    assert find_exclusion(root / "mine.py") == IGNORED and is_ignored(root / "mine.py", root)
 
 
 def test_without_git_the_ignore_files_decide(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

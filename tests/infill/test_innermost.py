@@ -200,6 +200,8 @@ def test_blanks_keep_every_byte_in_its_place() -> None:
         (b"#if A\na();\n#elif B\nb();\n#else\nc();\n#endif\n", b"a();"),
         (b"#if A\n#if 0\na();\n#else\nb();\n#endif\n#else\nc();\n#endif\n", b"b();"),
         (b"#if 0\nold();\n#endif\nnew();\n", b"new();"),
+        (b"#if DEBUG > 0\na();\n#else\nb();\n#endif\n", b"a();"),
+        (b"# if 0 // old\r\na();\r\n#else\r\nb();\r\n#endif\r\n", b"b();"),
     ],
 )
 def test_the_first_branch_that_may_be_compiled_is_kept(source: bytes, kept: bytes) -> None:

@@ -1,5 +1,6 @@
 """The registry: every language loads, ships its queries and is found by name."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import midfill_infill.languages
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY, Language, find_language, get_language
+from midfill_infill.languages import language as language_module
 from midfill_infill.languages.python import compiles
 from midfill_infill.syntax.rules import count_misplaced, list_inert
 
@@ -42,6 +44,25 @@ def test_every_query_file_and_module_is_used() -> None:
 )  # fmt: skip
 def test_file_names_tell_languages(name: str, language: str | None) -> None:
     assert find_language(Path(name)) == language
+
+
+def test_a_header_of_many_definitions_is_read_at_once() -> None:
+    source = b"".join(b"#define REGISTER_%d %d\n" % (number, number) for number in range(8000))
+    start_s = time.process_time()
+    assert find_language(Path("a.h"), source) == "c"
+    assert find_language(Path("a.h"), source + b"\n \tnamespace a {}\n") == "cpp"
+    assert time.process_time() - start_s < 2
+
+
+def test_a_source_on_which_a_grammar_loops_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language_module, "PARSING_S", 0.02)
+    tsx, source = get_language("tsx"), b"const a = <b />;\r\n"
+    old = tsx.parse(source)
+    assert not old.root_node.has_error
+    old.edit(len(source), len(source), len(source) + 17, (1, 0), (1, 0), (2, 0))
+    for known in ((), (old,)):
+        root = tsx.parse(source + b"<a {{b:>c:d(e f)\n", *known).root_node
+        assert root.has_error and root.end_byte == len(source) + 17
 
 
 def test_an_unknown_language_is_answered_with_the_known() -> None:

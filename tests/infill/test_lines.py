@@ -90,7 +90,18 @@ def test_runs_are_counted_from_the_gap() -> None:
     assert not site.is_line
     site = Site.of("if a:\n", "\n        b")
     assert site.is_line and site.indents[0] == "        " and not site.has_block_below()
+    long = "    data = [" + "1, " * 2000 + "]"
+    site = Site.of(f"{long}\n", f"\n{long}\n")
+    assert (site.indents, site.above, site.below) == (("    ",), long.strip(), long.strip())
     assert shape_of("a.bc(d1)") == shape_of("x.y(z)") != shape_of("x.y[z]")
+
+
+def test_a_line_of_an_empty_block_is_indented_as_the_file_is() -> None:
+    source = b"function a() {\n  run();\n}\n\nfunction b() {\n\n}\n"
+    at = source.index(b"\n}\n", 30)
+    around = Surroundings(Document(source, "javascript"), (Hole(at, at, kind="line", indent="  "),))
+    texts = [each.text for each in propose_lines(around, 0)]
+    assert "  run();" in texts and "    run();" not in texts
 
 
 def test_lines_of_other_files_are_proposed() -> None:

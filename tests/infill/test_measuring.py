@@ -11,11 +11,14 @@ import pytest
 from midfill_engine.wire import BASE, ModelInfo
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.certainty import MIN_MEASURED, load_judge
+from midfill_infill.measuring import gaps as drawing
 from midfill_infill.measuring.gaps import Gap, draw_gaps
 from midfill_infill.measuring.judging import EXACT, MIN_LINES, ComparedText, fit_judge
 from midfill_infill.measuring.outcomes import GapOutcome, Store
 from midfill_infill.measuring.table import Measured, Share, describe_choice, describe_sureness
+from midfill_infill.repository.changes import find_changed
 from midfill_infill.repository.places import find_place
+from midfill_infill.repository.walk import list_files
 from midfill_infill.splicing.splice import splice
 
 SOURCES = {
@@ -136,6 +139,43 @@ def test_only_changed_lines_and_new_files_are_drawn(root: Path, draw: Callable[.
     assert {gap.name for gap in gaps if gap.kind == "body"} == {"d.c", "new.py"}
     with pytest.raises(MidfillError, match="no revision"):
         draw(changed="nope")
+
+
+def test_changed_lines_are_found_whatever_the_name_and_the_configuration(root: Path) -> None:
+    odd = 'a"\\\tö.py'
+    (root / odd).write_text("".join(f"x{number} = 1\n" for number in range(20)))
+    run_git(root, "add", "-A")
+    run_git(root, "commit", "-qm", "second")
+    run_git(root, "config", "diff.interHunkContext", "10")
+    (root / odd).write_text((root / odd).read_text().replace("x3 = 1", "x3 = 2").replace("x9 = 1", "x9 = 2"))
+    (root / "a.py").unlink()
+    assert find_changed(root, "HEAD").ranges == {odd: ((3, 4), (9, 10))}
+
+
+def test_folders_are_named_as_they_are(root: Path) -> None:
+    for name in ("[a]/x.py", "a/x.py", ":b/x.py"):
+        (root / name).parent.mkdir()
+        (root / name).write_text("x = 1\n")
+    for name in ("[a]", ":b"):
+        assert list_files(find_place(root), root / name) == [f"{name}/x.py"]
+
+
+def test_lines_are_counted_as_git_counts_them(root: Path) -> None:
+    data = b"a = 'x\ry\rz'\nb = 1\nc = 2\n"
+    (root / "a.py").write_bytes(data)
+    run_git(root, "commit", "-qam", "second")
+    (root / "a.py").write_bytes(data := data.replace(b"b = 1", b"b = 3"))
+    changed = find_changed(root, "HEAD")
+    at = data.index(b"b")
+    assert changed.touches("a.py", data, at, at + 1) and not changed.touches("a.py", data, at + 6, len(data) - 1)
+
+
+def test_a_new_file_is_among_those_that_were_changed_last(
+    root: Path, draw: Callable[..., list[Gap]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "new.py").write_text("def late(x):\n    return x.late_value\n")
+    monkeypatch.setattr(drawing, "MAX_FILES", 1)
+    assert {gap.name for gap in draw()} == {"new.py"}
 
 
 def test_what_is_ignored_secret_generated_or_broken_is_left_out(root: Path, draw: Callable[..., list[Gap]]) -> None:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
+from midfill_infill.errors import MidfillError
 from midfill_infill.repository.exclusions import find_exclusion, find_named_exclusion, is_ignored, is_secret
+from midfill_infill.repository.guards import is_foreign
 from midfill_infill.repository.patterns import (
     MAX_BYTES,
     MAX_PATTERN_CHARS,
@@ -18,7 +20,7 @@ from midfill_infill.repository.patterns import (
     anywhere,
     read_lines,
 )
-from midfill_infill.repository.walk import read_attributes
+from midfill_infill.repository.walk import choose, read_attributes
 
 PARTS = st.sampled_from(["*", "*", "a", "b", "**/", "/**", "/", "?", "[ab]", "!", r"\*", ".", "(", "+"])
 LINE = st.lists(PARTS, min_size=1, max_size=9).map("".join)
@@ -54,8 +56,34 @@ def test_a_line_that_is_no_pattern_leaves_the_others(tmp_path: Path, line: str) 
     (tmp_path / ".gitignore").write_text(f"{line}\nbuild/\n")
     assert find_exclusion(tmp_path / "build/a.py") == "git ignores it"
     (tmp_path / ".gitattributes").write_text(f"{line} linguist-generated\nmade.py linguist-generated\n")
-    marked = read_attributes(tmp_path)
-    assert marked is not None and marked.says("made.py")
+    assert not list(choose(["made.py"], (), read_attributes(tmp_path), include_generated=False))
+
+
+@pytest.mark.parametrize("glob", ["", "!", "a\\", "[z-a]"])
+def test_what_is_no_pattern_is_one_sentence_for_who_gives_it(glob: str) -> None:
+    with pytest.raises(MidfillError, match="is no pattern"):
+        list(choose(["made.py"], ["*.py", glob], (), include_generated=False))
+
+
+def test_attributes_are_unset_as_in_git(tmp_path: Path) -> None:
+    names = ["made.js", "own.js", "my.js", "false.js", "other.js", "both.js"]
+    (tmp_path / ".gitattributes").write_text(
+        "*.js linguist-generated\nown.js -linguist-generated\nmy.js !linguist-generated\n"
+        "false.js linguist-generated=false\nother.js linguist-generated text=false\n"
+        "both.js linguist-vendored\nboth.js -linguist-generated\n"
+    )
+    written = choose(names, (), read_attributes(tmp_path), include_generated=False)
+    assert list(written) == ["own.js", "my.js", "false.js"]
+
+
+@pytest.mark.parametrize("name", ["src/file-lock.ts", "mutex-lock.go", "a.lock.py", "package-lock.json", "uv.lock"])
+def test_a_lock_is_written_by_hand_and_a_lock_file_is_not(name: str) -> None:
+    assert is_foreign(name) == name.endswith((".json", "uv.lock"))
+
+
+def test_the_first_pattern_is_read_behind_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_bytes(b"\xef\xbb\xbfmine.py\r\nours.py\r\n")
+    assert is_ignored(tmp_path / "mine.py", tmp_path) and is_ignored(tmp_path / "ours.py", tmp_path)
 
 
 def test_only_a_file_is_read(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Which texts a fill may count: the rest of its document, files that matter, never one that is left out."""
 
+import os
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -168,6 +170,23 @@ def test_links_that_lead_to_themselves_are_passed_over(root: Path) -> None:
     assert names_of(references_of(root / "store.py")) == [("neighbor", "near")]
 
 
+def test_modules_are_found_behind_a_comment_in_a_list(root: Path) -> None:
+    put(root, {"own.py": "from . import (  # (a)\n    x,  # one\n    y,\n)\n", "x.py": "# x\n", "y.py": "# y\n"})
+    assert names_of(references_of(root / "own.py")) == [("imported", "x"), ("imported", "y")]
+
+
+def test_a_file_of_the_same_size_and_time_is_read_anew(root: Path) -> None:
+    put(root, {"own.py": "import other\n", "other.py": "# first\n"})
+    assert names_of(references_of(root / "own.py")) == [("imported", "first")]
+    time_ns = (root / "other.py").stat().st_mtime_ns
+    time.sleep(0.02)  # longer than a tick of the file system's clock
+    put(root, {"other.py": "# third\n"})
+    os.utime(root / "other.py", ns=(time_ns, time_ns))
+    assert names_of(references_of(root / "own.py")) == [("imported", "third")]
+
+
 def test_what_no_file_can_be_named_is_not_read(root: Path) -> None:
+    put(root, {"own.ts": f"import './{'x' * 300}'\n"})
+    assert references_of(root / "own.ts") == ()
     for name in ("store\0.py", "x" * 300 + ".py"):
         assert find_exclusion(root / name) is None and read_text(root / name) is None

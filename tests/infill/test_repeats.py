@@ -1,5 +1,7 @@
 """Where a change is made again, and where it is not: renames, arguments, other calls, and what a place adapts."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,6 +99,14 @@ def test_an_edit_that_adds_an_error_is_not_proposed() -> None:
 ])  # fmt: skip
 def test_nothing_is_proposed_without_a_change_or_where_it_fits_nowhere(before: str, after: str, language: str) -> None:
     assert not repeats(language, before, after)
+
+
+def test_a_change_of_a_long_line_is_found_at_once() -> None:
+    before = b";".join(b"var a%d=f(%d,g(b[%d]))" % (number % 50, number, number % 7) for number in range(1500))
+    start_s = time.process_time()
+    change = find_change(before, before.replace(b"f(700,", b"f(701,"))
+    assert change is not None and [change.new_texts(part) for part in change.parts] == [[b"701"]]
+    assert time.process_time() - start_s < 1
 
 
 def test_a_document_without_a_grammar_has_no_repeats() -> None:

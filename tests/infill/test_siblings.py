@@ -110,3 +110,9 @@ def test_a_test_is_like_tests_alone() -> None:
     source = "def test_total():\n    assert total([1]) == 1\n\n\ndef total(rows):\n    ...\n"
     assert propose_all(source, "total") == []
     assert propose_all(source.replace("def total(rows)", "def test_totals()"), "test_totals") != []
+
+
+def test_a_body_that_begins_with_a_block_is_moved_as_a_whole() -> None:
+    body = "{\n\t\tstart(a)\n\t}\n\tstop(a)"
+    source = f"func runOne(a int) {{\n\t{body}\n}}\n\nfunc runTwo(a int) {{\n}}\n"
+    assert propose_all(source, "runTwo", language="go")[0].text == body

@@ -79,7 +79,7 @@ def find_excerpts(
     last: Sequence[str] = (),
 ) -> list[Excerpt]:
     """Up to 16 excerpts with at most `max_chars` characters of whole lines, from `references` and from the document.
-    They are in the order of `references`, then of the document.
+    They are in the order of `references`, then of the document; those that stay are in their old order.
 
     `around` are the document's texts before, between and behind its holes; what is within `near` characters of a hole
     is never an excerpt. Lines with undecodable bytes are left out. A chunk of lines scores the sum of the inverse
@@ -147,18 +147,12 @@ def _find_far(around: Sequence[str], near: int) -> list[str]:
     far: list[str] = []
     for index, text in enumerate(around):
         start = near if index else max(0, len(text) - MAX_SEARCHED)
-        end = start + MAX_SEARCHED
-        if index < len(around) - 1:
-            end = len(text) - near
-        if start >= end:
-            far.append("")
-            continue
-        lines = text[start:end].splitlines(keepends=True)
-        if end != len(text):
-            del lines[-1:]
+        end = max(0, len(text) - near) if index < len(around) - 1 else min(len(text), start + MAX_SEARCHED)
         if start > 0:
-            del lines[:1]
-        far.append("".join(lines))
+            start = text.find("\n", start - 1, end) + 1 or end
+        if end < len(text):
+            end = text.rfind("\n", start, end) + 1
+        far.append(text[start:end] if start < end else "")
     return far
 
 
@@ -166,10 +160,10 @@ def _read(text: str, *, from_end: bool = False) -> tuple[list[str], dict[int, fr
     """The lines of a text, and the words of each chunk by the index of its first line. A chunk starts every STEP lines.
 
     `from_end` counts these steps from the end, for the text behind the last hole: so its chunks stay the same while the
-    hole moves down.
+    hole moves down. Then up to STEP - 1 lines at the start are in no chunk. A line that is not shown has no words.
     """
     lines = text.split("\n")
-    words = [frozenset(map(intern, _WORD.findall(line))) for line in lines]
+    words = [frozenset(map(intern, _WORD.findall(line))) if is_decoded(line) else frozenset() for line in lines]
     first = 0
     if from_end and len(lines) > LINES:
         first = len(lines) % STEP

@@ -13,7 +13,7 @@ from midfill_infill.text.document import Document
 MAX_IMPORTS: Final = 64
 
 _PYTHON: Final = re.compile(
-    r"^\s*(?:from\s+(?P<dots>\.*)(?P<module>[\w.]*)\s+import\s+(?P<names>[^#\n]*)|import\s+(?P<modules>[^#\n]*))", re.M
+    r"^\s*(?:from\s+(?P<dots>\.*)(?P<module>[\w.]*)\s+import\s+(?P<names>.*)|import\s+(?P<modules>.*))", re.M
 )
 _SCRIPT: Final = re.compile(r"""(?:\bfrom|\bimport|\brequire\s*\()\s*["'](?P<place>\.[^"'\n]*)["']""")
 _INCLUDE: Final = re.compile(r'#\s*include\s*"(?P<place>[^"\n]+)"')
@@ -38,7 +38,8 @@ def _find_python(text: str, folder: Path, root: Path) -> Iterator[Path]:
     above = [folder, *folder.parents]
     bases = [base for base in above if base.is_relative_to(root)]
     bases += [base / "src" for base in bases if (base / "src").is_dir()]
-    joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), text)  # names in brackets on one line
+    code = re.sub(r"#.*", "", text)
+    joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), code)  # names in brackets on one line
     for match in _PYTHON.finditer(joined):
         for name in _split_names(match["modules"] or ""):
             yield from _find_module(name, bases)
@@ -83,7 +84,7 @@ def _find_relative(
         for ending in endings:
             candidates.append(named / f"index{ending}")
         for candidate in candidates:
-            if candidate.is_file():
+            if os.path.isfile(candidate):  # `Path` would raise an error for a name that is too long
                 yield candidate
                 break
 

@@ -55,12 +55,12 @@ def read_text(path: Path) -> str | None:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return _read_text(path, status.st_mtime_ns, status.st_size)
+    return _read_text(path, status.st_ctime_ns, status.st_size)
 
 
 @lru_cache(maxsize=128)
-def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
-    """As `read_text`, cached: the time and the size, which it ignores, make a changed file miss the cache."""
+def _read_text(path: Path, changed_ns: int, size: int) -> str | None:
+    """As `read_text`, cached. Time and size, which it ignores, make a file with a new content or mode miss it."""
     try:
         return show_text(Document.read(path).data, path)
     except MidfillError:

@@ -216,10 +216,10 @@ def _find_header(lines: Lines, function: Function) -> tuple[int, int]:
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
     """The spec of a hole; a hole with anchors gets its text as draft, in which the anchors are kept."""
+    forbid = list(hole.forbid)
     if not hole.anchors:
-        if hole.is_at_cursor or is_line_of_code(document, hole):
-            return build_hole(indent=None)
-        return build_hole(indent=hole.indent)
+        is_single_line = hole.is_at_cursor or is_line_of_code(document, hole)
+        return build_hole(forbid=forbid, indent=None if is_single_line else hole.indent)
     draft = ""
     keep: list[tuple[int, int]] = []
     position = hole.start_byte
@@ -231,19 +231,22 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
             keep.append((start, len(draft)))
         position = anchor.end_byte
     draft += document.visible_text(position, hole.end_byte)
-    return build_hole(draft=draft, keep=keep, forbid=list(hole.forbid), indent=hole.indent)
+    return build_hole(draft=draft, keep=keep, forbid=forbid, indent=hole.indent)
 
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
-    """The segments with `intent` and the hole's note as comments above the line of each hole; `mark` starts a comment.
-    Raises MidfillError `hole_too_large` if a text gets too long.
+    """The segments with `intent` and the notes of a line's holes as comments above each line that holes begin on;
+    `mark` starts a comment. Raises MidfillError `hole_too_large` if a text gets too long.
     """
     texts = list(segments.texts)
-    for index, hole in enumerate(segments.holes):
-        remarks = [*intent.splitlines(), *hole.note.splitlines()]
-        if remarks:
-            comments = [f"{mark} {remark}" for remark in remarks]
-            texts[index] = clean_text(_add_comments(texts[index], comments))
+    remarks_of: dict[int, list[str]] = {}  # by the index of the text in which the holes' line begins
+    index = 0
+    for hole_index, hole in enumerate(segments.holes):
+        if "\n" in texts[hole_index]:
+            index = hole_index
+        remarks_of.setdefault(index, intent.splitlines()).extend(hole.note.splitlines())
+    for index, remarks in remarks_of.items():
+        texts[index] = clean_text(_add_comments(texts[index], [f"{mark} {remark}" for remark in remarks]))
     return replace(segments, texts=tuple(texts))
 
 

@@ -13,7 +13,7 @@ from midfill_infill.languages.language import weigh_errors
 
 _NO_CODE: Final = re.compile(rb'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#[^\n]*', re.DOTALL | re.MULTILINE)
 _CPP_ONLY: Final = re.compile(
-    rb"^\s*(?:template\s*<|namespace\b[\s\w:]*\{|class\s+\w|using\s+\w|(?:public|private|protected)\s*:)"
+    rb"^[^\S\n]*(?:template\s*<|namespace\b[\s\w:]*\{|class\s+\w|using\s+\w|(?:public|private|protected)\s*:)"
     rb"|\b\w+::~?\w|\boperator\s*[^\w\s;,)]|\b(?:virtual|noexcept|decltype|static_cast)\b",
     re.MULTILINE,
 )
@@ -80,7 +80,7 @@ def _find_compiled(path: Path) -> tuple[Path, ...]:
                 status = database.stat()
             except OSError:
                 continue
-            names = _read_database(database, status.st_mtime_ns) if status.st_size <= _MAX_DATABASE_BYTES else ()
+            names = _read_database(database, status.st_ctime_ns) if status.st_size <= _MAX_DATABASE_BYTES else ()
             if names:
                 return names
         if (folder / ".git").exists():
@@ -89,7 +89,7 @@ def _find_compiled(path: Path) -> tuple[Path, ...]:
 
 
 @lru_cache(maxsize=8)
-def _read_database(path: Path, _written_ns: int) -> tuple[Path, ...]:
+def _read_database(path: Path, _changed_ns: int) -> tuple[Path, ...]:
     """The sources that a compilation database lists. Because of the time in the key, a changed file is read again."""
     try:
         entries = json.loads(path.read_bytes())

@@ -1,6 +1,7 @@
 """The interface of a language: grammar, queries, conventions. Knows no particular language."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,6 +20,11 @@ _INERT_TYPE: Final = re.compile(
 MIN_BYTES_PER_ERROR: Final = 500
 # A reading is taken if the best tree until then has more than this many times its error bytes.
 MIN_IMPROVEMENT: Final = 1.5
+# How long a grammar that may loop may parse, in seconds of the processor. A file with an error on each line needs less
+# than a tenth of it.
+PARSING_S: Final = 0.25
+PARSING_S_PER_BYTE: Final = 2e-5
+_READ_BYTES: Final = 2**16
 # Nodes whose later lines keep their white space. A node of neighboring strings is none of these, because code may
 # indent each string.
 _TEXT_TYPES: Final = frozenset(
@@ -90,6 +96,8 @@ class Language:
     """Matches a line break that ends a statement, with the text around it; None if line breaks are white space."""
     joining_brackets: tuple[bytes, ...] = ()
     """Opening brackets within which no line break ends a statement."""
+    may_loop: bool = False
+    """True if the grammar loops forever on some sources, so that parsing needs a limit."""
 
     @cached_property
     def _grammar(self) -> tree_sitter.Language:
@@ -132,29 +140,38 @@ class Language:
 
     def parse(self, source: bytes, old: tree_sitter.Tree | None = None) -> tree_sitter.Tree:
         """Parses UTF-8 `source`; text that cannot be parsed becomes ERROR and MISSING nodes. `old` is the tree of the
-        text before with the edit told to it: only what the edit affects is parsed again, and by no `readings`.
+        text before with the edit told to it: only what the edit affects is parsed again, and by no `readings`. The tree
+        of a source on which the grammar loops is that of blanks behind an unclosed bracket.
         """
         parser = tree_sitter.Parser(self._grammar)
         if self.read_within is not None:  # blanking may change text far from an edit, so `old` is of no use
             return self._parse_readings(parser, self.read_within(source))
         if old is not None:
-            return parser.parse(source, old)
+            return self._parse_within_limit(parser, source, old)
         return self._parse_readings(parser, source)
 
     def _parse_readings(self, parser: tree_sitter.Parser, source: bytes) -> tree_sitter.Tree:
         """The tree of `source`, or of the one of its `readings` that has far fewer errors."""
-        tree = parser.parse(source)
+        tree = self._parse_within_limit(parser, source)
         weight = weigh_errors(tree)
         reading = source
         for rewrite in self.readings:
             if weight * MIN_BYTES_PER_ERROR <= len(source):
                 break
             reading = rewrite(reading)
-            reading_tree = parser.parse(reading)
+            reading_tree = self._parse_within_limit(parser, reading)
             reading_weight = weigh_errors(reading_tree)
             if reading_weight * MIN_IMPROVEMENT < weight:
                 tree, weight = reading_tree, reading_weight
         return tree
+
+    def _parse_within_limit(
+        self, parser: tree_sitter.Parser, source: bytes, old: tree_sitter.Tree | None = None
+    ) -> tree_sitter.Tree:
+        """What `parser` makes of a source, or if the grammar loops on it, of blanks behind an unclosed bracket."""
+        if self.may_loop and _loops(parser, source, old):
+            return parser.parse(b"(" + re.sub(rb"[^\r\n]", b" ", source[1:]))
+        return parser.parse(source) if old is None else parser.parse(source, old)
 
     def accepts(self, source: bytes) -> bool:
         """True if the language's own compiler takes UTF-8 `source`, or there is none at hand."""
@@ -178,6 +195,29 @@ class Language:
 
     def is_interface(self, name: str) -> bool:
         return name.endswith(self.interfaces)
+
+
+def _loops(parser: tree_sitter.Parser, source: bytes, old: tree_sitter.Tree | None) -> bool:
+    """True if parsing a source reaches the limit. The tree is of no use: its nodes have no text."""
+    view = memoryview(source)
+    end_s = time.thread_time() + PARSING_S + PARSING_S_PER_BYTE * len(source)
+
+    def read(offset: int, _: tree_sitter.Point) -> memoryview:
+        return view[offset : offset + _READ_BYTES]
+
+    def is_over(_offset: int, _has_error: bool) -> bool:
+        return time.thread_time() > end_s
+
+    try:
+        if old is None:
+            parser.parse(read, progress_callback=is_over)
+        else:
+            parser.parse(read, old, progress_callback=is_over)
+    except ValueError:  # stopped by `is_over`
+        return True
+    finally:
+        parser.reset()
+    return False
 
 
 @lru_cache(maxsize=2)

@@ -24,6 +24,7 @@ _GUESSES: Final = tuple(
     )
 )
 _DIRECTIVE: Final = re.compile(rb"^[ \t]*#[ \t]*(?P<word>\w*)(?:[^\n\\]|\\\r?\n|\\.)*", re.MULTILINE)
+_NEVER: Final = re.compile(rb"\s*#\s*if\s+0\s*(?:/[/*]|$)")
 
 
 def blank_macros(source: bytes) -> bytes:
@@ -50,7 +51,7 @@ def blank_alternatives(source: bytes) -> bytes:
     for match in _DIRECTIVE.finditer(source):
         kind = match["word"]
         if kind in (b"if", b"ifdef", b"ifndef"):
-            is_never = kind == b"if" and match.group().split()[-1] == b"0"
+            is_never = _NEVER.match(match.group()) is not None
             conditions.append(_Condition(match.start() if is_never else None, has_branch=not is_never))
         elif kind in (b"elif", b"else", b"endif") and conditions:
             condition = conditions.pop()

@@ -11,4 +11,5 @@ LANGUAGE = replace(
     extensions=(".tsx",),
     grammar="tree_sitter_typescript:language_tsx",
     interfaces=(),
+    may_loop=True,  # on `<a {{b:>c:d(e f)`, https://github.com/tree-sitter/tree-sitter-typescript/issues/323
 )

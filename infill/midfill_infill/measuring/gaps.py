@@ -112,6 +112,7 @@ def _make_age_key(repository: Repository) -> Callable[[str], tuple[float, str]]:
     with suppress(MidfillError):  # no commit yet
         options = ("--name-only", "--no-renames", "--relative", "-z")
         uncommitted = git.split_names(git.run_git(repository.root, "diff", *options, "HEAD", "--", "."))
+        uncommitted += git.list_files(repository.root, "--others", "--exclude-standard")
         logged = git.run_git(repository.root, "log", f"--max-count={MAX_COMMITS}", "--format=", *options, "--", ".")
         for name in (*uncommitted, *git.split_names(logged)):
             positions.setdefault(name.strip("\n"), float(len(positions)))

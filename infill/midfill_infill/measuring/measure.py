@@ -78,7 +78,7 @@ class Measuring:
 
     def run(self, gaps: Sequence[Gap], *, again: bool = False) -> Iterator[GapOutcome]:
         """Yields an outcome for each gap: that of an earlier run, if one within a day exists and not `again`, or a new
-        one. The first gap is always filled, to know which model answers. Failed fills count only if a later one
+        one. The first gap is always filled, to know which model answers. Failed fills count only if another one
         succeeds, because an engine that fails says nothing about its model. Raises MidfillError if the engine fails or
         an outcome cannot be kept.
         """

@@ -15,6 +15,7 @@ from typing import Final
 from midfill_infill.proposals.base import Proposal, Surroundings
 from midfill_infill.proposals.neighbors import NAME, OPENERS, Corpus, Runs, Site, find_renamed, join_filled, shape_of
 from midfill_infill.proposals.weights import ProposalWeights, shipped_weights
+from midfill_infill.text.document import DEFAULT_INDENT
 
 OWN: Final = "the file's own line"
 RENAMED: Final = "a line of the file, renamed"
@@ -103,13 +104,13 @@ class Scene:
     @classmethod
     def of(cls, around: Surroundings, index: int) -> "Scene":
         others = tuple(reference.text for reference in around.references)
-        return cls.between(around.texts, index, others)
+        return cls.between(around.texts, index, others, around.document.indent_unit)
 
     @classmethod
-    def between(cls, texts: Sequence[str], index: int, others: tuple[str, ...]) -> "Scene":
-        """The gap behind `texts[index]`."""
+    def between(cls, texts: Sequence[str], index: int, others: tuple[str, ...], unit: str = DEFAULT_INDENT) -> "Scene":
+        """The gap behind `texts[index]`, in a document whose blocks are indented by `unit`."""
         following = index + 1
-        site = Site.of(texts[index], texts[following])
+        site = Site.of(texts[index], texts[following], unit)
         before = [*texts[:index], site.before_line]
         after = [site.behind_line, *texts[following + 1 :]]
         lines = Corpus.around(before, after)
@@ -149,7 +150,7 @@ class Scene:
         """Lines of the document near the gap, then lines with neighbors like the gap's, then the commonest lines."""
         lines = self.lines
         first = max(0, lines.gap - CANDIDATE_REACH)
-        own_lines = list(lines.texts[first : lines.gap + CANDIDATE_REACH])
+        own_lines = list(lines.texts[first : lines.gap + CANDIDATE_REACH + 1])
         own_lines += [lines.texts[number] for number in lines.find_aligned(MAX_ALIGNED)]
         own_lines += lines.find_common(MAX_COMMON)
         return dict.fromkeys(own_lines)

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
+from midfill_infill.text.document import DEFAULT_INDENT
+
 NAME: Final = re.compile(r"\w+")
 REACH: Final = 4  # neighbors compared on either side
 MAX_POSITIONS: Final = 1000  # positions examined per neighbor
 MAX_SOURCES: Final = 40  # lines in which names are replaced
 MAX_RENAMED: Final = 40  # different lines that result
-MAX_SEARCHED: Final = 4096  # characters that are searched for the filled line above and below a gap
+MAX_SEARCHED: Final = 4096  # characters, in whole lines, that are searched for the filled line above and below a gap
 MIN_INNER: Final = 3  # minimum length of a name that is also replaced inside longer names
 OPENERS: Final = (":", "{", "(", "[")
 _ALIKE: Final = str.maketrans(dict.fromkeys(string.ascii_letters + string.digits + "_", "w"))
@@ -68,19 +70,21 @@ class Site:
     behind_line: str
 
     @classmethod
-    def of(cls, before: str, after: str) -> "Site":
-        """The gap between two texts."""
+    def of(cls, before: str, after: str, unit: str = DEFAULT_INDENT) -> "Site":
+        """The gap between two texts, whose blocks are indented by `unit`."""
         before_line, _, left = before.rpartition("\n")
         right, _, behind_line = after.partition("\n")
         needs_line_break = not left and bool(right.strip())
         is_line = not left.strip() and (not right.strip() or needs_line_break)
         if needs_line_break:
             right, behind_line = "", after
-        above = _first_filled(reversed(before_line[-MAX_SEARCHED:].split("\n")))
-        below = _first_filled(behind_line[:MAX_SEARCHED].split("\n"))
+        start = before_line.rfind("\n", 0, -MAX_SEARCHED) + 1
+        above = _first_filled(reversed(before_line[start:].split("\n")))
+        last_line, _, _ = behind_line[MAX_SEARCHED:].partition("\n")
+        below = _first_filled((behind_line[:MAX_SEARCHED] + last_line).split("\n"))
         indents = [""]
         if not left:
-            indents = list(dict.fromkeys(_indents(above, below)))
+            indents = list(dict.fromkeys(_indents(above, below, unit)))
         return cls(
             left=left,
             right=right,
@@ -254,12 +258,11 @@ def rename(line: str, names: dict[str, str]) -> str:
     return NAME.sub(lambda match: find_new_name(match.group()), line)
 
 
-def _indents(above: str, below: str) -> Iterator[str]:
+def _indents(above: str, below: str, unit: str) -> Iterator[str]:
     """Possible indents of a line between two filled lines, the likeliest first; one may be repeated."""
     indent_above = _indent_of(above)
     indent_below = _indent_of(below)
     if above.rstrip().endswith(OPENERS):
-        unit = "    "
         if indent_above.startswith("\t") or indent_below.startswith("\t"):
             unit = "\t"
         if len(indent_below) > len(indent_above):

@@ -129,6 +129,7 @@ def _unwrap(source: bytes, start: int, end: int) -> str:
     """The body at bytes `start` to `end` without its braces, and without its first line's indentation in any line."""
     text = source[start:end].strip()
     if text.startswith(b"{") and text.endswith(b"}"):
+        start = source.index(b"{", start) + 1
         text = text[1:-1].strip()
     first_line, *lines = text.split(b"\n")
     text_start = source.find(first_line, start)
@@ -192,7 +193,7 @@ def _rename(sibling: _FunctionText, target: _FunctionText, is_in_sight: Callable
 
 
 def _parameter_names(header: Sequence[str]) -> set[str]:
-    """The names of a header's parameters, without types and defaults."""
+    """The first word of each of a header's parameters, and words behind `*` and `&`: names, or types in C and Java."""
     parameters: set[str] = set()
     depth = 0
     for before, token in pairwise(header):

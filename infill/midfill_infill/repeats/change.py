@@ -14,6 +14,7 @@ from midfill_infill.text.diffs import common_ends, common_prefix
 
 MAX_CHANGED_TOKENS: Final = 40
 MAX_PARTS: Final = 6
+MAX_CONTEXT_TOKENS: Final = 200  # equal tokens on either side of the difference in its lines that are compared
 _TOKEN: Final = re.compile(
     rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*|\d[\w.]*|//|/\*|\*+/|\*\*|[-+*/%&|^=!<>:]=+|&&|\|\||\+\+|--|[-=]>|::|\?[?.]|\.\.+|\S"
 )
@@ -313,8 +314,11 @@ def find_change(before: bytes, after: bytes) -> Change | None:
     old_lines = old.at_lines(head, len(before) - tail)
     new_lines = new.at_lines(head, len(after) - tail)
     first = min(old_lines.start, new_lines.start)
-    old_lines = Span(first, old_lines.end)
-    new_lines = Span(first, new_lines.end)
+    head, tail = common_ends(old.texts[first : old_lines.end], new.texts[first : new_lines.end])
+    start = first + max(0, head - MAX_CONTEXT_TOKENS)
+    num_dropped = max(0, tail - MAX_CONTEXT_TOKENS)  # else a line of a minified file takes minutes
+    old_lines = Span(start, old_lines.end - num_dropped)
+    new_lines = Span(start, new_lines.end - num_dropped)
     parts = tuple(_compare(old, old_lines, new, new_lines))
     if not parts or len(parts) > MAX_PARTS:
         return None

@@ -221,7 +221,9 @@ def _texts(tokens: Tokens, items: Sequence[Span]) -> Texts:
 
 
 def _label(item: Sequence[bytes]) -> list[bytes] | None:
-    """The tokens before the sign of `name=value` or `name: value`; None unless they are one word and question marks."""
+    """The tokens before the sign of `name=value` or `name: value`, without a question mark right before the sign. None
+    unless exactly one of them is a word, and if there are other question marks.
+    """
     sign = next((number for number, text in enumerate(item[:-1]) if text in (b"=", b":")), 0)
     label = [text for text in item[:sign] if text != b"?"]
     if sum(map(is_word, label)) != 1:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.repository import git
@@ -47,7 +47,16 @@ class _Folder:
 
 Stamps = dict[str, _Folder]
 """What was read of folders, by path. Calls that share it read each folder once."""
-_Place = tuple[str, str, tuple[int, ...]]  # a repository's root, a path relative to it, the stamp of the path's folder
+
+
+class _Place(NamedTuple):
+    """A path by its `name` relative to the root of its repository, and the stamp of its folder."""
+
+    root: str
+    name: str
+    stamp: tuple[int, ...]
+
+
 _answers: dict[_Place, bool] = {}  # whether git ignores a place
 
 
@@ -99,7 +108,7 @@ def _list_names(path: str, stamps: Stamps) -> list[str]:
 def _find_place(path: str, stamps: Stamps) -> _Place | None:
     """Where a path without links is in its repository; None outside of one."""
     folder = _find_folder(os.path.dirname(path), stamps)
-    return None if folder.root is None else (folder.root, os.path.relpath(path, folder.root), folder.stamp)
+    return None if folder.root is None else _Place(folder.root, os.path.relpath(path, folder.root), folder.stamp)
 
 
 def _find_folder(folder: str, stamps: Stamps) -> _Folder:
@@ -111,9 +120,9 @@ def _find_folder(folder: str, stamps: Stamps) -> _Folder:
 
 
 def _read_folder(folder: str, stamps: Stamps) -> _Folder:
-    own_time, above = _mtime_ns(f"{folder}/.gitignore"), os.path.dirname(folder)
+    own_time, above = _changed_ns(f"{folder}/.gitignore"), os.path.dirname(folder)
     if os.path.lexists(f"{folder}/.git"):
-        times = (_mtime_ns(f"{folder}/.git{name}") for name in ("", "/index", "/config", "/info/exclude"))
+        times = (_changed_ns(f"{folder}/.git{name}") for name in ("", "/index", "/config", "/info/exclude"))
         period = int(time.monotonic() // REFRESH_S)  # git reads further files, such as the user's
         return _Folder(folder, folder, (own_time, *times, period))
     if above == folder:
@@ -122,29 +131,29 @@ def _read_folder(folder: str, stamps: Stamps) -> _Folder:
     return _Folder(folder, outer.root, (own_time, *outer.stamp))
 
 
-def _mtime_ns(path: str) -> int:
-    """When a file was modified; -1 if it does not exist."""
+def _changed_ns(path: str) -> int:
+    """When a file or its mode changed, which no copied time hides; -1 if it does not exist."""
     try:
-        return os.stat(path).st_mtime_ns
+        return os.stat(path).st_ctime_ns
     except (OSError, ValueError):
         return -1
 
 
 def _find_ignored(places: Collection[_Place]) -> set[_Place]:
     """The places that git ignores. Where git fails or is not installed, the files `.gitignore` decide."""
-    unknown = [place for place in places if place not in _answers]
-    for root in {root for root, _, _ in unknown}:
-        names = [name for other_root, name, _ in unknown if other_root == root]
+    answers = {place: _answers.get(place) for place in places}
+    unknown = [place for place, answer in answers.items() if answer is None]
+    for root in {place.root for place in unknown}:
+        names = [place.name for place in unknown if place.root == root]
         try:
             ignored = git.find_ignored(Path(root), names)
         except MidfillError:
             ignored = {name for name in names if is_ignored(Path(root, name), Path(root))}
-        if len(_answers) > _MAX_NUM_ANSWERS:
-            _answers.clear()
-        for other_root, name, stamp in unknown:
-            if other_root == root:
-                _answers[root, name, stamp] = name in ignored
-    return {place for place in places if _answers.get(place)}
+        answers |= {place: place.name in ignored for place in unknown if place.root == root}
+    if len(_answers) > _MAX_NUM_ANSWERS:
+        _answers.clear()
+    _answers.update((place, bool(answers[place])) for place in unknown)
+    return {place for place in places if answers[place]}
 
 
 def find_named_exclusion(name: str, listed: Sequence[str]) -> str | None:
@@ -191,11 +200,11 @@ def _find_patterns(root: Path, folders: Sequence[Path]) -> Iterator[tuple[Patter
     unshared = root / ".git" / "info" / "exclude"  # the user's own patterns
     for file, base in [(unshared, root), *((folder / ".gitignore", folder) for folder in folders)]:
         try:
-            yield _read_patterns(file, file.stat().st_mtime_ns, follow=file is unshared), base
+            yield _read_patterns(file, file.stat().st_ctime_ns, follow=file is unshared), base
         except OSError:
             continue
 
 
 @lru_cache(maxsize=256)  # by the time too, so that a changed file is read again
-def _read_patterns(file: Path, mtime_ns: int, *, follow: bool) -> Patterns:
+def _read_patterns(file: Path, changed_ns: int, *, follow: bool) -> Patterns:
     return Patterns(read_lines(file, follow=follow))

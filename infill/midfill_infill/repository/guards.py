@@ -17,7 +17,7 @@ _VENDORED: Final = frozenset(
      ".venv", "venv", ".tox", ".nox", ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".ruff_cache")
 )  # fmt: skip
 _GENERATED_NAMES: Final = re.compile(
-    r".*(?:_pb2(?:_grpc)?\.pyi?|\.pb\.(?:go|cc|h)|\.g\.(?:cs|dart)|\.min\.js|[-.]lock(?:\.\w+)?|\.lock)"
+    r".*(?:_pb2(?:_grpc)?\.pyi?|\.pb\.(?:go|cc|h)|\.g\.(?:cs|dart)|\.min\.js|[-.]lock(?:\.(?:json|ya?ml|toml|hcl))?)"
 )
 
 

@@ -25,6 +25,9 @@ class Patterns:
     def __init__(self, lines: Iterable[str]) -> None:
         self._rules = [rule for line in lines for rule in _read_line(line)][::-1]
 
+    def __len__(self) -> int:
+        return len(self._rules)
+
     def says(self, name: str) -> bool | None:
         """True if the last pattern that matches `name` includes it, False if it excludes it (with `!`), None if none
         matches. The name of a folder ends with `/`. A pattern for the name itself wins over one for a folder above.
@@ -48,7 +51,8 @@ def read_lines(file: Path, *, follow: bool = False) -> list[str]:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(f"{file} is not a regular file")
         data = opened.read(MAX_BYTES + 1)
-    lines = [line for line in data.decode("utf-8", "replace").splitlines() if line and not line.startswith("#")]
+    text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+    lines = [line for line in text.split("\n") if line and not line.startswith("#")]
     is_too_large = len(data) > MAX_BYTES or len(lines) > MAX_PATTERNS or sum(map(len, lines)) > MAX_PATTERN_CHARS
     return [EVERYTHING] if is_too_large else lines
 

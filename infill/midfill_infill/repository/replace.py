@@ -146,7 +146,7 @@ def _is_quiet(path: Path, expected: bytes) -> bool:
 
 def _take_lease(descriptor: int) -> bool:
     """Asks the system for a read lease. False while somebody has the file open for writing; True also if the system
-    has no leases.
+    gives none, as for another user's file.
     """
     if not hasattr(fcntl, "F_SETLEASE"):
         return True

@@ -6,11 +6,18 @@ The walk without git skips links: their targets are either listed themselves or 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
+from midfill_infill.errors import MidfillError
 from midfill_infill.repository import git, guards
 from midfill_infill.repository.exclusions import is_ignored
 from midfill_infill.repository.patterns import Patterns, read_lines
 from midfill_infill.repository.places import Repository
+
+FOREIGN: Final = (
+    "linguist-generated",
+    "linguist-vendored",
+)  # what .gitattributes says of files that nobody writes here
 
 
 def list_files(repository: Repository, folder: Path | None = None) -> list[str]:
@@ -18,7 +25,7 @@ def list_files(repository: Repository, folder: Path | None = None) -> list[str]:
     below = Path(os.path.realpath(folder or repository.root)).relative_to(repository.root)
     if repository.git_dir is None:
         return sorted(_walk(repository.root, below))
-    options = ("--cached", "--others", "--exclude-standard", "--deduplicate", "--", str(below))
+    options = ("--cached", "--others", "--exclude-standard", "--deduplicate", "--", f":(literal){below}")
     return sorted(git.list_files(repository.root, *options))
 
 
@@ -46,35 +53,36 @@ def _walk(root: Path, below: Path) -> Iterator[str]:
                 yield path.relative_to(root).as_posix()
 
 
-def read_attributes(root: Path) -> Patterns | None:
-    """Patterns that the root's .gitattributes marks as `linguist-generated` or `linguist-vendored`; None without."""
+def read_attributes(root: Path) -> list[Patterns]:
+    """For each attribute of FOREIGN, the patterns of the root's .gitattributes that set it; with `!`, that unset it."""
     try:
         lines = read_lines(root / ".gitattributes")
     except OSError:
-        return None
-    marked = []
+        return []
+    marked: dict[str, list[str]] = {attribute: [] for attribute in FOREIGN}
     for line in lines:
-        words = line.split()
-        if any(word.split("=")[0] in ("linguist-generated", "linguist-vendored") for word in words[1:]):
-            is_off = any(word.endswith("=false") for word in words[1:])
-            marked.append(("!" if is_off else "") + words[0])
-    return Patterns(marked) if marked else None
+        pattern, *words = line.split() or [""]
+        for word in words:
+            attribute, _, value = word.lstrip("-!").partition("=")
+            if attribute in marked:
+                is_off = word.startswith(("-", "!")) or value == "false"
+                marked[attribute].append(("!" if is_off else "") + pattern)
+    return [Patterns(patterns) for patterns in marked.values()]
 
 
 def choose(
-    names: Iterable[str], globs: Sequence[str], marked: Patterns | None, *, include_generated: bool
+    names: Iterable[str], globs: Sequence[str], marked: Sequence[Patterns], *, include_generated: bool
 ) -> Iterator[str]:
     """The names that match one of `globs` (.gitignore syntax, `!` excludes), by default all. Leaves out generated and
-    third-party files unless `include_generated`.
+    third-party files, also those that one of `marked` names, unless `include_generated`. Raises `bad_selector`.
     """
-    spec = None
-    if globs:
-        from pathspec import GitIgnoreSpec  # its import takes as long as checking twenty files
-
-        only_negative = all(pattern.startswith("!") for pattern in globs)
-        spec = GitIgnoreSpec.from_lines(["*", *globs] if only_negative else globs)
+    for pattern in globs:
+        if not Patterns([pattern]):
+            raise MidfillError("bad_selector", f"{pattern!r} is no pattern of paths", "write it as in a .gitignore")
+    only_negative = all(pattern.startswith("!") for pattern in globs)
+    wanted = Patterns(["*", *globs] if only_negative else globs) if globs else None
     for name in names:
-        if spec is not None and not spec.match_file(name):
+        if wanted is not None and not wanted.says(name):
             continue
-        if include_generated or not (guards.is_foreign(name) or (marked is not None and marked.says(name))):
+        if include_generated or not (guards.is_foreign(name) or any(patterns.says(name) for patterns in marked)):
             yield name

@@ -15,7 +15,7 @@ from midfill_infill.text.spans import Edit, Hole, Patch
 
 SUFFIX: Final = ".ipynb"
 BETWEEN_CELLS: Final = "\n\n"
-_LANGUAGES: Final = {"c++": "cpp", "c++17": "cpp", "ipython": "python", "node": "javascript"}
+_LANGUAGES: Final = {"c++": "cpp", "ipython": "python", "node": "javascript"}
 # Cells with these magics are still in the notebook's language.
 _OWN_MAGICS: Final = re.compile(r"%%(?:time|timeit|capture|prun)\b")
 _WHITE: Final = re.compile(r"[ \t\r\n]*")
@@ -25,17 +25,12 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. `line` and `start_byte` are None if the document does not contain the cell, as for markdown."""
+    """One cell. `start_byte` is None if the document does not contain the cell, as for markdown."""
 
     kind: str
     text: str
     value: Span  # where the cell's source is in the JSON
-    line: int | None = None  # its first line in the document, counted from 0
     start_byte: int | None = None  # its first byte in the document
-
-    @property
-    def num_lines(self) -> int:
-        return self.text.count("\n") + 1
 
     def holds(self, start_byte: int, end_byte: int) -> bool:
         """True if a range of the document is within this cell."""
@@ -77,7 +72,7 @@ class Notebook(Document):
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             message = f"{path} is not a notebook of version 4 ({type(error).__name__})"
             raise MidfillError("file_unreadable", message, "open it in Jupyter and save it there") from None
-        joined = _encode(BETWEEN_CELLS.join(cell.text for cell in cells if cell.line is not None))
+        joined = _encode(BETWEEN_CELLS.join(cell.text for cell in cells if cell.start_byte is not None))
         if len(joined) > MAX_DOCUMENT_BYTES:
             raise MidfillError("file_too_large", f"the code of {path} has {len(joined) // 1024} KiB")
         return cls(joined, language, path, "utf-8", text, cells)
@@ -92,7 +87,7 @@ class Notebook(Document):
             message = f"{self.name} has {len(self.cells)} cells, not {number}"
             raise MidfillError("position_outside", message, "give a cell that it has")
         cell = self.cells[number - 1]
-        if cell.line is None:
+        if cell.start_byte is None:
             what = cell.kind if cell.kind != "code" else "in another language"
             message = f"cell {number} of {self.name} is {what}"
             raise MidfillError("position_outside", message, "give a cell of code; markdown cells count")
@@ -101,16 +96,18 @@ class Notebook(Document):
     def line_of(self, number: int, line: int) -> int:
         """The document's line, from 1, of a line of a cell. Raises MidfillError `position_outside`."""
         cell = self.find_cell(number)
-        if not 1 <= line <= cell.num_lines:
-            message = f"cell {number} of {self.name} has {cell.num_lines} lines, not {line}"
+        assert cell.start_byte is not None
+        first = self.lines.at(cell.start_byte)
+        num_lines = self.lines.at(cell.start_byte + len(_encode(cell.text))) - first + 1
+        if not 1 <= line <= num_lines:
+            message = f"cell {number} of {self.name} has {num_lines} lines, not {line}"
             raise MidfillError("position_outside", message)
-        assert cell.line is not None
-        return cell.line + line
+        return first + line
 
     def position_at(self, byte: int) -> tuple[int, int]:
         line, column = super().position_at(byte)
-        first = self._cell_at(byte).line or 0
-        return line - first, column
+        _, start_byte = self.cell_at(byte)
+        return line - self.lines.at(start_byte), column
 
     def where(self, byte: int) -> str:
         cell, _ = self.cell_at(byte)
@@ -158,9 +155,9 @@ def _find_language(root: dict[str, Any]) -> str | None:
     """The id of the language in the notebook's metadata; Python if they name none, as in IPython notebooks."""
     about = root.get("metadata", {})
     named = about.get("language_info", {}).get("name") or about.get("kernelspec", {}).get("language") or "python"
-    name = named.lower()
     from midfill_infill.languages import REGISTRY
 
+    name = re.sub(r"(?<=c\+\+)\d+$", "", named.lower())  # kernels of C++ name its version
     name = _LANGUAGES.get(name, name)
     return name if name in REGISTRY else None
 
@@ -179,14 +176,13 @@ def _read_cells(text: str, root: dict[str, Any]) -> Iterator[Cell]:
 
 def _join(cells: Sequence[Cell], *, is_python: bool) -> Iterator[Cell]:
     """The cells with their places in the document; a code cell whose magic names another language has none."""
-    line = position = 0
+    position = 0
     for cell in cells:
         is_other = is_python and cell.text.startswith("%%") and not _OWN_MAGICS.match(cell.text)
         if cell.kind != "code" or is_other:
             yield cell
             continue
-        yield replace(cell, line=line, start_byte=position)
-        line += cell.num_lines + BETWEEN_CELLS.count("\n") - 1
+        yield replace(cell, start_byte=position)
         position += len(_encode(cell.text + BETWEEN_CELLS))
 
 
@@ -217,7 +213,8 @@ def _members(text: str, start: int) -> Iterator[tuple[str, Span]]:
 
 def _write_source(text: str, value: Span, source: str) -> str:
     """A cell's new source in its old form: one string, or a list of lines, of which the unchanged ones stay as is."""
-    has_escapes = re.search(r"\\u(?!00[01])", text) is not None  # others than those of control characters
+    # Escapes that the file could do without: those of control characters are needed.
+    has_escapes = re.search(r"(?<!\\)(?:\\\\)*\\u(?!00[01])", text) is not None
 
     def dump(line: str) -> str:
         has_surrogate = any("\ud800" <= char <= "\udfff" for char in line)

@@ -174,8 +174,8 @@ def _plan_file(
                 hole for hole in found if changed is None or changed.touches(name, data, hole.start_byte, hole.end_byte)
             )
             for at, reason in request.selection.list_unfollowed(document, name):
-                line, _ = document.position_at(at)
-                if changed is None or changed.has(name, line - 1, line - 1):
+                if changed is None or changed.touches(name, data, at, at):
+                    line, _ = document.position_at(at)
                     planning.unfollowed.append((name, line, reason))
     except MidfillError as error:
         planning.skip(error.title.lower(), name)
