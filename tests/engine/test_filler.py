@@ -449,6 +449,18 @@ def test_a_body_has_no_more_tokens_than_it_may_with_its_first_line(base: Runtime
     assert filler.count_own(path) == 20
 
 
+def test_the_tokens_of_a_begun_word_are_not_those_of_its_line(base: Runtime) -> None:
+    stretch = Stretch("x = configuration_na", "\nprint(1)\n", True, max_tokens=3)
+    filler = Filler(base, stretch)
+    whole = base.loaded.tokenizer.encode("na")
+    filler.pending = b"n"
+    assert filler.count_behind(Written()) == filler.count_behind(Written(tuple(whole[:1]))) == 0
+    assert filler.count_behind(Written(tuple(whole))) == 1
+    found = complete(base, Filler(base, stretch).fill([]))
+    lengths = {len(base.loaded.tokenizer.encode(each.text)) for each in found}
+    assert max(lengths) <= 3 and complete(base, Filler(base, replace(stretch, max_tokens=1)).fill([]))
+
+
 def test_nothing_is_drawn_where_nothing_may_come() -> None:
     assert Drawing(1, 1.0).choose(torch.full((5,), -torch.inf)) in range(5)
 

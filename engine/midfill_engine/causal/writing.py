@@ -191,6 +191,15 @@ class TokenWriter:
         _, ranges = self.decode_own(path.ids)
         return sum(start < end for start, end in ranges)
 
+    def count_behind(self, path: Path) -> int:
+        """The number of a path's tokens from the first one on that spells more than the pending bytes."""
+        num_bytes = 0
+        for index, token in enumerate(path.ids):
+            num_bytes += len(self.pieces[token])
+            if num_bytes > len(self.pending):
+                return len(path.ids) - index
+        return 0
+
     def limit_tokens(self, usual_limit: int) -> int:
         """The maximum number of tokens of a text of several lines: more than the usual limit if it must be longer."""
         line_tokens = LINE_TOKENS * self.stretch.min_lines
@@ -235,9 +244,8 @@ class TokenWriter:
         continuations = list(begun)
         num_continuations = len(continuations)
         going = list(range(num_continuations))
-        max_tokens = self.stretch.max_tokens + len(self.pending)
+        max_tokens = self.stretch.max_tokens
         begun_sizes = [len(path.ids) for path, _ in begun]
-        max_sizes = [min(max_tokens - self.count_own(path), limit) for path, _ in begun]
         sizes = [0] * num_continuations
         guesses: list[Sequence[int]] = [()] * num_continuations
         while True:
@@ -246,7 +254,7 @@ class TokenWriter:
                 path = self._extend(path, growing_text, logs, guess, choose)
                 continuations[index] = path, growing_text
                 sizes[index] = len(path.ids) - begun_sizes[index]
-            going = self._list_going(continuations, sizes, going, max_sizes)
+            going = self._list_going(continuations, sizes, going, limit)
             if going and self.timer.is_over:
                 going = self._keep_likeliest(continuations, going, must_have_line)
             if not going:
@@ -254,9 +262,9 @@ class TokenWriter:
             paths = [continuations[index][0] for index in going]
             ended = [path for index, (path, _) in enumerate(continuations) if index not in going]
             guesses = []
-            for index, guess in zip(going, self.guess(paths, ended), strict=True):
-                room = max_sizes[index] - sizes[index] - 1
-                guesses.append(guess[:room])
+            for index, path, guess in zip(going, paths, self.guess(paths, ended), strict=True):
+                room = min(limit - sizes[index], max_tokens - self.count_behind(path))
+                guesses.append(guess[: room - 1])
             first_path, _ = continuations[0]
             paths, scores = await beam.read(paths, guesses, self.showing(first_path))
             for index, path in zip(going, paths, strict=True):
@@ -265,21 +273,18 @@ class TokenWriter:
         return continuations
 
     def _list_going(
-        self,
-        continuations: Sequence[Continuation],
-        sizes: Sequence[int],
-        going: Sequence[int],
-        max_sizes: Sequence[int],
+        self, continuations: Sequence[Continuation], sizes: Sequence[int], going: Sequence[int], limit: int
     ) -> list[int]:
         """The indices among `going` whose texts are still open and not too long. `sizes` are the numbers of their new
-        tokens, `max_sizes` the greatest ones allowed.
+        tokens, at most `limit`.
         """
         max_body_size = self._limit_bodies(continuations, sizes)
         still_going = []
         for index in going:
-            _, growing_text = continuations[index]
+            path, growing_text = continuations[index]
             size = sizes[index]
-            if growing_text.is_open and size < max_sizes[index] and size <= max_body_size:
+            is_short = size < limit and self.count_behind(path) < self.stretch.max_tokens
+            if growing_text.is_open and is_short and size <= max_body_size:
                 still_going.append(index)
         return still_going
 
