@@ -10,6 +10,7 @@ from midfill_lsp.host import Host
 from midfill_lsp.text import Span, SyncedDocument, cuts_line_end, trim
 
 MAX_APPLY_TRIES = 3
+LOST = "Midfill: the server lost track of this document; close it and open it again."
 MOVED_WAIT_S = 0.2  # after a refused edit, for the change that the client may have made before
 
 Replacement = tuple[Span, str]
@@ -27,7 +28,7 @@ def find_document(server: Host, uri: str, version: int | None) -> SyncedDocument
     if document is None:
         raise FillFailed("Midfill: the document is not open; open it in the editor first.")
     if document.desynced:
-        raise FillFailed("Midfill: the server lost track of this document; close it and open it again.")
+        raise FillFailed(LOST)
     if version not in (None, document.version):
         raise JsonRpcContentModified("Midfill: the document changed since this fill was offered; ask again.")
     return document
@@ -52,12 +53,15 @@ async def apply_edits(
     confirm: bool = False,
 ) -> tuple[int | None, str]:
     """Sends the edit for the current document. Returns the version that was edited and the resulting text. `find_edits`
-    returns the replacements in the current text, in order. With `confirm` the user confirms each replacement.
+    returns the replacements in the current text, in order. With `confirm` the user confirms each replacement. Raises
+    FillFailed or JsonRpcContentModified if nothing was changed.
     """
     for _ in range(MAX_APPLY_TRIES):
         version, text = document.version, document.text
-        if server.workspace.get_text_document(document.uri) is not document or document.desynced:
-            raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was filled.")
+        if server.workspace.open_document(document.uri) is not document:
+            raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was changed.")
+        if document.desynced:
+            raise JsonRpcContentModified(LOST)
         changes = [(span, new) for span, new in find_edits() if text.source[slice(*span)] != new]
         if not changes:
             return version, text.source
@@ -74,11 +78,11 @@ async def apply_edits(
         if answer.applied:
             return version, _replace(text.source, changes)
         if confirm:
-            raise JsonRpcContentModified("Midfill: the edit was not confirmed; nothing was filled.")
+            raise JsonRpcContentModified("Midfill: the edit was not confirmed; nothing was changed.")
         await asyncio.sleep(MOVED_WAIT_S)
         if document.version == version:
             raise FillFailed("Midfill: the editor did not take the edit; try again.")
-    raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was filled.")
+    raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was changed.")
 
 
 def _text_edit(

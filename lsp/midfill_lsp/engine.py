@@ -42,15 +42,16 @@ class Engines:
 
     def __init__(self) -> None:
         self.facts: EngineFacts | None = None
-        self._clients: dict[ModelAndDevice, EngineClient] = {}
+        self._clients: dict[ModelAndDevice, tuple[EngineClient, EngineFacts | None]] = {}
 
     def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
         """Fills with the engine that the settings name. If it must be started first, previews a proposal meanwhile.
         Closing the generator stops the work. Raises MidfillError.
         """
         model_and_device = settings.model, settings.device
-        client = self._clients.get(model_and_device)
-        if client is not None:
+        known = self._clients.get(model_and_device)
+        if known is not None:
+            client, facts = known
             events = fill(document, holes, options, client)
             try:
                 first = next(events)
@@ -58,8 +59,10 @@ class Engines:
                 # The engine of this connection has ended: below, another one is found or started.
                 if error.code not in ("engine_died", "engine_unreachable"):
                     raise
-                self._clients.pop(model_and_device, None)  # not closed, because other fills may still read from it
+                if self._clients.get(model_and_device) is known:  # otherwise another fill has replaced it already
+                    del self._clients[model_and_device]  # not closed, because other fills may still read from it
             else:
+                self.facts = facts
                 yield first
                 yield from events
                 return
@@ -79,10 +82,11 @@ class Engines:
         if sentence is not None:
             say(sentence)
         client = EngineClient(endpoint)
-        models = client.models()
-        if models:
-            self.facts = EngineFacts(models[0].id, models[0].device, models[0].dtype, models[0].parameters)
-        return self._clients.setdefault(model_and_device, client)
+        facts = None
+        if models := client.models():
+            facts = EngineFacts(models[0].id, models[0].device, models[0].dtype, models[0].parameters)
+        client, self.facts = self._clients.setdefault(model_and_device, (client, facts))
+        return client
 
 
 class WatchedFiller:

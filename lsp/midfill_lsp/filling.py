@@ -78,7 +78,7 @@ class FillJob:
         find_surroundings: Callable[[], Options], rerolled_holes: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
         """`find_surroundings` is for the worker thread. `rerolled_holes` are the holes of the fill that is replaced, in
-        document order. Raises FillFailed or JsonRpcContentModified if the document cannot be filled now.
+        document order. Raises MidfillError, FillFailed or JsonRpcContentModified if the document cannot be filled now.
         """
         if params.apply:
             check_takes_edits(server)
@@ -169,8 +169,11 @@ class FillJob:
                 size = measure(document, large_bodies[0])
                 name = large_bodies[0].name or "this function"
                 raise _LargeBody(f"Midfill: this replaces {size.num_lines} of {size.of_lines} lines ({name}).")
+        selected = [self._text.span(range) for range in ranges] if self.params.what is What.SELECTION else []
         earlier = [hole.fill.hole for hole in self._rerolled_holes]
-        self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, earlier)
+        self._spans, document, holes = sort_with_drafts(
+            self._view, document, found, self.params.drafts, selected, earlier
+        )
         say = partial(tell, progress.say)
         latest: Preview | None = None
         with closing(self._filler(document, holes, self._options(), self._settings, say)) as events:

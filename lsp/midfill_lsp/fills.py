@@ -184,7 +184,7 @@ class Fills:
             what=What.SELECTION,
             ranges=tuple(map(Range.of, ranges)),
             drafts=pending.drafts(share),
-            seed=pending.seed + 1,
+            seed=(pending.seed + 1) % 2**63,
             length=params.length,
             apply=True,
             preview_token=params.preview_token,

@@ -20,7 +20,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.engine import Filler
 from midfill_lsp.settings import Settings
-from midfill_lsp.text import SyncedDocument
+from midfill_lsp.text import SyncedDocument, Text
 from midfill_lsp.views import DocumentView
 
 MAX_KEPT = 200  # places for which suggestions are kept
@@ -191,7 +191,7 @@ class GhostRequest:
             for candidate in candidates
             if self.invoked or _is_worth_showing(candidate, self.settings)
         )
-        shown = ((text.splitlines() or [""])[0] if self.options.single_line else text for text in texts)
+        shown = (Text(text).lines[0] if self.options.single_line else text for text in texts)
         return tuple(Suggestion(text, num_replaced) for text in dict.fromkeys(shown) if not is_repeated(text, behind))
 
 

@@ -86,8 +86,8 @@ class Host(LanguageServer):
         completed = values
         if at_start:
             self._options = values
-        elif isinstance(values, Mapping) and isinstance(self._options, Mapping):
-            completed = {**self._options, **values}
+        elif isinstance(values, Mapping | None) and isinstance(self._options, Mapping):
+            completed = {**self._options, **(values or {})}
         self._settings[folder], problems = parse_settings(completed)
         if folder:
             return

@@ -89,9 +89,6 @@ class NextEdits:
         """Call when a document was closed."""
         self._bursts.pop(uri, None)
         self._found.pop(uri, None)
-        document = self._server.workspace.open_document(uri)
-        if document:
-            self._tell(document, ())
         search = self._searches.pop(uri, None)
         if search:
             search.cancel()

@@ -10,7 +10,7 @@ from midfill_infill.filling.candidates import DRAFTED
 from midfill_infill.text.document import Document
 from midfill_lsp.messages import FillParams, Payload, Position, Range, RepeatParams, What
 from midfill_lsp.pending import Pending
-from midfill_lsp.text import Span, SyncedDocument, Text
+from midfill_lsp.text import Span, SyncedDocument
 from midfill_lsp.views import DocumentView, find_holes
 
 TITLES = {
@@ -77,13 +77,16 @@ def _action(uri: str, version: int | None, what: What, range: types.Range, *, un
 
 
 def offer_repeats(document: SyncedDocument, cursor: types.Position, spans: Sequence[Span]) -> list[types.CodeAction]:
-    """Code actions that repeat the last change at the next place or everywhere. `spans` are all places, in order."""
+    """Code actions that repeat the last change at a place on the cursor's line, else go to the next place; or repeat it
+    everywhere. `spans` are all places, in order.
+    """
     if not spans:
         return []
     position = Position(line=cursor.line, character=cursor.character)
     here = RepeatParams(uri=document.uri, position=position)
     offset = document.text.offset(cursor)
-    next_span = next((span for span in spans if span[0] >= offset), spans[0])
+    line_start, _ = document.text.whole_lines((offset, offset))
+    next_span = next((span for span in spans if span[1] >= line_start), spans[0])
     line = document.text.position(next_span[0]).line + 1
     actions = [_offer_repeat(f"Make the last change again, or go there: line {line}", here)]
     if len(spans) > 1:
@@ -101,11 +104,11 @@ def _to_json(params: Payload) -> dict[str, Any]:
     return params.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
+def offer_lenses(pending: Pending) -> list[types.CodeLens]:
     """Accept, Reroll and Discard above a pending fill. A last lens, which does nothing, says which command the fill
     passes or that it is a suggestion, and where it comes from.
     """
-    range = text.range(pending.holes[0].outer)
+    range = pending.text.range(pending.holes[0].outer)
     fills = [hole.fill for hole in pending.holes]
     commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in LENSES.items()]
     notes: list[str] = []

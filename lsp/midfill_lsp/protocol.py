@@ -17,7 +17,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
 from midfill_lsp.frames import BadFrame, FrameParser
-from midfill_lsp.text import SyncedDocument, SyncedWorkspace
+from midfill_lsp.text import SyncedWorkspace
 
 logger = logging.getLogger(__name__)
 
@@ -154,11 +154,12 @@ class MidfillProtocol(LanguageServerProtocol):
 
     def _lose_track(self, message: dict[str, Any]) -> None:
         """Marks the documents that a refused change names as out of sync."""
-        if message["method"] not in (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE):
+        changes = (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+        if message["method"] not in changes or not isinstance(self._workspace, SyncedWorkspace):
             return
         for uri in _URI.findall(json.dumps(message)):
-            document = self.workspace.text_documents.get(json.loads(uri))
-            if isinstance(document, SyncedDocument):
+            document = self._workspace.open_document(json.loads(uri))
+            if document is not None:
                 document.lose_track("it was refused")
 
     def _refuse(self, msg_id: int | str | None, code: types.ErrorCodes, reason: str) -> None:
@@ -185,11 +186,14 @@ async def serve(server: LanguageServer, stdin_fd: int) -> int:
 
 
 def _pump(stdin_fd: int, loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[bytes]) -> None:
-    """Reads chunks up to b"" at the end of the input. It runs in a daemon thread, because this works for pipes, files
-    and consoles on every system and never delays the exit.
+    """Reads chunks up to b"" at the end of the input or after an error. It runs in a daemon thread, because this works
+    for pipes, files and consoles on every system and never delays the exit.
     """
     while True:
-        chunk = os.read(stdin_fd, CHUNK_BYTES)
+        try:
+            chunk = os.read(stdin_fd, CHUNK_BYTES)
+        except OSError:  # such as a terminal that is gone
+            chunk = b""
         if loop.is_closed():
             return
         loop.call_soon_threadsafe(chunks.put_nowait, chunk)

@@ -13,14 +13,14 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
-from midfill_lsp.views import find_exclusions, find_innermost, find_path, take_view
+from midfill_lsp.views import find_cells, find_exclusions, find_innermost, find_path, take_view
 
 MAX_RECENT = 32
 
 
 class RelatedText:
-    """Keeps the texts of the 32 files that were open last, and for 32 documents the excerpts that their last fills
-    showed to the model. Use it on the event loop, except for what `near` returns.
+    """Keeps the texts of the 32 files that were open last while a fill was made, and for 32 documents the excerpts that
+    their last fills showed to the model. Use it on the event loop, except for what `near` returns.
     """
 
     def __init__(self, freeze_settings: Callable[[], Callable[[str], Settings]]) -> None:
@@ -34,25 +34,26 @@ class RelatedText:
         settings_of, own = self._freeze_settings(), workspace.open_document(uri)
         if own is None or not settings_of(uri).repository_context:
             return Options
-        others = {
-            other.uri: other.source
-            for other in workspace.text_documents.values()
-            if other.uri != uri and isinstance(other, SyncedDocument)
+        opened = {
+            document.uri: document.source
+            for document in workspace.text_documents.values()
+            if isinstance(document, SyncedDocument)
         }
         folder = find_innermost(workspace.folders, uri)
         root = find_path(folder) if folder else None
         view = take_view(workspace, own)
         shown = self._shown_of(uri)
+        in_view = {uri, *(cell.uri for cells in find_cells(workspace, own) for cell in cells)}
 
         def find() -> Options:
             with self._lock:
-                texts = {key: text for key, text in self._recent.items() if key not in others} | others  # by URI
+                texts = {key: text for key, text in self._recent.items() if key not in opened} | opened  # by URI
                 excluded = find_exclusions({key: settings_of(key).exclude for key in texts})
                 allowed = [key for key in texts if key not in excluded]
                 self._recent = {key: texts[key] for key in allowed[-MAX_RECENT:]}
-                newest_first = [(key, text) for key, text in reversed(self._recent.items()) if key != uri]
+                newest_first = [(key, text) for key, text in reversed(self._recent.items()) if key not in in_view]
             held = [
-                Reference("open" if key in others else "recent", text.replace("\r\n", "\n"), find_path(key))
+                Reference("open" if key in opened else "recent", text.replace("\r\n", "\n"), find_path(key))
                 for key, text in newest_first
             ]
             held.sort(key=lambda reference: reference.kind)  # stable sort: most recent first within a kind

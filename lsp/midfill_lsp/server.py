@@ -50,8 +50,10 @@ class MidfillServer(Host):
         self.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(_ask_for_settings)
         self.feature(types.TEXT_DOCUMENT_DID_OPEN)(_follow_changes)
         self.feature(types.TEXT_DOCUMENT_DID_CHANGE)(_follow_changes)
-        self.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(_follow_cells)
-        self.feature(types.TEXT_DOCUMENT_DID_CLOSE)(_forget)
+        self.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(_follow_cells)
+        self.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(_follow_changed_cells)
+        self.feature(types.TEXT_DOCUMENT_DID_CLOSE)(_forget_document)
+        self.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)(_forget_cells)
         self.feature("midfill/fill")(_fill)
         self.feature("midfill/holes")(_list_holes)
         self.feature("midfill/tests")(_guess_tests)
@@ -82,7 +84,7 @@ async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> li
 
 def _list_lenses(ls: MidfillServer, params: types.CodeLensParams) -> list[types.CodeLens]:
     document = ls.workspace.get_text_document(params.text_document.uri)
-    return [lens for fill in ls.fills.pending_in(document) for lens in offer_lenses(fill, fill.document.text)]
+    return [lens for fill in ls.fills.pending_in(document) for lens in offer_lenses(fill)]
 
 
 async def _suggest(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList | None:
@@ -109,8 +111,8 @@ async def _fill(ls: MidfillServer, params: Any) -> dict[str, Any]:
 
 
 async def _run_command(ls: MidfillServer, params: types.ExecuteCommandParams) -> dict[str, Any]:
-    """Runs the method of Fills or NextEdits with the command's name. Its errors are also shown, because clients may not
-    show those of commands.
+    """Runs the method of Fills or NextEdits with the command's name. A MidfillError is also shown, because clients may
+    not show the errors of commands.
     """
     kind, _ = messages.COMMANDS[params.command]
     asked = messages.parse_arguments(kind, params.arguments, params.command)
@@ -195,14 +197,33 @@ def _follow(ls: MidfillServer, uri: str) -> None:
     ls.next_edits.follow(uri)
 
 
-def _follow_cells(ls: MidfillServer, params: types.DidChangeNotebookDocumentParams) -> None:
+def _follow_cells(ls: MidfillServer, params: types.DidOpenNotebookDocumentParams) -> None:
+    for cell in params.cell_text_documents:
+        _follow(ls, cell.uri)
+
+
+def _follow_changed_cells(ls: MidfillServer, params: types.DidChangeNotebookDocumentParams) -> None:
     cells = params.change.cells
     if cells is None:
         return
+    if cells.structure:
+        for closed in cells.structure.did_close or ():
+            _forget(ls, closed.uri)
+        for opened in cells.structure.did_open or ():
+            _follow(ls, opened.uri)
     for change in cells.text_content or ():
         _follow(ls, change.document.uri)
 
 
-def _forget(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
-    ls.fills.forget(params.text_document.uri)
-    ls.next_edits.forget(params.text_document.uri)
+def _forget_document(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
+    _forget(ls, params.text_document.uri)
+
+
+def _forget_cells(ls: MidfillServer, params: types.DidCloseNotebookDocumentParams) -> None:
+    for cell in params.cell_text_documents:
+        _forget(ls, cell.uri)
+
+
+def _forget(ls: MidfillServer, uri: str) -> None:
+    ls.fills.forget(uri)
+    ls.next_edits.forget(uri)

@@ -46,6 +46,8 @@ def until_passes(
         place = find_path(other.uri)
         if place is None or place == path or not isinstance(other, SyncedDocument):
             continue
+        if workspace.get_notebook_document(cell_uri=other.uri):  # the text of a cell is not that of its file
+            continue
         if place.is_file():
             held[place] = other.source.encode("utf-8", "surrogatepass")
 

@@ -64,20 +64,24 @@ class DocumentView:
 
 def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentView:
     """The current document and the code cells around it in its language. Use it on the event loop only."""
-    before, after = list[str](), list[str]()
-    notebook = workspace.get_notebook_document(cell_uri=synced.uri)
-    if notebook is None:
-        return DocumentView(synced.uri, synced.language_id, synced.text)
-    sources = before
-    for cell in notebook.cells:
-        other = workspace.open_document(cell.document)
-        if other is synced:
-            sources = after
-        elif other and cell.kind == types.NotebookCellKind.Code and other.language_id == synced.language_id:
-            sources.append(other.source)
+    before, after = ([cell.source for cell in cells] for cells in find_cells(workspace, synced))
     text_before = _BETWEEN_CELLS.join([*before, ""])
     text_after = _BETWEEN_CELLS.join(["", *after])
     return DocumentView(synced.uri, synced.language_id, synced.text, text_before, text_after)
+
+
+def find_cells(workspace: SyncedWorkspace, synced: SyncedDocument) -> tuple[list[SyncedDocument], list[SyncedDocument]]:
+    """The code cells before and after a cell that have its language; none for a document that is no cell."""
+    before, after = list[SyncedDocument](), list[SyncedDocument]()
+    notebook = workspace.get_notebook_document(cell_uri=synced.uri)
+    found = before
+    for cell in notebook.cells if notebook else ():
+        other = workspace.open_document(cell.document)
+        if other is synced:
+            found = after
+        elif other and cell.kind == types.NotebookCellKind.Code and other.language_id == synced.language_id:
+            found.append(other)
+    return before, after
 
 
 def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
@@ -148,7 +152,7 @@ def find_innermost(folders: Iterable[str], uri: str) -> str:
     """The innermost of `folders` that contains a document, or the notebook of a cell; "" if none does."""
     canonical = canonical_uri(uri)
     around = [folder for folder in folders if folder and canonical.startswith(canonical_uri(folder) + "/")]
-    return max(around, key=len, default="")
+    return max(around, key=lambda folder: len(canonical_uri(folder)), default="")
 
 
 def find_holes(view: DocumentView, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
@@ -178,10 +182,12 @@ def find_around(view: DocumentView, range: types.Range) -> list[Span]:
 
 
 def sort_with_drafts(
-    view: DocumentView, document: Document, found: list[Hole], drafts: Sequence[DraftParams], olds: Sequence[Hole] = ()
-) -> tuple[list[Span], Document, tuple[Hole, ...]]:
-    """The spans of the holes in document order, the document with the drafts in it, and its holes with anchors. `olds`
-    are the holes of a fill that is rerolled; the new holes get their kinds and names. Raises MidfillError.
+    view: DocumentView, document: Document, found: list[Hole], drafts: Sequence[DraftParams],
+    selected: Sequence[Span] = (), olds: Sequence[Hole] = (),
+) -> tuple[list[Span], Document, tuple[Hole, ...]]:  # fmt: skip
+    """The spans of the holes in document order, the document with the drafts in it, and its holes with anchors. A draft
+    without a text keeps parts of its selection, of which the hole leaves out white space at the ends. `olds` are the
+    holes of a fill that is rerolled; the new holes get their kinds and names. Raises MidfillError.
     """
     if olds:
         found = [replace(hole, kind=old.kind, name=old.name) for hole, old in zip(found, olds, strict=True)]
@@ -190,18 +196,31 @@ def sort_with_drafts(
     if not drafts:
         return spans, document, ordered
     encoding = view.text.encoding
-    draft_of = {(hole.start_byte, hole.end_byte): draft for hole, draft in zip(found, drafts, strict=True)}
+    selections = selected or [view.span(hole) for hole in found]
+    draft_of = {
+        (hole.start_byte, hole.end_byte): (draft, selection)
+        for hole, draft, selection in zip(found, drafts, selections, strict=True)
+    }
     texts_with_anchors: list[tuple[str | None, list[Span]]] = []
     for hole, span in zip(ordered, spans, strict=True):
-        draft = draft_of[hole.start_byte, hole.end_byte]
+        draft, selection = draft_of[hole.start_byte, hole.end_byte]
         if draft.text is None:
-            text = view.text.source[slice(*span)]
-            texts_with_anchors.append((None, code_points(text, draft.keep, encoding)))
+            kept = code_points(view.text.source[slice(*selection)], draft.keep, encoding)
+            texts_with_anchors.append((None, _cut(kept, selection[0] - span[0], span[1] - span[0])))
         else:
             kept = code_points(draft.text, draft.keep, encoding)
             texts_with_anchors.append(_join_line_ends(draft.text, kept))
     drafted, placed = put_drafts(document, ordered, texts_with_anchors)
     return spans, drafted, placed
+
+
+def _cut(spans: Sequence[Span], shift: int, length: int) -> list[Span]:
+    """The spans, moved by `shift`, as far as they are in a text of this length."""
+
+    def move(offset: int) -> int:
+        return min(max(offset + shift, 0), length)
+
+    return [(move(start), move(end)) for start, end in spans]
 
 
 def _join_line_ends(text: str, spans: Sequence[Span]) -> tuple[str, list[Span]]:

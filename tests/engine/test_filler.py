@@ -336,6 +336,8 @@ def test_a_model_with_fill_in_the_middle_tokens_sees_both_sides(kind: str, tmp_p
     assert markers is not None and markers.suffix_first == (kind == "seed")
     prompt = lay_prompt(model, "x = ", "\nprint(x)\n")
     assert prompt.has_suffix and prompt.ids == tuple(markers.lay(encode("x = "), encode("\nprint(x)\n")))
+    wide = lay_prompt(model, "x = ", "\n" + "字" * AHEAD_CHARACTERS).ids
+    assert len(wide) - len(lay_prompt(model, "x = ").ids) == AHEAD_CHARACTERS, "what a fill claims memory for"
     stretch = Stretch("x = ", "\nprint(x)\n", True, max_tokens=4)
     prefix, _ = complete(model, read_prefix(model, prompt.ids))
     for each in complete(model, Filler(model, stretch).fill([Candidate("total")])):
@@ -428,6 +430,39 @@ def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -
     line = Stretch(TEXT + "x = ", "\n", True, max_tokens=8)
     drawn = complete(base, Filler(base, line, Drawing(4, 1.0, 1.0, torch.Generator().manual_seed(3))).fill([]))
     assert drawn and not any("\n" in each.text for each in drawn)
+
+
+def test_a_body_has_no_more_tokens_than_it_may_with_its_first_line(base: Runtime) -> None:
+    first = "return items"
+    num_first = len(base.loaded.tokenizer.encode(first))
+    stretch = Stretch(TEXT + "def other(items):\n    ", "\n\nprint(1)\n", False, max_tokens=20, indent="    ")
+    filler = Filler(base, stretch)
+    prefix, _ = complete(base, read_prefix(base, filler.prompt.ids))
+    beam = Beam(base, prefix)
+    (begun,), scores = complete(base, beam.open([tuple(base.loaded.tokenizer.encode(first))]))
+
+    def choose(path: Written, logs: torch.Tensor) -> int:
+        return base.loaded.tokenizer.encode("\n    abcdefghijklmnopqrstuvwxyz")[len(path.ids) - num_first]
+
+    filler.pending = b""
+    ((path, _),) = complete(base, filler.write(beam, [(begun, GrowingText(stretch, first))], [scores], choose, 24))
+    assert filler.count_own(path) == 20
+
+
+def test_the_tokens_of_a_begun_word_are_not_those_of_its_line(base: Runtime) -> None:
+    stretch = Stretch("x = configuration_na", "\nprint(1)\n", True, max_tokens=3)
+    filler = Filler(base, stretch)
+    whole = base.loaded.tokenizer.encode("na")
+    filler.pending = b"n"
+    assert filler.count_behind(Written()) == filler.count_behind(Written(tuple(whole[:1]))) == 0
+    assert filler.count_behind(Written(tuple(whole))) == 1
+    found = complete(base, Filler(base, stretch).fill([]))
+    lengths = {len(base.loaded.tokenizer.encode(each.text)) for each in found}
+    assert max(lengths) <= 3 and complete(base, Filler(base, replace(stretch, max_tokens=1)).fill([]))
+
+
+def test_nothing_is_drawn_where_nothing_may_come() -> None:
+    assert Drawing(1, 1.0).choose(torch.full((5,), -torch.inf)) in range(5)
 
 
 @pytest.mark.parametrize("kind", ["line", "short", "body"])
@@ -607,6 +642,7 @@ def test_the_memory_of_a_fill_counts_excerpts_up_to_what_is_read(base: Runtime) 
         return claimed.num_bytes
 
     assert claim("x = ", []) < claim("x = ", ["other = 7\n" * 20]) < claim("x = 1\n" * 4000, [])
+    assert claim("x = ", ["a" * 40]) < claim("x = ", ["字" * 40]), "a character may be several tokens"
     assert claim("x = 1\n" * 4000, ["other = 7\n" * 190]) == claim("x = 1\n" * 4000, ["other = 7\n" * 190] * 2)
 
 

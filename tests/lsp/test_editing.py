@@ -16,6 +16,7 @@ from tests.lsp.scripted_server import FILL, GUESS, WRITES
 
 from midfill_lsp.offers import offer_lenses
 from midfill_lsp.progress import PREVIEWS_PER_S
+from midfill_lsp.text import Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -158,14 +159,22 @@ async def test_the_lenses_of_a_fill_name_its_origin_behind_the_commands(
     is_suggestion: bool, origin: str, said: list[str]
 ) -> None:
     fill = SimpleNamespace(is_suggestion=is_suggestion, origin=origin)
-    pending = SimpleNamespace(
-        id=1, filled=SimpleNamespace(passed_command=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)]
-    )
-    text = SimpleNamespace(range=lambda span: types.Range(types.Position(0, 0), types.Position(0, 0)))
-    lenses = offer_lenses(pending, text)  # type: ignore[arg-type]
+    holes = [SimpleNamespace(outer=(0, 0), fill=fill)]
+    pending = SimpleNamespace(id=1, filled=SimpleNamespace(passed_command=""), holes=holes, text=Text("\n"))
+    lenses = offer_lenses(pending)  # type: ignore[arg-type]
     commands = [lens.command for lens in lenses if lens.command is not None]
     assert [command.title for command in commands] == ["Accept", "Reroll", "Discard", *said]
     assert [command.command for command in commands[3:]] == [""] * len(said)
+
+
+async def test_a_reroll_keeps_what_was_typed_behind_a_blank(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await editor.do("fill", **body(buffer))
+    start = at(buffer, FILL)
+    editor.edit(buffer, start, start + len("return"), "")  # the fill begins with a blank now
+    editor.edit(buffer, start + 1, start + 1, "x = ")
+    await editor.do("reroll", keep=0)
+    assert buffer.text.source == SOURCE.replace(BODY, " x = + new")
 
 
 async def test_lenses_stand_on_a_pending_fill_only(editor: Editor) -> None:
@@ -448,6 +457,19 @@ async def test_each_file_is_left_out_by_its_own_folders_settings(start: Start, t
     assert "counted  text" in await ask()
 
 
+async def test_a_file_that_was_filled_alone_is_a_recent_one(start: Start) -> None:
+    editor = await start()
+
+    async def ask(buffer: Buffer) -> str:
+        place = [span(buffer, len(buffer.text.source) - 1)]
+        return str((await editor.ask("midfill/fill", {"uri": buffer.uri, "what": "hole", "ranges": place})).model)
+
+    first = editor.open("one = 1\n\n", uri="untitled:one")
+    await ask(first)
+    editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(first.uri)))
+    assert "counted recent one = 1" in await ask(editor.open("two = 2\n\n", uri="untitled:two"))
+
+
 async def test_related_text_of_other_files_comes_along(editor: Editor, tmp_path: Path) -> None:
     editor.open("def parse_invoice(path):\n    return path\n", uri=(tmp_path / "invoice.py").as_uri())
     buffer = editor.open("def total(path):\n    rows = parse_invoice(path)\n    \n", uri="untitled:2")
@@ -515,21 +537,35 @@ async def test_files_that_matter_are_counted_and_fresh(start: Start, tmp_path: P
     assert (await count()).startswith("open ") and "hunter2" not in await count()
 
 
-async def test_the_cells_of_a_notebook_are_context(editor: Editor) -> None:
-    sources = {"c:1": "import pandas as pd\n", "c:2": "# Title", "c:3": "def load():\n    ...", "c:4": "load()\n"}
-    kinds = {"c:2": types.NotebookCellKind.Markup}
+def open_notebook(editor: Editor, sources: dict[str, str], markdown: str = "") -> None:
+    """Opens a notebook of these cells, by URI, which are Python but for the one of `markdown`."""
+    kinds = {markdown: types.NotebookCellKind.Markup}
     cells = [types.NotebookCell(kinds.get(uri, types.NotebookCellKind.Code), uri) for uri in sources]
     items = [
         types.TextDocumentItem(uri, "markdown" if uri in kinds else "python", 1, text) for uri, text in sources.items()
     ]
     notebook = types.NotebookDocument("file:///n.ipynb", "jupyter-notebook", 1, cells)
     editor.client.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, items))
+
+
+def close_notebook(editor: Editor, sources: dict[str, str]) -> None:
+    editor.client.notebook_document_did_close(
+        types.DidCloseNotebookDocumentParams(
+            types.NotebookDocumentIdentifier("file:///n.ipynb"), [types.TextDocumentIdentifier(uri) for uri in sources]
+        )
+    )
+
+
+async def test_the_cells_of_a_notebook_are_context(editor: Editor) -> None:
+    sources = {"c:1": "import pandas as pd\n", "c:2": "# Title", "c:3": "def load():\n    ...", "c:4": "load()\n"}
+    open_notebook(editor, sources, "c:2")
     asked = {
         "uri": "c:3",
         "what": "body",
         "ranges": [{"start": {"line": 1, "character": 5}, "end": {"line": 1, "character": 5}}],
     }
     result = await editor.ask("midfill/fill", asked)
+    assert "open # Title" in result.model and "open import" not in result.model and "open load()" not in result.model
     assert result.model.endswith("text import pandas as pd\n\n\ndef load():\n    ...\n\nload()\n")
     hole = result.holes[0]
     assert (hole.range.start.line, hole.range.start.character, hole.range.end.character, hole.text) == (1, 4, 7, FILL)
@@ -537,11 +573,39 @@ async def test_the_cells_of_a_notebook_are_context(editor: Editor) -> None:
     assert len(stubs.holes) == 1
     with pytest.raises(JsonRpcException, match="no stubs"):
         await editor.ask("midfill/fill", {"uri": "c:4", "what": "stubs"})
-    editor.client.notebook_document_did_close(
-        types.DidCloseNotebookDocumentParams(
-            types.NotebookDocumentIdentifier("file:///n.ipynb"), [types.TextDocumentIdentifier(uri) for uri in sources]
-        )
-    )
+    close_notebook(editor, sources)
+
+
+@pytest.mark.parametrize("closes", ["the notebook", "the cell"])
+async def test_a_cell_that_is_closed_has_nothing_pending(editor: Editor, closes: str) -> None:
+    sources = {"c:1": "def load():\n    ...\n", "c:2": "load()\n"}
+    open_notebook(editor, sources)
+    editor.buffers["c:1"] = Buffer("c:1", Text(sources["c:1"]))
+    await editor.do("fill", uri="c:1", what="body", ranges=[span(editor.buffers["c:1"], 16)])
+    assert (await editor.ask("midfill/status", {})).pending == 1
+    del editor.buffers["c:1"]
+    if closes == "the cell":
+        array = types.NotebookCellArrayChange(0, 1)
+        structure = types.NotebookDocumentCellChangeStructure(array, [], [types.TextDocumentIdentifier("c:1")])
+        change = types.NotebookDocumentChangeEvent(cells=types.NotebookDocumentCellChanges(structure))
+        notebook = types.VersionedNotebookDocumentIdentifier(2, "file:///n.ipynb")
+        editor.client.notebook_document_did_change(types.DidChangeNotebookDocumentParams(notebook, change))
+    else:
+        close_notebook(editor, sources)
+    assert (await editor.ask("midfill/status", {})).pending == 0 and editor.seen.pending["c:1"] == []
+    close_notebook(editor, sources)
+
+
+async def test_the_first_change_of_a_cell_is_one_to_repeat(editor: Editor) -> None:
+    sources = {"c:1": "self.assertEquals(1)\nself.assertEquals(2)\n"}
+    open_notebook(editor, sources)
+    event = types.TextDocumentContentChangePartial(types.Range(types.Position(0, 16), types.Position(0, 17)), "")
+    texts = [types.NotebookDocumentCellContentChanges(types.VersionedTextDocumentIdentifier(2, "c:1"), [event])]
+    change = types.NotebookDocumentChangeEvent(cells=types.NotebookDocumentCellChanges(text_content=texts))
+    notebook = types.VersionedNotebookDocumentIdentifier(2, "file:///n.ipynb")
+    editor.client.notebook_document_did_change(types.DidChangeNotebookDocumentParams(notebook, change))
+    assert (await editor.do("repeat", uri="c:1", position={"line": 0, "character": 0}))["left"] == 1
+    close_notebook(editor, sources)
 
 
 async def test_each_workspace_folder_has_its_settings(start: Start) -> None:

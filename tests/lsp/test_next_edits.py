@@ -132,6 +132,9 @@ async def test_code_actions_offer_it_to_editors_without_a_plugin(start: Start) -
     assert await editor.client.text_document_code_action_async(asked) == found, "what is known is offered"
     titles = [action.title for action in found or ()]
     assert titles == ["Make the last change again, or go there: line 5", "Make the last change in 4 more places"]
+    asked.range = buffer.text.range((at(buffer, "😀')\nself.assertEquals(ß3"),) * 2)
+    first, *_ = await editor.client.text_document_code_action_async(asked) or ()
+    assert first.title.endswith("line 6"), "a place on the cursor's line is made where the cursor is behind it"
     assert found and isinstance(found[1], types.CodeAction) and found[1].command
     assert (await editor.run(found[1].command))["applied"] == 4
     assert buffer.text.source == SOURCE.replace("Equals", "Equal")

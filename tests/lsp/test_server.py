@@ -342,6 +342,13 @@ async def test_settings_are_asked_for(start: Start) -> None:
         await editor.run(await body_command(editor, buffer))
 
 
+async def test_settings_at_the_start_hold_where_later_ones_name_none(start: Start) -> None:
+    editor = await start(options={"exclude": ["left_out.py"]})
+    for settings in ({"midfill": None}, {"midfill": {}}):
+        editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings))
+        assert (await editor.ask("midfill/status", {"uri": "file:///left_out.py"})).kind == "Inactive"
+
+
 @pytest.mark.parametrize("language", ["brainfuck", "plaintext", ""])
 async def test_an_unknown_language_still_fills_selections(editor: Editor, language: str) -> None:
     buffer = editor.open("+++ [here] ---\n", language)
@@ -396,6 +403,14 @@ async def test_a_document_out_of_step_is_not_filled_until_it_comes_whole(editor:
     buffer.version = 3
     await editor.run(await body_command(editor, buffer))
     assert buffer.text.source == SOURCE.replace(BODY, FILL)
+
+
+async def test_a_refused_change_puts_its_document_out_of_step(editor: Editor) -> None:
+    buffer = editor.open(SOURCE, uri="file:///ein%20t%C3%A4st.py")
+    params = {"textDocument": {"uri": buffer.uri, "version": 2}, "contentChanges": "no list"}
+    editor.client.protocol._send_data({"jsonrpc": "2.0", "method": types.TEXT_DOCUMENT_DID_CHANGE, "params": params})
+    with pytest.raises(JsonRpcException, match="lost track"):
+        await editor.ask("midfill/holes", {"uri": buffer.uri, "range": unstructure(editor, buffer.text.range((0, 0)))})
 
 
 async def test_a_poor_client_gets_commands_and_a_reason(start: Start) -> None:

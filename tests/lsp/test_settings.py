@@ -3,6 +3,7 @@
 import pytest
 
 from midfill_lsp.settings import RULES, Settings, parse_settings
+from midfill_lsp.views import find_innermost
 
 
 def test_valid_settings_are_read_without_a_problem() -> None:
@@ -41,6 +42,13 @@ def test_ghost_text_by_language() -> None:
     settings, _ = parse_settings({"languages": {"*": False, "python": True}})
     assert [settings.suggests_in(name) for name in ("markdown", "python", None)] == [False, True, False]
     assert not Settings(trigger="manual", languages={"python": True}).suggests_in("python")
+
+
+def test_the_innermost_folder_is_found_whatever_its_spelling() -> None:
+    assert (
+        find_innermost(["", "file:///%61%62%63", "file:///abc/d", "file:///ab"], "file:///abc/d/e.py")
+        == "file:///abc/d"
+    )
 
 
 def test_an_unknown_key_lists_the_known() -> None:

@@ -1,15 +1,20 @@
 """The server's process and malformed input: it answers the next request, or ends at once with an error."""
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.lsp.editor import REAL, TIMEOUT_S, server_environment
 from tests.lsp.frames import MALFORMED, frame
+
+from midfill_lsp.protocol import _pump
 
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
 # Messages that are JSON, but not what the protocol allows, and the error code of the answer.
@@ -113,6 +118,7 @@ def test_wrong_messages_are_answered(wire: Wire, body: bytes, code: int) -> None
 def test_requests_before_initialize_and_after_shutdown_are_refused() -> None:
     wire = Wire(initialize=False)
     with wire.process:
+        wire.send(frame(IGNORED[3]))
         assert wire.ask("textDocument/codeAction", {})["error"]["code"] == -32002
         wire.ask("initialize", INITIALIZE)
         assert wire.ask("shutdown")["result"] is None
@@ -128,6 +134,13 @@ def test_the_end_of_input_ends_the_server(last: bytes) -> None:
         wire.send(last)
         wire.close_input()
         assert wire.process.wait(TIMEOUT_S) == 1
+
+
+async def test_an_input_that_cannot_be_read_has_ended(tmp_path: Path) -> None:
+    folder, chunks = os.open(tmp_path, os.O_RDONLY), asyncio.Queue[bytes]()
+    _pump(folder, asyncio.get_running_loop(), chunks)
+    os.close(folder)
+    assert await asyncio.wait_for(chunks.get(), TIMEOUT_S) == b""
 
 
 def test_exit_without_shutdown_is_an_error() -> None:

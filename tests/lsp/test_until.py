@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from tests.lsp.editor import Buffer, Editor, at, body, configure, span
 from tests.until.shops import SHOP, TESTS, is_running, needs_bubblewrap
@@ -60,6 +61,23 @@ async def test_other_files_are_tested_as_the_editor_holds_them(editor: Editor, f
     buffer = open_shop(editor, folder)
     result = await editor.do("fill", **body(buffer, "..."), until=PYTEST)
     assert result["passes"] == PYTEST
+
+
+async def test_a_notebook_is_tested_as_it_is_stored(editor: Editor, folder: Path) -> None:
+    configure(editor, model=RIGHT)
+    (folder / "n.ipynb").write_text("{}")
+    cell = f"vscode-notebook-cell:{folder / 'n.ipynb'}#1"
+    notebook = types.NotebookDocument(
+        (folder / "n.ipynb").as_uri(), "jupyter-notebook", 1, [types.NotebookCell(types.NotebookCellKind.Code, cell)]
+    )
+    items = [types.TextDocumentItem(cell, "python", 1, "a = 'cell'")]
+    editor.client.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, items))
+    buffer = open_shop(editor, folder)
+    (folder / "check.py").write_text("import shop; assert open('n.ipynb').read() == '{}' and shop.discount(5, 2) == 3")
+    result = await editor.do("fill", **body(buffer, "..."), until=f"{sys.executable} check.py")
+    assert result["passes"]
+    closed = types.NotebookDocumentIdentifier(notebook.uri), [types.TextDocumentIdentifier(cell)]
+    editor.client.notebook_document_did_close(types.DidCloseNotebookDocumentParams(*closed))
 
 
 async def test_commands_are_guessed(editor: Editor, folder: Path) -> None:

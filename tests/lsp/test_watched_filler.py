@@ -127,6 +127,26 @@ def test_a_proposal_is_there_while_the_engine_starts() -> None:
     assert engines.num_started == 2
 
 
+def test_the_engine_that_was_used_last_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Document.from_text("x = \n", "python"), [Hole(4, 4)], Options()
+
+    def connect(endpoint: SimpleNamespace) -> SimpleNamespace:
+        model = SimpleNamespace(id=endpoint.model, device="cpu", dtype="fp32", parameters=1)
+        return SimpleNamespace(models=lambda: [model])
+
+    monkeypatch.setattr("midfill_infill.engines.client.EngineClient", connect)
+    monkeypatch.setattr(
+        "midfill_infill.engines.supervise.ensure_engine",
+        lambda wanted, say: SimpleNamespace(model=wanted.model, remote_host=""),
+    )
+    monkeypatch.setattr("midfill_infill.engines.offer.tell_where", lambda host: None)
+    monkeypatch.setattr("midfill_lsp.engine.fill", lambda *asked: iter([Preview(0, 1, ())]))
+    engines = Engines()
+    for model in ("one", "two", "one"):
+        list(engines.fill(*asked, Settings(model), print))
+        assert engines.facts and engines.facts.model == model
+
+
 class Recorder:
     """A client of an engine that writes `x`, and keeps what it is asked."""
 

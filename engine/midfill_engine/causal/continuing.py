@@ -393,7 +393,7 @@ def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[st
     config = runtime.loaded.config
     shape = config.transformer
     size = runtime.dtype.itemsize
-    excerpt_tokens = sum(map(len, excerpts))  # a token has at least one character
+    excerpt_tokens = sum(len(text.encode()) for text in excerpts)  # a token has at least one byte
     context_tokens = sum(map(len, outline.pieces)) + excerpt_tokens
     max_read = MAX_BEFORE + AHEAD_CHARACTERS  # tokens of the prompt
     num_tokens = min(context_tokens, max_read) + config.max_hole

@@ -59,8 +59,7 @@ class LineSearch:
         stretch = writer.stretch
         self.writer = writer
         self.names = {1: names, 2: unused}
-        max_tokens = min(stretch.max_tokens, MAX_LINE_TOKENS)
-        self.limit = max_tokens + len(writer.pending)
+        self.max_tokens = min(stretch.max_tokens, MAX_LINE_TOKENS)
         self.num_complete = max(writer.widest, WHOLE.width)
         self.enough = max(writer.effort.enough, writer.drawing.count)
         if stretch.is_inside:  # the rest of the line will judge them
@@ -156,9 +155,11 @@ class LineSearch:
         to a name.
         """
         line = read.line
-        if not read.guess or not grown or len(line.path.ids) + 1 >= self.limit:
+        if not read.guess or not grown:
             return False
         path = grown[0].path
+        if self.writer.count_behind(path) > self.max_tokens:
+            return False
         is_certain = bool(line.name_rest) or path.logs[-1] > NEARLY_CERTAIN
         return is_certain and path.ids[-1] == read.guess[0]
 
@@ -197,7 +198,7 @@ class LineSearch:
             lines = []
             for line in likeliest[:room]:
                 path = line.path
-                if path.log > lowest_log and len(path.ids) < self.limit:
+                if path.log > lowest_log and self.writer.count_behind(path) <= self.max_tokens:
                     lines.append(line)
             if not lines:
                 continue

@@ -58,7 +58,7 @@ def lay_prompt(
     if markers is not None:
         encode = runtime.loaded.tokenizer.encode
         ids_before = encode(above)[-MAX_BEFORE:]
-        ids_after = encode(after[:num_ahead])
+        ids_after = encode(after[:num_ahead])[:AHEAD_CHARACTERS]  # a character may be several tokens
         marked = markers.lay(ids_before, ids_after)
         return Prompt((*opening, *marked), b"", has_suffix=True)
     shown = after if behind is None else behind
@@ -135,7 +135,9 @@ def take_stable_end(text: str, max_characters: int = READ_CHARACTERS) -> str:
 
 
 def lay_ahead(text: str, max_characters: int = AHEAD_CHARACTERS) -> str:
-    """Whole lines of the text after, behind those that judge and with at most so many characters, and BREAK; or ""."""
+    """Whole lines of the text after, behind those that judge and with at most so many characters, and BREAK; or "". The
+    first one may lack its beginning if it is long.
+    """
     num_judging = len(find_following(text))
     if not num_judging:
         return ""

@@ -149,8 +149,8 @@ class GrowingText:
 
     def endings(self) -> list[str]:
         """The texts that may be taken of what was written: up to each end of a line with text, without lines that leave
-        the body or repeat others. For a body only the longest of them, unless its lines are bounded. If a stretch of
-        several lines ends within a line, only the whole text, and only if it has reached the rest of that line.
+        the body or repeat others. For a body only the longest of them, unless it may have too many lines. If a stretch
+        of several lines ends within a line, only the whole text, and only if it has reached the rest of that line.
         """
         if not self.stretch.single and not self.stretch.is_body and self.stretch.is_inside:
             return [self.written] if self.is_met else []

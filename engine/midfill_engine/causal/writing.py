@@ -47,8 +47,10 @@ class Drawing:
     generator: torch.Generator | None = None
 
     def choose(self, logs: Tensor) -> int:
-        """Samples a token from the log-probabilities `logs` [V]."""
+        """Samples a token from the log-probabilities `logs` [V]; any one if none is possible."""
         values, order = logs.sort(descending=True)
+        if torch.isneginf(values[0]):
+            return int(order[0])
         shares = (values / self.temperature).softmax(dim=0)
         shares_before = shares.cumsum(dim=0) - shares
         nucleus = shares.masked_fill(shares_before >= self.top_p, 0)
@@ -189,6 +191,15 @@ class TokenWriter:
         _, ranges = self.decode_own(path.ids)
         return sum(start < end for start, end in ranges)
 
+    def count_behind(self, path: Path) -> int:
+        """The number of a path's tokens from the first one on that spells more than the pending bytes."""
+        num_bytes = 0
+        for index, token in enumerate(path.ids):
+            num_bytes += len(self.pieces[token])
+            if num_bytes > len(self.pending):
+                return len(path.ids) - index
+        return 0
+
     def limit_tokens(self, usual_limit: int) -> int:
         """The maximum number of tokens of a text of several lines: more than the usual limit if it must be longer."""
         line_tokens = LINE_TOKENS * self.stretch.min_lines
@@ -224,16 +235,16 @@ class TokenWriter:
         *,
         must_have_line: bool = False,
     ) -> list[Continuation]:
-        """Continues the texts `begun` token by token, each by at most `limit` tokens; returns all of them. Their next
-        tokens have the log-probabilities `scores` [1, V]. Prompt lookup decoding (Saxena 2023) saves passes: guessed
-        tokens are read along, and kept if they are chosen. When the time is over all texts end; but if there
-        `must_have_line` at least one text with a whole line, the likeliest text goes on up to it.
+        """Continues the texts `begun` token by token, each by at most `limit` tokens and to no more than a stretch may
+        have; returns all of them. Their next tokens have the log-probabilities `scores` [1, V]. Prompt lookup decoding
+        (Saxena 2023) saves passes: guessed tokens are read along, and kept if they are chosen. When the time is over
+        all texts end; but if there `must_have_line` at least one text with a whole line, the likeliest text goes on up
+        to it.
         """
         continuations = list(begun)
         num_continuations = len(continuations)
         going = list(range(num_continuations))
-        max_tokens = self.stretch.max_tokens + len(self.pending)
-        max_size = min(max_tokens, limit)
+        max_tokens = self.stretch.max_tokens
         begun_sizes = [len(path.ids) for path, _ in begun]
         sizes = [0] * num_continuations
         guesses: list[Sequence[int]] = [()] * num_continuations
@@ -243,7 +254,7 @@ class TokenWriter:
                 path = self._extend(path, growing_text, logs, guess, choose)
                 continuations[index] = path, growing_text
                 sizes[index] = len(path.ids) - begun_sizes[index]
-            going = self._list_going(continuations, sizes, going, max_size)
+            going = self._list_going(continuations, sizes, going, limit)
             if going and self.timer.is_over:
                 going = self._keep_likeliest(continuations, going, must_have_line)
             if not going:
@@ -251,9 +262,9 @@ class TokenWriter:
             paths = [continuations[index][0] for index in going]
             ended = [path for index, (path, _) in enumerate(continuations) if index not in going]
             guesses = []
-            for index, guess in zip(going, self.guess(paths, ended), strict=True):
-                room = max_size - sizes[index] - 1
-                guesses.append(guess[:room])
+            for index, path, guess in zip(going, paths, self.guess(paths, ended), strict=True):
+                room = min(limit - sizes[index], max_tokens - self.count_behind(path))
+                guesses.append(guess[: room - 1])
             first_path, _ = continuations[0]
             paths, scores = await beam.read(paths, guesses, self.showing(first_path))
             for index, path in zip(going, paths, strict=True):
@@ -262,17 +273,18 @@ class TokenWriter:
         return continuations
 
     def _list_going(
-        self, continuations: Sequence[Continuation], sizes: Sequence[int], going: Sequence[int], max_size: int
+        self, continuations: Sequence[Continuation], sizes: Sequence[int], going: Sequence[int], limit: int
     ) -> list[int]:
         """The indices among `going` whose texts are still open and not too long. `sizes` are the numbers of their new
-        tokens.
+        tokens, at most `limit`.
         """
         max_body_size = self._limit_bodies(continuations, sizes)
         still_going = []
         for index in going:
-            _, growing_text = continuations[index]
+            path, growing_text = continuations[index]
             size = sizes[index]
-            if growing_text.is_open and size < max_size and size <= max_body_size:
+            is_short = size < limit and self.count_behind(path) < self.stretch.max_tokens
+            if growing_text.is_open and is_short and size <= max_body_size:
                 still_going.append(index)
         return still_going
 

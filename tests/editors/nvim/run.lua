@@ -675,6 +675,104 @@ test('checkhealth', function()
   assert(not report:find('ERROR'), report)
 end)
 
+test('a fill that was cancelled runs no longer', function()
+  open(TWO)
+  local let = gate({ steps = 300 })
+  for _, row in ipairs({ 2, 6 }) do
+    vim.api.nvim_win_set_cursor(0, { row, 6 })
+    vim.cmd('Midfill body')
+  end
+  wait('both previews', function() return select(2, shown():gsub('MidfillGuess:    ', '')) == 2 end)
+  vim.api.nvim_win_set_cursor(0, { 4, 0 })
+  for _ = 1, 3 do
+    vim.cmd('Midfill cancel')
+    settle()
+  end
+  let()
+  settle()
+  equal({ lines(), notices }, { TWO, { 'Midfill: no fill is running here' } })
+end)
+
+test('a file that is opened again has the keys of its fill', function()
+  open(TWO)
+  local name = vim.api.nvim_buf_get_name(0)
+  vim.fn.writefile(TWO, name)
+  fill_at(2)
+  vim.cmd('Midfill add')
+  vim.cmd('bdelete!')
+  vim.cmd('edit ' .. name)
+  vim.bo.filetype = 'python'
+  wait('the server', function() return client() and client().initialized end)
+  equal(vim.fn.maparg('<C-e>', 'n'), '')
+  vim.cmd('Midfill holes')
+  fill_at(2)
+  equal(vim.fn.maparg('<C-e>', 'n', false, true).desc, 'Midfill: discard')
+end)
+
+test('a buffer that is wiped out with its fill does not come back', function()
+  open(TWO)
+  fill_at(2)
+  local name, server = vim.api.nvim_buf_get_name(0), client()
+  vim.cmd('bwipeout!')
+  assert(server:request_sync('midfill/status', vim.empty_dict(), 60000, 0))
+  vim.wait(100)
+  equal(vim.fn.bufexists(name), 0)
+end)
+
+test('holes wait for a server', function()
+  open(TWO)
+  vim.cmd('Midfill add')
+  client():stop(true)
+  wait('the end of the server', function() return not client() end)
+  vim.cmd('Midfill holes')
+  equal(#marks_of('holes'), 1)
+end)
+
+test('a fill of another buffer with the same number runs on', function()
+  local function fill_of(id)
+    local start = { line = 0, character = 0 }
+    return { id = id, holes = { { hunks = {}, range = { start = start, ['end'] = start } } }, weak = {}, newErrors = 0 }
+  end
+  open(TWO)
+  local let = gate()
+  vim.api.nvim_win_set_cursor(0, { 2, 6 })
+  vim.cmd('Midfill body')
+  wait('a preview', function() return shown() ~= '' end)
+  local other = vim.uri_from_fname(vim.env.TEST_FOLDER .. '/other.py')
+  vim.fn.bufload(vim.uri_to_bufnr(other))
+  for id = 1, 300 do
+    midfill.show_pending({ uri = other, fills = { fill_of(id) } })
+  end
+  vim.cmd('Midfill cancel')
+  let()
+  equal(notices, {})
+end)
+
+test('ghost text cancels requests of its own server', function()
+  open(TWO)
+  local ghost, cancelled = require('midfill.ghost'), {}
+  local get_clients = vim.lsp.get_clients
+  local function stub(name, id)
+    return { offset_encoding = 'utf-8', request = function() return true, id end, cancel_request = function(_, what) table.insert(cancelled, name .. what) end }
+  end
+  for _, client in ipairs({ stub('one', 1), stub('two', 2) }) do
+    vim.lsp.get_clients = function() return { client } end
+    ghost.request()
+  end
+  vim.lsp.get_clients = get_clients
+  equal(cancelled, { 'one1' })
+end)
+
+test('a selection without its last place is that one', function()
+  open({ 'value = äöü' })
+  vim.o.selection = 'exclusive'
+  press('0wwvll<Esc>')
+  local places = require('midfill.places')
+  local got = { places.selected({ range = 2, line1 = 1, line2 = 1 }) }
+  vim.o.selection = 'inclusive'
+  equal({ got[1], places.selected({ range = 2, line1 = 1, line2 = 1 }) }, { { 0, 8, 0, 12 }, { 0, 8, 0, 14 } })
+end)
+
 local failed = 0
 names = vim.tbl_filter(function(name) return name:find(vim.env.SCENES or '') end, names)
 for _, name in ipairs(names) do

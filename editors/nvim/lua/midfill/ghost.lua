@@ -3,7 +3,7 @@ local M = {}
 
 local namespace = vim.api.nvim_create_namespace('midfill.ghost')
 local shown -- { buffer, row, column, end_column, text } of what is on the screen, on 0.11
-local sent = {} -- client and request on the way, on 0.11
+local sent -- { client, id } of the last request, on 0.11
 
 local function hide()
   if shown then
@@ -17,10 +17,7 @@ local function show(buffer, row, column, item, encoding)
   local stop = item.range and vim.str_byteindex(line, encoding, item.range['end'].character, false) or column
   shown = { buffer = buffer, row = row, column = column, end_column = stop, text = item.insertText }
   local lines = vim.split(item.insertText, '\n')
-  local rest = {}
-  for index = 2, #lines do
-    table.insert(rest, { { lines[index], 'MidfillGuess' } })
-  end
+  local rest = vim.tbl_map(function(text) return { { text, 'MidfillGuess' } } end, vim.list_slice(lines, 2))
   vim.api.nvim_buf_set_extmark(buffer, namespace, row, column, {
     virt_text = { { lines[1], 'MidfillGuess' } }, virt_text_pos = 'inline', virt_lines = #rest > 0 and rest or nil,
   })
@@ -34,8 +31,8 @@ function M.request()
   if not client then
     return
   end
-  if sent.id then
-    client:cancel_request(sent.id)
+  if sent then
+    sent.client:cancel_request(sent.id)
   end
   local row, column = unpack(vim.api.nvim_win_get_cursor(0))
   local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
@@ -47,7 +44,7 @@ function M.request()
       show(buffer, row - 1, column, item, client.offset_encoding)
     end
   end, buffer)
-  sent.id = id
+  sent = id and { client = client, id = id }
 end
 
 --- Asks again if the cursor is where the server has other ghost text now: both kinds listen to this event.

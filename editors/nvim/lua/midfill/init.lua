@@ -9,7 +9,7 @@ local fills_of = {} -- buffer -> its pending fills, as the server last told
 local old_shown = {} -- buffers that show what stood there before their fills
 local deaths = {} -- when a server died
 local MAX_DEATHS, DEATHS_MS = 4, 180000
-local holes = {} -- buffer -> extmarks of holes that wait to be filled jointly
+local holes = {} -- buffer -> extmarks of holes that wait to be filled jointly, and of some that no longer do
 local wide = {} -- buffer -> { ranges, index, mark, tick } of the hole that is widened
 local last_token = 0
 
@@ -75,9 +75,16 @@ local function map_keys(buffer, is_on)
   end)
 end
 
+--- The buffer of a document; nil if it is not loaded. `vim.uri_to_bufnr` would make one that was wiped out again.
+local function loaded_buffer(uri)
+  local name = vim.uri_to_fname(uri)
+  local buffer = vim.fn.bufexists(name) == 1 and vim.fn.bufadd(name)
+  return buffer and vim.api.nvim_buf_is_loaded(buffer) and buffer or nil
+end
+
 --- A fill no longer runs.
 local function end_fill(buffer, id)
-  for _, token in ipairs(marks.tokens_of(id)) do
+  for _, token in ipairs(marks.tokens_of(buffer, id)) do
     running[token] = nil
     marks.clear_preview(buffer, token)
   end
@@ -85,8 +92,8 @@ end
 
 --- Draws all fills that are pending in a document, as the server says, and maps their keys.
 function M.show_pending(params)
-  local buffer = vim.uri_to_bufnr(params.uri)
-  if not vim.api.nvim_buf_is_loaded(buffer) then
+  local buffer = loaded_buffer(params.uri)
+  if not buffer then
     return
   end
   for _, fill in ipairs(params.fills) do
@@ -142,6 +149,7 @@ function M.cancel()
     return fail('Midfill: no fill is running here')
   end
   running[token].cancel()
+  running[token] = nil -- Neovim keeps to itself that a request was cancelled
   marks.clear_preview(buffer, token)
 end
 
@@ -214,7 +222,7 @@ function M.run(name, buffer)
     return ask(client, 'workspace/executeCommand', params, buffer, argument.previewToken)
   end
   client:request('workspace/executeCommand', params, function(error, result)
-    if name == 'discard' and result then -- Neovim keeps to itself that a request was cancelled
+    if name == 'discard' and result then -- as in M.cancel
       end_fill(buffer, result.id)
     end
     take_answer(buffer)(error)
@@ -223,8 +231,8 @@ end
 
 --- Draws the places where the last change may be made again, as the server says.
 function M.show_repeats(params)
-  local buffer = vim.uri_to_bufnr(params.uri)
-  if vim.api.nvim_buf_is_loaded(buffer) then
+  local buffer = loaded_buffer(params.uri)
+  if buffer then
     marks.repeats(buffer, params.places, options.next_edit)
   end
 end
@@ -241,30 +249,30 @@ end
 --- Remembers the selection, or the cursor, as one of the holes that `:Midfill holes` fills jointly.
 function M.add(range)
   local buffer = vim.api.nvim_get_current_buf()
-  holes[buffer] = holes[buffer] or {}
-  table.insert(holes[buffer], marks.hole(buffer, range))
+  holes[buffer] = vim.list_extend(holes[buffer] or {}, { marks.hole(buffer, range) })
 end
 
 --- Fills all remembered holes of the buffer in one pass: each sees the others while they are written.
 function M.fill_holes()
   local buffer = vim.api.nvim_get_current_buf()
-  if not holes[buffer] then
+  if not client_of(buffer) then
+    return
+  end
+  local ranges = vim.iter(holes[buffer] or {}):map(function(mark) return marks.take_hole(buffer, mark) end):totable()
+  holes[buffer] = nil
+  if #ranges == 0 then
     return fail('Midfill: add holes first, with :Midfill add')
   end
-  M.fill('selection', vim.tbl_map(function(mark) return marks.take_hole(buffer, mark) end, holes[buffer]))
-  holes[buffer] = nil
+  M.fill('selection', ranges)
 end
 
 local function show_wide(buffer)
   local state = wide[buffer]
   if state.mark then
     marks.take_hole(buffer, state.mark)
-    holes[buffer] = vim.tbl_filter(function(mark) return mark ~= state.mark end, holes[buffer] or {})
   end
   state.mark = state.ranges[state.index] and marks.hole(buffer, state.ranges[state.index])
-  holes[buffer] = holes[buffer] or {}
-  table.insert(holes[buffer], state.mark)
-  holes[buffer] = #holes[buffer] > 0 and holes[buffer] or nil
+  holes[buffer] = vim.list_extend(holes[buffer] or {}, { state.mark })
 end
 
 --- Shows a hole at the cursor that `:Midfill holes` fills, then with each call the next larger one; `step` -1 the next smaller.

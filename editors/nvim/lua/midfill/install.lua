@@ -64,12 +64,17 @@ local function start(ways, words, hear, fail)
     end
   end
   local options = { stdin = true, stdout = read, stderr = function(_, data) table.insert(log, data) end }
-  running = vim.system(vim.list_extend(way, words), options, vim.schedule_wrap(function()
+  local process
+  process = vim.system(vim.list_extend(way, words), options, vim.schedule_wrap(function()
+    local is_cut = running == process -- nothing but progress was said
+    running = not is_cut and running or nil
     if not has_spoken then
-      running = nil
       start(ways, words, hear, fail)
+    elseif is_cut then
+      hear({ kind = 'failed', message = 'the installer was ended in the middle; run the command again' }, log)
     end
   end))
+  running = process
 end
 
 --- Ends the servers, then calls `next`.
@@ -126,9 +131,7 @@ end
 
 --- Removes what `install` made.
 function M.uninstall()
-  stop(function()
-    run('remove', function() return {} end, function() end)
-  end)
+  stop(function() run('remove', function() return {} end, function() end) end)
 end
 
 --- Stops an installation; nothing of it stays.

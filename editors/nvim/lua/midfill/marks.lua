@@ -114,9 +114,9 @@ function M.is_at(token, row)
   return false
 end
 
---- The tokens of a fill.
-function M.tokens_of(id)
-  return vim.tbl_filter(function(token) return ids[token] == id end, vim.tbl_keys(ids))
+--- The tokens of a buffer's fill: each server counts its own fills.
+function M.tokens_of(buffer, id)
+  return vim.tbl_filter(function(token) return ids[token] == id and buffers[token] == buffer end, vim.tbl_keys(ids))
 end
 
 --- Takes away what is drawn of a token, or of all tokens of a buffer.
@@ -213,11 +213,11 @@ function M.hole(buffer, range)
   })
 end
 
---- Where a waiting hole is now; it no longer waits.
+--- Where a waiting hole is now, nil if its buffer was unloaded since; it no longer waits.
 function M.take_hole(buffer, mark)
   local row, start, details = unpack(vim.api.nvim_buf_get_extmark_by_id(buffer, waiting, mark, { details = true }))
   vim.api.nvim_buf_del_extmark(buffer, waiting, mark)
-  return { row, start, details.end_row or row, details.end_col or start }
+  return row and { row, start, details.end_row or row, details.end_col or start }
 end
 
 return M

@@ -32,7 +32,8 @@ function M.marked(first, last, linewise)
     return { from[1] - 1, 0, to[1] - 1, #line }
   end
   local column = math.min(to[2], math.max(#line - 1, 0))
-  return { from[1] - 1, from[2], to[1] - 1, #line == 0 and 0 or column + vim.str_utf_end(line, column + 1) + 1 }
+  local is_behind = #line == 0 or last == '>' and vim.o.selection == 'exclusive' -- of the last character
+  return { from[1] - 1, from[2], to[1] - 1, is_behind and math.min(to[2], #line) or column + vim.str_utf_end(line, column + 1) + 1 }
 end
 
 --- What a command's range covers: the visual selection where it is that one's lines, else all of its lines.
