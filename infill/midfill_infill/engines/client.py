@@ -56,7 +56,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         self._connections.close()
 
     def health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
-        """ "ok", or "loading" while the engine loads its model. An outside engine is not contacted before a fill."""
+        """ "ok", "loading" while the engine loads its model, or "draining" while it ends. An outside engine is not
+        contacted before a fill, and "ok".
+        """
         if self.endpoint.is_outside:
             return "ok"
         with self._get("/healthz", timeout_s) as reply:
@@ -83,8 +85,8 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 
     @contextmanager
     def _get(self, path: str, timeout_s: float) -> Iterator[Any]:
-        """Yields the JSON that our engine answers. A ValueError or KeyError of the `with` body, which means that it is
-        not as expected, becomes a MidfillError too.
+        """Yields the JSON that our engine answers. A ValueError, KeyError or TypeError of the `with` body, which means
+        that it is not as expected, becomes a MidfillError too.
         """
         with self._explained_failures():
             # A new connection, because an engine that hangs may still answer on one that is open.
@@ -279,7 +281,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             raise MidfillError("engine_silent", message) from None
         except Broken:
             raise self._note_gone("ended in the middle of the fill") from None
-        except (ValidationError, ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             message = f"the engine at {self.endpoint} answers what this version does not understand"
             raise MidfillError("engine_error", message, "install the same version of midfill on both sides") from None
 
@@ -335,7 +337,7 @@ def get_json(url: str, timeout_s: float) -> Any:
 
 def _retry_after_s(header: str) -> float:
     try:
-        return min(max(float(header), 0.0), MAX_RETRY_AFTER_S)
+        return min(max(0.0, float(header)), MAX_RETRY_AFTER_S)  # in this order 0 for nan
     except ValueError:  # an HTTP date
         return 1.0
 

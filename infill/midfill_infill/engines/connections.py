@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from midfill_infill.engines.endpoint import Endpoint
+from midfill_infill.engines.endpoint import Endpoint, split_address
 from midfill_infill.errors import MidfillError
 
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -133,9 +133,10 @@ class Connections:
     def __init__(self, endpoint: Endpoint) -> None:
         """Raises ValueError for an invalid address."""
         self._socket = endpoint.socket
-        self._url = urlsplit(endpoint.url or "http://localhost")
-        if self._url.scheme not in ("http", "https") or not self._url.hostname or self._url.port == 0:
+        url = split_address(endpoint.url or "http://localhost")
+        if url is None:
             raise ValueError(f"{endpoint} is no address")
+        self._url = url
         self.prefix = self._url.path.rstrip("/")
         self.headers: dict[str, str] = {}
         if endpoint.token:

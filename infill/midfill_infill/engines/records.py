@@ -196,8 +196,11 @@ def sweep_dead(older_than_s: float) -> None:
 
 def list_living() -> Iterator[tuple[EnginePlace, EngineRecord]]:
     """Yields the running engines of this user, also those that still load, the one that was started last first."""
-    locks = sorted(runtime_folder().glob("engine-*.lock"), key=lambda lock: lock.stat().st_mtime_ns, reverse=True)
-    for lock in locks:
+    started_locks: list[tuple[int, Path]] = []
+    for lock in runtime_folder().glob("engine-*.lock"):
+        with suppress(OSError):  # another process removed it meanwhile
+            started_locks.append((lock.stat().st_mtime_ns, lock))
+    for _, lock in sorted(started_locks, reverse=True):
         place = EnginePlace.at(lock.with_suffix(""))
         if place.is_alive:
             yield place, place.record or EngineRecord()

@@ -23,7 +23,7 @@ from midfill_engine.wire import BASE, FetchProgress
 from midfill_infill import config
 from midfill_infill.engines import records
 from midfill_infill.engines.client import HUNG_S, EngineClient
-from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine, refuse_password
+from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine, refuse_password, split_address
 from midfill_infill.engines.fetching import fetch, show_progress
 from midfill_infill.engines.installed import (
     distribution_version,
@@ -138,7 +138,11 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
 
 
 def absolute_model(model: str) -> str:
-    """Makes the path of a model's folder or file absolute, because the engine runs elsewhere; other names stay."""
+    """Makes the path of a model's folder or file absolute, because the engine runs elsewhere. Other names stay; those
+    of Midfill's models do even if a folder has them.
+    """
+    if model in (SHIPPED, BASE):
+        return model
     is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and HUB_ID.fullmatch(model) is None)
     if is_path:
         return os.path.realpath(model)
@@ -190,9 +194,9 @@ def named_endpoint() -> Endpoint | None:
     url = os.environ.get("MIDFILL_ENGINE_URL")
     if not url:
         return None
-    if not url.startswith(("http://", "https://")):
-        raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {url!r}, not an http:// or https:// address")
     refuse_password(url)
+    if split_address(url) is None:
+        raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {url!r}, not an http:// or https:// address")
     return Endpoint(url=url.rstrip("/"), token=os.environ.get("MIDFILL_TOKEN"))
 
 
@@ -250,7 +254,9 @@ def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
 
 
 def probe(endpoint: Endpoint) -> str | None:
-    """The state of an engine: "ok", "loading", "silent" if it listens but does not answer, None if it does not run."""
+    """The state of an engine: as `EngineClient.health` tells, "silent" if it listens but does not answer, None if it
+    does not run. Raises MidfillError `engine_stopped`.
+    """
     if endpoint.socket is not None and not endpoint.socket.exists():
         return None
     try:
