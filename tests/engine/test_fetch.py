@@ -199,6 +199,58 @@ def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_w
     assert not [path for path, _ in hub.asked if path.endswith((".safetensors", ".bin"))]
 
 
+def test_an_adapter_is_fetched_where_its_base_is_here_and_refused_before_its_weights_where_not(
+    source: Path, get: Get, tmp_path: Path
+) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": NAME}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    (adapter / "adapter_model.safetensors").write_bytes(b"low rank")
+    with run_hub({NAME: source, "a/adapter": adapter}) as hub:
+        with pytest.raises(StartError, match=f"was trained on {NAME!r}, which is not on this machine") as refused:
+            get(hub, "a/adapter")
+        assert f"midfill models get {NAME}" in refused.value.next_step
+        get(hub)
+        assert same(get(hub, "a/adapter"), adapter)
+        (adapter / "adapter_config.json").write_text(json.dumps(config | {"peft_type": "IA3"}))
+        with pytest.raises(StartError, match="It was not fetched: .* no LoRA adapter"):
+            get(hub, "a/adapter")
+
+
+def test_weights_without_an_index_are_whole_once_all_of_them_are_here(source: Path, get: Get, tmp_path: Path) -> None:
+    folder = shutil.copytree(source, tmp_path / "two")
+    (folder / "second.safetensors").write_bytes(b"more")
+    with run_hub({NAME: folder}, wrong="second.safetensors") as hub:
+        with pytest.raises(StartError, match="hash differs"):
+            get(hub, f"{NAME}@{COMMIT}")
+        assert stock.find_cached(f"{NAME}@{COMMIT}") is None
+        hub.behaviour.wrong = ""
+        assert same(get(hub, f"{NAME}@{COMMIT}"), folder)
+    assert stock.find_cached(f"{NAME}@{COMMIT}") is not None
+
+
+def test_a_copy_in_place_of_a_link_is_whole_or_not_there(
+    source: Path, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def begin(source: Path, target: Path) -> None:
+        is_large = ".safetensors" in target.name
+        target.write_bytes(source.read_bytes()[: 100 if is_large else None])
+        if is_large:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    with run_hub({NAME: source}) as hub:
+        with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+            broken.setattr(fetch.shutil, "copyfile", begin)  # type: ignore[attr-defined]
+            get(hub, f"{NAME}@{COMMIT}")
+        assert stock.find_cached(f"{NAME}@{COMMIT}") is None
+        assert same(get(hub), source)
+
+
 def test_a_model_that_fits_in_four_bits_alone_is_refused_with_the_setting(source: Path) -> None:
     with pytest.raises(StartError, match=r"GB of memory, and cpu has 8\.6 GB") as refused:
         runtime.check_fits(source, 15 * 10**9, "cpu", memory_bytes=8 * 2**30)

@@ -35,13 +35,17 @@ def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:
         ("nonsense", "cpu", "shipped models"),
         ("{folder}", "abacus", "auto, cpu, cuda, mps"),
         ("{empty}", "cpu", "config"),
+        ("{strange}", "cpu", "no model family named 'strange'"),
     ],
 )
 def test_an_error_of_loading_says_why_and_what_to_do(
     checkpoint_folder: Path, tmp_path: Path, model: str, where: str, known: str
 ) -> None:
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "config.json").write_text('{"family": "strange"}')
     with pytest.raises(StartError) as caught:
-        load_runtime(model.format(folder=checkpoint_folder, empty=tmp_path), where)
+        load_runtime(model.format(folder=checkpoint_folder, empty=tmp_path, strange=strange), where)
     assert known in caught.value.message
     assert caught.value.exit_code == 5
     assert caught.value.next_step

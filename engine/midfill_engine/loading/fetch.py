@@ -84,14 +84,15 @@ class Listing:
         return min(stored.stat().st_size, file.size_bytes) if stored else 0
 
     def link(self, file: RemoteFile) -> None:
-        """Adds a blob to the snapshot, by a relative link, or by a copy where the file system has no links."""
-        link = self.snapshot / file.name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
+        """Adds a blob to the snapshot in one step, by a relative link, or by a copy where the file system has none."""
+        part = self.snapshot / f"{file.name}{PART_SUFFIX}"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
         try:
-            link.symlink_to(os.path.relpath(self.blob(file), link.parent))
+            part.symlink_to(os.path.relpath(self.blob(file), self.snapshot))
         except OSError:
-            shutil.copyfile(self.blob(file), link)
+            shutil.copyfile(self.blob(file), part)
+        part.replace(self.snapshot / file.name)
 
     def point(self, revision: str) -> None:
         """Notes in the cache that the branch or tag `revision` means this commit."""
@@ -262,6 +263,7 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
             progress.tell()
             for file in weights:
                 _download_file(hub, listing, file, progress)
+            for file in weights:  # once all are here, because a snapshot with some weights may count as whole
                 listing.link(file)
             listing.point(revision)
             progress.tell()
