@@ -154,7 +154,7 @@ class Scheduler:
             self._changed.notify()
 
     def _retry_after_s(self) -> int:
-        """The estimated seconds until a place is free, by the time that recent fills took."""
+        """The estimated seconds until a place is free, by the time that recent fills took once they had a place."""
         expected_s = self._mean_fill_s * len(self._waiting) / self._turns.num_places
         return max(1, min(MAX_RETRY_AFTER_S, math.ceil(expected_s)))
 
@@ -200,7 +200,8 @@ class Scheduler:
             while chosen := self._turns.next(self._waiting, self._active):
                 self._waiting.remove(chosen)
                 self._active.append(chosen)
-                self.metrics.waits.labels(chosen.kind).observe(self.clock() - chosen.submitted_s)
+                chosen.placed_s = self.clock()
+                self.metrics.waits.labels(chosen.kind).observe(chosen.placed_s - chosen.submitted_s)
 
     def _advance(self, ticket: Ticket) -> Work | None:
         """Runs a fill up to its next passes; returns None if it waits for memory, has shown an event, or has ended."""
@@ -315,10 +316,10 @@ class Scheduler:
                 if ticket in queue:
                     queue.remove(ticket)
             self._turns.keep({other.client for other in (*self._waiting, *self._active)})
-        seconds = self.clock() - ticket.submitted_s
         if isinstance(event, InfillResponse):
-            self._mean_fill_s += LATEST_SHARE * (seconds - self._mean_fill_s)
-            self.metrics.seconds.observe(seconds)
+            now_s = self.clock()
+            self._mean_fill_s += LATEST_SHARE * (now_s - ticket.placed_s - self._mean_fill_s)
+            self.metrics.seconds.observe(now_s - ticket.submitted_s)
             self.metrics.steps.inc(event.stats.steps)
             self.metrics.tokens.inc(event.stats.tokens)
         self.metrics.requests.labels("filled" if isinstance(event, InfillResponse) else event.code.value).inc()
