@@ -43,7 +43,9 @@ class Ready:
 
 @dataclass
 class EngineState:
-    """State shared by the service, the loader and the idle watch. `failure` ends the process."""
+    """State shared by the service, the loader and the idle watch. `failure` ends the process. Every request for a model
+    is activity, but not one that only watches the engine, as monitors do.
+    """
 
     ready: Ready | None = None
     failure: StartError | None = None
@@ -130,7 +132,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
     @get("/metrics")
     async def metrics() -> Response:
-        return Response(state.use().scheduler.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(state.look().scheduler.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.post("/v1/infill", response_model=None)
     async def infill(http: Request) -> Response:
