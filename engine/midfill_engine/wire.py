@@ -266,7 +266,7 @@ class ErrorCode(StrEnum):
 
 
 class ErrorBody(Message):
-    """The body of every 4xx and 5xx answer and of the SSE event `error`: one sentence, and what to do next."""
+    """An error, in an ErrorResponse or as the SSE event `error`: one sentence, and what to do next."""
 
     code: ErrorCode
     message: str

@@ -94,6 +94,18 @@ def test_a_proxy_of_the_environment_sees_only_what_leaves_the_machine(
         assert Connections(Endpoint(url=url))._proxy is None
 
 
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://127.0.0.1:port", "http://127.0.0.1:9"])
+def test_a_proxy_that_does_not_help_is_named_in_one_sentence(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("all_proxy", proxy)
+    for url in ("http://engine.example", "https://engine.example"):
+        with pytest.raises(MidfillError, match="by the proxy that the environment sets; set HTTP_PROXY") as error:
+            EngineClient(Endpoint(url=url)).health()
+        assert error.value.code == "engine_unreachable"
+
+
 @pytest.mark.parametrize("body", [b"[]", b'"ok"', b"null", b"{}", b"ok"])
 def test_a_server_that_is_no_engine_is_named_in_one_sentence(body: bytes, server: ThreadingHTTPServer) -> None:
     server.body = body  # type: ignore[attr-defined]

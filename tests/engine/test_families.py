@@ -296,6 +296,10 @@ def test_what_is_not_computed_here_is_refused(tmp_path: Path, changes: dict[str,
         load(folder)
 
 
+def test_a_configuration_that_names_no_quantization_is_read(tmp_path: Path) -> None:
+    assert load(copy_checkpoint("dream", tmp_path, quantization_config=None)).parameters > 0
+
+
 def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
     folder = copy_checkpoint("dream", tmp_path)
     tensors = load_file(folder / "model.safetensors")

@@ -282,6 +282,10 @@ def test_only_the_shards_of_the_index_are_taken(source: Path, get: Get, tmp_path
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
         with pytest.raises(StartError, match="lacks weights that its index names"):
             get(hub)
+    index_file = tmp_path / "model.safetensors.index.json"
+    for damaged in ("[]", "{}", '{"weight_map": {}}', '{"weight_map": {"a": 1}}', "{"):
+        index_file.write_text(damaged)
+        assert not stock.is_whole(tmp_path)
 
 
 @pytest.mark.parametrize("behaviour", [{"hangs": True}, {"resets": True}])

@@ -46,11 +46,11 @@ def is_whole(folder: Path) -> bool:
     """True if all weights that the index names exist; without an index, if any safetensors exist."""
     try:
         names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+        return bool(names) and all((folder / Path(name).name).exists() for name in names)
     except FileNotFoundError:
         return any(file.exists() for file in folder.glob("*.safetensors"))
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return False
-    return all((folder / Path(name).name).exists() for name in names)
 
 
 def report_cached(model: str, *, must_be: bool) -> bool:

@@ -48,6 +48,8 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             self._connections = Connections(endpoint)
         except ValueError:
             raise MidfillError("engine_unreachable", f"{endpoint} is not the address of an engine") from None
+        except Unreachable as error:
+            raise self._note_gone(str(error), error.next_step) from None
 
     def __exit__(self, *error: object) -> None:
         self.close()

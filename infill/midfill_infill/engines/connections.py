@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote
 
 from midfill_infill.engines.endpoint import Endpoint, split_address
 from midfill_infill.errors import MidfillError
@@ -19,6 +19,7 @@ CONNECT_TIMEOUT_S: Final = 2.0
 # Longer than a step of a large model on a slow machine. A dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
 MAX_IDLE: Final = 4  # connections that are kept open
+CHECK_PROXY: Final = "set HTTP_PROXY and HTTPS_PROXY to a proxy that speaks HTTP, or add the host to NO_PROXY"
 
 
 class Unreachable(Exception):
@@ -131,7 +132,7 @@ class Connections:
     """A thread-safe pool of connections to one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Raises ValueError for an invalid address."""
+        """Raises ValueError for an invalid address, Unreachable if the environment sets a proxy that speaks no HTTP."""
         self._socket = endpoint.socket
         url = split_address(endpoint.url or "http://localhost")
         if url is None:
@@ -187,6 +188,8 @@ class Connections:
             raise Silent from None
         except OSError as error:
             http.close()
+            if self._proxy is not None and type(error).__module__ != "ssl":
+                raise Unreachable("is not reached by the proxy that the environment sets", CHECK_PROXY) from None
             if type(error).__module__ == "ssl":
                 next_step = "check whether its address begins with http://"
                 if type(error).__name__ == "SSLCertVerificationError":
@@ -202,9 +205,10 @@ class Connections:
         kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
         assert self._url.hostname is not None
         proxy = self._proxy
-        if proxy is None or proxy.hostname is None:
+        if proxy is None:
             return kind(self._url.hostname, self._url.port, timeout=timeout_s)
-        http = kind(proxy.hostname, proxy.port, timeout=timeout_s)
+        assert proxy.hostname is not None
+        http = kind(proxy.hostname, proxy.port or 80, timeout=timeout_s)
         if kind is HTTPSConnection:
             http.set_tunnel(self._url.hostname, self._url.port, _authorize(proxy))
         return http
@@ -237,14 +241,19 @@ def _translated_errors() -> Iterator[None]:
 
 
 def _find_proxy(url: SplitResult) -> SplitResult | None:
-    """The proxy that the environment sets for a URL; None for a direct connection."""
+    """The proxy that the environment sets for a URL; None for a direct connection. Raises Unreachable if it speaks no
+    HTTP.
+    """
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()
     address = proxies.get(url.scheme) or proxies.get("all")
     if not address or proxy_bypass(url.netloc.rpartition("@")[2]):
         return None
-    return urlsplit(address if "//" in address else f"http://{address}")
+    proxy = split_address(address if "//" in address else f"http://{address}")
+    if proxy is None:  # such as one that speaks SOCKS
+        raise Unreachable("cannot be reached by the proxy that the environment sets", CHECK_PROXY)
+    return proxy
 
 
 def _authorize(proxy: SplitResult) -> dict[str, str]:
