@@ -415,9 +415,15 @@ def test_the_newest_request_of_a_document_goes_first(make_scheduler: MakeSchedul
     assert order == ["first", "newest", "newer", "old", "other"]
 
 
-def test_a_lack_of_memory_fails_only_its_cause(make_scheduler: MakeScheduler) -> None:
+@pytest.mark.parametrize("frees", [True, False])
+def test_a_lack_of_memory_fails_only_its_cause(frees: bool, make_scheduler: MakeScheduler) -> None:
     """A forward that fails is tried in halves; a request alone once more, in halves of its own."""
     recovered: list[bool] = []
+
+    def recover() -> None:
+        recovered.append(frees)
+        if not frees:
+            raise RuntimeError("the device failed")
 
     def run(passes: list[int]) -> list[int]:
         if -1 in passes or len(passes) > 3:
@@ -434,9 +440,7 @@ def test_a_lack_of_memory_fails_only_its_cause(make_scheduler: MakeScheduler) ->
         return InfillResponse(model="fake", holes=[hole], stats=Stats(steps=1, forwards=1, tokens=0, ms=0.0))
 
     kinds = {"bad": bad, "wide": wide, "good": lambda: working(8)}
-    scheduler = make_scheduler(
-        lambda asked: kinds[asked.tag or ""](), run=run, on_out_of_memory=lambda: recovered.append(True)
-    )
+    scheduler = make_scheduler(lambda asked: kinds[asked.tag or ""](), run=run, on_out_of_memory=recover)
     readers = {name: Reader() for name in ("good", "bad", "wide")}
     for name, reader in readers.items():
         scheduler.submit(request(name), reader)

@@ -270,7 +270,7 @@ class Scheduler:
                 self._end(group[0][0], self._explain(error))
                 return
             if is_out_of_memory(error):
-                self.on_out_of_memory()
+                self._make_room()
             middle = len(group) // 2
             self._forward(group[:middle])
             self._forward(group[middle:])
@@ -300,7 +300,7 @@ class Scheduler:
         except Exception as error:
             if not is_alone or not is_out_of_memory(error):
                 raise
-            self.on_out_of_memory()
+            self._make_room()
         middle = -(-len(passes) // 2)
         halves = (half for half in (passes[:middle], passes[middle:]) if half)
         return [result for half in halves for result in self._run(half, is_alone=False)]
@@ -325,12 +325,19 @@ class Scheduler:
         self.metrics.requests.labels("filled" if isinstance(event, InfillResponse) else event.code.value).inc()
         ticket.listener(event)
 
+    def _make_room(self) -> None:
+        """Calls `on_out_of_memory`, which may fail on a device that has failed."""
+        try:
+            self.on_out_of_memory()
+        except Exception as error:  # noqa: BLE001 - see _advance
+            logger.error("no memory was freed: %s", describe_failure(error))
+
     def _explain(self, error: Exception) -> RequestError:
         """The error that ends a request whose fill failed. Calls `on_out_of_memory` or `on_device_lost` if that is the
         cause.
         """
         if is_out_of_memory(error):
-            self.on_out_of_memory()
+            self._make_room()
             message = "there was not enough memory for this request"
             return RequestError(ErrorCode.OUT_OF_MEMORY, message, "ask for fewer holes, alternatives or tokens")
         logger.error("a fill failed with %s", describe_failure(error))
