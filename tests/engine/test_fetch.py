@@ -327,6 +327,26 @@ def test_the_stock_is_listed_and_removed(source: Path, cache: Path, get: Get) ->
         stock.remove_stock(NAME)
 
 
+def test_what_is_whole_at_one_revision_is_listed_by_it(source: Path, cache: Path, get: Get) -> None:
+    with run_hub({NAME: source}) as hub:
+        folder = get(hub, f"{NAME}@{COMMIT}")
+        (stored,) = stock.list_stock().data
+        assert (stored.model, stored.is_whole, stored.folder) == (f"{NAME}@{COMMIT}", True, str(folder))
+        assert find_model(stored.model) == folder
+        reference = cache / "models--somebody--tiny/refs/pr/3"
+        reference.parent.mkdir(parents=True)
+        reference.write_text(COMMIT)
+        assert [each.model for each in stock.list_stock().data] == [f"{NAME}@pr/3"]
+        get(hub)
+        assert [each.model for each in stock.list_stock().data] == [NAME]
+    for model in (f"{NAME}@v9", "somebody/other"):
+        with pytest.raises(StartError, match="is not in"):
+            stock.remove_stock(model)
+    (cache / "models--somebody--tiny/refs/main").unlink()
+    assert [each.model for each in stock.remove_stock(NAME).data] == [f"{NAME}@pr/3"]
+    assert stock.list_stock().data == []
+
+
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
     started: list[subprocess.Popen[str]] = []
