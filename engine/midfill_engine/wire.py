@@ -289,7 +289,7 @@ class FetchProgress(Message):
 
 
 class StoredModel(Message):
-    """A checkpoint in the hub's cache, for `midfill models list`."""
+    """A checkpoint on this machine, for `midfill models list`."""
 
     model: str
     num_bytes: int

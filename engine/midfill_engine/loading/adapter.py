@@ -21,7 +21,8 @@ from midfill_engine.checkpoint_files import ROW_SCALE, CheckpointError, Checkpoi
 from midfill_engine.errors import unknown_model
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.packaged import PACKAGED, find_packaged, hash_file
-from midfill_engine.loading.stock import find_cached, is_hub_id
+from midfill_engine.loading.stock import find_cached
+from midfill_engine.starting import is_hub_id
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"

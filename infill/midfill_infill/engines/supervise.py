@@ -6,7 +6,6 @@ it and holds the lock until it ends, so a killed engine frees it at once and a s
 
 import hashlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from midfill_engine.starting import packaged_folder
+from midfill_engine.starting import is_hub_id, packaged_folder
 from midfill_engine.wire import BASE, FetchProgress
 from midfill_infill import config
 from midfill_infill.engines import records
@@ -36,7 +35,6 @@ from midfill_infill.errors import MidfillError
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
 START_TIMEOUT_S: Final = 600.0
-HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 SHIPPED: Final = "embedded"  # the model that ships with Midfill
 # An engine that got a request within this time is not idle: its caller may send another one.
 IDLE_S: Final = 60.0
@@ -143,7 +141,7 @@ def absolute_model(model: str) -> str:
     """
     if model in (SHIPPED, BASE):
         return model
-    is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and HUB_ID.fullmatch(model) is None)
+    is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and not is_hub_id(model))
     if is_path:
         return os.path.realpath(model)
     return model
@@ -155,7 +153,7 @@ def check_model(model: str) -> str:
     is_file = name.endswith(".gguf") and Path(name).is_file()
     if is_file and not _is_gguf(name):
         raise MidfillError("unknown_model", f"{name} is no GGUF file that can be read", "copy or download it again")
-    if model and (name in (SHIPPED, BASE) or is_file or Path(name).is_dir() or HUB_ID.fullmatch(name)):
+    if model and (name in (SHIPPED, BASE) or is_file or Path(name).is_dir() or is_hub_id(name)):
         return name
     message = f"there is no model {model!r}, and no folder or GGUF file of that name"
     next_step = f"known are {BASE}, {SHIPPED} and OWNER/NAME on the hub; `midfill models list` shows what is here"
@@ -236,7 +234,7 @@ def ensure_own(
 def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
     """Downloads a model of the hub that is not here, before an engine starts with it. Raises MidfillError."""
     model = settings.model
-    if model is None or absolute_model(model) != model or HUB_ID.fullmatch(model) is None or Path(model).is_dir():
+    if model is None or absolute_model(model) != model or not is_hub_id(model):
         return
     check_installed()
     options = ["--if-missing", "--device", settings.device]
