@@ -13,7 +13,7 @@ from midfill_engine.lengths.base import LengthBounds
 from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
-# Only long runs of white space are longer tokens. So text that is too far away is not even tokenized.
+# Only long runs of one character, spaces or rulers, are longer tokens. So text too far away is not even tokenized.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 USUAL_CHARACTERS_PER_TOKEN: Final = 8
 MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes together: more than a canvas holds

@@ -108,7 +108,7 @@ class Vocabulary:
 
     @cached_property
     def worded(self) -> Tensor:
-        """The set [V] of tokens that begin with a letter, a digit, an underscore or a dollar sign."""
+        """The set [V] of tokens that begin with a letter, a digit, `_`, `$` or a byte beyond ASCII."""
         return self._mark(index for index, piece in enumerate(self.pieces) if NAMED.match(piece))
 
     def is_deletion(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
