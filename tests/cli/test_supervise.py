@@ -63,6 +63,9 @@ def test_the_engine_is_told_folders_by_absolute_paths_and_hub_ids_as_they_are(
 ) -> None:
     for folder in ("owner/folder", "embedded", "smollm2"):
         (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "0123abcd").write_bytes(b"GGUF")
+    (tmp_path / "owner/model.gguf").symlink_to("../0123abcd")
+    (tmp_path / "linked").symlink_to("owner")
     monkeypatch.chdir(tmp_path)
     told = {
         "embedded": "embedded",
@@ -72,10 +75,12 @@ def test_the_engine_is_told_folders_by_absolute_paths_and_hub_ids_as_they_are(
         "owner/name@refs/pr/3": "owner/name@refs/pr/3",
         "owner/folder": str(tmp_path / "owner/folder"),
         "./missing": str(tmp_path / "missing"),
+        "linked/model.gguf": str(tmp_path / "owner/model.gguf"),
         "a/b/c": str(tmp_path / "a/b/c"),
     }
     for model, argument in told.items():
         assert supervise.engine_arguments(EngineSettings(model, "cpu"))[:2] == ["--model", argument]
+    assert supervise.check_model("linked/model.gguf") == told["linked/model.gguf"]
 
 
 def test_killed_engine_is_replaced(fake_command: Path) -> None:

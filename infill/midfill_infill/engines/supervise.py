@@ -141,7 +141,10 @@ def absolute_model(model: str) -> str:
     """
     if model in (SHIPPED, BASE):
         return model
-    is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and not is_hub_id(model))
+    if model.endswith(".gguf"):  # in the hub's cache it is a link to a file whose name says nothing
+        folder, name = os.path.split(model)
+        return os.path.join(os.path.realpath(folder), name)
+    is_path = Path(model).is_dir() or (os.sep in model and not is_hub_id(model))
     if is_path:
         return os.path.realpath(model)
     return model
