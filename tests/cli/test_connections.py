@@ -115,6 +115,13 @@ def test_a_server_that_is_no_engine_is_named_in_one_sentence(body: bytes, server
                 ask()
 
 
+@pytest.mark.parametrize("token", ["secret\r", "secret\n", "gehe\u00edm", "\u20ac"])
+def test_a_token_that_no_header_can_hold_is_named(token: str, server: ThreadingHTTPServer) -> None:
+    with pytest.raises(MidfillError, match="no token has, such as the end of a line; check MIDFILL_TOKEN") as error:
+        EngineClient(Endpoint(url=url_of(server), token=token)).health()
+    assert error.value.code == "engine_refused" and token not in error.value.sentence
+
+
 def test_a_server_without_tls_is_named_in_one_sentence(server: ThreadingHTTPServer) -> None:
     with EngineClient(Endpoint(url=url_of(server, "https"))) as client, pytest.raises(MidfillError) as error:
         client.models()

@@ -61,7 +61,7 @@ class Connection(AbstractContextManager["Connection"]):
     def ask(
         self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
     ) -> "Connection":
-        """Sends a request and waits for the head of its answer. Raises Silent and Broken."""
+        """Sends a request and waits for the head of its answer. Raises Silent, Unreachable and Broken."""
         sent = dict(self._owner.headers)
         with _translated_errors():
             encoded: bytes | None = None
@@ -132,7 +132,9 @@ class Connections:
     """A thread-safe pool of connections to one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Raises ValueError for an invalid address, Unreachable if the environment sets a proxy that speaks no HTTP."""
+        """Raises ValueError for an invalid address, Unreachable if the environment sets a proxy that speaks no HTTP,
+        MidfillError `engine_refused` for a token that no header can hold.
+        """
         self._socket = endpoint.socket
         url = split_address(endpoint.url or "http://localhost")
         if url is None:
@@ -141,6 +143,9 @@ class Connections:
         self.prefix = self._url.path.rstrip("/")
         self.headers: dict[str, str] = {}
         if endpoint.token:
+            if not endpoint.token.isascii() or not endpoint.token.isprintable():
+                message = f"the token for {endpoint} has a character that no token has, such as the end of a line"
+                raise MidfillError("engine_refused", message)
             self.headers["authorization"] = f"Bearer {endpoint.token}"
         # Requests to this machine must not pass through a proxy that the environment sets.
         self._proxy = _find_proxy(self._url) if endpoint.remote_host else None
