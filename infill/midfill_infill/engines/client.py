@@ -128,11 +128,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             self._connections.open() as connection,
             _Watch(lambda: self.health(HUNG_S), connection, self.silence_s) as watch,
         ):
-            connection.ask("POST", "/v1/infill", body, _STREAMED)
-            # 503 without this header means that the engine is out of memory; waiting does not help.
-            retry_after = connection.header("retry-after")
-            if connection.status in (429, 503) and retry_after is not None and may_wait:
-                return _retry_after_s(retry_after)
+            wait_s = _wait_s(connection.ask("POST", "/v1/infill", body, _STREAMED))
+            if may_wait and wait_s is not None:
+                return wait_s
             self._check_own(connection)
             if not (connection.header("content-type") or "").startswith("text/event-stream"):
                 raise ValueError("no stream of events")  # becomes an `engine_error`
@@ -213,10 +211,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
     def _read_lines(self, call: "Call", *, may_wait: bool) -> Generator[str, None, float | None]:
         """As `_ask`, but if `may_wait` and the engine is busy, returns the seconds to wait."""
         with self._explained_failures(), self._connections.open() as connection:
-            connection.ask("POST", call.path, json.dumps(call.body))
-            retry_after = connection.header("retry-after")
-            if connection.status in (429, 503) and retry_after is not None and may_wait:
-                return _retry_after_s(retry_after)
+            wait_s = _wait_s(connection.ask("POST", call.path, json.dumps(call.body)))
+            if may_wait and wait_s is not None:
+                return wait_s
             self._check_outside(connection)
             yield from connection.lines()
             if not connection.tells_end:
@@ -337,7 +334,11 @@ def get_json(url: str, timeout_s: float) -> Any:
     return None
 
 
-def _retry_after_s(header: str) -> float:
+def _wait_s(answer: Connection) -> float | None:
+    """The seconds that a busy engine asks to wait for; None for any other answer, and if it does not say."""
+    header = answer.header("retry-after")  # an engine of Midfill that is out of memory answers 503 without it
+    if answer.status not in (429, 503) or header is None:
+        return None
     try:
         return min(max(0.0, float(header)), MAX_RETRY_AFTER_S)  # in this order 0 for nan
     except ValueError:  # an HTTP date
