@@ -138,6 +138,18 @@ def test_named_engine_is_used_as_it_is(runtime: Path, monkeypatch: pytest.Monkey
             ensure_engine(EngineSettings())
 
 
+def test_the_log_of_an_engine_that_ran_for_long_stays_for_a_while(runtime: Path) -> None:
+    place = EnginePlace.at(records.runtime_folder() / "engine-0123456789ab")
+    for file in (place.lock, place.log):
+        file.touch()
+    os.utime(place.lock, (1, 1))
+    records.sweep_dead(60)
+    assert place.log.exists(), "it logged something a moment ago"
+    os.utime(place.log, (1, 1))
+    records.sweep_dead(60)
+    assert not place.log.exists() and not place.lock.exists()
+
+
 def test_an_engine_whose_files_another_process_removes_meanwhile_is_not_listed(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,11 +187,15 @@ def locked(file: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def sweep_dead(older_than_s: float) -> None:
-    """Removes the files of engines that ended more than `older_than_s` ago."""
+    """Removes the files of engines that have ended, and started and logged nothing for `older_than_s`: the log may say
+    why an engine ended.
+    """
     for lock in runtime_folder().glob("engine-*.lock"):
+        place = EnginePlace.at(lock.with_suffix(""))
         with suppress(OSError):
-            if time.time() - lock.stat().st_mtime > older_than_s:
-                EnginePlace.at(lock.with_suffix("")).sweep()
+            changed_s = max(file.stat().st_mtime for file in (lock, place.log) if file.exists())
+            if time.time() - changed_s > older_than_s:
+                place.sweep()
 
 
 def list_living() -> Iterator[tuple[EnginePlace, EngineRecord]]:

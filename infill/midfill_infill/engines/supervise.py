@@ -38,7 +38,7 @@ START_TIMEOUT_S: Final = 600.0
 SHIPPED: Final = "embedded"  # the model that ships with Midfill
 # An engine that got a request within this time is not idle: its caller may send another one.
 IDLE_S: Final = 60.0
-SWEEP_AFTER_S: Final = 24 * 3600.0  # when the files of an engine that has ended are removed
+SWEEP_AFTER_S: Final = 24 * 3600.0  # when the files of an engine that has ended are removed, see `sweep_dead`
 _POLL_S: Final = 0.03
 # An engine that is silent for so long at its start is given up. It does not answer while it loads its libraries, which
 # takes longer on a busy machine.
