@@ -23,6 +23,7 @@ from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import fetch, runtime, stock
 from midfill_engine.loading.runtime import find_model, load_runtime
+from midfill_engine.starting import is_hub_id
 from midfill_engine.wire import FetchProgress
 
 NAME = "somebody/tiny"
@@ -165,6 +166,11 @@ def test_names_revisions_and_addresses_that_are_not_there(source: Path, cache: P
             get(hub, "nobody/none")
         with pytest.raises(StartError, match="no revision 'v9'"):
             get(hub, f"{NAME}@v9")
+        for name in ("a/b--c", "a/b..c", "a/b.git", "a/" + "b" * 99):
+            assert is_hub_id(name)
+            with pytest.raises(StartError, match=f"{name} is no name that a hub can have") as refused:
+                get(hub, name)
+            assert refused.value.next_step == "check its name"
         with pytest.raises(StartError, match="is no revision"):
             get(hub, f"{NAME}@../../../evil")
         assert get(hub, f"{NAME}@{COMMIT}") == stock.find_cached(f"{NAME}@{COMMIT}")

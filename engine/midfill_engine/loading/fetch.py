@@ -20,7 +20,13 @@ from typing import Any, Final
 
 from filelock import FileLock
 from huggingface_hub import HfApi, constants, hf_hub_url
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
@@ -187,6 +193,8 @@ class Hub:
         page = f"{self.endpoint}/{repository}"
         try:
             yield
+        except HFValidationError:
+            raise unknown_model(f"{repository} is no name that a hub can have", "check its name") from None
         except RevisionNotFoundError:
             raise unknown_model(f"{repository} has no revision {revision!r}", f"see {page}") from None
         except HfHubHTTPError as error:
