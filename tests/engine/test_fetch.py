@@ -171,8 +171,9 @@ def test_names_revisions_and_addresses_that_are_not_there(source: Path, cache: P
             with pytest.raises(StartError, match=f"{name} is no name that a hub can have") as refused:
                 get(hub, name)
             assert refused.value.next_step == "check its name"
-        with pytest.raises(StartError, match="is no revision"):
-            get(hub, f"{NAME}@../../../evil")
+        for revision in ("../../../evil", f"{cache}/evil", "a//b", "a/"):
+            with pytest.raises(StartError, match="is no revision"):
+                get(hub, f"{NAME}@{revision}")
         assert get(hub, f"{NAME}@{COMMIT}") == stock.find_cached(f"{NAME}@{COMMIT}")
     with pytest.raises(StartError, match="cannot be used: .*refused"):
         get(SimpleNamespace(url="http://127.0.0.1:9"))

@@ -243,7 +243,7 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
     """
     repository, _, revision = name.partition("@")
     revision = revision or "main"
-    if ".." in revision.split("/"):
+    if {"", ".."} & {*revision.split("/")}:  # it becomes a file's path
         raise fetch_failed(f"{revision!r} is no revision", "name a branch, a tag or a commit")
     listing = hub.list_files(repository, revision, cache)
     small = [file for file in listing.files if any(fnmatch(file.name, pattern) for pattern in SMALL)]
