@@ -56,7 +56,10 @@ async def test_an_infill_answer_has_the_fields_of_llama_cpp(real_service: Servic
 async def test_a_request_to_warm_up_does_no_work(real_service: Service) -> None:
     async with real_service.client() as client:
         values = (await client.post("/infill", json={"n_predict": 0, "input_prefix": "x"})).json()
+        streamed = await client.post("/infill", json={"n_predict": 0, "input_prefix": "x", "stream": True})
     assert (values["content"], values["tokens_predicted"]) == ("", 0)
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    assert json.loads(streamed.text.removeprefix("data: ")) == values
 
 
 @pytest.mark.parametrize("names", [names for names, _ in FIM_NAMES], ids=lambda names: names[0])

@@ -22,7 +22,7 @@ from midfill_engine.scheduling.scheduler import Scheduler, ending_error
 from midfill_engine.serving import fim, llamacpp
 from midfill_engine.serving.access import AccessLogger
 from midfill_engine.serving.security import Gate, Security, error_response
-from midfill_engine.serving.stream import PING_INTERVAL_S, Asked, EventStream, encode_event
+from midfill_engine.serving.stream import EVENTS, PING_INTERVAL_S, Asked, EventStream, encode_event
 from midfill_engine.starting import AccessLog
 
 # Below the connection's deadline, so that a slow client still gets an answer.
@@ -179,7 +179,8 @@ async def answer_door(state: EngineState, door: Door, http: Request) -> Response
     """Answers a request at another project's route. Raises RequestError."""
     request = await read_body(http, door.request)
     if isinstance(request, llamacpp.LlamaInfillRequest) and request.n_predict == 0:
-        return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
+        answer = llamacpp.answer_nothing(request, state.use(request.model or None).info.id)
+        return Response(encode_event(answer), media_type=EVENTS) if request.stream else json_response(answer)
     with invalid_values_refused():
         requests = door.to_infill(request)
     asked = Asked(http, state.use(requests[0].model).scheduler, requests)
