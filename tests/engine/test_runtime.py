@@ -71,8 +71,9 @@ def test_a_number_format_may_be_forced(checkpoint_folder: Path, monkeypatch: pyt
     dtypes = [load_runtime(str(checkpoint_folder), "cpu", dtype=name).info.dtype for name in ("auto", "fp32", "bf16")]
     assert dtypes == ["bfloat16", "float32", "bfloat16"]
     monkeypatch.setenv("MIDFILL_DTYPE", "fp64")
-    with pytest.raises(StartError, match="'fp64'; known: auto, fp32, bf16, fp16"):
+    with pytest.raises(StartError, match="'fp64'; known: auto, fp32, bf16, fp16") as refused:
         load_runtime(str(checkpoint_folder), "cpu")
+    assert "unset MIDFILL_DTYPE" in refused.value.next_step, "--dtype auto, which means the same, does not help"
 
 
 @pytest.mark.parametrize(
