@@ -141,7 +141,7 @@ class CheckpointFiles:
 
     def read_plain(self, names: list[str]) -> dict[str, Tensor]:
         """Like `read`; raises CheckpointError for quantized weights, which mean nothing without their scales."""
-        is_quantized = "quantization_config" in self.config
+        is_quantized = self.config.get("quantization_config") is not None
         tensors = {} if is_quantized else self.read(names)
         if is_quantized or any(value.dtype not in PLAIN_TYPES for value in tensors.values()):
             message = f"The weights in {self.folder} are quantized, which is not read: take the original checkpoint."

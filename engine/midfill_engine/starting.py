@@ -1,18 +1,25 @@
-"""How an engine is started: the options of its command, and the folder of the models that came in packages.
+"""How an engine is started: the options of its command, and what names a model on the hub or has come in a package.
 
-The engine and `midfill serve` share both. Imports typer and platformdirs only where they are needed.
+The engine and `midfill serve` share all of it. Imports typer and platformdirs only where they are needed.
 """
 
+import re
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from midfill_engine.wire import Message
 
 AccessLog = Literal["off", "text", "json"]
+_HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+
+
+def is_hub_id(name: str) -> bool:
+    """True for `OWNER/NAME` and `OWNER/NAME@REVISION`."""
+    return _HUB_ID.fullmatch(name) is not None
 
 
 def packaged_folder() -> Path:

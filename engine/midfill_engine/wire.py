@@ -131,7 +131,7 @@ class InfillRequest(Message):
     a model's passes cost too much here for that. Only the likeliest tokens whose probabilities add up to `top_p` take
     part. `steps` bounds the denoise steps. With `quality` 0 a step settles most tokens, with 1 fewest; `authors` means
     the settings of the model's authors. A model refuses wishes that it does not heed. `document` is any name for where
-    the request comes from; of the requests with the same name the newest goes first. `excerpts` are texts from
+    the request comes from; of a client's requests with the same name the newest goes first. `excerpts` are texts from
     elsewhere that are like the text around the holes; a model reads them as context if it has room. Without `drafts`
     only the candidates of each hole are judged. A causal model judges lines by the weights `judge` instead of its own.
     """
@@ -266,7 +266,7 @@ class ErrorCode(StrEnum):
 
 
 class ErrorBody(Message):
-    """The body of every 4xx and 5xx answer and of the SSE event `error`: one sentence, and what to do next."""
+    """An error, in an ErrorResponse or as the SSE event `error`: one sentence, and what to do next."""
 
     code: ErrorCode
     message: str
@@ -289,7 +289,7 @@ class FetchProgress(Message):
 
 
 class StoredModel(Message):
-    """A checkpoint in the hub's cache, for `midfill models list`."""
+    """A checkpoint on this machine, for `midfill models list`."""
 
     model: str
     num_bytes: int

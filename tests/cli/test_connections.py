@@ -21,9 +21,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append((self.path, self.client_address[1], dict(self.headers)))  # type: ignore[attr-defined]
         self.send_response(200)
-        self.send_header("content-length", "2")
+        body: bytes = self.server.body  # type: ignore[attr-defined]
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(body)
 
     def do_CONNECT(self) -> None:
         self.server.asked.append((self.path, 0, dict(self.headers)))  # type: ignore[attr-defined]
@@ -36,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[ThreadingHTTPServer]:
     made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.asked = []  # type: ignore[attr-defined]
+    made.asked, made.body = [], b"{}"  # type: ignore[attr-defined]
     threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
     yield made
     made.shutdown()
@@ -91,6 +92,34 @@ def test_a_proxy_of_the_environment_sees_only_what_leaves_the_machine(
     assert seen["http://engine.example:8427/base/x"]["authorization"] == "Bearer key"
     for url in ("http://inner.example", "http://localhost:1"):
         assert Connections(Endpoint(url=url))._proxy is None
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://127.0.0.1:port", "http://127.0.0.1:9"])
+def test_a_proxy_that_does_not_help_is_named_in_one_sentence(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("all_proxy", proxy)
+    for url in ("http://engine.example", "https://engine.example"):
+        with pytest.raises(MidfillError, match="by the proxy that the environment sets; set HTTP_PROXY") as error:
+            EngineClient(Endpoint(url=url)).health()
+        assert error.value.code == "engine_unreachable"
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"ok"', b"null", b"{}", b"ok"])
+def test_a_server_that_is_no_engine_is_named_in_one_sentence(body: bytes, server: ThreadingHTTPServer) -> None:
+    server.body = body  # type: ignore[attr-defined]
+    with EngineClient(Endpoint(url=url_of(server))) as client:
+        for ask in (client.health, client.idle, client.models):
+            with pytest.raises(MidfillError, match="answers what this version does not understand"):
+                ask()
+
+
+@pytest.mark.parametrize("token", ["secret\r", "secret\n", "gehe\u00edm", "\u20ac"])
+def test_a_token_that_no_header_can_hold_is_named(token: str, server: ThreadingHTTPServer) -> None:
+    with pytest.raises(MidfillError, match="no token has, such as the end of a line; check MIDFILL_TOKEN") as error:
+        EngineClient(Endpoint(url=url_of(server), token=token)).health()
+    assert error.value.code == "engine_refused" and token not in error.value.sentence
 
 
 def test_a_server_without_tls_is_named_in_one_sentence(server: ThreadingHTTPServer) -> None:

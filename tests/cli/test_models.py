@@ -344,7 +344,8 @@ def test_files_of_engines_that_are_long_gone_are_swept(fake_command: Path) -> No
     say("engine", "stop")
     ensure_engine(EngineSettings("lives"))
     for place in [find_place(EngineSettings(name)) for name in ("old", "lives")]:
-        os.utime(place.lock, (1, 1))
+        for file in (place.lock, place.log):
+            os.utime(file, (1, 1))
     ensure_engine(EngineSettings("new"))
     left = {find_place(EngineSettings(name)).lock for name in ("young", "lives", "new")}
     assert set(fake_command.glob("*.lock")) == left and not find_place(EngineSettings("old")).log.exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.fake_engine import Plan
 
-from midfill_infill.engines import supervise
+from midfill_infill.engines import records, supervise
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.records import runtime_folder
 from midfill_infill.engines.supervise import EnginePlace, EngineSettings, ensure_engine, find_place
@@ -61,18 +61,26 @@ def test_other_model_or_device_is_another_engine(fake_command: Path) -> None:
 def test_the_engine_is_told_folders_by_absolute_paths_and_hub_ids_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "owner/folder").mkdir(parents=True)
+    for folder in ("owner/folder", "embedded", "smollm2"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "0123abcd").write_bytes(b"GGUF")
+    (tmp_path / "owner/model.gguf").symlink_to("../0123abcd")
+    (tmp_path / "linked").symlink_to("owner")
     monkeypatch.chdir(tmp_path)
     told = {
         "embedded": "embedded",
+        "smollm2": "smollm2",
+        "./embedded": str(tmp_path / "embedded"),
         "owner/name": "owner/name",
         "owner/name@refs/pr/3": "owner/name@refs/pr/3",
         "owner/folder": str(tmp_path / "owner/folder"),
         "./missing": str(tmp_path / "missing"),
+        "linked/model.gguf": str(tmp_path / "owner/model.gguf"),
         "a/b/c": str(tmp_path / "a/b/c"),
     }
     for model, argument in told.items():
         assert supervise.engine_arguments(EngineSettings(model, "cpu"))[:2] == ["--model", argument]
+    assert supervise.check_model("linked/model.gguf") == told["linked/model.gguf"]
 
 
 def test_killed_engine_is_replaced(fake_command: Path) -> None:
@@ -124,9 +132,31 @@ def test_named_engine_is_used_as_it_is(runtime: Path, monkeypatch: pytest.Monkey
     endpoint = ensure_engine(EngineSettings())
     assert endpoint == Endpoint(url="http://10.0.0.1:8427", token="secret")
     assert "secret" not in repr(endpoint)
-    monkeypatch.setenv("MIDFILL_ENGINE_URL", "10.0.0.1")
-    with pytest.raises(MidfillError):
-        ensure_engine(EngineSettings())
+    for wrong in ("10.0.0.1", "http://[::1", "http://a:port", "https://"):
+        monkeypatch.setenv("MIDFILL_ENGINE_URL", wrong)
+        with pytest.raises(MidfillError, match="not an http:// or https:// address"):
+            ensure_engine(EngineSettings())
+
+
+def test_the_log_of_an_engine_that_ran_for_long_stays_for_a_while(runtime: Path) -> None:
+    place = EnginePlace.at(records.runtime_folder() / "engine-0123456789ab")
+    for file in (place.lock, place.log):
+        file.touch()
+    os.utime(place.lock, (1, 1))
+    records.sweep_dead(60)
+    assert place.log.exists(), "it logged something a moment ago"
+    os.utime(place.log, (1, 1))
+    records.sweep_dead(60)
+    assert not place.log.exists() and not place.lock.exists()
+
+
+def test_an_engine_whose_files_another_process_removes_meanwhile_is_not_listed(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = records.runtime_folder() / "engine-0123456789ab.lock"
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "glob", lambda *_: iter([gone]))
+        assert list(records.list_living()) == []
 
 
 def test_waiting_ends_when_the_other_starter_dies(fake_command: Path, monkeypatch: pytest.MonkeyPatch) -> None:

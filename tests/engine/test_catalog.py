@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from midfill_engine.__main__ import app
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import stock
 from midfill_engine.loading.catalog import as_table, list_models
 from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.starting import is_hub_id
 
 
 def test_the_best_infiller_is_named_first() -> None:
@@ -37,7 +37,7 @@ def test_the_command_prints_them() -> None:
     [("a/b", True), ("Dream-org/DreamOn-v0-7B@main", True), ("embedded", False), ("./a/b", False), ("/a/b", False)],
 )
 def test_what_is_a_hub_id(name: str, is_id: bool) -> None:
-    assert stock.is_hub_id(name) is is_id
+    assert is_hub_id(name) is is_id
 
 
 def test_a_hub_id_is_served_from_where_it_was_fetched_to(hub_cache: Path) -> None:

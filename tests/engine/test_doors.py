@@ -12,8 +12,16 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import learned
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models.fim_names import FIM_NAMES
-from midfill_engine.serving.llamacpp import ExtraText, LlamaInfillRequest, cut_at_indent, to_infill
-from midfill_engine.wire import TextSegment
+from midfill_engine.serving.fim import cut_at_stop
+from midfill_engine.serving.llamacpp import (
+    ExtraText,
+    LlamaAnswer,
+    LlamaInfillRequest,
+    cut_at_indent,
+    from_fill,
+    to_infill,
+)
+from midfill_engine.wire import FilledHole, InfillResponse, Stats, TextSegment
 
 EXCHANGE = json.loads((Path(__file__).parent / "exchanges/llama_vim.json").read_text(encoding="utf-8"))["exchange"]
 
@@ -48,7 +56,10 @@ async def test_an_infill_answer_has_the_fields_of_llama_cpp(real_service: Servic
 async def test_a_request_to_warm_up_does_no_work(real_service: Service) -> None:
     async with real_service.client() as client:
         values = (await client.post("/infill", json={"n_predict": 0, "input_prefix": "x"})).json()
+        streamed = await client.post("/infill", json={"n_predict": 0, "input_prefix": "x", "stream": True})
     assert (values["content"], values["tokens_predicted"]) == ("", 0)
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    assert json.loads(streamed.text.removeprefix("data: ")) == values
 
 
 @pytest.mark.parametrize("names", [names for names, _ in FIM_NAMES], ids=lambda names: names[0])
@@ -76,6 +87,22 @@ def test_markers_in_the_code_are_text(names: tuple[str, ...], tmp_path: Path) ->
 def test_lines_that_are_less_indented_end_the_answer() -> None:
     assert cut_at_indent("a\n    b\n\n  c\n    d", 4) == "a\n    b\n"
     assert cut_at_indent("a\nb", 0) == "a\nb"
+
+
+def test_what_ends_an_answer_is_found_whatever_line_endings_a_client_has() -> None:
+    text = "a\n    b\n  c\n\nd"
+    assert cut_at_stop(text, "\r\n\r\n") == "a\n    b\n  c" and cut_at_stop(text, ["", "x", "\r"]) == "a"
+    fill = FilledHole(text=text)
+    response = InfillResponse(model="m", holes=[fill], stats=Stats(steps=1, forwards=1, tokens=9, ms=1.0))
+    for asked, content, stop_type, word in (
+        ({"stop": ["\r\n\r\n"]}, "a\r\n    b\r\n  c", "word", "\r\n\r\n"),
+        ({"stop": ["\n\n"], "n_indent": 4}, "a\r\n    b", "eos", ""),
+        ({"stop": ["\n"], "n_indent": 4}, "a", "word", "\n"),
+    ):
+        request = LlamaInfillRequest.model_validate({"input_prefix": "x\r\n", **asked})
+        answer = from_fill(request, response, fill, 0)
+        assert isinstance(answer, LlamaAnswer)
+        assert (answer.content, answer.stop_type, answer.stopping_word) == (content, stop_type, word)
 
 
 async def test_openai_completions_take_a_suffix(real_service: Service) -> None:

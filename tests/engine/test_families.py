@@ -303,6 +303,10 @@ def test_a_broken_tokenizer_is_told_before_any_weight_is_read(tmp_path: Path) ->
         load(folder)
 
 
+def test_a_configuration_that_names_no_quantization_is_read(tmp_path: Path) -> None:
+    assert load(copy_checkpoint("dream", tmp_path, quantization_config=None)).num_parameters > 0
+
+
 def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
     folder = copy_checkpoint("dream", tmp_path)
     tensors = load_file(folder / "model.safetensors")

@@ -23,6 +23,7 @@ from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import fetch, runtime, stock
 from midfill_engine.loading.runtime import find_model, load_runtime
+from midfill_engine.starting import is_hub_id
 from midfill_engine.wire import FetchProgress
 
 NAME = "somebody/tiny"
@@ -165,8 +166,14 @@ def test_names_revisions_and_addresses_that_are_not_there(source: Path, cache: P
             get(hub, "nobody/none")
         with pytest.raises(StartError, match="no revision 'v9'"):
             get(hub, f"{NAME}@v9")
-        with pytest.raises(StartError, match="is no revision"):
-            get(hub, f"{NAME}@../../../evil")
+        for name in ("a/b--c", "a/b..c", "a/b.git", "a/" + "b" * 99):
+            assert is_hub_id(name)
+            with pytest.raises(StartError, match=f"{name} is no name that a hub can have") as refused:
+                get(hub, name)
+            assert refused.value.next_step == "check its name"
+        for revision in ("../../../evil", f"{cache}/evil", "a//b", "a/"):
+            with pytest.raises(StartError, match="is no revision"):
+                get(hub, f"{NAME}@{revision}")
         assert get(hub, f"{NAME}@{COMMIT}") == stock.find_cached(f"{NAME}@{COMMIT}")
     with pytest.raises(StartError, match="cannot be used: .*refused"):
         get(SimpleNamespace(url="http://127.0.0.1:9"))
@@ -197,6 +204,58 @@ def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_w
         with pytest.raises(StartError, match="still to come .* has 0.3 GB free"):
             get(hub, fits=lambda folder, size: None)
     assert not [path for path, _ in hub.asked if path.endswith((".safetensors", ".bin"))]
+
+
+def test_an_adapter_is_fetched_where_its_base_is_here_and_refused_before_its_weights_where_not(
+    source: Path, get: Get, tmp_path: Path
+) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": NAME}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    (adapter / "adapter_model.safetensors").write_bytes(b"low rank")
+    with run_hub({NAME: source, "a/adapter": adapter}) as hub:
+        with pytest.raises(StartError, match=f"was trained on {NAME!r}, which is not on this machine") as refused:
+            get(hub, "a/adapter")
+        assert f"midfill models get {NAME}" in refused.value.next_step
+        get(hub)
+        assert same(get(hub, "a/adapter"), adapter)
+        (adapter / "adapter_config.json").write_text(json.dumps(config | {"peft_type": "IA3"}))
+        with pytest.raises(StartError, match="It was not fetched: .* no LoRA adapter"):
+            get(hub, "a/adapter")
+
+
+def test_weights_without_an_index_are_whole_once_all_of_them_are_here(source: Path, get: Get, tmp_path: Path) -> None:
+    folder = shutil.copytree(source, tmp_path / "two")
+    (folder / "second.safetensors").write_bytes(b"more")
+    with run_hub({NAME: folder}, wrong="second.safetensors") as hub:
+        with pytest.raises(StartError, match="hash differs"):
+            get(hub, f"{NAME}@{COMMIT}")
+        assert stock.find_cached(f"{NAME}@{COMMIT}") is None
+        hub.behaviour.wrong = ""
+        assert same(get(hub, f"{NAME}@{COMMIT}"), folder)
+    assert stock.find_cached(f"{NAME}@{COMMIT}") is not None
+
+
+def test_a_copy_in_place_of_a_link_is_whole_or_not_there(
+    source: Path, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def begin(source: Path, target: Path) -> None:
+        is_large = ".safetensors" in target.name
+        target.write_bytes(source.read_bytes()[: 100 if is_large else None])
+        if is_large:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    with run_hub({NAME: source}) as hub:
+        with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+            broken.setattr(fetch.shutil, "copyfile", begin)  # type: ignore[attr-defined]
+            get(hub, f"{NAME}@{COMMIT}")
+        assert stock.find_cached(f"{NAME}@{COMMIT}") is None
+        assert same(get(hub), source)
 
 
 def test_a_model_that_fits_in_four_bits_alone_is_refused_with_the_setting(source: Path) -> None:
@@ -230,6 +289,10 @@ def test_only_the_shards_of_the_index_are_taken(source: Path, get: Get, tmp_path
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
         with pytest.raises(StartError, match="lacks weights that its index names"):
             get(hub)
+    index_file = tmp_path / "model.safetensors.index.json"
+    for damaged in ("[]", "{}", '{"weight_map": {}}', '{"weight_map": {"a": 1}}', "{"):
+        index_file.write_text(damaged)
+        assert not stock.is_whole(tmp_path)
 
 
 @pytest.mark.parametrize("behaviour", [{"hangs": True}, {"resets": True}])
@@ -269,6 +332,26 @@ def test_the_stock_is_listed_and_removed(source: Path, cache: Path, get: Get) ->
     assert [each.model for each in stock.list_stock().data] == ["a/half"]
     with pytest.raises(StartError, match="is not in"):
         stock.remove_stock(NAME)
+
+
+def test_what_is_whole_at_one_revision_is_listed_by_it(source: Path, cache: Path, get: Get) -> None:
+    with run_hub({NAME: source}) as hub:
+        folder = get(hub, f"{NAME}@{COMMIT}")
+        (stored,) = stock.list_stock().data
+        assert (stored.model, stored.is_whole, stored.folder) == (f"{NAME}@{COMMIT}", True, str(folder))
+        assert find_model(stored.model) == folder
+        reference = cache / "models--somebody--tiny/refs/pr/3"
+        reference.parent.mkdir(parents=True)
+        reference.write_text(COMMIT)
+        assert [each.model for each in stock.list_stock().data] == [f"{NAME}@pr/3"]
+        get(hub)
+        assert [each.model for each in stock.list_stock().data] == [NAME]
+    for model in (f"{NAME}@v9", "somebody/other"):
+        with pytest.raises(StartError, match="is not in"):
+            stock.remove_stock(model)
+    (cache / "models--somebody--tiny/refs/main").unlink()
+    assert [each.model for each in stock.remove_stock(NAME).data] == [f"{NAME}@pr/3"]
+    assert stock.list_stock().data == []
 
 
 @pytest.fixture

@@ -162,6 +162,15 @@ def test_what_is_tokenised_near_the_holes_is_what_all_of_it_would_leave(data: st
     assert trim_context(near, budget) == trim_context([encode(text) for text in texts], budget)
 
 
+def test_a_text_of_few_long_tokens_is_not_read_twice() -> None:
+    def encode(text: str) -> list[int]:
+        return [ord(text[start]) for start in range(0, len(text), 24)]
+
+    texts = ["a", "".join(chr(0x4E00 + index // 24) for index in range(2400)), "b"]
+    near = [encode_ends(text, encode, *need) for text, need in zip(texts, needs_of_texts(texts, 110), strict=True)]
+    assert near == list(map(encode, texts))
+
+
 def test_megabytes_between_many_holes_are_hardly_tokenised(runtime: Runtime) -> None:
     seen: list[int] = []
 

@@ -35,13 +35,17 @@ def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:
         ("nonsense", "cpu", "shipped models"),
         ("{folder}", "abacus", "auto, cpu, cuda, mps"),
         ("{empty}", "cpu", "config"),
+        ("{strange}", "cpu", "no model family named 'strange'"),
     ],
 )
 def test_an_error_of_loading_says_why_and_what_to_do(
     checkpoint_folder: Path, tmp_path: Path, model: str, where: str, known: str
 ) -> None:
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "config.json").write_text('{"family": "strange"}')
     with pytest.raises(StartError) as caught:
-        load_runtime(model.format(folder=checkpoint_folder, empty=tmp_path), where)
+        load_runtime(model.format(folder=checkpoint_folder, empty=tmp_path, strange=strange), where)
     assert known in caught.value.message
     assert caught.value.exit_code == 5
     assert caught.value.next_step
@@ -67,8 +71,9 @@ def test_a_number_format_may_be_forced(checkpoint_folder: Path, monkeypatch: pyt
     dtypes = [load_runtime(str(checkpoint_folder), "cpu", dtype=name).info.dtype for name in ("auto", "fp32", "bf16")]
     assert dtypes == ["bfloat16", "float32", "bfloat16"]
     monkeypatch.setenv("MIDFILL_DTYPE", "fp64")
-    with pytest.raises(StartError, match="'fp64'; known: auto, fp32, bf16, fp16"):
+    with pytest.raises(StartError, match="'fp64'; known: auto, fp32, bf16, fp16") as refused:
         load_runtime(str(checkpoint_folder), "cpu")
+    assert "unset MIDFILL_DTYPE" in refused.value.next_step, "--dtype auto, which means the same, does not help"
 
 
 @pytest.mark.parametrize(

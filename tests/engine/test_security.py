@@ -14,7 +14,7 @@ from midfill_engine.serving.tokens import BearerTokens
 from midfill_engine.wire import ErrorResponse
 
 TOKEN = "correct-horse-battery-staple"
-TCP = Security.for_tcp("box.lan", BearerTokens({"": TOKEN}), ["Proxy.example"])
+TCP = Security.for_tcp("box.lan", BearerTokens({"": TOKEN}), ["Proxy.example", "Second.example:8427", "FE80::1", ""])
 GOOD_HOSTS = [
     "127.0.0.1:8427",
     "127.0.0.1",
@@ -24,6 +24,8 @@ GOOD_HOSTS = [
     "[::1]",
     "box.lan:8427",
     "proxy.example",
+    "second.example:443",
+    "[fe80::1]:8427",
 ]
 BAD_HOSTS = [
     "",

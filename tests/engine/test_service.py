@@ -645,11 +645,12 @@ async def test_a_slow_fill_outlives_the_request_deadline(run_server: RunServer, 
         assert (await client.post("/v1/infill", json=ASK)).status_code == 200
 
 
-async def test_requests_count_as_activity_and_the_health_does_not(make_service: MakeService) -> None:
+async def test_requests_count_as_activity_and_monitoring_does_not(make_service: MakeService) -> None:
     service = make_service(FakeFills(1))
     async with service.client() as client:
         service.state.last_request_s -= 100
-        await client.get("/healthz")
+        for path in ("/healthz", "/readyz", "/health", "/props", "/metrics"):
+            assert (await client.get(path)).status_code == 200
         assert service.state.idle_s > 99
         await client.get("/v1/models")
         assert service.state.idle_s < 50

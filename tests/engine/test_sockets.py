@@ -51,9 +51,9 @@ def test_a_dead_engines_socket_is_replaced_and_a_live_ones_is_not(tmp_path: Path
 def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
     path = tmp_path / "engine.sock"
     path.write_text("precious")
-    with pytest.raises(StartError), listen_unix(path):
+    with pytest.raises(StartError) as caught, listen_unix(path):
         pass
-    assert path.read_text() == "precious"
+    assert path.read_text() == "precious" and caught.value.next_step == "choose another path"
 
 
 def test_another_engines_socket_is_not_removed(tmp_path: Path) -> None:
@@ -67,8 +67,9 @@ def test_another_engines_socket_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_too_long_is_one_clear_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="cannot be made"), listen_unix(tmp_path / ("x" * 120)):
+    with pytest.raises(StartError, match="cannot be made") as caught, listen_unix(tmp_path / ("x" * 120)):
         pass
+    assert caught.value.next_step == "choose a shorter path"
 
 
 def test_a_taken_port_is_one_clear_sentence() -> None:

@@ -67,6 +67,14 @@ def test_places_go_to_the_client_with_least() -> None:
     assert turns.next([greedy[0], newcomer], []) is greedy[0]
 
 
+def test_a_client_that_waits_for_its_first_place_has_fewer_rows_than_one_that_had_many() -> None:
+    turns = Turns(1, lambda: 0.0)
+    turns.count("greedy", 1000)
+    turns.keep({"greedy", "new"})
+    new = ticket("new")
+    assert turns.next([ticket("greedy"), new], []) is new
+
+
 def test_the_newest_of_a_document_is_one_of_the_same_client() -> None:
     turns, modest = Turns(4, lambda: 0.0), [ticket("b", document="a.py") for _ in range(2)]
     turns.count("a", 1000)

@@ -1,5 +1,6 @@
 """Models without a mask token: what is not settled is drawn anew each step, what stands behind a hole is clamped."""
 
+import json
 import shutil
 import sys
 from dataclasses import replace
@@ -192,6 +193,14 @@ def test_a_missing_tensor_is_not_drawn_at_random(real: Path, tmp_path: Path) -> 
     save_file({name: value for name, value in tensors.items() if name != lost}, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match="lack"):
         canvas_model.load(folder)
+
+
+def test_a_setting_of_zero_is_not_a_missing_one(real: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(real, tmp_path / "cold")
+    settings = {"t_min": 0, "t_max": None, "confidence_threshold": 0.0}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    model = canvas_model.load(folder)
+    assert (model.t_min, model.t_max, model.stop_entropy, model.num_steps) == (0.0, 0.8, 0.0, 48)
 
 
 def test_scores_of_a_canvas_are_those_of_the_library(real: Path) -> None:

@@ -732,10 +732,13 @@ def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.Mo
     )
     named = parse_engine("ollama:a:1b@http://box:11434/")
     assert (named.url, named.model, named.remote_host) == ("http://box:11434", "a:1b", "box")
-    monkeypatch.setenv("OLLAMA_HOST", "0.0.0.0")
-    assert parse_engine("ollama:a").url == "http://127.0.0.1:11434"
-    monkeypatch.setenv("OLLAMA_HOST", "gpu:9")
-    assert parse_engine("ollama:a").url == "http://gpu:9"
+    for host, url in {
+        "0.0.0.0": "http://127.0.0.1:11434", "[::]:9": "http://127.0.0.1:9", ":9": "http://127.0.0.1:9",
+        "::1": "http://[::1]:11434", "[::1]": "http://[::1]:11434", "[fe80::1]:9": "http://[fe80::1]:9",
+        "https://ollama.com": "https://ollama.com", "http://h/ollama/": "http://h/ollama", "gpu:9": "http://gpu:9",
+    }.items():  # fmt: skip
+        monkeypatch.setenv("OLLAMA_HOST", host)
+        assert parse_engine("ollama:a").url == url
     assert parse_engine("llamacpp:http://127.0.0.1:8012") == Endpoint(url="http://127.0.0.1:8012", protocol="llamacpp")
     assert parse_engine("openai:x/y@https://h/v1").url == "https://h"
     for text, url, model in (
@@ -749,7 +752,10 @@ def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.Mo
     for wrong in ("ollama:m@nowhere", "openai:m@", "ollama:127.0.0.1:11434"):
         with pytest.raises(MidfillError, match="names no (address of an engine|model); write "):
             parse_engine(wrong)
-    for wrong in ("nosuch:x", "ollama:", "fim:http://h", "fim:model", "llamacpp:ftp://h", "openai:m@http://", "plain"):
+    for wrong in (
+        "nosuch:x", "ollama:", "fim:http://h", "fim:model", "llamacpp:ftp://h", "openai:m@http://", "plain",
+        "openai:m@http://[::1", "openai:m@http://h:port", "openai:m@http://h:99999",
+    ):  # fmt: skip
         with pytest.raises(MidfillError) as error:
             parse_engine(wrong)
         assert error.value.code == "bad_config" and "write " in error.value.sentence
@@ -834,6 +840,11 @@ def test_the_doctor_finds_servers_of_this_machine_and_offers_the_line(monkeypatc
             assert parse_engine(line.split("`")[1].removeprefix("midfill config engine ")).protocol in PROTOCOLS
         server.pages.clear()
         assert list(find_others(find_servers(*ports))) == []
+        server.pages |= {"/api/tags": {"models": True}, "/v1/models": {"data": 3}, "/props": []}
+        assert list(find_others(find_servers(*ports))) == []
+        for wrong in ("127.0.0.1:port", "http://[::1", "[::1]:9"):
+            monkeypatch.setenv("OLLAMA_HOST", wrong)
+            assert list(find_others(find_servers((), {}))) == []
 
 
 def test_the_command_fills_with_it(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Merges a LoRA adapter in PEFT's format into its base checkpoint, tensor by tensor as they are read.
 
 A matrix W becomes W + s B A, where s is alpha / r (Hu et al., arXiv 2106.09685) or alpha / sqrt(r) (rsLoRA, arXiv
-2312.03732). Other kinds of adapters are refused. Beyond PEFT's format a tensor may be int8 with a scale for each row in
+2312.03732). Other kinds of adapters are refused. Beyond PEFT's format A and B may be int8 with a scale for each row in
 NAME.scale, and the configuration may name the SHA-256 of the base's file and of the adapter's.
 """
 
@@ -21,7 +21,8 @@ from midfill_engine.checkpoint_files import ROW_SCALE, CheckpointError, Checkpoi
 from midfill_engine.errors import unknown_model
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.packaged import PACKAGED, find_packaged, hash_file
-from midfill_engine.loading.stock import find_cached, is_hub_id
+from midfill_engine.loading.stock import find_cached
+from midfill_engine.starting import is_hub_id
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -61,8 +62,6 @@ class Adapter:
     """
 
     folder: Path
-    base: str
-    revision: str | None
     base_sha256: str | None
     low_rank: Mapping[str, LowRank]
     replaced: Mapping[str, str]
@@ -73,7 +72,7 @@ class Adapter:
         config = _read_config(folder)
         if not (folder / WEIGHTS).is_file():
             raise CheckpointError(f"The adapter at {folder} has no {WEIGHTS}; pickled weights could run code.")
-        if config.get(WEIGHTS_SHA256) not in (None, hash_file(folder / WEIGHTS)):
+        if config.get(WEIGHTS_SHA256) is not None and config[WEIGHTS_SHA256] != hash_file(folder / WEIGHTS):
             raise CheckpointError(f"{folder / WEIGHTS} is damaged: its SHA-256 is not the one in {CONFIG}.")
         with open_tensors(folder / WEIGHTS) as tensors:
             stored = [name for name in tensors.keys() if not name.endswith(ROW_SCALE)]
@@ -91,8 +90,7 @@ class Adapter:
         if not shapes:
             raise CheckpointError(f"The adapter at {folder} has no tensors.")
         low_rank = {f"{module}.weight": _pair(module, names, config, shapes, folder) for module, names in parts.items()}
-        base, sha256 = config["base_model_name_or_path"], config.get(BASE_SHA256)
-        return cls(folder, base, config.get("revision"), sha256, low_rank, replaced)
+        return cls(folder, config.get(BASE_SHA256), low_rank, replaced)
 
     def merge(self, name: str, value: Tensor | None) -> Tensor:
         """The base's tensor with the adapter's change, added in fp32. `value` is None if the adapter replaces it."""
@@ -118,7 +116,7 @@ def open_files(folder: Path) -> CheckpointFiles:
     if not is_adapter(folder):
         return CheckpointFiles(folder)
     adapter = Adapter.read(folder)
-    base = find_base(adapter)
+    base = find_base(folder)
     if adapter.base_sha256 is not None and (not base.is_file() or hash_file(base) != adapter.base_sha256):
         raise CheckpointError(f"The adapter at {folder} was trained on another file than {base}: use it without.")
     return replace(
@@ -133,28 +131,31 @@ def is_adapter(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def find_base(adapter: Adapter) -> Path:
+def find_base(adapter: Path) -> Path:
     """Where an adapter's base is: a packaged model, a folder beside the adapter's, or one in the hub's cache. Downloads
-    nothing. Of a path only the last part counts. Raises CheckpointError; StartError if the base is not here.
+    nothing, and reads only the adapter's configuration. Of a path only the last part counts. Raises CheckpointError;
+    StartError if the base is not here.
     """
-    folder = Path(os.path.abspath(adapter.folder))
-    if adapter.base in PACKAGED:
-        return find_packaged(PACKAGED[adapter.base])
-    name = re.split(r"[\\/]", adapter.base.rstrip("\\/"))[-1]
+    folder = Path(os.path.abspath(adapter))
+    config = _read_config(adapter)
+    named, revision = config["base_model_name_or_path"], config.get("revision")
+    if named in PACKAGED:
+        return find_packaged(PACKAGED[named])
+    name = re.split(r"[\\/]", named.rstrip("\\/"))[-1]
     if name in ("", ".", ".."):
-        raise CheckpointError(f"The adapter at {adapter.folder} names its base {adapter.base!r}, which is no name.")
+        raise CheckpointError(f"The adapter at {adapter} names its base {named!r}, which is no name.")
     base = folder.parent / name
     if base == folder or not base.is_dir():
-        hub_id = f"{adapter.base}@{adapter.revision}" if adapter.revision else adapter.base
+        hub_id = f"{named}@{revision}" if revision else named
         cached = find_cached(hub_id) if is_hub_id(hub_id) else None
         if cached is None:
-            message = f"The adapter at {adapter.folder} was trained on {adapter.base!r}, which is not on this machine."
-            fetch = f"run `midfill models get {hub_id}`, or " if is_hub_id(adapter.base) else ""
+            message = f"The adapter at {adapter} was trained on {named!r}, which is not on this machine."
+            fetch = f"run `midfill models get {hub_id}`, or " if is_hub_id(named) else ""
             next_step = f"{fetch}put the folder of that checkpoint beside the adapter's, under the name {name}"
             raise unknown_model(message, next_step)
         base = cached
     if is_adapter(base):
-        raise CheckpointError(f"The adapter at {adapter.folder} was trained on another adapter, {base}.")
+        raise CheckpointError(f"The adapter at {adapter} was trained on another adapter, {base}.")
     return base
 
 

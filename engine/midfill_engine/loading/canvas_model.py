@@ -83,7 +83,8 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     try:
         shape = read_shape(files.config)
         model = _build(files, dtype)
-        settings = {key: type(value)(files.generation.get(key) or value) for key, value in DEFAULTS.items()}
+        stored = {key: value for key, value in files.generation.items() if value is not None}
+        settings = {key: type(value)(stored.get(key, value)) for key, value in DEFAULTS.items()}
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -98,7 +99,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
         num_parameters=sum(part.numel() for part in model.parameters()),
         files=files,
         canvas_length=canvas_length,
-        num_steps=int(settings["max_denoising_steps"]),
+        num_steps=max(1, int(settings["max_denoising_steps"])),
         t_min=settings["t_min"],
         t_max=settings["t_max"],
         stop_entropy=settings["confidence_threshold"],

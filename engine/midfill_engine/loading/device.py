@@ -66,7 +66,10 @@ def is_measured(device: torch.device) -> bool:
 
 
 def option_error(message: str) -> StartError:
-    return StartError(ErrorCode.BAD_REQUEST, message, "leave out --device and --dtype, or give auto")
+    next_step = "leave out --device and --dtype, or give auto"
+    if os.environ.get(DTYPE_VARIABLE):
+        next_step += f", and unset {DTYPE_VARIABLE}"
+    return StartError(ErrorCode.BAD_REQUEST, message, next_step)
 
 
 def choose_num_threads(device: torch.device, num_parameters: int, available: int) -> int:

@@ -20,7 +20,13 @@ from typing import Any, Final
 
 from filelock import FileLock
 from huggingface_hub import HfApi, constants, hf_hub_url
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
@@ -84,14 +90,15 @@ class Listing:
         return min(stored.stat().st_size, file.size_bytes) if stored else 0
 
     def link(self, file: RemoteFile) -> None:
-        """Adds a blob to the snapshot, by a relative link, or by a copy where the file system has no links."""
-        link = self.snapshot / file.name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
+        """Adds a blob to the snapshot in one step, by a relative link, or by a copy where the file system has none."""
+        part = self.snapshot / f"{file.name}{PART_SUFFIX}"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
         try:
-            link.symlink_to(os.path.relpath(self.blob(file), link.parent))
+            part.symlink_to(os.path.relpath(self.blob(file), self.snapshot))
         except OSError:
-            shutil.copyfile(self.blob(file), link)
+            shutil.copyfile(self.blob(file), part)
+        part.replace(self.snapshot / file.name)
 
     def point(self, revision: str) -> None:
         """Notes in the cache that the branch or tag `revision` means this commit."""
@@ -186,6 +193,8 @@ class Hub:
         page = f"{self.endpoint}/{repository}"
         try:
             yield
+        except HFValidationError:
+            raise unknown_model(f"{repository} is no name that a hub can have", "check its name") from None
         except RevisionNotFoundError:
             raise unknown_model(f"{repository} has no revision {revision!r}", f"see {page}") from None
         except HfHubHTTPError as error:
@@ -234,7 +243,7 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
     """
     repository, _, revision = name.partition("@")
     revision = revision or "main"
-    if ".." in revision.split("/"):
+    if {"", ".."} & {*revision.split("/")}:  # it becomes a file's path
         raise fetch_failed(f"{revision!r} is no revision", "name a branch, a tag or a commit")
     listing = hub.list_files(repository, revision, cache)
     small = [file for file in listing.files if any(fnmatch(file.name, pattern) for pattern in SMALL)]
@@ -262,6 +271,7 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
             progress.tell()
             for file in weights:
                 _download_file(hub, listing, file, progress)
+            for file in weights:  # once all are here, because a snapshot with some weights may count as whole
                 listing.link(file)
             listing.point(revision)
             progress.tell()

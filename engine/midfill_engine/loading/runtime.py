@@ -20,7 +20,7 @@ from midfill_engine.families import find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED
 from midfill_engine.loading import canvas_model, checkpoints
-from midfill_engine.loading.adapter import is_adapter, open_files
+from midfill_engine.loading.adapter import find_base, is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.catalog import WORKSPACE_BYTES
 from midfill_engine.loading.checkpoints import LoadedModel
@@ -29,7 +29,7 @@ from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.memory import total_bytes
 from midfill_engine.loading.pace import Pace, measure_pace
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
-from midfill_engine.loading.stock import find_cached, is_hub_id
+from midfill_engine.loading.stock import find_cached
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.int8 import Int8Operators, StoredRows
@@ -37,6 +37,7 @@ from midfill_engine.models.operators import KEPT_VALUES, LaidOperators, Operator
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.registry import UnknownName
+from midfill_engine.starting import is_hub_id
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelIds, ModelInfo
 
@@ -218,7 +219,7 @@ def find_model(name: str, weights: Path = WEIGHTS) -> Path:
             raise unknown_model(f"{name} is not on this machine", f"run `midfill models get {name}`")
         return folder
     known = ", ".join(shipped) or "none"
-    message = f"There is no model named {name!r} and no folder of that name; shipped models: {known}."
+    message = f"There is no model named {name!r} and no folder or GGUF file of that name; shipped models: {known}."
     raise unknown_model(message, "name a shipped model, a checkpoint folder or OWNER/NAME on the hub")
 
 
@@ -282,7 +283,7 @@ def load_runtime(
     except OperatorsError as error:
         message = f"The model cannot run with these options: {error}."
         raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch and --weights stored") from error
-    except CheckpointError as error:
+    except (CheckpointError, UnknownName) as error:
         next_step = "use a checkpoint with config.json, tokenizer files and safetensors of a known family"
         raise unknown_model(str(error), next_step) from error
 
@@ -293,11 +294,11 @@ def check_fits(
     """Raises StartError if the model in `folder`, whose `weights_bytes` are not fetched yet, cannot be loaded, or
     without `force` if it does not fit into the device's memory (`memory_bytes`, measured if None).
     """
-    if is_adapter(folder):
-        open_files(folder)  # raises an error if its base is not on this machine
-        return
     files = CheckpointFiles(folder)
     try:
+        if is_adapter(folder):
+            find_base(folder)  # raises an error if it is not on this machine
+            return
         family = find_family(files)
         if family.attention not in ("canvas", "context_frozen"):
             checkpoints.read_sizes(files, family)

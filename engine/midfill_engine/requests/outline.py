@@ -13,7 +13,7 @@ from midfill_engine.lengths.base import LengthBounds
 from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
-# Only long runs of white space are longer tokens. So text that is too far away is not even tokenized.
+# Only long runs of one character, spaces or rulers, are longer tokens. So text too far away is not even tokenized.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 USUAL_CHARACTERS_PER_TOKEN: Final = 8
 MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes together: more than a canvas holds
@@ -132,18 +132,24 @@ def encode_ends(text: str, encode: Encode, num_first: int, num_last: int) -> lis
     """Tokens of `text`; of a long text only those of its beginning and end, at least as many as are needed."""
     if len(text) <= (num_first + num_last) * USUAL_CHARACTERS_PER_TOKEN:
         return encode(text)
-    return encode_part(text, encode, num_first, take_first_lines) + encode_part(text, encode, num_last, take_last_lines)
+    first_ids, num_first_characters = encode_part(text, encode, num_first, take_first_lines)
+    last_ids, num_last_characters = encode_part(text, encode, num_last, take_last_lines)
+    if num_first_characters + num_last_characters > len(text):  # few long tokens: the ends overlap
+        return encode(text)
+    return first_ids + last_ids
 
 
-def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, int], str]) -> list[int]:
-    """Tokens of one end of `text`, which `cut` takes: at least `num_tokens`, if the text has so many."""
-    ids: list[int] = []
+def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, int], str]) -> tuple[list[int], int]:
+    """Tokens of one end of `text`, which `cut` takes: at least `num_tokens`, if the text has so many; and how many
+    characters this end has.
+    """
+    ids, part = list[int](), ""
     for characters_per_token in (USUAL_CHARACTERS_PER_TOKEN, MAX_CHARACTERS_PER_TOKEN):
         part = cut(text, num_tokens * characters_per_token)
         ids = encode(part) if part else []
         if len(ids) >= num_tokens or len(part) == len(text):
             break
-    return ids
+    return ids, len(part)
 
 
 def take_last_lines(text: str, size: int) -> str:

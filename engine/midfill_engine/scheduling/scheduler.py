@@ -154,7 +154,7 @@ class Scheduler:
             self._changed.notify()
 
     def _retry_after_s(self) -> int:
-        """The estimated seconds until a place is free, by the time that recent fills took."""
+        """The estimated seconds until a place is free, by the time that recent fills took once they had a place."""
         expected_s = self._mean_fill_s * len(self._waiting) / self._turns.num_places
         return max(1, min(MAX_RETRY_AFTER_S, math.ceil(expected_s)))
 
@@ -200,7 +200,8 @@ class Scheduler:
             while chosen := self._turns.next(self._waiting, self._active):
                 self._waiting.remove(chosen)
                 self._active.append(chosen)
-                self.metrics.waits.labels(chosen.kind).observe(self.clock() - chosen.submitted_s)
+                chosen.placed_s = self.clock()
+                self.metrics.waits.labels(chosen.kind).observe(chosen.placed_s - chosen.submitted_s)
 
     def _advance(self, ticket: Ticket) -> Work | None:
         """Runs a fill up to its next passes; returns None if it waits for memory, has shown an event, or has ended."""
@@ -269,7 +270,7 @@ class Scheduler:
                 self._end(group[0][0], self._explain(error))
                 return
             if is_out_of_memory(error):
-                self.on_out_of_memory()
+                self._make_room()
             middle = len(group) // 2
             self._forward(group[:middle])
             self._forward(group[middle:])
@@ -299,7 +300,7 @@ class Scheduler:
         except Exception as error:
             if not is_alone or not is_out_of_memory(error):
                 raise
-            self.on_out_of_memory()
+            self._make_room()
         middle = -(-len(passes) // 2)
         halves = (half for half in (passes[:middle], passes[middle:]) if half)
         return [result for half in halves for result in self._run(half, is_alone=False)]
@@ -315,21 +316,28 @@ class Scheduler:
                 if ticket in queue:
                     queue.remove(ticket)
             self._turns.keep({other.client for other in (*self._waiting, *self._active)})
-        seconds = self.clock() - ticket.submitted_s
         if isinstance(event, InfillResponse):
-            self._mean_fill_s += LATEST_SHARE * (seconds - self._mean_fill_s)
-            self.metrics.seconds.observe(seconds)
+            now_s = self.clock()
+            self._mean_fill_s += LATEST_SHARE * (now_s - ticket.placed_s - self._mean_fill_s)
+            self.metrics.seconds.observe(now_s - ticket.submitted_s)
             self.metrics.steps.inc(event.stats.steps)
             self.metrics.tokens.inc(event.stats.tokens)
         self.metrics.requests.labels("filled" if isinstance(event, InfillResponse) else event.code.value).inc()
         ticket.listener(event)
+
+    def _make_room(self) -> None:
+        """Calls `on_out_of_memory`, which may fail on a device that has failed."""
+        try:
+            self.on_out_of_memory()
+        except Exception as error:  # noqa: BLE001 - see _advance
+            logger.error("no memory was freed: %s", describe_failure(error))
 
     def _explain(self, error: Exception) -> RequestError:
         """The error that ends a request whose fill failed. Calls `on_out_of_memory` or `on_device_lost` if that is the
         cause.
         """
         if is_out_of_memory(error):
-            self.on_out_of_memory()
+            self._make_room()
             message = "there was not enough memory for this request"
             return RequestError(ErrorCode.OUT_OF_MEMORY, message, "ask for fewer holes, alternatives or tokens")
         logger.error("a fill failed with %s", describe_failure(error))

@@ -1,5 +1,6 @@
 """Decides which requests run next: short fills have extra places, clients get equal shares, nobody waits forever."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,7 +32,8 @@ class Kind(StrEnum):
 class Ticket:
     """An open request. `listener` gets its events on the scheduler's thread; the last one is no StepEvent. The events
     of forward passes come only if somebody `watches`. The fill awaits `work`, gets `answer` next, and may use the
-    memory of its `claim` once it `is_admitted`. `num_rows` rows have been computed for it.
+    memory of its `claim` once it `is_admitted`. `num_rows` rows have been computed for it. It got its place at
+    `placed_s`.
     """
 
     request: InfillRequest
@@ -47,6 +49,7 @@ class Ticket:
     is_admitted: bool = False
     is_cancelled: bool = False
     submitted_s: float = field(default_factory=time.monotonic)
+    placed_s: float = math.inf
 
     def __post_init__(self) -> None:
         self.kind = kind_of(self.request)
@@ -111,6 +114,5 @@ class Turns:
 
     def keep(self, clients: set[str]) -> None:
         """Forgets all other clients; lowers the counts of these until the smallest is zero, where new clients begin."""
-        rows_of_kept = {client: self._rows_of_client[client] for client in clients if client in self._rows_of_client}
-        fewest = min(rows_of_kept.values(), default=0)
-        self._rows_of_client = Counter({client: rows - fewest for client, rows in rows_of_kept.items()})
+        fewest = min((self._rows_of_client[client] for client in clients), default=0)
+        self._rows_of_client = Counter({client: self._rows_of_client[client] - fewest for client in clients})

@@ -217,8 +217,8 @@ def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.S
 
 
 def cut_at_stop(text: str, stop: str | list[str] | None) -> str:
-    """`text` up to the first of the stop strings."""
-    strings = [stop] if isinstance(stop, str) else stop or []
+    """`text` up to the first of the stop strings, whose line endings become line feeds as those of `text` are."""
+    strings = [to_line_feeds(string) for string in ([stop] if isinstance(stop, str) else stop or [])]
     positions = [text.find(string) for string in strings if string and string in text]
     return text[: min(positions, default=len(text))]
 

@@ -12,6 +12,7 @@ from midfill_engine.serving.fim import (
     around_hole,
     choose_sampling,
     cut_at_stop,
+    to_line_feeds,
     with_line_endings_of,
 )
 from midfill_engine.serving.marked import split_prompt
@@ -106,11 +107,10 @@ def from_infill(request: LlamaInfillRequest, responses: list[wire.InfillResponse
 
 def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, fill: wire.FilledHole, index: int) -> Answer:
     """The answer with one of the fills: its text up to the first stop string or line with too little indent."""
-    stopped = cut_at_stop(fill.text, request.stop)
-    text = cut_at_indent(stopped, request.n_indent)
+    text = cut_at_indent(cut_at_stop(fill.text, request.stop), request.n_indent)
     content = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
-    words = (word for word in request.stop if word and fill.text.startswith(word, len(stopped)))
-    stopping_word = next(words, "")  # "" if nothing was cut, because no word stands at the text's end
+    words = (word for word in request.stop if word and fill.text.startswith(to_line_feeds(word), len(text)))
+    stopping_word = next(words, "")  # "" if no word cut the text, because none stands behind it
     stop_type: StopType = "eos"
     if stopping_word:
         stop_type = "word"

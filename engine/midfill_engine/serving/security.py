@@ -83,14 +83,9 @@ class Security:
 
 
 def clean_hosts(hosts: Iterable[str]) -> frozenset[str]:
-    """Host names, without empty ones, as `name_of` returns them: lower case, IPv6 addresses in brackets."""
-    cleaned = set()
-    for host in hosts:
-        if ":" in host and not host.startswith("["):
-            cleaned.add(f"[{host.lower()}]")
-        elif host:
-            cleaned.add(host.lower())
-    return frozenset(cleaned)
+    """Host names, without empty ones and ports, as `name_of` returns them: lower case, IPv6 addresses in brackets."""
+    lowered = (f"[{host.lower()}]" if host.count(":") > 1 and host[0] != "[" else host.lower() for host in hosts)
+    return frozenset(name for name in map(name_of, lowered) if name)
 
 
 def name_of(host: str) -> str | None:

@@ -22,7 +22,7 @@ from midfill_engine.scheduling.scheduler import Scheduler, ending_error
 from midfill_engine.serving import fim, llamacpp
 from midfill_engine.serving.access import AccessLogger
 from midfill_engine.serving.security import Gate, Security, error_response
-from midfill_engine.serving.stream import PING_INTERVAL_S, Asked, EventStream, encode_event
+from midfill_engine.serving.stream import EVENTS, PING_INTERVAL_S, Asked, EventStream, encode_event
 from midfill_engine.starting import AccessLog
 
 # Below the connection's deadline, so that a slow client still gets an answer.
@@ -43,7 +43,9 @@ class Ready:
 
 @dataclass
 class EngineState:
-    """State shared by the service, the loader and the idle watch. `failure` ends the process."""
+    """State shared by the service, the loader and the idle watch. `failure` ends the process. Every request for a model
+    is activity, but not one that only watches the engine, as monitors do.
+    """
 
     ready: Ready | None = None
     failure: StartError | None = None
@@ -130,7 +132,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
     @get("/metrics")
     async def metrics() -> Response:
-        return Response(state.use().scheduler.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(state.look().scheduler.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.post("/v1/infill", response_model=None)
     async def infill(http: Request) -> Response:
@@ -177,7 +179,8 @@ async def answer_door(state: EngineState, door: Door, http: Request) -> Response
     """Answers a request at another project's route. Raises RequestError."""
     request = await read_body(http, door.request)
     if isinstance(request, llamacpp.LlamaInfillRequest) and request.n_predict == 0:
-        return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
+        answer = llamacpp.answer_nothing(request, state.use(request.model or None).info.id)
+        return Response(encode_event(answer), media_type=EVENTS) if request.stream else json_response(answer)
     with invalid_values_refused():
         requests = door.to_infill(request)
     asked = Asked(http, state.use(requests[0].model).scheduler, requests)

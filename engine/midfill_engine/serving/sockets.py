@@ -35,7 +35,8 @@ def listen_unix(path: Path) -> Iterator[socket.socket]:
         listener.bind(str(path))
     except OSError as error:
         listener.close()
-        message, next_step = f"the socket {path} cannot be made: {error.strerror or error}", "choose a shorter path"
+        message = f"the socket {path} cannot be made: {error.strerror or error}"
+        next_step = "choose another path" if error.errno else "choose a shorter path"  # Python checks the length itself
         raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_CANNOT_SERVE) from error
     finally:
         os.umask(old_mask)
@@ -81,7 +82,8 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         message = f"{host}:{port} cannot be listened on: {error.strerror or error}"
-        raise StartError(ErrorCode.BAD_REQUEST, message, "choose another port", EXIT_CANNOT_SERVE) from error
+        next_step = "choose another port, or an address of this machine"
+        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_CANNOT_SERVE) from error
     listener.listen(128)
     return listener
 

@@ -17,6 +17,7 @@ from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEv
 
 PING_INTERVAL_S: Final = 15.0
 MAX_STEPS_KEPT: Final = 16
+EVENTS: Final = "text/event-stream"  # the media type
 
 
 class Mailbox:
@@ -124,7 +125,7 @@ class EventStream(StreamingResponse):
 
     def __init__(self, events: AsyncIterator[bytes], asked: Asked) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(events, headers=headers, media_type="text/event-stream")
+        super().__init__(events, headers=headers, media_type=EVENTS)
         self._asked = asked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,7 @@
 """Text to token ids and back, and white space at a hole's edges. Knows bytes and pieces; no models, no training."""
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -112,7 +113,7 @@ def bytes_of_level(text: str) -> bytes:
 
 def bytes_of_piece(text: str) -> bytes:
     """The bytes of a token of sentencepiece, which writes a byte as `<0x0A>` and a space by a mark."""
-    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+    if re.fullmatch(r"<0x[0-9A-F]{2}>", text):
         return bytes.fromhex(text[3:5])
     return text.replace(SPACE_MARK, " ").encode()
 

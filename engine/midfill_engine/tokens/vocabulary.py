@@ -64,7 +64,9 @@ class Vocabulary:
     def allowed(
         self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False, may_expand: bool = False
     ) -> Tensor:
-        """The set [V] of tokens without a string of `forbid`; with a `leading`, only of those that begin with it."""
+        """The set [V] of tokens without a string of `forbid`: with a `leading`, only of those that begin with it; with
+        none, those that shorten a hole too if it `may_delete`. If it `may_expand`, the one that lengthens it too.
+        """
         token_set = self._fillable.clone()
         for text in forbid:
             token_set &= ~self._containing(text.encode("utf-8", errors="replace"))
@@ -106,7 +108,7 @@ class Vocabulary:
 
     @cached_property
     def worded(self) -> Tensor:
-        """The set [V] of tokens that begin with a letter, a digit, an underscore or a dollar sign."""
+        """The set [V] of tokens that begin with a letter, a digit, `_`, `$` or a byte beyond ASCII."""
         return self._mark(index for index, piece in enumerate(self.pieces) if NAMED.match(piece))
 
     def is_deletion(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:

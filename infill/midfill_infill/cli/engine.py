@@ -18,7 +18,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.text.visible import duration
 
 GRACE_S: Final = 5.0  # for a process to end before it is killed
-_STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answer"}
+_STATES: Final = {"ok": "ready", "loading": "loading", "draining": "ending", "silent": "does not answer"}
 
 
 APP: Final = typer.Typer(

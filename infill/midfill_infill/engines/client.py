@@ -48,6 +48,8 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             self._connections = Connections(endpoint)
         except ValueError:
             raise MidfillError("engine_unreachable", f"{endpoint} is not the address of an engine") from None
+        except Unreachable as error:
+            raise self._note_gone(str(error), error.next_step) from None
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -56,7 +58,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         self._connections.close()
 
     def health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
-        """ "ok", or "loading" while the engine loads its model. An outside engine is not contacted before a fill."""
+        """ "ok", "loading" while the engine loads its model, or "draining" while it ends. An outside engine is not
+        contacted before a fill, and "ok".
+        """
         if self.endpoint.is_outside:
             return "ok"
         with self._get("/healthz", timeout_s) as reply:
@@ -83,8 +87,8 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 
     @contextmanager
     def _get(self, path: str, timeout_s: float) -> Iterator[Any]:
-        """Yields the JSON that our engine answers. A ValueError or KeyError of the `with` body, which means that it is
-        not as expected, becomes a MidfillError too.
+        """Yields the JSON that our engine answers. A ValueError, KeyError or TypeError of the `with` body, which means
+        that it is not as expected, becomes a MidfillError too.
         """
         with self._explained_failures():
             # A new connection, because an engine that hangs may still answer on one that is open.
@@ -124,11 +128,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             self._connections.open() as connection,
             _Watch(lambda: self.health(HUNG_S), connection, self.silence_s) as watch,
         ):
-            connection.ask("POST", "/v1/infill", body, _STREAMED)
-            # 503 without this header means that the engine is out of memory; waiting does not help.
-            retry_after = connection.header("retry-after")
-            if connection.status in (429, 503) and retry_after is not None and may_wait:
-                return _retry_after_s(retry_after)
+            wait_s = _wait_s(connection.ask("POST", "/v1/infill", body, _STREAMED))
+            if may_wait and wait_s is not None:
+                return wait_s
             self._check_own(connection)
             if not (connection.header("content-type") or "").startswith("text/event-stream"):
                 raise ValueError("no stream of events")  # becomes an `engine_error`
@@ -209,10 +211,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
     def _read_lines(self, call: "Call", *, may_wait: bool) -> Generator[str, None, float | None]:
         """As `_ask`, but if `may_wait` and the engine is busy, returns the seconds to wait."""
         with self._explained_failures(), self._connections.open() as connection:
-            connection.ask("POST", call.path, json.dumps(call.body))
-            retry_after = connection.header("retry-after")
-            if connection.status in (429, 503) and retry_after is not None and may_wait:
-                return _retry_after_s(retry_after)
+            wait_s = _wait_s(connection.ask("POST", call.path, json.dumps(call.body)))
+            if may_wait and wait_s is not None:
+                return wait_s
             self._check_outside(connection)
             yield from connection.lines()
             if not connection.tells_end:
@@ -279,7 +280,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             raise MidfillError("engine_silent", message) from None
         except Broken:
             raise self._note_gone("ended in the middle of the fill") from None
-        except (ValidationError, ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             message = f"the engine at {self.endpoint} answers what this version does not understand"
             raise MidfillError("engine_error", message, "install the same version of midfill on both sides") from None
 
@@ -333,9 +334,13 @@ def get_json(url: str, timeout_s: float) -> Any:
     return None
 
 
-def _retry_after_s(header: str) -> float:
+def _wait_s(answer: Connection) -> float | None:
+    """The seconds that a busy engine asks to wait for; None for any other answer, and if it does not say."""
+    header = answer.header("retry-after")  # an engine of Midfill that is out of memory answers 503 without it
+    if answer.status not in (429, 503) or header is None:
+        return None
     try:
-        return min(max(float(header), 0.0), MAX_RETRY_AFTER_S)
+        return min(max(0.0, float(header)), MAX_RETRY_AFTER_S)  # in this order 0 for nan
     except ValueError:  # an HTTP date
         return 1.0
 

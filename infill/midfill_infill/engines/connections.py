@@ -10,15 +10,16 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote
 
-from midfill_infill.engines.endpoint import Endpoint
+from midfill_infill.engines.endpoint import Endpoint, split_address
 from midfill_infill.errors import MidfillError
 
 CONNECT_TIMEOUT_S: Final = 2.0
 # Longer than a step of a large model on a slow machine. A dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
 MAX_IDLE: Final = 4  # connections that are kept open
+CHECK_PROXY: Final = "set HTTP_PROXY and HTTPS_PROXY to a proxy that speaks HTTP, or add the host to NO_PROXY"
 
 
 class Unreachable(Exception):
@@ -60,7 +61,7 @@ class Connection(AbstractContextManager["Connection"]):
     def ask(
         self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
     ) -> "Connection":
-        """Sends a request and waits for the head of its answer. Raises Silent and Broken."""
+        """Sends a request and waits for the head of its answer. Raises Silent, Unreachable and Broken."""
         sent = dict(self._owner.headers)
         with _translated_errors():
             encoded: bytes | None = None
@@ -131,14 +132,20 @@ class Connections:
     """A thread-safe pool of connections to one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Raises ValueError for an invalid address."""
+        """Raises ValueError for an invalid address, Unreachable if the environment sets a proxy that speaks no HTTP,
+        MidfillError `engine_refused` for a token that no header can hold.
+        """
         self._socket = endpoint.socket
-        self._url = urlsplit(endpoint.url or "http://localhost")
-        if self._url.scheme not in ("http", "https") or not self._url.hostname or self._url.port == 0:
+        url = split_address(endpoint.url or "http://localhost")
+        if url is None:
             raise ValueError(f"{endpoint} is no address")
+        self._url = url
         self.prefix = self._url.path.rstrip("/")
         self.headers: dict[str, str] = {}
         if endpoint.token:
+            if not endpoint.token.isascii() or not endpoint.token.isprintable():
+                message = f"the token for {endpoint} has a character that no token has, such as the end of a line"
+                raise MidfillError("engine_refused", message)
             self.headers["authorization"] = f"Bearer {endpoint.token}"
         # Requests to this machine must not pass through a proxy that the environment sets.
         self._proxy = _find_proxy(self._url) if endpoint.remote_host else None
@@ -186,6 +193,8 @@ class Connections:
             raise Silent from None
         except OSError as error:
             http.close()
+            if self._proxy is not None and type(error).__module__ != "ssl":
+                raise Unreachable("is not reached by the proxy that the environment sets", CHECK_PROXY) from None
             if type(error).__module__ == "ssl":
                 next_step = "check whether its address begins with http://"
                 if type(error).__name__ == "SSLCertVerificationError":
@@ -201,9 +210,10 @@ class Connections:
         kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
         assert self._url.hostname is not None
         proxy = self._proxy
-        if proxy is None or proxy.hostname is None:
+        if proxy is None:
             return kind(self._url.hostname, self._url.port, timeout=timeout_s)
-        http = kind(proxy.hostname, proxy.port, timeout=timeout_s)
+        assert proxy.hostname is not None
+        http = kind(proxy.hostname, proxy.port or 80, timeout=timeout_s)
         if kind is HTTPSConnection:
             http.set_tunnel(self._url.hostname, self._url.port, _authorize(proxy))
         return http
@@ -236,14 +246,19 @@ def _translated_errors() -> Iterator[None]:
 
 
 def _find_proxy(url: SplitResult) -> SplitResult | None:
-    """The proxy that the environment sets for a URL; None for a direct connection."""
+    """The proxy that the environment sets for a URL; None for a direct connection. Raises Unreachable if it speaks no
+    HTTP.
+    """
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()
     address = proxies.get(url.scheme) or proxies.get("all")
     if not address or proxy_bypass(url.netloc.rpartition("@")[2]):
         return None
-    return urlsplit(address if "//" in address else f"http://{address}")
+    proxy = split_address(address if "//" in address else f"http://{address}")
+    if proxy is None:  # such as one that speaks SOCKS
+        raise Unreachable("cannot be reached by the proxy that the environment sets", CHECK_PROXY)
+    return proxy
 
 
 def _authorize(proxy: SplitResult) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from midfill_infill.engines.client import get_json
-from midfill_infill.engines.endpoint import LOCAL_HOSTS, ollama_url
+from midfill_infill.engines.endpoint import LOCAL_HOSTS, ollama_url, split_address
 from midfill_infill.engines.outside import PROTOCOLS
 
 TIMEOUT_S: Final = 0.5
@@ -30,7 +30,8 @@ def find_servers(
 ) -> Iterator[LocalServer]:
     """Yields the servers that answer within half a second. Sends no content of any file."""
     url = ollama_url() or PROTOCOLS["ollama"].default_url
-    if any(f"//{host}:" in url for host in LOCAL_HOSTS):  # OLLAMA_HOST may name another machine
+    address = split_address(url)
+    if address is not None and address.hostname in LOCAL_HOSTS:  # OLLAMA_HOST may name another machine
         models = _read_models(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
         if models:
             yield LocalServer("Ollama", url, tuple(f"ollama:{model}" for model in models))
@@ -38,7 +39,7 @@ def find_servers(
         url = f"http://127.0.0.1:{port}"
         props = get_json(f"{url}/props", TIMEOUT_S)
         if isinstance(props, dict) and "default_generation_settings" in props:
-            model = os.path.basename(str(props.get("model_path", "")))
+            model = os.path.basename(str(props.get("model_path") or ""))
             title = f"llama.cpp with {model}" if model else "llama.cpp"
             yield LocalServer(title, url, (f"llamacpp:{url}",))
     for port, name in openai_ports.items():
@@ -53,7 +54,8 @@ def _read_models(answer: Any, key: str) -> list[str]:
     if not isinstance(answer, dict):
         return []
     names: list[str] = []
-    for model in answer.get(key) or ():
+    listed = answer.get(key)
+    for model in listed if isinstance(listed, list) else ():
         if isinstance(model, dict) and model.get("owned_by") != "midfill":
             name = model.get("name") or model.get("id")
             if name:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import ValidationError
 
@@ -92,6 +92,9 @@ _HOST_AND_PORT: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?:/.*
 _LOCAL: Final = re.compile(
     r"(?P<host>localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-fA-F:.]+\])(?P<port>:\d{1,5})?(?P<path>/.*)?"
 )
+_OLLAMA_HOST: Final = re.compile(
+    r"(?P<scheme>\w+://)?(?P<host>\[.*\]|[^:/]*|[^/]*:[^/]*:[^/]*?)(?P<port>:\d+)?(?P<path>/.*)?"
+)
 
 
 def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
@@ -114,15 +117,15 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     if not address and name == "ollama":
         address = ollama_url()
     url = (address or protocol.default_url).rstrip("/")
-    parts = urlsplit(url)
     refuse_password(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = split_address(url)
+    if parts is None:
         next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
         raise MidfillError("bad_config", f"{text!r} names no address of an engine", next_step)
     if name in ("ollama", "fim") and not model:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
-    host = parts.hostname
-    variables = [key for part, key in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
+    hosts = protocol.key_variables.items()
+    variables = [key for host, key in hosts if f".{parts.hostname}".endswith(f".{host}")]
     tokens = [os.environ.get(variable) for variable in (*variables, "MIDFILL_TOKEN")]
     token = next((token for token in tokens if token), None)
     return Endpoint(None, url.removesuffix("/v1"), token, protocol=name, model=model, context_tokens=context_tokens)
@@ -132,9 +135,19 @@ def refuse_password(url: str) -> None:
     """Raises MidfillError `bad_config` for an address with a user's name or password, which would be shown and stored
     in clear.
     """
-    if "@" in urlsplit(url).netloc:
+    if "@" in re.split(r"[/?#]", url.partition("//")[2])[0]:
         message = "an engine's address may hold no user name and no password"
         raise MidfillError("bad_config", message, "take them out, and give a key by MIDFILL_TOKEN")
+
+
+def split_address(url: str) -> SplitResult | None:
+    """The parts of a URL that begins with http:// or https://; None if it names no host or no possible port."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket alone
+        return None
+    return parts if is_address else None
 
 
 def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:
@@ -160,15 +173,21 @@ def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:
 
 
 def ollama_url() -> str:
-    """The URL in OLLAMA_HOST, which may omit scheme and port; empty if it is not set."""
-    address = os.environ.get("OLLAMA_HOST", "")
-    if not address:
-        return ""
-    parts = urlsplit(address if "//" in address else f"http://{address}")
-    host = parts.hostname
-    if host in (None, "0.0.0.0"):  # where a server listens, which is no address to call
+    """The URL in OLLAMA_HOST, empty if it is not set. As Ollama reads it, a missing port is 11434, after a scheme the
+    scheme's own. What is no address is returned as it is.
+    """
+    address = os.environ.get("OLLAMA_HOST", "").strip()
+    parts = _OLLAMA_HOST.fullmatch(address)
+    if not address or parts is None:
+        return address
+    host, port = parts["host"].strip("[]"), parts["port"]
+    if host in ("", "0.0.0.0", "::"):  # where a server listens, which is no address to call
         host = "127.0.0.1"
-    return f"{parts.scheme}://{host}:{parts.port or 11434}"
+    elif ":" in host:
+        host = f"[{host}]"
+    if port is None and parts["scheme"] is None:
+        port = ":11434"
+    return f"{parts['scheme'] or 'http://'}{host}{port or ''}{parts['path'] or ''}"
 
 
 def relayed(body: ErrorBody) -> MidfillError:

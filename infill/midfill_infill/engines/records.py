@@ -187,17 +187,24 @@ def locked(file: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def sweep_dead(older_than_s: float) -> None:
-    """Removes the files of engines that ended more than `older_than_s` ago."""
+    """Removes the files of engines that have ended, and started and logged nothing for `older_than_s`: the log may say
+    why an engine ended.
+    """
     for lock in runtime_folder().glob("engine-*.lock"):
+        place = EnginePlace.at(lock.with_suffix(""))
         with suppress(OSError):
-            if time.time() - lock.stat().st_mtime > older_than_s:
-                EnginePlace.at(lock.with_suffix("")).sweep()
+            changed_s = max(file.stat().st_mtime for file in (lock, place.log) if file.exists())
+            if time.time() - changed_s > older_than_s:
+                place.sweep()
 
 
 def list_living() -> Iterator[tuple[EnginePlace, EngineRecord]]:
     """Yields the running engines of this user, also those that still load, the one that was started last first."""
-    locks = sorted(runtime_folder().glob("engine-*.lock"), key=lambda lock: lock.stat().st_mtime_ns, reverse=True)
-    for lock in locks:
+    started_locks: list[tuple[int, Path]] = []
+    for lock in runtime_folder().glob("engine-*.lock"):
+        with suppress(OSError):  # another process removed it meanwhile
+            started_locks.append((lock.stat().st_mtime_ns, lock))
+    for _, lock in sorted(started_locks, reverse=True):
         place = EnginePlace.at(lock.with_suffix(""))
         if place.is_alive:
             yield place, place.record or EngineRecord()

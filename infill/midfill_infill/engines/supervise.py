@@ -6,7 +6,6 @@ it and holds the lock until it ends, so a killed engine frees it at once and a s
 
 import hashlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,12 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from midfill_engine.starting import packaged_folder
+from midfill_engine.starting import is_hub_id, packaged_folder
 from midfill_engine.wire import BASE, FetchProgress
 from midfill_infill import config
 from midfill_infill.engines import records
 from midfill_infill.engines.client import HUNG_S, EngineClient
-from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine, refuse_password
+from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine, refuse_password, split_address
 from midfill_infill.engines.fetching import fetch, show_progress
 from midfill_infill.engines.installed import (
     distribution_version,
@@ -36,11 +35,10 @@ from midfill_infill.errors import MidfillError
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
 START_TIMEOUT_S: Final = 600.0
-HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 SHIPPED: Final = "embedded"  # the model that ships with Midfill
 # An engine that got a request within this time is not idle: its caller may send another one.
 IDLE_S: Final = 60.0
-SWEEP_AFTER_S: Final = 24 * 3600.0  # when the files of an engine that has ended are removed
+SWEEP_AFTER_S: Final = 24 * 3600.0  # when the files of an engine that has ended are removed, see `sweep_dead`
 _POLL_S: Final = 0.03
 # An engine that is silent for so long at its start is given up. It does not answer while it loads its libraries, which
 # takes longer on a busy machine.
@@ -138,8 +136,15 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
 
 
 def absolute_model(model: str) -> str:
-    """Makes the path of a model's folder or file absolute, because the engine runs elsewhere; other names stay."""
-    is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and HUB_ID.fullmatch(model) is None)
+    """Makes the path of a model's folder or file absolute, because the engine runs elsewhere. Other names stay; those
+    of Midfill's models do even if a folder has them.
+    """
+    if model in (SHIPPED, BASE):
+        return model
+    if model.endswith(".gguf"):  # in the hub's cache it is a link to a file whose name says nothing
+        folder, name = os.path.split(model)
+        return os.path.join(os.path.realpath(folder), name)
+    is_path = Path(model).is_dir() or (os.sep in model and not is_hub_id(model))
     if is_path:
         return os.path.realpath(model)
     return model
@@ -151,7 +156,7 @@ def check_model(model: str) -> str:
     is_file = name.endswith(".gguf") and Path(name).is_file()
     if is_file and not _is_gguf(name):
         raise MidfillError("unknown_model", f"{name} is no GGUF file that can be read", "copy or download it again")
-    if model and (name in (SHIPPED, BASE) or is_file or Path(name).is_dir() or HUB_ID.fullmatch(name)):
+    if model and (name in (SHIPPED, BASE) or is_file or Path(name).is_dir() or is_hub_id(name)):
         return name
     message = f"there is no model {model!r}, and no folder or GGUF file of that name"
     next_step = f"known are {BASE}, {SHIPPED} and OWNER/NAME on the hub; `midfill models list` shows what is here"
@@ -190,9 +195,9 @@ def named_endpoint() -> Endpoint | None:
     url = os.environ.get("MIDFILL_ENGINE_URL")
     if not url:
         return None
-    if not url.startswith(("http://", "https://")):
-        raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {url!r}, not an http:// or https:// address")
     refuse_password(url)
+    if split_address(url) is None:
+        raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {url!r}, not an http:// or https:// address")
     return Endpoint(url=url.rstrip("/"), token=os.environ.get("MIDFILL_TOKEN"))
 
 
@@ -232,7 +237,7 @@ def ensure_own(
 def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
     """Downloads a model of the hub that is not here, before an engine starts with it. Raises MidfillError."""
     model = settings.model
-    if model is None or absolute_model(model) != model or HUB_ID.fullmatch(model) is None or Path(model).is_dir():
+    if model is None or absolute_model(model) != model or not is_hub_id(model):
         return
     check_installed()
     options = ["--if-missing", "--device", settings.device]
@@ -250,7 +255,9 @@ def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
 
 
 def probe(endpoint: Endpoint) -> str | None:
-    """The state of an engine: "ok", "loading", "silent" if it listens but does not answer, None if it does not run."""
+    """The state of an engine: as `EngineClient.health` tells, "silent" if it listens but does not answer, None if it
+    does not run. Raises MidfillError `engine_stopped`.
+    """
     if endpoint.socket is not None and not endpoint.socket.exists():
         return None
     try:
