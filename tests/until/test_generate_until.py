@@ -184,7 +184,7 @@ def test_tests_of_go_reach_their_package_and_are_run_as_it(tmp_path: Path) -> No
     outer = write(tmp_path, "main.go", "package main\n\nfunc main() {}\n")
     lost = write(tmp_path, "lost/lost.go", "package lost\n")
     for name in ("shop/cart_test.go", "shop/other_test.go", "main_test.go"):
-        write(tmp_path, name, "package p\n\nimport \"testing\"\n\nfunc TestIt(t *testing.T) {}\n")
+        write(tmp_path, name, 'package p\n\nimport "testing"\n\nfunc TestIt(t *testing.T) {}\n')
     assert place_tests("go test {tests}", inner, [None], tmp_path) == "go test ./shop"
     assert place_tests("go test {tests}", outer, [None], tmp_path) == "go test ."
     assert place_tests("go test {tests}", outer, [None], tmp_path / "shop") == "go test ./.."

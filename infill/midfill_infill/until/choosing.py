@@ -69,8 +69,8 @@ class ReachingTests:
         return frozenset(reached)
 
     def _read_imports(self, path: Path) -> tuple[Path, ...]:
-        """The files that a file imports, and for a test the `conftest.py` files around it; none if it is no text. A test
-        of Go reaches the files of its folder, which are its package's.
+        """The files that a file imports, and for a test the `conftest.py` files around it; none if it is no text. For a
+        test of Go the other files of its folder, which are its package's.
         """
         if path.name.endswith(GO_TEST):
             return tuple(file for file in sorted(path.parent.glob("*.go")) if not is_test(file))
