@@ -62,7 +62,7 @@ def render() -> str:
         "See |:checkhealth| midfill. Change how the server runs, and its settings, with\n>lua\n"
         "    vim.lsp.config('midfill', { settings = { midfill = { device = 'cpu' } } })\n<\n",
         _section("midfill-commands", "COMMANDS"),
-        "".join(f":Midfill {name:<14}{text}\n" for name, text in COMMANDS.items()),
+        "".join(f":Midfill {name:<15}{text}\n" for name, text in COMMANDS.items()),
         _section("midfill-options", "OPTIONS"),
         "Keys of the table |g:midfill|, set before the plugin loads.\n\n",
         "".join(f"{name:<15}{text}\n" for name, text in options),

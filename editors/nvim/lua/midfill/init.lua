@@ -43,12 +43,14 @@ end
 
 local function client_of(buffer)
   local client = vim.lsp.get_clients({ name = 'midfill', bufnr = buffer })[1]
-  if not client then
-    local command = vim.lsp.config.midfill.cmd
-    local is_missing = type(command) == 'table' and vim.fn.executable(command[1]) == 0
-    fail(is_missing and 'Midfill: the server is missing or broken; `:Midfill install` installs it' or 'Midfill: no server runs for this buffer; see :checkhealth midfill')
+  if client and vim.api.nvim_buf_get_name(buffer) ~= '' then
+    return client
   end
-  return client
+  local command = vim.lsp.config.midfill.cmd
+  local is_missing = type(command) == 'table' and vim.fn.executable(command[1]) == 0
+  local is_starting = vim.lsp.get_clients({ name = 'midfill', bufnr = buffer, _uninitialized = true })[1]
+  fail('Midfill: ' .. (client and 'this buffer has no name; save it first' or is_starting and 'the server is starting; try again in a moment'
+    or is_missing and 'the server is missing or broken; `:Midfill install` installs it' or 'no server runs for this buffer; see :checkhealth midfill'))
 end
 
 --- The keys of pending fills; what the user had mapped there in this buffer comes back behind them.
@@ -84,8 +86,8 @@ local function end_fill(buffer, id)
 end
 
 --- Draws all fills that are pending in a document, as the server says, and maps their keys.
-function M.show_pending(params)
-  local buffer = vim.uri_to_bufnr(params.uri)
+function M.show_pending(params, buffer)
+  buffer = buffer or vim.uri_to_bufnr(params.uri)
   if not vim.api.nvim_buf_is_loaded(buffer) then
     return
   end
@@ -115,7 +117,8 @@ local function take_answer(buffer, token)
       running[token] = nil
       marks.clear_preview(buffer, token)
     end
-    return error and error.code ~= -32800 and vim.api.nvim_buf_is_valid(buffer) and fail(error.message)
+    local is_told = error and (error.code == -32800 or vim.tbl_get(error, 'data', 'shown'))
+    return error and not is_told and vim.api.nvim_buf_is_valid(buffer) and fail(error.message)
   end
 end
 
@@ -145,11 +148,15 @@ function M.cancel()
   marks.clear_preview(buffer, token)
 end
 
+local function is_no_block(range)
+  return range ~= false or fail('Midfill: a block is not one hole; select characters or lines')
+end
+
 --- Asks for a fill of `what` (body, selection, stubs, hole) and has the server put it in as one undo step.
 --- Each of `ranges`, by default the cursor, is { row, byte column, row, byte column } from 0, the end not in it.
 function M.fill(what, ranges, extra)
   local buffer = vim.api.nvim_get_current_buf()
-  local client = client_of(buffer)
+  local client = is_no_block(ranges and ranges[1]) and client_of(buffer)
   if not client then
     return
   end
@@ -223,8 +230,8 @@ end
 
 --- Draws the places where the last change may be made again, as the server says.
 function M.show_repeats(params)
-  local buffer = vim.uri_to_bufnr(params.uri)
-  if vim.api.nvim_buf_is_loaded(buffer) then
+  local buffer = params.uri ~= 'file://' and vim.uri_to_bufnr(params.uri) -- that of a buffer without a name
+  if buffer and vim.api.nvim_buf_is_loaded(buffer) then
     marks.repeats(buffer, params.places, options.next_edit)
   end
 end
@@ -241,8 +248,10 @@ end
 --- Remembers the selection, or the cursor, as one of the holes that `:Midfill holes` fills jointly.
 function M.add(range)
   local buffer = vim.api.nvim_get_current_buf()
-  holes[buffer] = holes[buffer] or {}
-  table.insert(holes[buffer], marks.hole(buffer, range))
+  if is_no_block(range) then
+    holes[buffer] = holes[buffer] or {}
+    table.insert(holes[buffer], marks.hole(buffer, range))
+  end
 end
 
 --- Fills all remembered holes of the buffer in one pass: each sees the others while they are written.
@@ -301,7 +310,7 @@ function M.operator(kind)
     vim.o.operatorfunc = "v:lua.require'midfill'.operator"
     return 'g@'
   end
-  M.fill('selection', { places.marked('[', ']', kind == 'line') })
+  M.fill('selection', { places.marked('[', ']', kind) })
 end
 
 local function forget(buffer)
@@ -314,7 +323,7 @@ local function forget(buffer)
   if vim.api.nvim_buf_is_loaded(buffer) then
     marks.clear_preview(buffer)
     marks.repeats(buffer, {})
-    M.show_pending({ uri = vim.uri_from_bufnr(buffer), fills = {} })
+    M.show_pending({ fills = {} }, buffer)
   end
 end
 
@@ -370,9 +379,9 @@ local subcommands = {
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
     local row = vim.fn.line('.') - 1
-    M.fill('selection', { places.selected(command) or { row, 0, row, #vim.api.nvim_get_current_line() } })
+    M.fill('selection', { vim.F.if_nil(places.selected(command), { row, 0, row, #vim.api.nvim_get_current_line() }) })
   end,
-  add = function(command) M.add(places.selected(command) or places.at_cursor()) end,
+  add = function(command) M.add(vim.F.if_nil(places.selected(command), places.at_cursor())) end,
 }
 for _, name in ipairs({ 'accept', 'discard', 'reroll', 'shorter', 'longer', 'next', 'finish', 'accept_hole', 'discard_hole', 'accept_hunk', 'discard_hunk' }) do
   subcommands[name] = function() M.run(name) end

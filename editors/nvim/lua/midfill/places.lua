@@ -24,25 +24,28 @@ function M.from_server(client, buffer, range)
   return { from.line, marks.column(buffer, from, client.offset_encoding), to.line, marks.column(buffer, to, client.offset_encoding) }
 end
 
---- What stands between two marks.
-function M.marked(first, last, linewise)
+--- What stands between two marks; false for a block, whose lines are a hole each.
+function M.marked(first, last, kind)
+  if kind == 'block' or kind == '\22' then
+    return false
+  end
   local from, to = vim.api.nvim_buf_get_mark(0, first), vim.api.nvim_buf_get_mark(0, last)
   local line = vim.api.nvim_buf_get_lines(0, to[1] - 1, to[1], false)[1] or ''
-  if linewise then
+  if kind == 'line' or kind == 'V' then
     return { from[1] - 1, 0, to[1] - 1, #line }
   end
   local column = math.min(to[2], math.max(#line - 1, 0))
   return { from[1] - 1, from[2], to[1] - 1, #line == 0 and 0 or column + vim.str_utf_end(line, column + 1) + 1 }
 end
 
---- What a command's range covers: the visual selection where it is that one's lines, else all of its lines.
+--- What a command's range covers: the visual selection where it may be `'<,'>` of that one, else all of its lines.
 function M.selected(command)
   if command.range == 0 then
     return nil
   end
   local from, to = vim.api.nvim_buf_get_mark(0, '<'), vim.api.nvim_buf_get_mark(0, '>')
-  if command.line1 == from[1] and command.line2 == to[1] then
-    return M.marked('<', '>', vim.fn.visualmode() == 'V')
+  if command.range == 2 and command.line1 == from[1] and command.line2 == to[1] then
+    return M.marked('<', '>', vim.fn.visualmode())
   end
   return { command.line1 - 1, 0, command.line2 - 1, #vim.fn.getline(command.line2) }
 end
