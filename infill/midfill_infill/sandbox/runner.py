@@ -10,6 +10,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
 from midfill_infill.sandbox.failures import Failure, Frame, read_failed_tests, read_output
+from midfill_infill.sandbox.reasons import find_reason
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
 
@@ -57,6 +58,13 @@ class Ran:
         if self.code is None:
             return "too slow"
         return "did not run" if self.code in _NOT_FOUND else "failed"
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, on one line; empty if the command does not tell."""
+        if self.failures:
+            return self.failures[0].sentence
+        return find_reason(self.output) if self.verdict == "failed" else ""
 
 
 class Runner:

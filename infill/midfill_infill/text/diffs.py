@@ -32,11 +32,14 @@ class _Comparison(difflib.SequenceMatcher[bytes]):
     longest run alone may be a function that a fill repeats, and what stands around the fill would be shown as changed.
     """
 
+    a: list[bytes]
+    b: list[bytes]
+
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
         old_end, new_end = len(self.a) if ahi is None else ahi, len(self.b) if bhi is None else bhi
-        old, new = list(self.a[alo:old_end]), list(self.b[blo:new_end])
+        old, new = self.a[alo:old_end], self.b[blo:new_end]
         head, tail = common_ends(old, new)
         if head:
             return difflib.Match(alo, blo, head)
