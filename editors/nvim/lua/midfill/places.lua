@@ -2,6 +2,12 @@
 local marks = require('midfill.marks')
 
 local M = {}
+local is_explicit = false -- whether the command that runs was typed with a range that is not `'<,'>`
+
+vim.api.nvim_create_autocmd('CmdlineLeave', { pattern = ':', callback = function()
+  is_explicit = not vim.fn.getcmdline():find("^[%s:]*['*]")
+  vim.schedule(function() is_explicit = false end)
+end })
 
 --- One as the server counts it.
 function M.to_server(client, buffer, range)
@@ -38,13 +44,13 @@ function M.marked(first, last, kind)
   return { from[1] - 1, from[2], to[1] - 1, #line == 0 and 0 or column + vim.str_utf_end(line, column + 1) + 1 }
 end
 
---- What a command's range covers: the visual selection where it may be `'<,'>` of that one, else all of its lines.
+--- What a command's range covers: the visual selection where it is that one's lines and may be meant, else all of its lines.
 function M.selected(command)
   if command.range == 0 then
     return nil
   end
   local from, to = vim.api.nvim_buf_get_mark(0, '<'), vim.api.nvim_buf_get_mark(0, '>')
-  if command.range == 2 and command.line1 == from[1] and command.line2 == to[1] then
+  if not is_explicit and command.range == 2 and command.line1 == from[1] and command.line2 == to[1] then
     return M.marked('<', '>', vim.fn.visualmode())
   end
   return { command.line1 - 1, 0, command.line2 - 1, #vim.fn.getline(command.line2) }
