@@ -227,9 +227,13 @@ def is_repeated(text: str, behind: str) -> bool:
 
 
 def to_items(document: SyncedDocument, offset: int, suggestions: Sequence[Suggestion]) -> types.InlineCompletionList:
-    """The suggestions at an offset as LSP has them."""
+    r"""The suggestions at an offset as LSP has them. Editors give lines that end at `\n` the ends of their document;
+    Neovim splits at `\n` only, and would keep the `\r` of a `\r\n`.
+    """
     items = [
-        types.InlineCompletionItem(each.text, range=document.text.range((offset, offset + each.num_replaced)))
+        types.InlineCompletionItem(
+            each.text.replace("\r\n", "\n"), range=document.text.range((offset, offset + each.num_replaced))
+        )
         for each in suggestions
     ]
     return types.InlineCompletionList(items)

@@ -133,7 +133,7 @@ async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Payloa
         sentence = explain(error)
         if show:
             ls.show(sentence)
-        raise FillFailed(sentence) from error
+        raise FillFailed(sentence, data={"shown": True} if show else None) from error
     except JsonRpcException:
         raise
     except Exception as error:

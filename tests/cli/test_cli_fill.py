@@ -159,6 +159,22 @@ def test_diff_of_nothing_is_empty() -> None:
     assert unified_diff(b"", b"a", b"t") == b"--- t\n+++ t\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n"
 
 
+@pytest.mark.parametrize("names", [["f3"], ["f3", "f60"]])
+def test_a_diff_leaves_out_what_a_fill_only_repeats(names: list[str]) -> None:
+    bodies = {f"f{number}": [f"    return {number}"] for number in range(70)}
+    bodies["f30"] = [f"    step(a, {number})" for number in range(9)]
+
+    def write() -> bytes:
+        lines = (line for name in bodies for line in (f"def {name}(a):", "    check(a)", *bodies[name], ""))
+        return "\n".join(lines).encode()
+
+    before = write()
+    bodies |= dict.fromkeys(names, bodies["f30"])
+    diff = unified_diff(before, write(), b"t").splitlines()[2:]
+    assert [line for line in diff if line.startswith(b"-")] == [b"-    return " + name[1:].encode() for name in names]
+    assert sum(line.startswith(b"+") for line in diff) == 9 * len(names)
+
+
 def test_control_characters_cannot_act_on_the_terminal() -> None:
     text = "a\x1b[31m\r\x9b\u202e\udc80\tb\n\N{NO-BREAK SPACE}é"
     shown = visible(text)

@@ -319,6 +319,17 @@ async def test_ghost_text_and_what_is_reused(editor: Editor) -> None:
     assert await editor.suggest(buffer, 18) == [], "what was asked for once is not shown unasked"
 
 
+async def test_ghost_text_has_plain_line_ends_in_a_document_of_others(editor: Editor) -> None:
+    source = "def f(x):\r\n    \r\n    return 0\r\n"
+    buffer = editor.open(source)
+    configure(editor, debounceMs=0, model=f"{WRITES}if x:\n    return 1")
+    offset = source.index("\r\n    return")
+    assert await editor.suggest(buffer, offset) == ["if x:\n        return 1"]
+    configure(editor, debounceMs=0, model="fails")
+    editor.edit(buffer, offset, offset, "if x:\r\n     ")
+    assert await editor.suggest(buffer, offset + 12) == ["   return 1"], "found again, not made anew"
+
+
 CHECKS = "".join(
     f"def {name}(path):\n    check(path)\n    return {name}_of(path)\n\n\n" for name in ("size", "age", "kind")
 )

@@ -302,7 +302,7 @@ async def test_a_dead_engine_is_one_sentence_and_the_next_fill_works(editor: Edi
     await reconfigure(editor, model="dies")
     with pytest.raises(JsonRpcException) as error:
         await editor.run(await body_command(editor, buffer))
-    assert error.value.code == types.LSPErrorCodes.RequestFailed
+    assert error.value.code == types.LSPErrorCodes.RequestFailed and error.value.data == {"shown": True}
     sentence = "Midfill: the engine ended in the middle of the fill; fill again: a new engine is started."
     assert [message.message for message in editor.seen.messages] == [sentence]
     assert buffer.text.source == SOURCE

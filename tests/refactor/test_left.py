@@ -142,6 +142,27 @@ def test_what_is_not_followed_is_listed_with_its_line(
     assert sorted(found) == expected
 
 
+GO = "package l\n\nfunc (l *List) Push(v any) {\n\tl.lazyInit()\n\tl.root.lazyInit()\n\tl.init()\n}\n"
+JAVA = "class A {\n  int f(A u) {\n    return own(4) + this.own(5) + u.own(3);\n  }\n}\n"
+METHOD = "is called on a value, whose type is not followed"
+
+
+@pytest.mark.parametrize(("language", "code", "old", "num_holes", "expected"), [
+    ("go", GO, "lazyInit", 0, [f"l.lazyInit {METHOD}", f"l.root.lazyInit {METHOD}"]),
+    ("go", GO, "*.lazyInit", 0, [f"l.lazyInit {METHOD}", f"l.root.lazyInit {METHOD}"]),
+    ("go", GO, "l.lazyInit", 0, [f"l.lazyInit {METHOD}"]),
+    ("go", GO, "list.lazyInit", 0, []),
+    ("java", JAVA, "own", 1, [f"this.own {METHOD}", f"u.own {METHOD}"]),
+    ("java", JAVA, "*.own", 1, [f"u.own {METHOD}"]),
+])  # fmt: skip
+def test_methods_that_are_not_followed_are_listed(
+    language: str, code: str, old: str, num_holes: int, expected: list[str]
+) -> None:
+    document, selection = Document(code.encode(), language), Selection(recipe=f"migrate-call={old}:setup")
+    assert len(list(selection.find(document, "m"))) == num_holes
+    assert [reason for _, reason in selection.list_unfollowed(document, "m")] == expected
+
+
 def test_a_plan_lists_what_it_does_not_follow(tmp_path: Path) -> None:
     files = {
         "a.py": "from old.api import load\nx = load(1)\nf(load)\n",

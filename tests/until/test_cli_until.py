@@ -46,7 +46,10 @@ def test_where_none_passes_the_best_is_marked_and_nothing_written(shop: Path, an
     result = fill("--write", until=PYTEST)
     assert result.exit_code == 7 and (shop / "shop.py").read_text() == SHOP
     assert result.stdout.startswith("# try 1 of 4: failed, 2 tests pass, the best of them\n")
-    assert f"midfill: none of 4 tries passes: `{PYTEST}`; give more --tries, or a larger --model.\n" in result.stderr
+    advice = "there are no other candidates, so give a larger --model"
+    assert f"midfill: none of 4 tries passes: `{PYTEST}`; {advice}.\n" in result.stderr
+    result = fill("--tries", "2", until=PYTEST)
+    assert f"midfill: none of 2 tries passes: `{PYTEST}`; give more --tries, or a larger --model.\n" in result.stderr
 
 
 def test_json_has_all_tries(shop: Path, answer: Answer) -> None:

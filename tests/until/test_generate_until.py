@@ -173,3 +173,30 @@ def test_tests_in_a_command_are_those_of_the_file(root: Path) -> None:
     assert place_tests("make test", path, ["shout"], root) == "make test"
     with pytest.raises(MidfillError, match="no test imports lost.py"):
         place_tests("pytest {tests}", root / "pkg/lost.py", ["lost"], root)
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("said", ["import { total } from '../src/cart.js'", "const { total } = require('../src/cart')"])
+def test_tests_of_scripts_are_found_in_another_folder(tmp_path: Path, said: str) -> None:
+    path = write(tmp_path, "src/cart.js", "export function total(prices) {}\n")
+    write(tmp_path, "test/cart.test.js", f"{said};\ntest('total', () => total([]));\n")
+    assert place_tests("node --test {tests}", path, ["total"], tmp_path) == "node --test test/cart.test.js"
+
+
+def test_tests_of_go_reach_their_package_and_are_run_as_it(tmp_path: Path) -> None:
+    inner = write(tmp_path, "shop/cart.go", "package shop\n\nfunc Total() int { return 0 }\n")
+    outer = write(tmp_path, "main.go", "package main\n\nfunc main() {}\n")
+    lost = write(tmp_path, "lost/lost.go", "package lost\n")
+    for name in ("shop/cart_test.go", "shop/other_test.go", "main_test.go"):
+        write(tmp_path, name, 'package p\n\nimport "testing"\n\nfunc TestIt(t *testing.T) {}\n')
+    assert place_tests("go test {tests}", inner, [None], tmp_path) == "go test ./shop"
+    assert place_tests("go test {tests}", outer, [None], tmp_path) == "go test ."
+    assert place_tests("go test {tests}", outer, [None], tmp_path / "shop") == "go test ./.."
+    with pytest.raises(MidfillError, match="no test imports lost.go"):
+        place_tests("go test {tests}", lost, [None], tmp_path)

@@ -23,7 +23,7 @@ end
 return {
   cmd = find_command(),
   filetypes = {
-    'python', 'javascript', 'javascriptreact', 'typescript', 'typescriptreact', 'go', 'rust', 'java', 'c', 'cpp',
+    'python', 'javascript', 'javascriptreact', 'typescript', 'typescriptreact', 'go', 'rust', 'java', 'c', 'cpp', 'vue', 'svelte',
   },
   root_markers = { '.git', 'pyproject.toml', 'package.json', 'go.mod', 'Cargo.toml' },
   capabilities = capabilities,

@@ -328,11 +328,11 @@ function drawRepeats(): void {
   for (const editor of vscode.window.visibleTextEditors) showRepeats(editor, repeats.get(editor.document.uri.toString()) ?? []);
 }
 
-/** Says what went wrong, unless the user wanted it. */
+/** Says what went wrong, unless the user wanted it or the server has said it. */
 function explain(error: unknown): void {
-  const { code, message } = error as { code?: number; message?: string };
+  const { code, message, data } = error as { code?: number; message?: string; data?: { shown?: boolean } | null };
   log.warn(String(error));
-  if (code === REQUEST_CANCELLED) return;
+  if (code === REQUEST_CANCELLED || data?.shown) return;
   const isDead = code !== undefined && SERVER_ENDED.includes(code);
   void vscode.window.showErrorMessage(isDead ? "Midfill: the server ended; it is started again. Try again." : message ?? String(error));
 }

@@ -118,14 +118,15 @@ test("keys are the user's own", () => {
   assert.deepEqual(parseKeys("[{"), []);
 });
 
-test("what goes wrong is one sentence, a dead server too, a cancelled fill is none", async () => {
+test("what goes wrong is one sentence, a dead server too, a cancelled fill is none, nor what the server has shown", async () => {
   goTo(a);
   a.selections = [range(0, 0, 0)];
-  for (const [code, wanted] of [[-32803, ["as it is"]], [-32800, []], [-32097, ["Midfill: the server ended; it is started again. Try again."]]] as const) {
+  const ended = "Midfill: the server ended; it is started again. Try again.";
+  for (const [code, wanted, data] of [[-32803, ["as it is"], null], [-32800, [], undefined], [-32097, [ended], undefined], [-32803, [], { shown: true }]] as const) {
     told.length = 0;
     const done = command("fillBody");
     while (!client().requests.length) await rest();
-    client().requests.pop()!.fail(Object.assign(new Error("as it is"), { code }));
+    client().requests.pop()!.fail(Object.assign(new Error("as it is"), { code, data }));
     await done;
     assert.deepEqual(told, wanted);
   }

@@ -126,7 +126,7 @@ def run_fill(
             raise MidfillError("cancelled", "interrupted", written) from None
         raise MidfillError("output_failed", f"the output cannot be written ({error.strerror})", written) from None
     if tried is not None and not tried.passed and goal is not None:
-        refusal = MidfillError("until_failed", f"{tried.sentence}: `{goal.command.line}`")
+        refusal = MidfillError("until_failed", f"{tried.sentence}: `{goal.command.line}`", tried.next_step)
     if refusal is not None:
         print(f"midfill: {refusal.sentence}", file=sys.stderr)
         raise typer.Exit(refusal.exit_code)

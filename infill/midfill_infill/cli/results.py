@@ -327,5 +327,5 @@ def _try_json(attempt: "Try") -> dict[str, Any]:
         "certainty": None if certainty is None else round(certainty, 4),
         "texts": [fill.text for fill in attempt.candidate.fills],
         "tests_passed": ran.passed,
-        "reason": encodable(ran.failures[0].sentence) if ran.failures else None,
+        "reason": encodable(ran.reason) if ran.reason else None,
     }

@@ -115,6 +115,6 @@ def show_try(one: Try) -> str:
         first += " ..."
     known = describe_certainty(one.candidate.certainty, is_suggestion=one.candidate.is_suggestion)
     row = f"try {one.number:<3} {one.ran.verdict:<11} {one.ran.seconds:6.2f} s  {known:<27} {first}"
-    if one.ran.failures and one.ran.failures[0].sentence and not one.ran.is_good:
-        row += f"  # {visible(one.ran.failures[0].sentence)[:100]}"
+    if one.ran.reason and not one.ran.is_good:
+        row += f"  # {visible(one.ran.reason)[:100]}"
     return row

@@ -76,7 +76,7 @@ def _find_relative(
     the `endings`, otherwise an index file in a folder of that name. `root` is not used.
     """
     for match in pattern.finditer(text):
-        named = folder / match["place"]
+        named = Path(os.path.normpath(folder / match["place"]))
         stem = named.with_suffix("") if named.suffix in endings else named
         candidates = [named]
         for ending in endings:

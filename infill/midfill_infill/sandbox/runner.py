@@ -11,6 +11,7 @@ from midfill_infill.repository.content import read_content
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
+from midfill_infill.sandbox.reasons import find_reason
 from midfill_infill.sandbox.warm import PLUGIN_NAME, WarmEnded, WarmPytest, add_plugin, tell_why_cold
 
 TESTS_FAILED: Final = 1  # the exit code of pytest if all tests ran and some failed
@@ -51,6 +52,13 @@ class Ran:
         if self.code is None:
             return "too slow"
         return "did not run" if self.code in _NOT_FOUND else "failed"
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, on one line; empty if the command does not tell."""
+        if self.failures:
+            return self.failures[0].sentence
+        return find_reason(self.output) if self.verdict == "failed" else ""
 
 
 class Runner:

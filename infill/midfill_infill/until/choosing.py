@@ -22,6 +22,7 @@ from midfill_infill.text.encoding import is_decoded
 from midfill_infill.text.spans import Hole
 
 PLACEHOLDER: Final = "{tests}"  # in a command, for the paths of the tests
+GO_TEST: Final = "_test.go"  # what its file names end with
 MAX_FILES: Final = 3000  # files whose imports are followed
 MAX_EXAMPLES: Final = 6  # lines of tests that are shown to the model for a hole
 _SHELL: Final = re.compile(r"[|&;<>`$()]")  # in a command that is more than one command
@@ -68,7 +69,11 @@ class ReachingTests:
         return frozenset(reached)
 
     def _read_imports(self, path: Path) -> tuple[Path, ...]:
-        """The files that a file imports, and for a test the `conftest.py` files around it; none if it is no text."""
+        """The files that a file imports, and for a test the `conftest.py` files around it; none if it is no text. For a
+        test of Go the other files of its folder, which are its package's.
+        """
+        if path.name.endswith(GO_TEST):
+            return tuple(file for file in sorted(path.parent.glob("*.go")) if not is_test(file))
         try:
             imports = find_imports(Document.read(path), path, self._root)
         except MidfillError:
@@ -85,12 +90,17 @@ def _read(path: Path) -> str:
 
 def add_tests(line: str, tests: Sequence[str], folder: Path) -> str:
     """The command `line` for these test files, to be run in `folder`: they replace `{tests}`, or are added to a pytest
-    that names no files.
+    that names no files. Go runs packages: a test of Go stands there as its folder.
     """
-    joined_tests = shlex.join(tests)
+    joined_tests = shlex.join(dict.fromkeys(map(_name_package, tests)))
     if PLACEHOLDER in line:
         return line.replace(PLACEHOLDER, joined_tests)
     return f"{line} {joined_tests}" if tests and takes_tests(line, folder) else line
+
+
+def _name_package(test: str) -> str:
+    """A test's file, for Go its folder, as `go test` takes it."""
+    return f"./{os.path.dirname(test)}".rstrip("/") if test.endswith(GO_TEST) else test
 
 
 def takes_tests(line: str, folder: Path) -> bool:

@@ -54,6 +54,7 @@ class Tried:
 
     filled: Filled
     tries: tuple[Try, ...]
+    num_tries: int  # that were allowed
 
     def find_try(self, candidate: Alternative) -> Try | None:
         """The try with a candidate; None if it was not tried."""
@@ -82,10 +83,18 @@ class Tried:
         runs = [attempt.ran for attempt in self.tries]
         if all(ran.code is None for ran in runs):
             return f"{sentence}, each is too slow"
-        reasons = {ran.failures[0].sentence for ran in runs if ran.failures}
+        reasons = {ran.reason for ran in runs if ran.reason}
         if len(reasons) == 1:
             return f"{sentence}, all for one reason: {reasons.pop()}"
         return sentence
+
+    @property
+    def next_step(self) -> str | None:
+        """What to do if no candidate passed; None if more tries may help, as the table of errors says."""
+        if len(self.tries) >= self.num_tries:
+            return None
+        step = "give a larger --model"
+        return f"there are no other candidates, so {step}" if self.tries else step
 
     def describe(self, candidate: Alternative) -> str:
         """The result of one candidate, in words for the user."""
@@ -141,7 +150,7 @@ def fill_until(
         raise MidfillError("engine_error", "the engine made no candidate")
     ranked = [attempt.candidate for attempt in sorted(tries, key=_rank_try)]
     best, *others = ranked or [queue.first]
-    yield Tried(Filled(best, tuple(others), stats, model), tuple(tries))
+    yield Tried(Filled(best, tuple(others), stats, model), tuple(tries), num_tries)
 
 
 def _rank_try(attempt: Try) -> tuple[bool, bool, int, int]:

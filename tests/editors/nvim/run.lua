@@ -114,6 +114,33 @@ test('ghost text is shown and taken: ' .. part, function()
 end)
 end
 
+test('ghost text that two events ask for is drawn once', function()
+  if vim.lsp.inline_completion then
+    return
+  end
+  open({ 'def f():', '    ', '' })
+  configure({ debounceMs = 0 })
+  vim.api.nvim_win_set_cursor(0, { 2, 4 })
+  local request, num_marks = require('midfill.ghost').request, nil
+  client().cancel_request = function() return true end -- the answers are on their way already
+  vim.api.nvim_create_autocmd('InsertEnter', { once = true, callback = function()
+    vim.schedule(function()
+      pcall(function()
+        wait('ghost text', function() return request() or vim.wait(500, function() return #marks_of('ghost') > 0 end) end)
+        request()
+        request()
+        wait('both answers', function() return vim.tbl_isempty(client().requests) end)
+        num_marks = #marks_of('ghost')
+      end)
+      vim.api.nvim_input('<Esc>')
+    end)
+  end })
+  vim.api.nvim_feedkeys('A', 'n', false)
+  vim.api.nvim_feedkeys('', 'x!', false)
+  client().cancel_request = nil
+  equal(num_marks, 1)
+end)
+
 test("ghost text is the file's own until the engine has judged it", function()
   local source = {}
   for _, name in ipairs({ 'size', 'age', 'kind', 'owner' }) do
@@ -376,6 +403,85 @@ test('a range is its lines, the visual selection where it is that one', function
   vim.cmd('1,2Midfill selection')
   wait('the fill', pending)
   equal(lines(), { FILL, 'c = 3' })
+end)
+
+test('a block is refused, and the lines of a range hold whatever was selected on them', function()
+  open({ 'a = 1', 'b = 2', 'c = 3' })
+  for _, keys in ipairs({ 'l<C-v>jlgm', 'gm<C-v>j', '<C-v>jl:Midfill add<CR>' }) do
+    notices = {}
+    vim.api.nvim_win_set_cursor(0, { 1, 1 })
+    press(keys)
+    equal(notices, { 'Midfill: a block is not one hole; select characters or lines' }, keys)
+  end
+  settle()
+  equal({ lines(), marks_of('holes') }, { { 'a = 1', 'b = 2', 'c = 3' }, {} })
+  vim.api.nvim_win_set_cursor(0, { 2, 2 })
+  press('v<Esc>')
+  vim.cmd('2Midfill selection')
+  wait('the fill', pending)
+  equal(lines(), { 'a = 1', FILL, 'c = 3' })
+  open({ 'a = 1', 'b = 2', 'c = 3' })
+  vim.api.nvim_win_set_cursor(0, { 1, 2 })
+  press('vj<Esc>')
+  press(':1,2Midfill selection<CR>')
+  wait('the fill', pending)
+  equal(lines(), { FILL, 'c = 3' })
+  open({ 'a = 1', 'b = 2', 'c = 3' })
+  vim.api.nvim_win_set_cursor(0, { 1, 4 })
+  press('vjhhhh:Midfill selection<CR>')
+  wait('the fill', pending)
+  equal(lines(), { 'a = ' .. FILL .. ' = 2', 'c = 3' })
+  press('u')
+  wait('the end', function() return not pending() end)
+  vim.cmd("'<,'>Midfill selection")
+  wait('the fill', pending)
+  equal(lines(), { 'a = ' .. FILL .. ' = 2', 'c = 3' })
+end)
+
+test('a buffer without a name, and a server that starts, are said to be so', function()
+  open()
+  client():stop(true)
+  wait('the end of the server', function() return not client() end)
+  vim.cmd('enew!')
+  vim.api.nvim_buf_set_lines(0, 0, -1, false, SOURCE)
+  vim.bo.filetype = 'python'
+  vim.cmd('Midfill body')
+  wait('the server', function() return client() and client().initialized end)
+  vim.cmd('Midfill body')
+  equal(notices, { 'Midfill: the server is starting; try again in a moment', 'Midfill: this buffer has no name; save it first' })
+  vim.api.nvim_buf_set_lines(0, 2, 2, false, { 'import sys' })
+  settle()
+  client():stop(true)
+  wait('the end of the server', function() return not client() end)
+  equal(vim.tbl_filter(function(buffer) return vim.api.nvim_buf_get_name(buffer) == '/' end, vim.api.nvim_list_bufs()), {})
+  vim.bo.modified = false
+end)
+
+test('what the server has shown itself is not said again', function()
+  open()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  local own, told = client(), {}
+  configure({ model = 'fails' })
+  own.handlers['window/showMessage'] = function(_, params) table.insert(told, params.message) end
+  press('<C-g>')
+  wait('the sentence', function() return #told + #notices > 0 end)
+  settle()
+  own.handlers['window/showMessage'] = nil
+  equal({ #told, notices }, { 1, {} })
+end)
+
+test('scripts in files of Vue are filled', function()
+  open()
+  vim.cmd('edit! ' .. vim.env.TEST_FOLDER .. '/test.vue')
+  vim.api.nvim_buf_set_lines(0, 0, -1, false, { '<script>', 'function f() {', '  return 1;', '}', '</script>' })
+  vim.bo.filetype = 'vue'
+  wait('the server', function() return client() and client().initialized end)
+  vim.api.nvim_win_set_cursor(0, { 3, 4 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  equal(lines()[3], '  ' .. FILL)
 end)
 
 test('a buffer that is wiped out during its fill is no error', function()
@@ -771,6 +877,18 @@ test('a selection without its last place is that one', function()
   local got = { places.selected({ range = 2, line1 = 1, line2 = 1 }) }
   vim.o.selection = 'inclusive'
   equal({ got[1], places.selected({ range = 2, line1 = 1, line2 = 1 }) }, { { 0, 8, 0, 12 }, { 0, 8, 0, 14 } })
+end)
+
+test("checkhealth has no empty words for an engine that is not Midfill's", function()
+  open()
+  local own = client()
+  own.request_sync = function()
+    return { result = { kind = 'Normal', version = '1', message = 'ready', model = 'm', device = 'its own', dtype = '', parameters = 0 } }
+  end
+  vim.cmd('checkhealth midfill')
+  own.request_sync = nil
+  local report = table.concat(lines(), '\n')
+  assert(report:find("engine: m, not one of Midfill's own\n"), report)
 end)
 
 local failed = 0

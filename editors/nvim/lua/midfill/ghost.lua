@@ -13,6 +13,7 @@ local function hide()
 end
 
 local function show(buffer, row, column, item, encoding)
+  hide() -- what an earlier request has drawn
   local line = vim.api.nvim_buf_get_lines(buffer, row, row + 1, false)[1] or ''
   local stop = item.range and vim.str_byteindex(line, encoding, item.range['end'].character, false) or column
   shown = { buffer = buffer, row = row, column = column, end_column = stop, text = item.insertText }

@@ -30,7 +30,8 @@ function M.check()
   local report = status.kind == 'Error' and vim.health.error or vim.health.ok
   report(('midfill %s: %s'):format(status.version, status.message))
   if status.model then
-    vim.health.ok(('engine: %s on %s, %s, %d parameters'):format(status.model, status.device, status.dtype, status.parameters))
+    local known = status.parameters > 0 and 'engine: %s on %s, %s, %d parameters' or "engine: %s, not one of Midfill's own"
+    vim.health.ok(known:format(status.model, status.device, status.dtype, status.parameters))
   else
     vim.health.info('engine: none yet, the first fill starts one')
   end

@@ -43,12 +43,14 @@ end
 
 local function client_of(buffer)
   local client = vim.lsp.get_clients({ name = 'midfill', bufnr = buffer })[1]
-  if not client then
-    local command = vim.lsp.config.midfill.cmd
-    local is_missing = type(command) == 'table' and vim.fn.executable(command[1]) == 0
-    fail(is_missing and 'Midfill: the server is missing or broken; `:Midfill install` installs it' or 'Midfill: no server runs for this buffer; see :checkhealth midfill')
+  if client and vim.api.nvim_buf_get_name(buffer) ~= '' then
+    return client
   end
-  return client
+  local command = vim.lsp.config.midfill.cmd
+  local is_missing = type(command) == 'table' and vim.fn.executable(command[1]) == 0
+  local is_starting = vim.lsp.get_clients({ name = 'midfill', bufnr = buffer, _uninitialized = true })[1]
+  fail('Midfill: ' .. (client and 'this buffer has no name; save it first' or is_starting and 'the server is starting; try again in a moment'
+    or is_missing and 'the server is missing or broken; `:Midfill install` installs it' or 'no server runs for this buffer; see :checkhealth midfill'))
 end
 
 --- The keys of pending fills; what the user had mapped there in this buffer comes back behind them.
@@ -91,9 +93,9 @@ local function end_fill(buffer, id)
 end
 
 --- Draws all fills that are pending in a document, as the server says, and maps their keys.
-function M.show_pending(params)
-  local buffer = loaded_buffer(params.uri)
-  if not buffer then
+function M.show_pending(params, buffer)
+  buffer = buffer or loaded_buffer(params.uri)
+  if not (buffer and vim.api.nvim_buf_is_loaded(buffer)) then
     return
   end
   for _, fill in ipairs(params.fills) do
@@ -122,7 +124,8 @@ local function take_answer(buffer, token)
       running[token] = nil
       marks.clear_preview(buffer, token)
     end
-    return error and error.code ~= -32800 and vim.api.nvim_buf_is_valid(buffer) and fail(error.message)
+    local is_told = error and (error.code == -32800 or vim.tbl_get(error, 'data', 'shown'))
+    return error and not is_told and vim.api.nvim_buf_is_valid(buffer) and fail(error.message)
   end
 end
 
@@ -153,11 +156,15 @@ function M.cancel()
   marks.clear_preview(buffer, token)
 end
 
+local function is_no_block(range)
+  return range ~= false or fail('Midfill: a block is not one hole; select characters or lines')
+end
+
 --- Asks for a fill of `what` (body, selection, stubs, hole) and has the server put it in as one undo step.
 --- Each of `ranges`, by default the cursor, is { row, byte column, row, byte column } from 0, the end not in it.
 function M.fill(what, ranges, extra)
   local buffer = vim.api.nvim_get_current_buf()
-  local client = client_of(buffer)
+  local client = is_no_block(ranges and ranges[1]) and client_of(buffer)
   if not client then
     return
   end
@@ -249,7 +256,9 @@ end
 --- Remembers the selection, or the cursor, as one of the holes that `:Midfill holes` fills jointly.
 function M.add(range)
   local buffer = vim.api.nvim_get_current_buf()
-  holes[buffer] = vim.list_extend(holes[buffer] or {}, { marks.hole(buffer, range) })
+  if is_no_block(range) then
+    holes[buffer] = vim.list_extend(holes[buffer] or {}, { marks.hole(buffer, range) })
+  end
 end
 
 --- Fills all remembered holes of the buffer in one pass: each sees the others while they are written.
@@ -309,7 +318,7 @@ function M.operator(kind)
     vim.o.operatorfunc = "v:lua.require'midfill'.operator"
     return 'g@'
   end
-  M.fill('selection', { places.marked('[', ']', kind == 'line') })
+  M.fill('selection', { places.marked('[', ']', kind) })
 end
 
 local function forget(buffer)
@@ -322,7 +331,7 @@ local function forget(buffer)
   if vim.api.nvim_buf_is_loaded(buffer) then
     marks.clear_preview(buffer)
     marks.repeats(buffer, {})
-    M.show_pending({ uri = vim.uri_from_bufnr(buffer), fills = {} })
+    M.show_pending({ fills = {} }, buffer)
   end
 end
 
@@ -378,9 +387,9 @@ local subcommands = {
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
     local row = vim.fn.line('.') - 1
-    M.fill('selection', { places.selected(command) or { row, 0, row, #vim.api.nvim_get_current_line() } })
+    M.fill('selection', { vim.F.if_nil(places.selected(command), { row, 0, row, #vim.api.nvim_get_current_line() }) })
   end,
-  add = function(command) M.add(places.selected(command) or places.at_cursor()) end,
+  add = function(command) M.add(vim.F.if_nil(places.selected(command), places.at_cursor())) end,
 }
 for _, name in ipairs({ 'accept', 'discard', 'reroll', 'shorter', 'longer', 'next', 'finish', 'accept_hole', 'discard_hole', 'accept_hunk', 'discard_hunk' }) do
   subcommands[name] = function() M.run(name) end

@@ -190,7 +190,7 @@ function M.repeats(buffer, places, key)
   local encoding = encoding_of(buffer)
   vim.api.nvim_buf_clear_namespace(buffer, again, 0, -1)
   for index, place in ipairs(places) do
-    local from, to, text = place.range.start, place.range['end'], vim.split(place.text, '\n')[1]
+    local from, to, text = place.range.start, place.range['end'], vim.split(place.text, '\r?\n')[1]
     pcall(vim.api.nvim_buf_set_extmark, buffer, again, from.line, M.column(buffer, from, encoding), {
       end_row = to.line, end_col = M.column(buffer, to, encoding), hl_group = 'MidfillRemoved', strict = false,
     })

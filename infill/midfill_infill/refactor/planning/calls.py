@@ -60,6 +60,12 @@ class CallSite:
         """Like `calls`, but True also if the meaning of the name is in doubt."""
         return matches(pattern, self.name, self.meaning)
 
+    def may_be_method(self, pattern: str) -> bool:
+        """True for a dotted call of the last name of `pattern`, if that has no path in front, or that of the call."""
+        path, _, last = plain(pattern).rpartition(".")
+        called_on, _, name = self.name.rpartition(".")
+        return name == last and called_on != "" and path in ("", "*", called_on)
+
     def calls_named(self, pattern: str) -> bool:
         """Like `may_call`, but a name without dots also matches methods and attributes of that name."""
         last = self.name.rpartition(".")[2]

@@ -66,6 +66,8 @@ def _find_calls(document: Document, word: str) -> Iterator[tuple[CallSite, Spell
         return
     for call in find_calls(document):
         if not call.may_call(old):
+            if call.may_be_method(old):
+                yield call, "is called on a value, whose type is not followed"
             continue
         if call.is_broken:
             yield call, "is called with a syntax error"
